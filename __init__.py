@@ -1,0 +1,27 @@
+"""Shardwright: plan, price, explain and run hybrid-parallel training.
+
+The public face is lazy: importing this package loads nothing heavy, and each name is
+fetched from its subpackage on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .api.python import PlanHandle, execute, explain, plan, simulate
+
+__version__ = "0.1.0"
+__all__ = ["PlanHandle", "__version__", "execute", "explain", "plan", "simulate"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from .api import python
+
+        return getattr(python, name)
+    raise AttributeError(f"module 'shardwright' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""Ways in: command line, REST service, Python."""

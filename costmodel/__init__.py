@@ -1,0 +1,1 @@
+"""Lower, price, simulate, explain and compare plans; loads no torch."""

@@ -1,0 +1,1 @@
+"""Catalogues and measured data, with their provenance."""

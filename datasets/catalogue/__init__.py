@@ -1,0 +1,1 @@
+"""Devices, nodes, fabrics, stacks and models, every figure with its source."""

@@ -1,0 +1,1 @@
+"""Dense decoders: GPT-2, Llama, Mistral, Qwen."""

@@ -1,0 +1,1 @@
+"""How each technique runs on real ranks."""

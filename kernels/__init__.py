@@ -1,0 +1,1 @@
+"""Device code: a family a file, each with its reference."""

@@ -1,0 +1,1 @@
+"""Choose a plan: decision tree, dynamic programming, proven bounds."""

@@ -1,0 +1,1 @@
+"""Which technique values are legal and best."""

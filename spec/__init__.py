@@ -1,0 +1,1 @@
+"""The nouns: models, clusters, workloads, strategies, plans, reports, timelines."""

@@ -1,0 +1,242 @@
+"""JSON in and out of the nouns: canonical bytes out, strict validation in.
+
+Out: keys sorted, no spaces, values equal to their default left out, so equal values give
+equal bytes. In: pydantic in strict mode, unknown and duplicate keys refused, the first
+problem reported as one line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from .errors import InputError, nearest_name
+
+T = TypeVar("T")
+MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+def to_document(value: Any) -> Any:
+    """The JSON-ready form of a noun: dataclasses become dicts without default values."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: to_document(item)
+            for field in dataclasses.fields(value)
+            if not _is_default(field, item := getattr(value, field.name))
+        }
+    if isinstance(value, Mapping):
+        return {str(key): to_document(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_document(item) for item in value]
+    return value
+
+
+def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
+    if field.name == "kind":  # the tag of a union is never left out
+        return False
+    if field.default is not dataclasses.MISSING:
+        return bool(value == field.default)
+    if field.default_factory is not dataclasses.MISSING:
+        return bool(value == field.default_factory())
+    return False
+
+
+def canonical_json(value: Any) -> str:
+    """Byte-stable JSON text of a noun."""
+    document = to_document(value)
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def content_hash(value: Any) -> str:
+    """``sha256:…`` of the canonical JSON."""
+    return "sha256:" + hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+@cache
+def _adapter(target: type[Any]) -> TypeAdapter[Any]:
+    _mark_strict(target, set())
+    return TypeAdapter(target)
+
+
+def _mark_strict(target: Any, seen: set[Any]) -> None:
+    """Give every dataclass reachable from ``target`` the strict configuration."""
+    if target in seen:
+        return
+    seen.add(target)
+    if dataclasses.is_dataclass(target):
+        if "__pydantic_config__" not in vars(target):
+            cast(Any, target).__pydantic_config__ = _STRICT
+        for hint in _type_hints(target).values():
+            _mark_strict(hint, seen)
+    for argument in getattr(target, "__args__", ()) or ():
+        try:
+            _mark_strict(argument, seen)
+        except TypeError:  # literals hold unhashable or plain values
+            continue
+
+
+def _type_hints(target: Any) -> dict[str, Any]:
+    import typing
+
+    return typing.get_type_hints(target)
+
+
+def from_json(target: type[T], text: str | bytes, where: str) -> T:
+    """A noun from JSON text.
+
+    Args:
+        target: the dataclass to build.
+        text: JSON text, at most 16 MiB.
+        where: how to name the document in an error, such as its path.
+
+    Raises:
+        InputError: not JSON, a duplicate or unknown key, or a value outside its range.
+    """
+    parse_json(text, where)  # duplicate keys and depth are refused before validation
+    try:
+        return cast(T, _adapter(target).validate_json(text))
+    except ValidationError as error:
+        raise _first_problem(error, where, target) from None
+
+
+def from_document(target: type[T], document: Any, where: str) -> T:
+    """A noun from an already parsed JSON document; same errors as :func:`from_json`."""
+    try:
+        text = json.dumps(document, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(where, type(document).__name__, f"JSON values ({error})") from None
+    return from_json(target, text, where)
+
+
+def parse_json(text: str | bytes, where: str) -> Any:
+    """Plain JSON with duplicate keys, non-finite numbers and deep nesting refused."""
+    if len(text) > MAX_DOCUMENT_BYTES:
+        raise InputError(where, f"{len(text)} bytes", "a document of at most 16 MiB")
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except _DuplicateKeyError as error:
+        raise InputError(where, f"key '{error}' twice", "each key once") from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno} column {error.colno}: {error.msg}"
+        raise InputError(where, place, "a JSON document") from None
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise InputError(where, str(error) or type(error).__name__, "a JSON document") from None
+
+
+class _DuplicateKeyError(Exception):
+    pass
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    seen: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in seen:
+            raise _DuplicateKeyError(key)
+        seen[key] = value
+    return seen
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _first_problem(error: ValidationError, where: str, target: Any) -> InputError:
+    problems = error.errors(include_url=False, include_context=False)
+    unknown = ("unexpected_keyword_argument", "extra_forbidden")
+    problem = min(problems, key=lambda p: p["type"] not in unknown)
+    path = ".".join(str(part) for part in problem["loc"] if not str(part).endswith("Layer"))
+    name = f"{where}: {path}" if path else where
+    given = problem.get("input")
+    kind = problem["type"]
+    if kind in unknown:
+        key = str(problem["loc"][-1])
+        known = _field_names(target)
+        return InputError(name, key, "only known keys", nearest_name(key, known))
+    if kind in ("missing", "missing_argument"):
+        return InputError(name, "nothing", "a value (the key is required)")
+    return InputError(name, given, problem["msg"].removeprefix("Input should be "))
+
+
+def _field_names(target: Any) -> list[str]:
+    names: list[str] = []
+    pending, seen = [target], set()
+    while pending:
+        item = pending.pop()
+        try:
+            if item in seen:
+                continue
+            seen.add(item)
+        except TypeError:
+            continue
+        if dataclasses.is_dataclass(item):
+            names += [field.name for field in dataclasses.fields(item)]
+            pending += list(_type_hints(item).values())
+        pending += list(getattr(item, "__args__", ()) or ())
+    return sorted(set(names))
+
+
+def json_schema(target: type[Any]) -> dict[str, Any]:
+    """JSON Schema of a noun."""
+    return _adapter(target).json_schema()
+
+
+def dump_pretty(document: Any) -> str:
+    """Readable, byte-stable JSON for files and terminals, one trailing newline."""
+    return json.dumps(document, sort_keys=True, indent=1, allow_nan=False) + "\n"
+
+
+def write_atomically(path: Path, data: str | bytes) -> None:
+    """Write a file whole or not at all: temp file, fsync, rename.
+
+    Raises:
+        InputError: the folder is missing or not writable.
+    """
+    payload = data.encode() if isinstance(data, str) else data
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as f:
+            temporary = Path(f.name)
+            f.write(payload)
+            f.flush()
+            os.fsync(f.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        if "temporary" in locals():
+            temporary.unlink(missing_ok=True)
+        raise InputError(str(path), error.strerror or str(error), "a writable file path") from None
+
+
+def read_text(path: Path, what: str, limit_bytes: int = MAX_DOCUMENT_BYTES) -> str:
+    """A text file's content.
+
+    Raises:
+        InputError: missing, a directory, unreadable, too large or not UTF-8.
+    """
+    try:
+        if path.is_file() and path.stat().st_size > limit_bytes:
+            raise InputError(str(path), f"{path.stat().st_size} bytes", f"{what} of ≤ {limit_bytes} bytes")
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InputError(str(path), "binary data", f"{what} in UTF-8 text") from None
+    except FileNotFoundError:
+        siblings = _siblings(path)
+        raise InputError(str(path), "no such file", what, nearest_name(path.name, siblings)) from None
+    except OSError as error:
+        raise InputError(str(path), error.strerror or str(error), what) from None
+
+
+def _siblings(path: Path) -> Iterable[str]:
+    try:
+        return sorted(p.name for p in path.parent.iterdir())[:1000]
+    except OSError:
+        return []

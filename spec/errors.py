@@ -1,0 +1,81 @@
+"""The errors that reach a user, each one line and each with its exit code.
+
+ShardwrightError
+├── InputError       exit 2   something typed or read is not usable
+├── NotBuiltError    exit 2   a legal request that this version does not serve yet
+├── InfeasibleError  exit 3   no legal plan exists; names the resource and the smallest change
+└── RunError         exit 4   a run started and failed
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class ShardwrightError(Exception):
+    """Base of every error meant for a user. ``str()`` is one line."""
+
+    exit_code = 1
+
+
+class InputError(ShardwrightError):
+    """Bad input: names the field, what was given, what is allowed and the nearest fix.
+
+    Args:
+        field: path of the value as the user wrote it, such as ``--tp`` or ``model.heads``.
+        given: the offending value (shortened when long).
+        allowed: what would be accepted, in words.
+        nearest: the closest acceptable value or values, if one can be named.
+    """
+
+    exit_code = 2
+
+    def __init__(self, field: str, given: object, allowed: str, nearest: object = None) -> None:
+        self.field = field
+        self.given = given
+        self.allowed = allowed
+        self.nearest = nearest
+        hint = "" if nearest in (None, "") else f"; nearest: {_short(nearest)}"
+        super().__init__(f"{field}: got {_short(given)}; allowed: {allowed}{hint}")
+
+
+class NotBuiltError(ShardwrightError):
+    """A request that the contract names and this version does not serve yet."""
+
+    exit_code = 2
+
+    def __init__(self, what: str, instead: str = "") -> None:
+        super().__init__(f"{what} is not built yet" + (f"; {instead}" if instead else ""))
+
+
+class InfeasibleError(ShardwrightError):
+    """No legal plan: the resource, the place, the amount and the smallest change that fits."""
+
+    exit_code = 3
+
+
+class RunError(ShardwrightError):
+    """A started run failed: which rank, what happened, in one line."""
+
+    exit_code = 4
+
+
+def _short(value: object, limit: int = 120) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    text = " ".join(text.split()) or "''"
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def nearest_name(given: str, known: Iterable[str], count: int = 3) -> str:
+    """The known names closest to ``given``, best first, comma-separated; '' if none is close."""
+    names: Sequence[str] = list(known)
+    folded = {name.casefold(): name for name in names}
+    close = difflib.get_close_matches(given.casefold(), list(folded), n=count, cutoff=0.5)
+    return ", ".join(folded[name] for name in close)
+
+
+def nearest_divisor(given: int, whole: int) -> int:
+    """The divisor of ``whole`` closest to ``given`` (the smaller one on a tie)."""
+    divisors = [d for d in range(1, whole + 1) if whole % d == 0]
+    return min(divisors, key=lambda d: (abs(d - given), d))

@@ -1,0 +1,225 @@
+"""Plan: every decision of a run and nothing else; hashed, canonical, checked as a whole.
+
+A plan holds programs (one for plain training). A program is a model and a workload placed on
+pipeline stages; a stage lists its devices and, for each virtual stage, runs of layers with
+one strategy each. Ranks in no stage are idle. Predictions and rates are not in a plan: a new
+cost model changes reports, never plans.
+
+Batch geometry: ``schedule.micro_batch`` is the samples of one micro-batch that each replica
+of the *first* layer processes, so the whole micro-batch holds ``micro_batch × dp(first layer)``
+samples and a layer with another data-parallel degree takes its own equal share of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from . import codec
+from .cluster import ClusterSpec
+from .errors import InputError
+from .model import Layer, ModelSpec
+from .schedule import Pass, ScheduleKind
+from .strategy import LayerStrategy
+from .workload import Workload
+
+SCHEMA_VERSION = 1
+RESERVED_KEYS = ("phases", "transitions", "policies", "data", "tables")
+Positive = Annotated[int, Field(ge=1)]
+Index = Annotated[int, Field(ge=0)]
+LayerRef = tuple[str, Index, Index]
+"""``(tower, first, last)``: 0-based and inclusive, embedding and head counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageDevices:
+    """``count`` consecutive devices of one group; ``batch_share`` is their part of the batch."""
+
+    device_group: str
+    first_rank: Index
+    count: Positive
+    batch_share: Annotated[float, Field(gt=0, le=1)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerPlan:
+    """One strategy for a run of layers; ``by_device_group`` overrides it on some devices."""
+
+    layers: LayerRef
+    strategy: LayerStrategy = LayerStrategy()
+    by_device_group: dict[str, LayerStrategy] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One pipeline stage: devices, the order of its mesh axes (outer first), virtual stages."""
+
+    devices: tuple[StageDevices, ...]
+    mesh_order: tuple[Literal["dp", "cp", "tp"], ...] = ("dp", "cp", "tp")
+    virtual_stages: tuple[tuple[LayerPlan, ...], ...]
+
+    @property
+    def device_count(self) -> int:
+        """Devices of the stage."""
+        return sum(part.count for part in self.devices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Pipeline schedule; ``actions`` would spell out each stage's passes (None: the kind's own)."""
+
+    kind: ScheduleKind = "1f1b"
+    micro_batch: Positive
+    microbatches: Positive
+    actions: tuple[tuple[Pass, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A model trained on a workload by some stages; ``after`` names programs to wait for."""
+
+    name: str = "main"
+    model: str = "main"
+    workload: str = "main"
+    role: Literal["train"] = "train"
+    after: tuple[str, ...] = ()
+    stages: tuple[Stage, ...]
+    schedule: Schedule
+    techniques: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def chunks_per_stage(self) -> int:
+        """Virtual stages on each stage (1 unless interleaved)."""
+        return len(self.stages[0].virtual_stages)
+
+    def chunks(self) -> Iterator[tuple[int, int, tuple[LayerPlan, ...]]]:
+        """``(stage, virtual stage, layer plans)`` in the order that data flows through them."""
+        for virtual in range(self.chunks_per_stage):
+            for index, stage in enumerate(self.stages):
+                yield index, virtual, stage.virtual_stages[virtual]
+
+    @property
+    def first_strategy(self) -> LayerStrategy:
+        """Strategy of the first layer, on which the micro-batch is defined."""
+        return self.stages[0].virtual_stages[0][0].strategy
+
+    @property
+    def micro_batch_samples(self) -> int:
+        """Samples of one micro-batch over all data-parallel replicas."""
+        stage = self.stages[0]
+        return self.schedule.micro_batch * self.first_strategy.data_parallel(stage.device_count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One broken rule of a plan: where and what."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The whole decision, as a document."""
+
+    schema_version: Literal[1] = 1
+    models: dict[str, ModelSpec]
+    cluster: ClusterSpec
+    workloads: dict[str, Workload]
+    programs: tuple[Program, ...]
+    techniques: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def program(self) -> Program:
+        """The only program of a plan that has one."""
+        if len(self.programs) != 1:
+            raise InputError("programs", f"{len(self.programs)} programs", "exactly one here")
+        return self.programs[0]
+
+    @property
+    def model(self) -> ModelSpec:
+        """The model of the only program."""
+        return self.models[self.program.model]
+
+    @property
+    def workload(self) -> Workload:
+        """The workload of the only program."""
+        return self.workloads[self.program.workload]
+
+    @property
+    def hash(self) -> str:
+        """Identity of the decisions: sha256 of the canonical JSON."""
+        return codec.content_hash(self)
+
+    def to_document(self) -> dict[str, Any]:
+        """JSON-ready form, defaults left out, the schema version always there."""
+        return {"schema_version": self.schema_version, **codec.to_document(self)}
+
+    def layer_strategies(self) -> tuple[LayerStrategy, ...]:
+        """The strategy of every layer of the only program, by layer number."""
+        found: dict[int, LayerStrategy] = {}
+        for _, _, plans in self.program.chunks():
+            for part in plans:
+                offset = self._tower_offset(part.layers[0])
+                for index in range(part.layers[1], part.layers[2] + 1):
+                    found[offset + index] = part.strategy
+        return tuple(found[i] for i in sorted(found))
+
+    def _tower_offset(self, name: str) -> int:
+        offset = 0
+        for tower in self.model.towers:
+            if tower.name == name:
+                return offset
+            offset += tower.layer_count
+        raise InputError("layers[0]", name, "a tower of the model")
+
+    def chunk_layers(
+        self, plans: tuple[LayerPlan, ...]
+    ) -> tuple[tuple[int, Layer, LayerStrategy], ...]:
+        """``(layer number, layer, strategy)`` for each layer of a chunk, in order."""
+        layers = self.model.layers()
+        found = []
+        for part in plans:
+            offset = self._tower_offset(part.layers[0])
+            for index in range(offset + part.layers[1], offset + part.layers[2] + 1):
+                found.append((index, layers[index], part.strategy))
+        return tuple(found)
+
+    def check(self) -> list[Violation]:
+        """Every rule that the plan breaks, not only the first; empty for a legal plan."""
+        from .legality import plan_violations
+
+        return plan_violations(self)
+
+
+def load_plan(text: str | bytes, where: str) -> Plan:
+    """A legal plan from JSON text: a Plan, or any document with a ``plan`` key.
+
+    Raises:
+        InputError: not a plan, of a newer schema, or breaking a rule (the first is named and
+            the others are counted).
+    """
+    document = codec.parse_json(text, where)
+    if isinstance(document, dict) and "plan" in document:
+        document = document["plan"]
+    if not isinstance(document, dict):
+        raise InputError(where, type(document).__name__, "a plan: a JSON object")
+    version = document.get("schema_version", SCHEMA_VERSION)
+    if version != SCHEMA_VERSION:
+        allowed = f"schema_version {SCHEMA_VERSION}; a newer plan needs a newer shardwright"
+        raise InputError(f"{where}: schema_version", version, allowed)
+    for key in RESERVED_KEYS:
+        if key in document:
+            raise InputError(f"{where}: {key}", "a reserved key", "keys of this schema version")
+    plan = codec.from_document(Plan, document, where)
+    violations = plan.check()
+    if violations:
+        more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
+        raise InputError(f"{where}: {violations[0].path}", violations[0].message + more, "a legal plan")
+    return plan

@@ -1,0 +1,56 @@
+"""MachineProfile: what ``plan profile`` measured on one machine; the cost model reads it.
+
+Every row is a minimum over repeats while all ranks work at once, so that shared memory
+bandwidth is in the figure. Profiles of different machines are never mixed: a profile carries
+the fingerprint of its machine and is only used where the fingerprint is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+Seconds = Annotated[float, Field(gt=0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRow:
+    """Seconds of one kernel: ``op`` and ``shape`` as the lowering names them."""
+
+    op: str
+    shape: tuple[int, ...]
+    dtype: str
+    time_s: Seconds
+    spread: Annotated[float, Field(ge=0)] = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveRow:
+    """Seconds of one collective of ``payload_bytes`` (the largest buffer a rank holds)."""
+
+    kind: str
+    ranks: Annotated[int, Field(ge=2)]
+    payload_bytes: Annotated[int, Field(ge=1)]
+    time_s: Seconds
+    spread: Annotated[float, Field(ge=0)] = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineProfile:
+    """All measurements of one machine with ``ranks`` ranks at work.
+
+    ``fingerprint`` identifies hardware, thread count and torch version; ``machine`` is the
+    readable form of it. ``host_s`` holds host-side seconds by name.
+    """
+
+    schema_version: Literal[1] = 1
+    fingerprint: str
+    machine: dict[str, str]
+    ranks: Annotated[int, Field(ge=1)]
+    measured_at: str
+    duration_s: Seconds
+    kernels: tuple[KernelRow, ...]
+    collectives: tuple[CollectiveRow, ...] = ()
+    host_s: dict[str, float] = field(default_factory=dict)

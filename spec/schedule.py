@@ -1,0 +1,97 @@
+"""Pipeline schedules as explicit orders of passes, shared by simulator and executor.
+
+A *pass* is one micro-batch through one chunk (virtual stage) of a stage, forward or backward.
+The order in which a stage runs its passes is part of the plan's meaning, so one function
+makes it for both sides.
+
+GPipe: all forwards, then all backwards (Huang et al., 2019, section 2.3).
+1F1B: p - s - 1 forwards of warm-up on stage s, then one forward, one backward (Narayanan et
+al., PipeDream-Flush, 2021a section 3.2).
+Interleaved 1F1B: v chunks a stage, micro-batches in rounds of p (Narayanan et al., 2021b,
+section 2.2); micro-batches must be a multiple of p.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal, NamedTuple
+
+ScheduleKind = Literal["gpipe", "1f1b", "interleaved"]
+SCHEDULE_KINDS: tuple[ScheduleKind, ...] = ("gpipe", "1f1b", "interleaved")
+
+
+class Pass(NamedTuple):
+    """One micro-batch through one chunk of a stage; ``forward`` false is the backward pass."""
+
+    forward: bool
+    chunk: int
+    micro_batch: int
+
+
+@cache
+def stage_order(
+    kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int
+) -> tuple[Pass, ...]:
+    """The passes of ``stage`` in the order it runs them.
+
+    Args:
+        kind: schedule name.
+        stage: 0-based stage number.
+        stages: pipeline degree p.
+        chunks: virtual stages a stage v (1 unless interleaved).
+        micro_batches: micro-batches m of one step.
+    """
+    if kind == "gpipe":
+        return _gpipe(chunks, micro_batches)
+    if kind == "1f1b":
+        return _one_f_one_b(stage, stages, micro_batches)
+    return _interleaved(stage, stages, chunks, micro_batches)
+
+
+def _gpipe(chunks: int, micro_batches: int) -> tuple[Pass, ...]:
+    forwards = [Pass(True, c, m) for c in range(chunks) for m in range(micro_batches)]
+    backwards = [Pass(False, c, m) for c in reversed(range(chunks)) for m in range(micro_batches)]
+    return tuple(forwards + backwards)
+
+
+def _one_f_one_b(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+    forwards = [Pass(True, 0, m) for m in range(micro_batches)]
+    backwards = [Pass(False, 0, m) for m in range(micro_batches)]
+    return _weave(forwards, backwards, min(stages - stage - 1, micro_batches))
+
+
+def _interleaved(stage: int, stages: int, chunks: int, micro_batches: int) -> tuple[Pass, ...]:
+    """Warm-up of (p - s - 1)·2 + (v - 1)·p forwards, then alternate (2021b, section 2.2)."""
+    total = chunks * micro_batches
+    forwards = [_round_robin(i, True, stages, chunks) for i in range(total)]
+    backwards = [_round_robin(i, False, stages, chunks) for i in range(total)]
+    if micro_batches == stages:
+        warm_up = total
+    else:
+        warm_up = min((stages - stage - 1) * 2 + (chunks - 1) * stages, total)
+    return _weave(forwards, backwards, warm_up)
+
+
+def _round_robin(index: int, forward: bool, stages: int, chunks: int) -> Pass:
+    """The ``index``-th pass of a direction: p micro-batches on each chunk in turn."""
+    group, within = divmod(index, stages * chunks)
+    chunk, offset = divmod(within, stages)
+    return Pass(forward, chunk if forward else chunks - 1 - chunk, group * stages + offset)
+
+
+def _weave(forwards: list[Pass], backwards: list[Pass], warm_up: int) -> tuple[Pass, ...]:
+    order = forwards[:warm_up]
+    for forward, backward in zip(forwards[warm_up:], backwards, strict=False):
+        order += [forward, backward]
+    return tuple(order + backwards[len(forwards) - warm_up :])
+
+
+def max_in_flight(
+    kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int
+) -> int:
+    """The largest number of chunk passes whose backward is still owed, summed over chunks."""
+    live = most = 0
+    for step in stage_order(kind, stage, stages, chunks, micro_batches):
+        live += 1 if step.forward else -1
+        most = max(most, live)
+    return most

@@ -1,0 +1,131 @@
+"""LayerStrategy: how one layer is split, sharded and recomputed.
+
+Sharding is a lattice of degrees over the data-parallel ranks, innermost first: a state of
+degree d is split over d consecutive data-parallel ranks and replicated over the rest. The
+usual level names are points of it: with n data-parallel ranks, zero1 is (1, 1, n), zero2
+(1, n, n), zero3 (n, n, n) for parameters/gradients/optimizer, and hsdp:d is (d, d, d).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from .errors import InputError, nearest_divisor, nearest_name
+
+SequenceParallel = Literal["none", "megatron"]
+Recompute = Literal["none", "selective", "full"]
+Degree = Annotated[int, Field(ge=1, le=2**24)]
+LEVEL_NAMES = ("zero0", "zero1", "zero2", "zero3", "hsdp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """Sharding degree of each state over the data-parallel ranks of the layer.
+
+    ``secondary_parameters`` is the degree of a second parameter copy kept for the backward
+    pass (hpZ); 1 means there is none.
+    """
+
+    parameters: Degree = 1
+    secondary_parameters: Degree = 1
+    gradients: Degree = 1
+    optimizer: Degree = 1
+
+    @property
+    def gathers_each_use(self) -> bool:
+        """zero3-like: parameters are gathered for each use and freed after it."""
+        return self.parameters > 1
+
+    @property
+    def reduces_each_micro_batch(self) -> bool:
+        """zero2-like: gradients are reduced once each micro-batch, not once each step."""
+        return self.gradients > 1
+
+    def level_name(self, data_parallel: int) -> str:
+        """The usual name of these degrees among ``data_parallel`` ranks, else ``P/G/O``."""
+        p, g, o = self.parameters, self.gradients, self.optimizer
+        n = data_parallel
+        if self.secondary_parameters == 1:
+            named = {(1, 1, 1): "zero0", (1, 1, n): "zero1", (1, n, n): "zero2", (n, n, n): "zero3"}
+            if (p, g, o) in named:
+                return named[(p, g, o)]
+            if p == g == o:
+                return f"hsdp:{p}"
+        return f"{p}/{g}/{o}"
+
+    @classmethod
+    def from_text(cls, text: str, data_parallel: int, field_name: str = "--shard") -> Sharding:
+        """Degrees from ``zero0``..``zero3``, ``hsdp:DEGREE`` or ``P/G/O``.
+
+        Args:
+            text: what was typed.
+            data_parallel: ranks that hold the same layer slice.
+            field_name: named in the error.
+
+        Raises:
+            InputError: an unknown level, or a degree that does not divide ``data_parallel``.
+        """
+        n = data_parallel
+        levels = {"zero0": (1, 1, 1), "zero1": (1, 1, n), "zero2": (1, n, n), "zero3": (n, n, n)}
+        if text in levels:
+            return cls._of(levels[text])
+        if text.startswith("hsdp:"):
+            degree = _degree(text[len("hsdp:") :], text, field_name)
+            return cls._checked((degree, degree, degree), n, text, field_name)
+        if "/" in text:
+            parts = [_degree(part, text, field_name) for part in text.split("/")]
+            if len(parts) == 3:
+                return cls._checked((parts[0], parts[1], parts[2]), n, text, field_name)
+        allowed = "zero0, zero1, zero2, zero3, hsdp:DEGREE or P/G/O degrees"
+        raise InputError(field_name, text, allowed, nearest_name(text, LEVEL_NAMES))
+
+    @classmethod
+    def _checked(
+        cls, degrees: tuple[int, int, int], data_parallel: int, text: str, field_name: str
+    ) -> Sharding:
+        for degree in degrees:
+            if data_parallel % degree:
+                allowed = f"degrees that divide the {data_parallel} data-parallel ranks"
+                raise InputError(field_name, text, allowed, nearest_divisor(degree, data_parallel))
+        return cls._of(degrees)
+
+    @classmethod
+    def _of(cls, degrees: tuple[int, int, int]) -> Sharding:
+        return cls(parameters=degrees[0], gradients=degrees[1], optimizer=degrees[2])
+
+
+def _degree(part: str, text: str, field_name: str) -> int:
+    if not part.isdigit() or int(part) < 1:
+        raise InputError(field_name, text, "positive whole degrees, such as hsdp:8 or 1/1/8")
+    return int(part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerStrategy:
+    """The decisions for one layer.
+
+    ``sequence_parallel`` megatron keeps activations between the tensor-parallel parts split
+    along the sequence. ``cp``, ``ep`` and ``etp`` are context, expert and expert-tensor
+    parallel degrees. ``recompute`` selective recomputes core attention, full the whole block.
+    """
+
+    tp: Degree = 1
+    sequence_parallel: SequenceParallel = "none"
+    cp: Degree = 1
+    ep: Degree = 1
+    etp: Degree = 1
+    shard: Sharding = Sharding()
+    recompute: Recompute = "none"
+    techniques: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def megatron_sp(self) -> bool:
+        """Whether activations are split along the sequence between tensor-parallel parts."""
+        return self.sequence_parallel == "megatron" and self.tp > 1
+
+    def data_parallel(self, stage_ranks: int) -> int:
+        """Ranks of a stage of ``stage_ranks`` that hold the same slice of this layer."""
+        return stage_ranks // (self.tp * self.cp)

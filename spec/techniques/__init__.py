@@ -1,0 +1,1 @@
+"""What each technique lets a plan decide."""

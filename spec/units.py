@@ -1,0 +1,33 @@
+"""Units at the edge: SI inside, human units only in what a person types or reads."""
+
+from __future__ import annotations
+
+GIB = 1024**3
+MIB = 1024**2
+
+
+def format_bytes(amount_bytes: float) -> str:
+    """``71.2 GiB`` style text with three significant digits."""
+    size = float(amount_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(size) < 1024 or unit == "TiB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.3g} {unit}"
+        size /= 1024
+    raise AssertionError("unreachable")
+
+
+def format_seconds(time_s: float) -> str:
+    """``13.8 s``, ``41.2 ms`` or ``7.5 us`` with three significant digits."""
+    if abs(time_s) >= 1 or time_s == 0:
+        return f"{time_s:.3g} s" if abs(time_s) < 1000 else f"{time_s:.0f} s"
+    if abs(time_s) >= 1e-3:
+        return f"{time_s * 1e3:.3g} ms"
+    return f"{time_s * 1e6:.3g} us"
+
+
+def format_count(number: float) -> str:
+    """``70.6 B`` style text for parameters and tokens."""
+    for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(number) >= scale:
+            return f"{number / scale:.3g} {unit}"
+    return f"{number:.0f}"
