@@ -182,10 +182,13 @@ class ModelSpec:
         Args:
             seq_len: rows of a learned position table whose length the model leaves open.
         """
+        from .parameters import layer_parameters
+
         total = sum(
-            run.count * layer_param_count(run.layer, seq_len)
+            run.count * spec.elements
             for tower in self.towers
             for run in tower.layers
+            for spec in layer_parameters(run.layer, seq_len)
         )
         if self.tie_embeddings:
             total -= sum(x.vocab * x.hidden for x in self.layers() if isinstance(x, HeadLayer))
@@ -194,33 +197,3 @@ class ModelSpec:
     def kinds(self) -> Iterator[Layer]:
         """The distinct layer kinds, in order of first use."""
         return iter(dict.fromkeys(run.layer for tower in self.towers for run in tower.layers))
-
-
-def norm_param_count(kind: NormKind, width: int) -> int:
-    """A layer norm has a weight and a bias, an RMS norm a weight only."""
-    return 2 * width if kind == "layernorm" else width
-
-
-def layer_param_count(layer: Layer, seq_len: int | None = None) -> int:
-    """Parameters of one layer, untied."""
-    if isinstance(layer, EmbeddingLayer):
-        positions = seq_len if layer.positions is None else layer.positions
-        if positions is None:
-            raise InputError("seq_len", None, "a sequence length: the position table has no size")
-        return (layer.vocab + positions) * layer.hidden
-    if isinstance(layer, HeadLayer):
-        return layer.vocab * layer.hidden + norm_param_count(layer.norm, layer.hidden)
-    return _block_param_count(layer)
-
-
-def _block_param_count(block: BlockLayer) -> int:
-    attention, mlp, hidden = block.attention, block.mlp, block.hidden
-    qkv_dim = attention.query_dim + 2 * attention.kv_dim
-    total = hidden * qkv_dim + attention.query_dim * hidden
-    total += qkv_dim if attention.qkv_bias else 0
-    total += hidden if attention.out_bias else 0
-    total += 2 * attention.head_dim if attention.qk_norm else 0
-    total += (3 if mlp.gated else 2) * hidden * mlp.ffn
-    if mlp.bias:
-        total += (2 if mlp.gated else 1) * mlp.ffn + hidden
-    return total + 2 * norm_param_count(block.norm, hidden)

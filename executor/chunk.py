@@ -1,0 +1,213 @@
+"""A chunk: the consecutive layers of one virtual stage, built, split and sharded.
+
+Sharding is torch's fully_shard, one unit a layer, under one root a chunk. The lattice of
+degrees maps onto it so: the mesh shards over the optimizer's degree and replicates over the
+rest; parameters of degree 1 stay gathered between forward and the last backward; gradients of
+degree 1 are reduced only by the last micro-batch's backward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from ..spec.errors import NotBuiltError
+from ..spec.model import EmbeddingLayer, HeadLayer, Layer
+from ..spec.plan import LayerPlan, Plan
+from ..spec.strategy import LayerStrategy
+from ..spec.workload import DtypeRecord
+from .mesh import GroupBook
+from .models.dense.model import Head, LayerModule, build_layer
+from .parameters import TIED_WEIGHT, TOKEN_WEIGHT, fill_layer
+from .relayout import relayout
+
+TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """What a run decides beside the plan: seed, device and attention implementation."""
+
+    seed: int
+    device: torch.device
+    flash: bool
+    prefetch: bool
+
+
+class Chunk(nn.Module):
+    """Layers of one virtual stage; maps tokens or activations to activations or the loss."""
+
+    def __init__(
+        self,
+        layers: dict[int, LayerModule],
+        strategies: dict[int, LayerStrategy],
+        before: LayerStrategy | None,
+        book: GroupBook,
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleDict({str(index): module for index, module in layers.items()})
+        self.strategies = strategies
+        self.before = before
+        self.book = book
+
+    def forward(self, x: Tensor, targets: Tensor | None = None, scale: float = 1.0) -> Tensor:
+        """Run the layers; with ``targets`` the last one is the head and gives the loss.
+
+        Args:
+            x: tokens (seq, batch) for the first chunk, else activations (seq, batch, hidden).
+            targets: tokens to predict, this rank's part, for the chunk with the head.
+            scale: factor on the summed loss.
+        """
+        before = self.before
+        for index, module in self.layers.items():
+            strategy = self.strategies[int(index)]
+            if before is not None:
+                x = relayout(x, before, strategy, self.book)
+            x = module(x, targets, scale) if isinstance(module, Head) else module(x)
+            before = strategy
+        return x
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the last layer is the head."""
+        return any(isinstance(module, Head) for module in self.layers.values())
+
+    @property
+    def last_strategy(self) -> LayerStrategy:
+        """The strategy of the last layer, which decides the layout that leaves the chunk."""
+        return self.strategies[max(self.strategies)]
+
+    def units(self) -> list[tuple[FSDPModule, LayerStrategy]]:
+        """The sharded layers with their strategies."""
+        return [
+            (module, self.strategies[int(index)])
+            for index, module in self.layers.items()
+            if isinstance(module, FSDPModule)
+        ]
+
+    def set_last_micro_batch(self, last: bool) -> None:
+        """Arm the next backward: only the last one reduces and frees what waits for it."""
+        for unit, strategy in self.units():
+            shard = strategy.shard
+            unit.set_requires_gradient_sync(last or shard.reduces_each_micro_batch, recurse=False)
+            unit.set_reshard_after_backward(last or shard.gathers_each_use, recurse=False)
+
+
+def needs_sharding_wrapper(
+    strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord
+) -> bool:
+    """Whether a layer has anything to gather, reduce or cast; plain modules otherwise."""
+    return strategy.data_parallel(stage_ranks) > 1 or dtype.param != dtype.master
+
+
+def build_chunk(
+    plan: Plan, parts: tuple[LayerPlan, ...], book: GroupBook, options: BuildOptions
+) -> Chunk:
+    """Build, fill, split and shard the layers of one chunk on this rank."""
+    every = plan.layer_strategies()
+    layers = plan.chunk_layers(parts)
+    first = layers[0][0]
+    modules = {
+        index: _build_module(plan, index, layer, strategy, book, options)
+        for index, layer, strategy in layers
+    }
+    tied = _tie(plan, layers, modules)
+    chunk = Chunk(
+        modules,
+        {index: strategy for index, _, strategy in layers},
+        every[first - 1] if first else None,
+        book,
+    )
+    _shard(chunk, layers, tied, plan.workload.dtype, options)
+    return chunk
+
+
+def _build_module(
+    plan: Plan,
+    index: int,
+    layer: Layer,
+    strategy: LayerStrategy,
+    book: GroupBook,
+    options: BuildOptions,
+) -> LayerModule:
+    tp = book.tensor_parallel(strategy)
+    seq_len = plan.workload.seq_len
+    module = build_layer(layer, tp, strategy.recompute, options.flash, seq_len)
+    fill_layer(module, plan.model, index, layer, tp, seq_len, options.seed, options.device)
+    return module.to(options.device)
+
+
+def _tie(
+    plan: Plan,
+    layers: tuple[tuple[int, Layer, LayerStrategy], ...],
+    modules: dict[int, LayerModule],
+) -> tuple[int, int] | None:
+    """Make the head use the embedding's weight where both are in this chunk."""
+    ends = [i for i, layer, _ in layers if isinstance(layer, (EmbeddingLayer, HeadLayer))]
+    if not plan.model.tie_embeddings or len(ends) < 2:
+        return None
+    source = modules[ends[0]].slot(TOKEN_WEIGHT.split(".")[0])
+    modules[ends[1]].slot(TIED_WEIGHT.split(".")[0]).weight = source.weight
+    return ends[0], ends[1]
+
+
+def _shard(
+    chunk: Chunk,
+    layers: tuple[tuple[int, Layer, LayerStrategy], ...],
+    tied: tuple[int, int] | None,
+    dtype: DtypeRecord,
+    options: BuildOptions,
+) -> None:
+    policy = _precision(dtype)
+    wrapped: list[FSDPModule] = []
+    for index, _, strategy in layers:
+        if not needs_sharding_wrapper(strategy, chunk.book.stage_ranks, dtype):
+            continue
+        if tied is not None and index == tied[0]:
+            continue  # joins the head's unit
+        members: Any = chunk.layers[str(index)]
+        if tied is not None and index == tied[1]:
+            members = [chunk.layers[str(i)] for i in tied]
+        unit = fully_shard(
+            members,
+            mesh=chunk.book.data_mesh(strategy),
+            reshard_after_forward=strategy.shard.gathers_each_use,
+            mp_policy=policy,
+        )
+        units: list[Any] = unit if isinstance(unit, list) else [unit]
+        _sum_gradients(units[0])
+        wrapped.append(units[0])
+    if not wrapped:
+        return
+    plain = {
+        parameter
+        for index, _, strategy in layers
+        if not needs_sharding_wrapper(strategy, chunk.book.stage_ranks, dtype)
+        for parameter in chunk.layers[str(index)].parameters()
+    }
+    mesh = chunk.book.data_mesh(layers[0][2])
+    fully_shard(chunk, mesh=mesh, mp_policy=policy, ignored_params=plain)
+    if not options.prefetch:
+        for unit in wrapped:  # a unit that prefetches itself prefetches nothing
+            unit.set_modules_to_backward_prefetch([unit])
+
+
+def _sum_gradients(unit: FSDPModule) -> None:
+    """Reduce by plain sums: the loss already carries one over the global tokens."""
+    unit.set_gradient_divide_factor(1.0)
+    unit.set_force_sum_reduction_for_comms(True)
+
+
+def _precision(dtype: DtypeRecord) -> MixedPrecisionPolicy:
+    for role in ("param", "communication", "master"):
+        if getattr(dtype, role) not in TORCH_DTYPES:
+            raise NotBuiltError(f"running with {role} dtype {getattr(dtype, role)}", "use bf16 or fp32")
+    return MixedPrecisionPolicy(
+        param_dtype=TORCH_DTYPES[dtype.param],
+        reduce_dtype=TORCH_DTYPES[dtype.communication],
+        cast_forward_inputs=False,
+    )

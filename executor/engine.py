@@ -1,0 +1,142 @@
+"""One rank of a run: its chunks, its passes and its optimizer, stepped together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.profiler import record_function
+
+from ..spec.plan import LayerPlan, Plan
+from ..spec.schedule import stage_order
+from ..spec.strategy import LayerStrategy
+from .chunk import TORCH_DTYPES, BuildOptions, Chunk, build_chunk
+from .local import local_parameters
+from .mesh import GroupBook
+from .pipeline import ChunkPort, Link, PipelineRuntime
+from .update import AdamWOptions, Updater
+
+Batch = Callable[[int, int], Tensor]
+"""``batch(step, sample) -> (seq + 1,) tokens`` of one sample of the global batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one optimizer step reports."""
+
+    loss: float
+    gradient_norm: float
+    time_s: float
+
+
+class Engine:
+    """Builds this rank's part of a plan and runs steps.
+
+    Args:
+        plan: a legal plan.
+        rank: this rank.
+        options: seed, device, attention.
+        batch: gives any sample of any step.
+        adamw: optimizer settings.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        options: BuildOptions,
+        batch: Batch,
+        adamw: AdamWOptions | None = None,
+    ) -> None:
+        self.plan = plan
+        self.options = options
+        self.batch = batch
+        self.book = GroupBook(plan, rank, options.device.type)
+        parts = plan.program.stages[self.book.stage].virtual_stages
+        self.chunks = [build_chunk(plan, part, self.book, options) for part in parts]
+        self.parameters = local_parameters(plan, self.chunks, self.book)
+        clip = plan.workload.gradient_clip_norm
+        self.updater = Updater(self.parameters, self.book, clip, adamw or AdamWOptions())
+        self.runtime = self._make_runtime(parts)
+        self.step_index = 0
+
+    def _make_runtime(self, parts: tuple[tuple[LayerPlan, ...], ...]) -> PipelineRuntime:
+        program, book = self.plan.program, self.book
+        order = stage_order(
+            program.schedule.kind,
+            book.stage,
+            len(program.stages),
+            len(parts),
+            program.schedule.microbatches,
+        )
+        ports = [self._make_port(index) for index in range(len(parts))]
+        dtype = TORCH_DTYPES[self.plan.workload.dtype.param]
+        return PipelineRuntime(ports, order, book.rank, book.wires, dtype, self.options.device)
+
+    def _make_port(self, index: int) -> ChunkPort:
+        chunk = self.chunks[index]
+        return ChunkPort(
+            run=lambda entry, micro_batch: self._run_chunk(chunk, entry, micro_batch),
+            before_backward=chunk.set_last_micro_batch,
+            source=self._link(index, -1, chunk.before),
+            target=self._link(index, +1, None if chunk.has_head else chunk.last_strategy),
+        )
+
+    def _link(self, chunk: int, direction: int, layout: LayerStrategy | None) -> Link | None:
+        """The neighbour chunk in data order, and the shape that crosses in ``layout``."""
+        if layout is None:
+            return None
+        stages, ranks = len(self.plan.program.stages), self.book.stage_ranks
+        position = chunk * stages + self.book.stage + direction
+        other_chunk, other_stage = divmod(position, stages)
+        peer = other_stage * ranks + self.book.local_rank
+        return Link(peer, other_chunk, self._activation_shape(layout))
+
+    def _activation_shape(self, layout: LayerStrategy) -> tuple[int, int, int]:
+        workload = self.plan.workload
+        seq = workload.seq_len // (layout.tp if layout.megatron_sp else 1)
+        samples = self.plan.program.micro_batch_samples
+        return seq, samples // layout.data_parallel(self.book.stage_ranks), self.plan.model.hidden
+
+    def _run_chunk(self, chunk: Chunk, entry: Tensor | None, micro_batch: int) -> Tensor:
+        if entry is None:
+            first = chunk.strategies[min(chunk.strategies)]
+            entry = self._tokens(micro_batch, first)[:-1]
+        if not chunk.has_head:
+            out: Tensor = chunk(entry)
+            return out
+        targets = self._tokens(micro_batch, chunk.last_strategy)[1:]
+        loss: Tensor = chunk(entry, targets, 1 / self.plan.workload.tokens_per_step)
+        return loss
+
+    def _tokens(self, micro_batch: int, strategy: LayerStrategy) -> Tensor:
+        """This rank's samples of a micro-batch, (seq + 1, batch)."""
+        samples = self.plan.program.micro_batch_samples
+        mine = samples // strategy.data_parallel(self.book.stage_ranks)
+        first = micro_batch * samples + self.book.data_index(strategy) * mine
+        rows = [self.batch(self.step_index, first + i) for i in range(mine)]
+        return torch.stack(rows, dim=1).to(self.options.device)
+
+    def backward_step(self) -> Tensor:
+        """Forward and backward of one global batch; (norm, loss) float64, gradients in place."""
+        loss = self.runtime.step()
+        with record_function("finish gradients"):
+            self.updater.finish_gradients()
+            return self.updater.gradient_norm_and_loss(loss, self._loss_replicas())
+
+    def _loss_replicas(self) -> int:
+        """Ranks that report one loss: the tensor-parallel ranks of the head."""
+        return next((c.last_strategy.tp for c in self.chunks if c.has_head), 1)
+
+    def step(self) -> StepResult:
+        """One optimizer step."""
+        start_s = time.perf_counter()
+        norm_and_loss = self.backward_step()
+        with record_function("optimizer"):
+            self.updater.update(norm_and_loss[0])
+        norm, loss = norm_and_loss.tolist()
+        self.step_index += 1
+        return StepResult(loss=loss, gradient_norm=norm, time_s=time.perf_counter() - start_s)

@@ -1,0 +1,151 @@
+"""Process groups of a plan, all made up front from the whole plan.
+
+Making a group is collective over the world, so a group made late inside one stage would hang
+the others: every rank makes every group of every stage here, in one order.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from ..spec.errors import RunError
+from ..spec.groups import RankGroup, data_index, replica_group, shard_group, stage_groups
+from ..spec.plan import Plan, Stage
+from ..spec.strategy import LayerStrategy
+from .models.parallel import TensorParallel
+
+
+def plan_world_size(plan: Plan) -> int:
+    """Ranks that a plan runs on; idle devices have none."""
+    return sum(stage.device_count for stage in plan.program.stages)
+
+
+def stage_layout(plan: Plan) -> list[tuple[int, int]]:
+    """First rank and number of ranks of each stage; ranks follow the stages' order."""
+    found, first = [], 0
+    for stage in plan.program.stages:
+        found.append((first, stage.device_count))
+        first += stage.device_count
+    return found
+
+
+class GroupBook:
+    """The process groups and meshes of one rank.
+
+    Args:
+        plan: a legal plan.
+        rank: this rank.
+        device_type: ``cpu`` or ``cuda``.
+    """
+
+    def __init__(self, plan: Plan, rank: int, device_type: str) -> None:
+        self.rank = rank
+        self.device_type = device_type
+        self.layout = stage_layout(plan)
+        world = plan_world_size(plan)
+        if dist.get_world_size() != world:
+            raise RunError(f"the plan runs on {world} ranks, but {dist.get_world_size()} started")
+        self.stage = next(i for i, (f, n) in enumerate(self.layout) if f <= rank < f + n)
+        self.first_rank, self.stage_ranks = self.layout[self.stage]
+        self.local_rank = rank - self.first_rank
+        self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
+        self._meshes: dict[tuple[RankGroup, RankGroup], DeviceMesh] = {}
+        for index, stage in enumerate(plan.program.stages):
+            self._make_stage_groups(plan, index, stage)
+        for member in range(world):
+            self._make((member,))
+        self.tied_peer = self._make_tied_groups(plan)
+        self.wires = self._make_wires()
+
+    def _make(self, ranks: tuple[int, ...]) -> None:
+        if ranks in self._groups:
+            return
+        group = dist.new_group(list(ranks))
+        if self.rank in ranks:
+            self._groups[ranks] = group
+
+    def _make_stage_groups(self, plan: Plan, index: int, stage: Stage) -> None:
+        first, count = self.layout[index]
+        for shape in stage_groups(stage_strategies(plan, index), count):
+            for local in range(count):
+                if shape.position(local) == 0:
+                    self._make(tuple(first + r for r in shape.members(local)))
+
+    def _make_tied_groups(self, plan: Plan) -> tuple[int, ...] | None:
+        """Pairs of first and last stage that hold one tied weight each; this rank's pair."""
+        if not plan.model.tie_embeddings or len(self.layout) == 1:
+            return None
+        (head_first, _), (first, count) = self.layout[-1], self.layout[0]
+        mine = None
+        for local in range(count):
+            pair = (first + local, head_first + local)
+            self._make(pair)
+            mine = pair if self.rank in pair else mine
+        return mine
+
+    def _make_wires(self) -> dict[tuple[bool, bool], dist.ProcessGroup]:
+        """A group for each kind and direction of message between stages.
+
+        Messages of one pair of ranks run in order within a group, so forward and backward
+        traffic, and both ways of a ring, need groups of their own or they wait on each other.
+        """
+        if len(self.layout) == 1:
+            return {}
+        ways = [(forward, upward) for forward in (True, False) for upward in (True, False)]
+        return {way: dist.new_group() for way in ways}
+
+    def group(self, shape: RankGroup) -> dist.ProcessGroup:
+        """The process group of this shape that holds this rank."""
+        members = shape.members(self.local_rank)
+        return self._groups[tuple(self.first_rank + r for r in members)]
+
+    def group_of(self, ranks: tuple[int, ...]) -> dist.ProcessGroup:
+        """The process group of exactly these ranks."""
+        return self._groups[ranks]
+
+    def tensor_parallel(self, strategy: LayerStrategy) -> TensorParallel:
+        """The tensor-parallel ranks of a layer."""
+        if strategy.tp == 1:
+            return TensorParallel(None, 1, 0, False)
+        shape = RankGroup(strategy.tp, 1)
+        position = shape.position(self.local_rank)
+        return TensorParallel(self.group(shape), strategy.tp, position, strategy.megatron_sp)
+
+    def data_index(self, strategy: LayerStrategy) -> int:
+        """Which part of the micro-batch this rank works on in a layer."""
+        return data_index(strategy, self.local_rank)
+
+    def data_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
+        """Replica × shard mesh of a layer, or the shard axis alone if nothing is replicated."""
+        shard, replica = shard_group(strategy), replica_group(strategy, self.stage_ranks)
+        if (shard, replica) not in self._meshes:
+            self._meshes[shard, replica] = self._new_mesh(shard, replica)
+        return self._meshes[shard, replica]
+
+    def _new_mesh(self, shard: RankGroup, replica: RankGroup) -> DeviceMesh:
+        shard_pg = self.group(shard)
+        if replica.size == 1:
+            return DeviceMesh.from_group(shard_pg, self.device_type, mesh_dim_names=("shard",))
+        rows = [
+            [self.first_rank + r for r in shard.members(member)]
+            for member in replica.members(self.local_rank)
+        ]
+        return DeviceMesh.from_group(
+            [self.group(replica), shard_pg],
+            self.device_type,
+            mesh=torch.tensor(rows, dtype=torch.int),
+            mesh_dim_names=("replicate", "shard"),
+        )
+
+
+def stage_strategies(plan: Plan, index: int) -> list[LayerStrategy]:
+    """Strategies along every chunk of a stage, the layer before each chunk first."""
+    every = plan.layer_strategies()
+    found: list[LayerStrategy] = []
+    for parts in plan.program.stages[index].virtual_stages:
+        layers = plan.chunk_layers(parts)
+        first = layers[0][0]
+        found += [every[max(first - 1, 0)], *(strategy for _, _, strategy in layers)]
+    return found

@@ -1,0 +1,183 @@
+"""The layers of dense decoders as torch modules; activations are (seq, batch, hidden)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ....kernels import activation, attention, norm, rope
+from ....kernels.cross_entropy import cross_entropy
+from ....spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
+from ....spec.parameters import split_range
+from ..parallel import TensorParallel, column_linear, embedding, row_linear
+
+
+class Slot(nn.Module):
+    """A named place for a weight and perhaps a bias; it computes nothing itself."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_parameter("weight", None)
+        self.register_parameter("bias", None)
+
+
+class LayerModule(nn.Module):
+    """A layer of the model whose parameters live in :class:`Slot` children."""
+
+    def __init__(self, tp: TensorParallel) -> None:
+        super().__init__()
+        self.tp = tp
+
+    def slot(self, name: str) -> Slot:
+        """The child called ``name``, made on first use."""
+        if name not in self._modules:
+            self.add_module(name, Slot())
+        child = self._modules[name]
+        if not isinstance(child, Slot):
+            raise TypeError(f"{name} is not a parameter slot")
+        return child
+
+    def weights(self, *names: str) -> list[Tensor]:
+        """The weights of these slots."""
+        return [self.slot(name).weight for name in names]
+
+    def biases(self, *names: str) -> list[Tensor]:
+        """The biases of these slots; empty where they have none."""
+        return [b for name in names if (b := self.slot(name).bias) is not None]
+
+    def _norm(self, name: str, kind: str, eps: float, x: Tensor) -> Tensor:
+        slot = self.slot(name)
+        if kind == "rmsnorm" or slot.bias is None:
+            return norm.rms_norm(x, slot.weight, eps)
+        return norm.layer_norm(x, slot.weight, slot.bias, eps)
+
+
+class Embedding(LayerModule):
+    """Tokens (seq, batch) to activations."""
+
+    def __init__(self, layer: EmbeddingLayer, tp: TensorParallel) -> None:
+        super().__init__(tp)
+        self.vocab_start = split_range(layer.vocab, tp.size, tp.rank)[0]
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Token and position vectors."""
+        positions = self.slot("positions").weight if "positions" in self._modules else None
+        return embedding(tokens, self.slot("tokens").weight, positions, self.vocab_start, self.tp)
+
+
+class Block(LayerModule):
+    """A pre-norm transformer block."""
+
+    def __init__(
+        self, layer: BlockLayer, tp: TensorParallel, recompute: str, flash: bool, seq_len: int
+    ) -> None:
+        super().__init__(tp)
+        self.layer = layer
+        self.recompute = recompute
+        self.attend = attention.flash_attention if flash else attention.unfused_attention
+        if layer.attention.rotary:
+            cos, sin = rope.angle_table(
+                seq_len, layer.attention.head_dim, layer.attention.rope_theta
+            )
+            self.register_buffer("cos", cos, persistent=False)
+            self.register_buffer("sin", sin, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One block; ``full`` recomputation keeps only ``x``."""
+        if self.recompute == "full":
+            return _again(self._run, x)
+        return self._run(x)
+
+    def _run(self, x: Tensor) -> Tensor:
+        kind, eps = self.layer.norm, self.layer.norm_eps
+        x = x + self._attention(self._norm("attention_norm", kind, eps, x))
+        return x + self._mlp(self._norm("mlp_norm", kind, eps, x))
+
+    def _attention(self, x: Tensor) -> Tensor:
+        names = ("query", "key", "value")
+        mixed = self._core(*column_linear(x, self.weights(*names), self.biases(*names), self.tp))
+        return row_linear(mixed, self.slot("output").weight, self.slot("output").bias, self.tp)
+
+    def _core(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        query, key = self._positioned("query_norm", query), self._positioned("key_norm", key)
+        value = self._heads(value)
+        if self.recompute == "selective":
+            return _again(self.attend, query, key, value)
+        return self.attend(query, key, value)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.layer.attention.head_dim))
+
+    def _positioned(self, norm_name: str, x: Tensor) -> Tensor:
+        """Split into heads, normalise them (Qwen3) and turn them by their position."""
+        x = self._heads(x)
+        if self.layer.attention.qk_norm:
+            x = norm.rms_norm(x, self.slot(norm_name).weight, self.layer.norm_eps)
+        if self.layer.attention.rotary:
+            x = rope.apply_rope(x, self.cos.to(x.dtype), self.sin.to(x.dtype))
+        return x
+
+    def _mlp(self, x: Tensor) -> Tensor:
+        return row_linear(
+            self._activated(x), self.slot("down").weight, self.slot("down").bias, self.tp
+        )
+
+    def _activated(self, x: Tensor) -> Tensor:
+        mlp = self.layer.mlp
+        names = ("gate", "up") if mlp.gated else ("up",)
+        projected = column_linear(x, self.weights(*names), self.biases(*names), self.tp)
+        if mlp.gated:
+            return activation.swiglu(*projected)
+        return activation.gelu(*projected, tanh=mlp.activation == "gelu_tanh")
+
+
+def _again(function: object, *inputs: Tensor) -> Tensor:
+    """Run now, keep only the inputs, run again in the backward pass."""
+    out: Tensor = checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False)
+    return out
+
+
+class Head(LayerModule):
+    """Final norm, projection to the vocabulary, loss."""
+
+    def __init__(self, layer: HeadLayer, tp: TensorParallel) -> None:
+        super().__init__(tp)
+        self.layer = layer
+        self.vocab_start = split_range(layer.vocab, tp.size, tp.rank)[0]
+
+    def forward(self, x: Tensor, targets: Tensor, scale: float) -> Tensor:
+        """``scale`` times the sum of the losses of ``targets`` (seq, batch)."""
+        group = self.tp.group if self.tp.size > 1 else None
+        return cross_entropy(
+            self._logits(x).flatten(0, 1), targets, scale, self.vocab_start, group
+        )
+
+    def _logits(self, x: Tensor) -> Tensor:
+        x = self._norm("norm", self.layer.norm, self.layer.norm_eps, x)
+        return column_linear(x, self.weights("projection"), [], self.tp)[0]
+
+
+def build_layer(
+    layer: Layer, tp: TensorParallel, recompute: str, flash: bool, seq_len: int
+) -> LayerModule:
+    """The module of one layer, its parameters still missing."""
+    if isinstance(layer, EmbeddingLayer):
+        return Embedding(layer, tp)
+    if isinstance(layer, HeadLayer):
+        return Head(layer, tp)
+    return Block(layer, tp, recompute, flash, seq_len)
+
+
+def iter_slots(module: LayerModule) -> Iterator[tuple[str, Slot]]:
+    """Every parameter slot of a layer with its name."""
+    for name, child in module.named_children():
+        if isinstance(child, Slot):
+            yield name, child
+
+
+__all__ = ["Block", "Embedding", "Head", "LayerModule", "Slot", "build_layer", "iter_slots"]

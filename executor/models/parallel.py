@@ -1,0 +1,213 @@
+"""Linear layers and embeddings split over tensor-parallel ranks, with or without sequence shards.
+
+Column-parallel weights split their outputs, row-parallel weights their inputs (Shoeybi et al.,
+2019, section 3). With Megatron sequence parallelism (Korthikanti et al., 2022, section 4.2.2)
+activations between the two are shards of the sequence: the column side gathers them and the
+row side reduce-scatters, and the gathered input is gathered again in the backward pass instead
+of being kept. Activations are (seq, batch, width), so a sequence shard is contiguous.
+
+Every collective stands in one of these functions, so what a layer communicates can be read here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+
+
+@dataclass(frozen=True, slots=True)
+class TensorParallel:
+    """The tensor-parallel ranks of a layer; ``group`` None when there is one."""
+
+    group: dist.ProcessGroup | None
+    size: int
+    rank: int
+    sequence_parallel: bool
+
+    def gather_sequence(self, x: Tensor) -> Tensor:
+        """All ranks' sequence shards joined; ``x`` itself without sequence parallelism."""
+        if not self.sequence_parallel:
+            return x
+        out = torch.empty(
+            (x.shape[0] * self.size, *x.shape[1:]), dtype=x.dtype, device=x.device
+        )
+        dist.all_gather_single(out, x.contiguous(), group=self.group)
+        return out
+
+    def reduce(self, x: Tensor) -> Tensor:
+        """Sum over the ranks: this rank's sequence shard of it, or all of it, in place."""
+        if self.size == 1:
+            return x
+        if not self.sequence_parallel:
+            dist.all_reduce(x, group=self.group)
+            return x
+        out = torch.empty(
+            (x.shape[0] // self.size, *x.shape[1:]), dtype=x.dtype, device=x.device
+        )
+        dist.reduce_scatter_single(out, x, group=self.group)
+        return out
+
+
+ALONE = TensorParallel(None, 1, 0, False)
+
+
+def _tokens(x: Tensor) -> Tensor:
+    """(seq, batch, width) as (tokens, width)."""
+    return x.flatten(0, 1)
+
+
+def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """``x · weightᵀ + bias`` for x (seq, batch, in), weight (out, in)."""
+    flat = _tokens(x)
+    product = flat.mm(weight.t()) if bias is None else torch.addmm(bias, flat, weight.t())
+    return product.view(*x.shape[:2], weight.shape[0])
+
+
+class _ColumnLinear(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, tp: TensorParallel, *parameters: Tensor) -> Any:
+        weights = [p for p in parameters if p.dim() == 2]
+        biases = [p for p in parameters if p.dim() == 1] or [None] * len(weights)
+        ctx.save_for_backward(x, *weights)
+        ctx.tp, ctx.has_bias = tp, biases[0] is not None
+        whole = tp.gather_sequence(x)
+        return tuple(_affine(whole, w, b) for w, b in zip(weights, biases, strict=True))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        x, *weights = ctx.saved_tensors
+        tp: TensorParallel = ctx.tp
+        flat_grads = [_tokens(g) for g in grads]
+        grad_x = flat_grads[0].mm(weights[0])
+        for grad, weight in zip(flat_grads[1:], weights[1:], strict=True):
+            grad_x.addmm_(grad, weight)
+        grad_x = tp.reduce(grad_x.view(*grads[0].shape[:2], -1))
+        whole = _tokens(tp.gather_sequence(x))
+        grad_weights = [g.t().mm(whole) for g in flat_grads]
+        grad_biases = [g.sum(0) for g in flat_grads] if ctx.has_bias else []
+        return (grad_x, None, *grad_weights, *grad_biases)
+
+
+def column_linear(
+    x: Tensor, weights: list[Tensor], biases: list[Tensor], tp: TensorParallel
+) -> tuple[Tensor, ...]:
+    """Several projections of one input, each split along its outputs.
+
+    Args:
+        x: (seq, batch, in), or this rank's sequence shard of it.
+        weights: each (local out, in).
+        biases: each (local out,); empty for none.
+        tp: the ranks.
+
+    Returns:
+        One (seq, batch, local out) a weight.
+    """
+    out: tuple[Tensor, ...] = _ColumnLinear.apply(x, tp, *weights, *biases)
+    return out
+
+
+class _RowLinear(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tp: TensorParallel
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.tp, ctx.has_bias = tp, bias is not None
+        out = tp.reduce(_affine(x, weight, None))
+        return out if bias is None else out.add_(bias)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        x, weight = ctx.saved_tensors
+        tp: TensorParallel = ctx.tp
+        grad_bias = _tokens(grads[0]).sum(0) if ctx.has_bias else None
+        grad = _tokens(tp.gather_sequence(grads[0]))
+        grad_x = grad.mm(weight).view(x.shape)
+        return grad_x, grad.t().mm(_tokens(x)), grad_bias, None
+
+
+def row_linear(x: Tensor, weight: Tensor, bias: Tensor | None, tp: TensorParallel) -> Tensor:
+    """A projection split along its inputs; the partial products are summed over the ranks.
+
+    Args:
+        x: (seq, batch, local in).
+        weight: (out, local in).
+        bias: (out,), added once after the sum; None for none.
+        tp: the ranks.
+
+    Returns:
+        (seq, batch, out), or this rank's sequence shard of it.
+    """
+    out: Tensor = _RowLinear.apply(x, weight, bias, tp)
+    return out
+
+
+class _Embedding(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        tokens: Tensor,
+        weight: Tensor,
+        positions: Tensor | None,
+        vocab_start: int,
+        tp: TensorParallel,
+    ) -> Tensor:
+        local, outside = tokens, None
+        if tp.size > 1:
+            local = tokens - vocab_start
+            outside = (local < 0).logical_or_(local >= weight.shape[0])
+            local.masked_fill_(outside, 0)
+        out = torch.nn.functional.embedding(local, weight)
+        if outside is not None:
+            out.masked_fill_(outside.unsqueeze(-1), 0)
+        out = tp.reduce(out)
+        first = tp.rank * out.shape[0] if tp.sequence_parallel else 0
+        if positions is not None:
+            out.add_(positions[first : first + out.shape[0]].unsqueeze(1))
+        ctx.save_for_backward(local, outside)
+        ctx.tp, ctx.rows, ctx.first = tp, weight.shape[0], first
+        ctx.position_shape = None if positions is None else positions.shape
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        local, outside = ctx.saved_tensors
+        grad = grads[0]
+        grad_positions = None
+        if ctx.position_shape is not None:
+            grad_positions = torch.zeros(ctx.position_shape, dtype=grad.dtype, device=grad.device)
+            rows = grad_positions[ctx.first : ctx.first + grad.shape[0]]
+            torch.sum(grad, dim=1, out=rows)
+        grad = ctx.tp.gather_sequence(grad)
+        if outside is not None:
+            grad = grad.masked_fill(outside.unsqueeze(-1), 0)
+        grad_weight = torch.ops.aten.embedding_dense_backward(grad, local, ctx.rows, -1, False)
+        return None, grad_weight, grad_positions, None, None
+
+
+def embedding(
+    tokens: Tensor,
+    weight: Tensor,
+    positions: Tensor | None,
+    vocab_start: int,
+    tp: TensorParallel,
+) -> Tensor:
+    """Token vectors, plus position vectors where the model learns them.
+
+    Args:
+        tokens: (seq, batch) token numbers.
+        weight: (local vocabulary, hidden), this rank's rows.
+        positions: (maximum positions, hidden), or None.
+        vocab_start: number of this rank's first token.
+        tp: the ranks over which the vocabulary is split.
+
+    Returns:
+        (seq, batch, hidden), or this rank's sequence shard of it.
+    """
+    out: Tensor = _Embedding.apply(tokens, weight, positions, vocab_start, tp)
+    return out

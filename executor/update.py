@@ -1,0 +1,130 @@
+"""From raw gradients to updated weights: sums still owed, clipping, AdamW.
+
+All of it works on local parts. The global norm and the loss travel in one all-reduce of two
+float64 numbers over the world: each part's squared norm is divided by the ranks that hold it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ..spec.groups import tensor_group
+from .local import LocalParameter
+from .mesh import GroupBook
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdamWOptions:
+    """Hyper-parameters (Loshchilov and Hutter, 2019); decay applies to matrices only."""
+
+    learning_rate: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = 0.1
+
+
+class Updater:
+    """Owns the optimizer of one rank.
+
+    Args:
+        parameters: this rank's parameters.
+        book: its groups.
+        clip_norm: global gradient norm to clip to, None for none.
+        options: AdamW's hyper-parameters.
+    """
+
+    def __init__(
+        self,
+        parameters: list[LocalParameter],
+        book: GroupBook,
+        clip_norm: float | None,
+        options: AdamWOptions,
+    ) -> None:
+        self.parameters = parameters
+        self.book = book
+        self.clip_norm = clip_norm
+        self._leaves = [nn.Parameter(p.data, requires_grad=False) for p in parameters]
+        for leaf in self._leaves:
+            leaf.requires_grad_(True)
+        self.optimizer = torch.optim.AdamW(
+            self._groups(options.weight_decay),
+            lr=options.learning_rate,
+            betas=(options.beta1, options.beta2),
+            eps=options.eps,
+            fused=True,
+        )
+
+    def _groups(self, decay: float) -> list[dict[str, object]]:
+        pairs = list(zip(self.parameters, self._leaves, strict=True))
+        matrices = [leaf for p, leaf in pairs if len(p.spec.shape) > 1 and leaf.numel()]
+        vectors = [leaf for p, leaf in pairs if len(p.spec.shape) == 1 and leaf.numel()]
+        groups: list[dict[str, object]] = [{"params": matrices, "weight_decay": decay}]
+        if vectors:
+            groups.append({"params": vectors, "weight_decay": 0.0})
+        return [group for group in groups if group["params"]]
+
+    def finish_gradients(self) -> None:
+        """Sums over ranks that backward leaves open: sequence-parallel parts, tied weights."""
+        self._sum_partial()
+        self._sum_tied()
+
+    def _sum_partial(self) -> None:
+        by_degree: dict[int, list[Tensor]] = {}
+        for p in self.parameters:
+            grad = p.grad
+            if p.partial_gradient and grad is not None:
+                by_degree.setdefault(p.strategy.tp, []).append(grad)
+        for degree in sorted(by_degree):
+            grads = by_degree[degree]
+            flat = torch.cat([g.reshape(-1) for g in grads])
+            strategy = next(p.strategy for p in self.parameters if p.strategy.tp == degree)
+            dist.all_reduce(flat, group=self.book.group(tensor_group(strategy)))
+            parts = flat.split([g.numel() for g in grads])
+            for grad, part in zip(grads, parts, strict=True):
+                grad.copy_(part.view(grad.shape))
+
+    def _sum_tied(self) -> None:
+        for p in self.parameters:
+            grad = p.grad
+            if p.tied and grad is not None and self.book.tied_peer is not None:
+                dist.all_reduce(grad, group=self.book.group_of(self.book.tied_peer))
+
+    def gradient_norm_and_loss(self, loss: Tensor, loss_replicas: int) -> Tensor:
+        """Global gradient norm and loss, (2,) float64, equal on every rank."""
+        total = torch.zeros(2, dtype=torch.float64, device=loss.device)
+        counted = [p for p in self.parameters if p.counts and p.grad is not None]
+        if counted:
+            norms = torch.stack(torch._foreach_norm([_grad(p) for p in counted], 2))
+            weights = torch.tensor([1 / p.replicas for p in counted], device=norms.device)
+            total[0] = norms.square_().mul_(weights).sum()
+        total[1] = loss / loss_replicas
+        dist.all_reduce(total)
+        total[0].sqrt_()
+        return total
+
+    def update(self, norm: Tensor) -> None:
+        """Clip to the norm and take one optimizer step; gradients are gone afterwards."""
+        grads = []
+        for p, leaf in zip(self.parameters, self._leaves, strict=True):
+            leaf.grad = p.grad
+            if leaf.grad is not None:
+                grads.append(leaf.grad)
+        if self.clip_norm is not None and grads:
+            factor = (self.clip_norm / (norm + 1e-6)).clamp(max=1.0).to(grads[0].dtype)
+            torch._foreach_mul_(grads, factor)
+        self.optimizer.step()
+        for p, leaf in zip(self.parameters, self._leaves, strict=True):
+            leaf.grad = None
+            p.parameter.grad = None
+
+
+def _grad(parameter: LocalParameter) -> Tensor:
+    grad = parameter.grad
+    if grad is None:
+        raise RuntimeError(f"{parameter.name} has no gradient")
+    return grad

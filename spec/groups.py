@@ -1,0 +1,106 @@
+"""Rank groups of a stage: every group that a plan needs is ``size`` ranks ``stride`` apart.
+
+A stage of W ranks orders them (data parallel outer, tensor parallel inner). With tensor
+parallel degree t and optimizer sharding degree d, rank r is in
+
+- its tensor group: t consecutive ranks;
+- its shard group: d ranks, t apart (the innermost data-parallel ranks);
+- its replica group: W / (t·d) ranks, t·d apart.
+
+Where neighbouring layers have different tensor-parallel degrees a < b, the batch is gathered
+or cut over b / a ranks, a apart. Executor and cost model read the same definitions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .strategy import LayerStrategy
+
+
+class RankGroup(NamedTuple):
+    """``size`` ranks, ``stride`` apart, inside a stage."""
+
+    size: int
+    stride: int
+
+    def members(self, rank: int) -> tuple[int, ...]:
+        """The stage-local ranks of the group that holds stage-local ``rank``, ascending."""
+        first = rank - self.position(rank) * self.stride
+        return tuple(first + i * self.stride for i in range(self.size))
+
+    def position(self, rank: int) -> int:
+        """The place of ``rank`` in its group."""
+        return rank // self.stride % self.size
+
+    @property
+    def span(self) -> int:
+        """Ranks from the first member to the last, both counted."""
+        return (self.size - 1) * self.stride + 1
+
+
+def tensor_group(strategy: LayerStrategy) -> RankGroup:
+    """The ranks over which the layer's weights are split."""
+    return RankGroup(strategy.tp, 1)
+
+
+def shard_group(strategy: LayerStrategy) -> RankGroup:
+    """The ranks over which the layer's optimizer state is split."""
+    return RankGroup(strategy.shard.optimizer, strategy.tp * strategy.cp)
+
+
+def replica_group(strategy: LayerStrategy, stage_ranks: int) -> RankGroup:
+    """The ranks that hold equal shards and sum their gradients."""
+    inner = strategy.tp * strategy.cp * strategy.shard.optimizer
+    return RankGroup(stage_ranks // inner, inner)
+
+
+def batch_group(tp_low: int, tp_high: int) -> RankGroup:
+    """The ranks whose batch parts join when tensor parallelism widens from low to high."""
+    return RankGroup(tp_high // tp_low, tp_low)
+
+
+def data_index(strategy: LayerStrategy, rank: int) -> int:
+    """Which part of the micro-batch a stage-local rank works on."""
+    return rank // (strategy.tp * strategy.cp)
+
+
+def stage_groups(strategies: list[LayerStrategy], stage_ranks: int) -> list[RankGroup]:
+    """Every group of more than one rank that a stage with these layers needs, sorted.
+
+    Args:
+        strategies: of the layers in order, with the layer before the stage first if any.
+        stage_ranks: ranks of the stage.
+    """
+    found: set[RankGroup] = set()
+    for strategy in strategies:
+        found |= {
+            tensor_group(strategy),
+            shard_group(strategy),
+            replica_group(strategy, stage_ranks),
+        }
+    for before, after in zip(strategies, strategies[1:], strict=False):
+        if before.tp != after.tp:
+            found |= set(batch_steps(before.tp, after.tp))
+    return sorted(group for group in found if group.size > 1)
+
+
+def batch_steps(tp_from: int, tp_to: int) -> list[RankGroup]:
+    """The batch gathers and cuts that lead from one tensor-parallel degree to another.
+
+    One step if one degree divides the other; otherwise cut down to their greatest common
+    divisor first, then gather.
+    """
+    if tp_from == tp_to:
+        return []
+    low, high = sorted((tp_from, tp_to))
+    if high % low == 0:
+        return [batch_group(low, high)]
+    common = _gcd(tp_from, tp_to)
+    return [batch_group(common, tp_from), batch_group(common, tp_to)]
+
+
+def _gcd(a: int, b: int) -> int:
+    while b:
+        a, b = b, a % b
+    return a
