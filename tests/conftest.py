@@ -1,0 +1,73 @@
+"""What every test runs under: no network, no user's folders, one thread a process."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+# Before anything imports numpy or torch: the test processes share the cores already.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# The same examples on every machine and every day; a slow machine is no failure.
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.load_profile("repeatable")
+
+
+def _is_this_machine(host: object) -> bool:
+    name = host.decode() if isinstance(host, bytes) else host
+    if name is None or name in ("", "localhost", socket.gethostname()):
+        return True
+    try:
+        return ipaddress.ip_address(str(name)).is_loopback
+    except ValueError:
+        return False
+
+
+def _refuse_the_network(event: str, arguments: tuple[Any, ...]) -> None:
+    """Audit hook: a connection or a name look-up that leaves this machine is an error."""
+    if event in ("socket.connect", "socket.sendto"):
+        address = arguments[1]
+        host = address[0] if isinstance(address, tuple) else None  # a path is a local socket
+    elif event == "socket.getaddrinfo":
+        host = arguments[0]
+    else:
+        return
+    if not _is_this_machine(host):
+        raise RuntimeError(f"a test reached for the network: {event} {host!r}")
+
+
+sys.addaudithook(_refuse_the_network)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _private_user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Profiles and caches of the person who runs the tests are neither read nor written."""
+    home = tmp_path_factory.mktemp("user")
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in ("CACHE", "CONFIG", "DATA", "STATE"):
+            patch.setenv(f"XDG_{kind}_HOME", str(home / kind.lower()))
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        yield
+
+
+def _cuda_is_here() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return bool(torch.cuda.is_available())
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Skip ``gpu`` tests, visibly, where there is no CUDA device."""
+    needing = [item for item in items if item.get_closest_marker("gpu")]
+    if needing and not _cuda_is_here():
+        for item in needing:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
