@@ -1,0 +1,133 @@
+"""Devices: what one accelerator or core can do at best, and how much of it large kernels reach."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from ...spec.errors import InputError, nearest_name
+from .tables import figure, read_table
+
+CPU = "cpu"
+FIGURES = (
+    "flash_attention",
+    "nominal_memory_bytes",
+    "capacity_bytes",
+    "memory_bandwidth_bytes_per_s",
+    "matmul_ceiling",
+    "memory_ceiling",
+    "kernel_launch_s",
+    "sm_count",
+    "boost_clock_hz",
+    "l2_bytes",
+    "host_link_bytes_per_s",
+)
+FORM_SPELLINGS = {"SXM2": "SXM", "SXM3": "SXM", "SXM4": "SXM", "SXM5": "SXM", "PCIE": "PCIE"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A catalogue device.
+
+    ``capacity_bytes`` is what processes on it share, their contexts included, and less than
+    ``nominal_memory_bytes``, the size in the name. ``peak_flops_per_s`` maps fp32, tf32, bf16
+    and fp16 to the dense rate, one multiply-add being two FLOP. ``matmul_ceiling`` is the
+    fraction of it that the best large matrix product reaches, ``memory_ceiling`` the fraction of
+    the memory bandwidth that streaming reaches. ``kernel_launch_s`` is the least time that a
+    kernel takes on the device; the host's time for a launch belongs to the stack. ``dtypes`` are
+    those that training can compute in. ``host_link_bytes_per_s`` is one direction of the bus to
+    host and network adapters. ``sources`` names the source of each figure.
+    """
+
+    name: str
+    family: str
+    form: str
+    usual: bool
+    dtypes: tuple[str, ...]
+    flash_attention: bool
+    nominal_memory_bytes: int
+    capacity_bytes: int
+    memory_bandwidth_bytes_per_s: float
+    peak_flops_per_s: Mapping[str, float] = field(hash=False)
+    matmul_ceiling: float
+    memory_ceiling: float
+    kernel_launch_s: float
+    sm_count: int
+    boost_clock_hz: float
+    l2_bytes: int
+    host_link_bytes_per_s: float
+    sources: Mapping[str, str] = field(hash=False)
+
+    @property
+    def memory_label(self) -> str:
+        """The memory suffix of the name, such as ``80GB``; '' if it has none."""
+        last = self.name.rsplit("-", 1)[-1]
+        return last if last.endswith("GB") else ""
+
+
+@cache
+def devices() -> Mapping[str, Device]:
+    """Every device by name, in catalogue order; ``cpu`` is a core of this machine."""
+    from .local import local_core
+
+    found = {name: _device(name, row) for name, row in read_table("devices").items()}
+    return {**found, CPU: local_core(found[CPU])}
+
+
+def _device(name: str, row: Mapping[str, Any]) -> Device:
+    sources: dict[str, str] = {}
+    values = {key: figure(row, key, sources) for key in FIGURES}
+    peaks: dict[str, str] = {}
+    rates = {
+        dtype: figure(row["peak_flops_per_s"], dtype, peaks) for dtype in row["peak_flops_per_s"]
+    }
+    sources |= {f"peak_flops_per_s.{dtype}": source for dtype, source in peaks.items()}
+    return Device(
+        name=name,
+        family=row["family"],
+        form=row["form"],
+        usual=row["usual"],
+        dtypes=tuple(row["dtypes"]),
+        peak_flops_per_s=rates,
+        sources=sources,
+        **values,
+    )
+
+
+def device(name: str, where: str = "device") -> Device:
+    """The device that a person means by ``name``, upper and lower case alike.
+
+    A form left out is SXM where the device has it; a memory size left out is the one that the
+    catalogue marks as usual: ``H100`` and ``H100-80GB`` are H100-SXM-80GB, ``A100-PCIE`` is
+    A100-PCIE-80GB.
+
+    Args:
+        name: such as ``H100-80GB``.
+        where: how to name the value in an error.
+
+    Raises:
+        InputError: no such device; the nearest names are given.
+    """
+    names = list(devices())
+    family, *rest = [_normal(part) for part in name.split("-")]
+    found = [d for d in devices().values() if d.family.upper() == family]
+    for part in rest:
+        found = [d for d in found if part in (d.form, d.memory_label)]
+    if not found or len(rest) > 2:
+        allowed = "a device of the catalogue: " + ", ".join(names)
+        near = nearest_name(name, [*names, *_short_names()])
+        raise InputError(where, name, allowed, near)
+    return min(found, key=lambda d: (d.form not in rest and d.form != "SXM", not d.usual))
+
+
+def _normal(part: str) -> str:
+    upper = part.upper()
+    return FORM_SPELLINGS.get(upper, upper)
+
+
+def _short_names() -> list[str]:
+    shorts = [d.family for d in devices().values()]
+    shorts += [f"{d.family}-{d.memory_label}" for d in devices().values() if d.memory_label]
+    return list(dict.fromkeys(shorts))

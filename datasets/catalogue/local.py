@@ -1,0 +1,229 @@
+"""What this machine offers, found without importing torch and without running anything.
+
+Cores are those that the process may use: its affinity mask and, if lower, the processor quota of
+its control group. Memory is the machine's or, if lower, the control group's. Outside Linux there
+is neither, so all cores count (``os.cpu_count``), memory is what ``os.sysconf`` reports, and
+where it reports nothing it is assumed.
+
+Peak rates are derived from what the processor says of itself, FMA lanes times clock, and are
+``assumed``: whether two FMA units stand behind a vector width is not in its flags. A machine
+profile overrides them. Worked number: Zen 4 at 2.6 GHz base: AVX-512 on 256-bit units is 32 fp32
+FLOP a clock, turbo assumed 1.4 times base: 116 GFLOP/s a core (102 measured).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from .device import Device
+
+TURBO_FACTOR = 1.4
+"""Assumed clock of a busy core over the base clock, where the maximum is not told."""
+DEFAULT_MEMORY_BYTES = 4 * 1024**3
+MACHINE_BANDWIDTH_BYTES_PER_S = 51.2e9
+"""Assumed for the whole machine: two DDR4-3200 channels, which its cores share."""
+CORE_BANDWIDTH_BYTES_PER_S = (4e9, 28e9)
+"""Least and most that one core is assumed to stream; 28e9 was measured on AMD EPYC (Zen 4)."""
+ASSUMED = "assumed: a profile of this machine overrides it; "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processor:
+    """The first processor of /proc/cpuinfo: the fields that the rates are derived from."""
+
+    vendor: str = ""
+    family: int = 0
+    model: str = ""
+    flags: frozenset[str] = frozenset()
+    bogomips: float = 0.0
+    clock_mhz: float = 0.0
+    cache_bytes: int = 0
+    threads_per_core: int = 1
+
+
+def core_count(root: Path = Path("/")) -> int:
+    """Cores that this process may use; at least 1.
+
+    Args:
+        root: where ``proc`` and ``sys`` are mounted (for tests).
+    """
+    if hasattr(os, "sched_getaffinity"):
+        allowed = len(os.sched_getaffinity(0))
+    else:
+        allowed = os.cpu_count() or 1
+    quota = _cpu_quota(root)
+    return max(1, min(allowed, int(quota)) if quota is not None else allowed)
+
+
+def memory_bytes(root: Path = Path("/")) -> int:
+    """Memory that the processes on this machine may use together."""
+    limits = [_memory_total(root), *_group_limits(root)]
+    known = [limit for limit in limits if limit]
+    return min(known) if known else _system_memory()
+
+
+def _memory_total(root: Path) -> int | None:
+    found = re.search(r"^MemTotal:\s+(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
+def _system_memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return DEFAULT_MEMORY_BYTES * (os.cpu_count() or 1)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _group_folders(root: Path, controller: str) -> Iterable[Path]:
+    """The process's control group and its ancestors, version 2 and version 1 of the interface."""
+    base = root / "sys/fs/cgroup"
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        if names and controller not in names.split(","):
+            continue
+        tops = (base / controller, base / names) if names else (base, base / "unified")
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        for top in tops:
+            for depth in range(len(parts), -1, -1):
+                yield top.joinpath(*parts[:depth])
+
+
+def _group_limits(root: Path) -> list[int]:
+    found = []
+    for folder in _group_folders(root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _text(folder / name).strip()
+            if text.isdigit() and 0 < int(text) < 2**60:  # version 1 says "no limit" by 2**63
+                found.append(int(text))
+    return found
+
+
+def _cpu_quota(root: Path) -> float | None:
+    """Processors that the control group's quota is worth; None without a quota."""
+    found = []
+    for folder in _group_folders(root, "cpu"):
+        quota, _, period = _text(folder / "cpu.max").strip().partition(" ")
+        if not quota:
+            quota = _text(folder / "cpu.cfs_quota_us").strip()
+            period = _text(folder / "cpu.cfs_period_us").strip()
+        if quota.isdigit() and period.isdigit() and int(quota) > 0 and int(period) > 0:
+            found.append(int(quota) / int(period))
+    return min(found, default=None)
+
+
+@cache
+def processor(root: Path = Path("/")) -> Processor:
+    """What /proc/cpuinfo says of the first processor; an empty record where there is none."""
+    blocks = _text(root / "proc/cpuinfo").split("\n\n")
+    pairs = [line.partition(":") for line in blocks[0].splitlines()]
+    keys = {key.strip().casefold(): value.strip() for key, _, value in pairs}
+    return Processor(
+        vendor=keys.get("vendor_id", ""),
+        family=int(_number(keys.get("cpu family", ""))),
+        model=keys.get("model name", ""),
+        flags=frozenset((keys.get("flags") or keys.get("features") or "").split()),
+        bogomips=_number(keys.get("bogomips", "")),
+        clock_mhz=_number(keys.get("cpu mhz", "")),
+        cache_bytes=int(_number(keys.get("cache size", ""))) * 1024,
+        threads_per_core=max(1, _threads_per_core(keys)),
+    )
+
+
+def _threads_per_core(keys: Mapping[str, str]) -> int:
+    siblings, cores = _number(keys.get("siblings", "")), _number(keys.get("cpu cores", ""))
+    return int(siblings // cores) if cores else 1
+
+
+def _number(text: str) -> float:
+    found = re.match(r"\d+(\.\d+)?", text)
+    return float(found[0]) if found else 0.0
+
+
+def flops_per_clock(found: Processor) -> tuple[int, str]:
+    """fp32 FLOP a clock of one core, and why."""
+    flags = found.flags
+    if "avx512f" in flags:
+        if found.vendor == "AuthenticAMD" and found.family < 26:
+            return 32, "AVX-512 on two 256-bit FMA units (Zen 4)"
+        return 64, "AVX-512, two 512-bit FMA units"
+    if "avx2" in flags and "fma" in flags:
+        return 32, "AVX2, two 256-bit FMA units"
+    if "avx" in flags:
+        return 16, "AVX, one multiply and one add of 256 bits"
+    if "asimd" in flags or "neon" in flags:
+        return 16, "NEON, two 128-bit FMA units"
+    return 8, "SSE, one multiply and one add of 128 bits"
+
+
+def clock_hz(found: Processor, root: Path = Path("/")) -> tuple[float, str]:
+    """The clock of a busy core, and why; figures that do not change while the machine runs."""
+    told = _text(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
+    if told.isdigit() and int(told) > 0:
+        return int(told) * 1e3, "cpufreq's maximum"
+    named = re.search(r"@ (\d+(?:\.\d+)?)\s*GHz", found.model)
+    base_hz = float(named[1]) * 1e9 if named else found.bogomips / 2 * 1e6
+    if base_hz < 0.5e9:  # Arm's bogomips count a 25 to 100 MHz timer
+        base_hz = found.clock_mhz * 1e6
+    if base_hz < 0.5e9:
+        return 2.5e9, "no clock told"
+    rounded = round(base_hz, -7)  # bogomips differ by a few kHz from start to start
+    return rounded * TURBO_FACTOR, f"{rounded / 1e9:.2f} GHz base x {TURBO_FACTOR} turbo"
+
+
+def local_core(template: Device, root: Path = Path("/")) -> Device:
+    """``template`` with the rates of one core of this machine, as far as it tells them.
+
+    Args:
+        template: the catalogue's ``cpu``.
+        root: where ``proc`` and ``sys`` are mounted (for tests).
+    """
+    found, cores = processor(root), core_count(root)
+    if not found.flags:
+        return template
+    per_clock, unit = flops_per_clock(found)
+    hertz, clock = clock_hz(found, root)
+    shared = found.threads_per_core
+    fp32 = per_clock * hertz / shared
+    bf16 = fp32 * (2 if "avx512_bf16" in found.flags else 1)
+    least, most = CORE_BANDWIDTH_BYTES_PER_S
+    bandwidth = max(least, min(most, MACHINE_BANDWIDTH_BYTES_PER_S / cores))
+    why = ASSUMED + f"{unit}, {clock}" + (f", {shared} threads a core" if shared > 1 else "")
+    dram = ASSUMED + f"51.2 GB/s over {cores} cores, within 4 to 28 GB/s a core"
+    memory = memory_bytes(root) // cores
+    counted = "/proc/meminfo and control group limits, divided by the cores"
+    sources = {
+        **template.sources,
+        "peak_flops_per_s.fp32": why,
+        "peak_flops_per_s.bf16": why + (", AVX512-BF16" if bf16 > fp32 else ", as fp32"),
+        "boost_clock_hz": ASSUMED + clock,
+        "memory_bandwidth_bytes_per_s": dram,
+        "host_link_bytes_per_s": dram,
+        "nominal_memory_bytes": counted,
+        "capacity_bytes": counted,
+    }
+    if found.cache_bytes:
+        sources["l2_bytes"] = "/proc/cpuinfo, cache size"
+    return replace(
+        template,
+        peak_flops_per_s={"fp32": fp32, "bf16": bf16},
+        boost_clock_hz=hertz,
+        memory_bandwidth_bytes_per_s=bandwidth,
+        host_link_bytes_per_s=bandwidth,
+        nominal_memory_bytes=memory,
+        capacity_bytes=memory,
+        l2_bytes=found.cache_bytes or template.l2_bytes,
+        sources=sources,
+    )

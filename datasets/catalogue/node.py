@@ -1,0 +1,90 @@
+"""Nodes: how many devices share a host, over which link, and with which network adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from ...spec.errors import InputError, nearest_name
+from .fabric import Fabric, fabric
+from .tables import figure, read_table
+
+FIGURES = ("devices_per_node", "link", "network", "host_memory_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A catalogue node: at most ``devices_per_node`` devices.
+
+    ``link`` and ``network`` are fabric names; ``host_memory_bytes`` is the host's memory, which a
+    cluster has only if a person grants it. ``usual_for`` lists the devices whose usual node it is.
+    """
+
+    name: str
+    devices: tuple[str, ...]
+    usual_for: tuple[str, ...]
+    devices_per_node: int
+    link: str
+    network: str
+    host_memory_bytes: int
+    sources: Mapping[str, str] = field(hash=False)
+
+    @property
+    def link_fabric(self) -> Fabric:
+        """The fabric between the node's devices."""
+        return fabric(self.link, scope="node")
+
+    @property
+    def network_fabric(self) -> Fabric:
+        """The usual fabric between nodes of this kind."""
+        return fabric(self.network, scope="network")
+
+
+@cache
+def nodes() -> Mapping[str, Node]:
+    """Every node by name, in catalogue order."""
+    found = {}
+    for name, row in read_table("nodes").items():
+        sources: dict[str, str] = {}
+        values = {key: figure(row, key, sources) for key in FIGURES}
+        devices, usual_for = tuple(row["devices"]), tuple(row["usual_for"])
+        found[name] = Node(
+            name=name, devices=devices, usual_for=usual_for, sources=sources, **values
+        )
+    return found
+
+
+def node(name: str, where: str = "node") -> Node:
+    """The node called ``name``, upper and lower case alike.
+
+    Raises:
+        InputError: no such node; the nearest names are given.
+    """
+    known = {key.casefold(): item for key, item in nodes().items()}
+    found = known.get(name.casefold())
+    if found is None:
+        allowed = "a node of the catalogue: " + ", ".join(nodes())
+        raise InputError(where, name, allowed, nearest_name(name, nodes()))
+    return found
+
+
+def usual_node(device_name: str) -> Node | None:
+    """The usual node of a device; None if the catalogue knows none."""
+    return next((n for n in nodes().values() if device_name in n.usual_for), None)
+
+
+def node_holding(device_name: str, count: int) -> Node | None:
+    """The usual node of a device if it holds ``count`` of them, else the smallest that does."""
+    fitting = [
+        n for n in nodes().values() if device_name in n.devices and n.devices_per_node >= count
+    ]
+    return min(
+        fitting, key=lambda n: (device_name not in n.usual_for, n.devices_per_node), default=None
+    )
+
+
+def largest_node(device_name: str) -> Node | None:
+    """The node that holds most of a device; None if no catalogue node has it."""
+    built = [n for n in nodes().values() if device_name in n.devices]
+    return max(built, key=lambda n: n.devices_per_node, default=None)

@@ -1,0 +1,31 @@
+"""Reads the catalogue's TOML tables, in which a figure is ``[value, "source"]``."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, MutableMapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+
+
+@cache
+def read_table(name: str) -> Mapping[str, Any]:
+    """The tables of ``NAME.toml`` beside this module, read once a process."""
+    with (FOLDER / f"{name}.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+def figure(row: Mapping[str, Any], key: str, sources: MutableMapping[str, str]) -> Any:
+    """The value of a figure; its source goes to ``sources[key]``.
+
+    A bundled table is part of the program: a figure without a source is a ValueError, which the
+    tests would meet before any user.
+    """
+    value, source = row[key]
+    if not isinstance(source, str) or not source:
+        raise ValueError(f"{key} has no source")
+    sources[key] = source
+    return value
