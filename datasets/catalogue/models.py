@@ -1,0 +1,151 @@
+"""Models by name or by file: presets, ``config.json``, typed keys, the local hub cache."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ...spec.codec import from_document
+from ...spec.errors import InputError, nearest_name
+from ...spec.huggingface import ModelAndAssumptions, model_from_config
+from ...spec.model import EmbeddingLayer, HeadLayer, ModelSpec
+from ...spec.report import Assumption
+from .documents import SUFFIXES, read_document
+from .tables import read_table
+from .typed_model import model_from_keys
+
+DEFAULT_MODEL = "shardwright-demo"
+CONFIG_NAME = "config.json"
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+FORMS = "a preset, a folder with config.json, a config.json, a typed YAML or JSON file, a hub name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """A bundled model, where its sizes come from, and what of it is neither priced nor run."""
+
+    name: str
+    model: ModelSpec
+    source: str
+    left_out: tuple[str, ...]
+
+
+@cache
+def presets() -> Mapping[str, Preset]:
+    """Every preset by name, in catalogue order."""
+    found = {}
+    for name, row in read_table("presets").items():
+        keys = {key: value for key, value in row.items() if key not in ("source", "left_out")}
+        model, _ = model_from_keys(keys, name, f"preset {name}")
+        left_out = tuple(row.get("left_out", ()))
+        found[name] = Preset(name=name, model=model, source=row["source"], left_out=left_out)
+    return found
+
+
+def load_model(text: str, where: str = "--model") -> ModelAndAssumptions:
+    """The model that ``text`` names, and what was assumed of it.
+
+    Args:
+        text: a preset (upper and lower case alike), a folder or file, or a hub name whose
+            ``config.json`` is in the local cache. Nothing is downloaded.
+        where: how to name the value in an error.
+
+    Raises:
+        InputError: nothing of that name, or a document that describes no usable model.
+        NotBuiltError: a model that is known but not served yet.
+    """
+    name = text.strip()
+    if not name:
+        raise InputError(where, text, FORMS, DEFAULT_MODEL)
+    preset = {key.casefold(): item for key, item in presets().items()}.get(name.casefold())
+    if preset is not None:
+        return preset.model, _left_out(preset)
+    path = Path(name).expanduser()
+    if _exists(path) or path.suffix in SUFFIXES or name.startswith((".", "/", "~")):
+        return _from_path(path)
+    if HUB_NAME.fullmatch(name):
+        return _from_hub(name, where)
+    near = nearest_name(name, presets())
+    allowed = FORMS + "; presets: " + ", ".join(presets())
+    raise InputError(where, name, allowed, near)
+
+
+def _left_out(preset: Preset) -> tuple[Assumption, ...]:
+    why = f"of the model's source ({preset.source}), neither priced nor run"
+    return tuple(Assumption(path="model", value=item, why=why) for item in preset.left_out)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name too long, or with a NUL
+        return False
+
+
+def _from_path(path: Path) -> ModelAndAssumptions:
+    if _exists(path) and path.is_dir():
+        config = path / CONFIG_NAME
+        if not config.is_file():
+            raise InputError(str(path), f"a folder without {CONFIG_NAME}", FORMS)
+        return model_from_config(
+            read_document(config, CONFIG_NAME), path.resolve().name or "model", str(config)
+        )
+    document = read_document(path, "a model file")
+    where = str(path)
+    if "towers" in document:
+        return _checked(from_document(ModelSpec, document, where), where), ()
+    if path.name == CONFIG_NAME or "model_type" in document or "hidden_size" in document:
+        name = path.resolve().parent.name if path.name == CONFIG_NAME else path.stem
+        return model_from_config(document, name or "model", where)
+    return model_from_keys(document, path.stem, where)
+
+
+def _checked(model: ModelSpec, where: str) -> ModelSpec:
+    """A spelled-out model of the one shape that is served: embedding, blocks, head."""
+    layers = [run.layer for tower in model.towers for run in tower.layers]
+    ends = layers and isinstance(layers[0], EmbeddingLayer) and isinstance(layers[-1], HeadLayer)
+    inner = [layer.kind for layer in layers[1:-1]]
+    if len(model.towers) != 1 or not ends or not inner or set(inner) != {"block"}:
+        allowed = "one tower of an embedding, blocks and a head"
+        raise InputError(f"{where}: towers", "another arrangement", allowed)
+    if len({layer.hidden for layer in layers}) > 1:
+        raise InputError(f"{where}: hidden", "several widths", "one width in all layers")
+    return model
+
+
+def _from_hub(name: str, where: str) -> ModelAndAssumptions:
+    folder = hub_cache() / f"models--{name.replace('/', '--')}"
+    for snapshot in _snapshots(folder):
+        if (snapshot / CONFIG_NAME).is_file():
+            config = snapshot / CONFIG_NAME
+            title = name.rsplit("/", 1)[-1]
+            return model_from_config(read_document(config, CONFIG_NAME), title, str(config))
+    url = f"https://huggingface.co/{name}/resolve/main/{CONFIG_NAME}"
+    allowed = f"a model in {hub_cache()}; download {url} and give its path"
+    raise InputError(where, name, allowed, nearest_name(name.rsplit("/", 1)[-1], presets()))
+
+
+def hub_cache() -> Path:
+    """Where the hub's tools keep what they downloaded, by their environment variables."""
+    if os.environ.get("HF_HUB_CACHE"):
+        return Path(os.environ["HF_HUB_CACHE"]).expanduser()
+    home = os.environ.get("HF_HOME")
+    if home:
+        return Path(home).expanduser() / "hub"
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "huggingface" / "hub"
+
+
+def _snapshots(folder: Path) -> list[Path]:
+    """Snapshot folders of a cached model: the one that ``main`` names first, then by name."""
+    try:
+        found = sorted(path for path in (folder / "snapshots").iterdir() if path.is_dir())
+        main = (folder / "refs" / "main").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        main = ""
+        found = sorted((folder / "snapshots").glob("*/"))
+    return sorted(found, key=lambda path: (path.name != main, path.name))
