@@ -20,7 +20,8 @@ LINK := $(VENV)/link
 
 MOVED := $(shell test -f $(READY) && test "$$(cat $(READY))" != "$(CURDIR)" && echo moved)
 
-.PHONY: help demo test lint evidence wheel-test clean distclean moved
+.PHONY: help demo test lint style types contracts evidence evidence-is-here wheel-test clean \
+	distclean moved
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
@@ -31,18 +32,24 @@ demo: $(READY) ## plan for this machine, run the plan, compare predicted with me
 test: $(READY) ## unit tests on two processes, then the tests that start ranks, alone
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not distributed and not evidence"
 	@# One process: its pools of ranks stay warm, and nothing competes with them for the cores.
-	test ! -d tests/distributed || $(BIN)/python -m pytest -m "distributed and not evidence"
+	@test ! -d tests/distributed || { set -x; \
+		$(BIN)/python -m pytest -m "distributed and not evidence"; }
 
-lint: $(READY) ## ruff, strict types, import contracts
-	$(BIN)/ruff check
+lint: style types contracts ## ruff, strict types, import contracts (each is a target too)
+
+style: $(READY)
+	$(BIN)/ruff check --output-format concise
+
+types: $(READY)
 	cd $(LINK) && MYPYPATH="$(CURDIR)/$(LINK)" ../bin/python -m mypy --strict -p shardwright \
 		--config-file "$(CURDIR)/pyproject.toml" --cache-dir "$(CURDIR)/.mypy_cache"
+
+contracts: $(READY)
 	PYTHONPATH=$(LINK) $(BIN)/lint-imports
 
 evidence: evidence-is-here $(READY) ## the long checks: writes benchmarks/RESULTS.md and its JSON
 	PYTHONPATH=benchmarks:tests/support $(BIN)/python benchmarks/evidence.py
 
-.PHONY: evidence-is-here
 evidence-is-here:
 	@test -f benchmarks/evidence.py || { \
 		echo "make evidence: benchmarks/evidence.py is missing from this checkout" >&2; exit 1; }
