@@ -30,7 +30,7 @@ def _join(x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
     dist.all_gather_single(parts, x.contiguous(), group=group)
     if dim == SEQUENCE:
         return parts
-    return parts.view(size, *x.shape).transpose(0, 1).flatten(1, 2)
+    return parts.view(size, *x.shape).transpose(0, 1).flatten(1, 2).contiguous()
 
 
 def _cut(x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:

@@ -7,6 +7,7 @@ but the angle table is kept.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,11 +15,14 @@ from torch import Tensor
 from torch.autograd import Function
 
 
-def angle_table(seq_len: int, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of every position's angles, each (seq_len, head_dim / 2), float32."""
+@cache
+def angle_table(
+    seq_len: int, head_dim: int, theta: float, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of every position's angles, each (seq_len, head_dim / 2); made once."""
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim
     angles = torch.arange(seq_len, dtype=torch.float64)[:, None] * theta**-exponents
-    return angles.cos().float(), angles.sin().float()
+    return angles.cos().to(device, dtype), angles.sin().to(device, dtype)
 
 
 def _turn(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:

@@ -54,7 +54,8 @@ class StackSpec:
     from first use to the update (or after each use, zero3). contiguous: whole compute
     parameters and gradient buffers live all the time, and only optimizer states shard.
     ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp.
-    ``recompute_stops_early``: recomputation ends once every saved tensor is back.
+    ``attention_gradient_copies``: gradients of attention come heads-first and are copied into
+    order. ``recompute_stops_early``: recomputation ends once every saved tensor is back.
     ``launch_s`` is host time a kernel; ``pass_s`` host time a layer pass.
     """
 
@@ -68,6 +69,7 @@ class StackSpec:
     fusion: KernelFusion = KernelFusion()
     vocab_multiple: Annotated[int, Field(ge=1)] = 1
     recompute_stops_early: bool = True
+    attention_gradient_copies: bool = True
     overlapped_p2p: bool = True
     overlap_slowdown: Annotated[float, Field(ge=1, le=2)] = 1.0
     launch_s: Seconds = 0.0

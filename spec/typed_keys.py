@@ -16,6 +16,10 @@ from .errors import InputError, nearest_name
 
 LARGEST = 2**40
 LARGEST_NUMBER = 1e300
+FLAG_TEXTS = {
+    **dict.fromkeys(("true", "yes", "on", "1"), "true"),
+    **dict.fromkeys(("false", "no", "off", "0"), "false"),
+}
 NUMBER_TEXT = re.compile(r"\s*[-+]?[\d_,.]+(e[-+]?\d{1,3})?\s*", re.IGNORECASE)
 
 
@@ -61,16 +65,23 @@ class TypedKeys:
             if inside and abs(value) < LARGEST_NUMBER:
                 return float(value)
         allowed = f"a number {'above' if exclusive else 'of at least'} {least:g}"
-        raise self.error(key, allowed, _nearest_number(value))
+        raise self.error(key, allowed, _nearest_number(value, least))
 
     def flag(self, key: str) -> bool:
         """``true`` or ``false``."""
         value = self.document.get(key)
         if isinstance(value, bool):
             return value
-        meant = {"yes": "true", "on": "true", "1": "true", "no": "false", "off": "false"}
-        nearest = meant.get(str(value).casefold(), "false" if str(value) == "0" else None)
-        raise self.error(key, "true or false", nearest)
+        meant = {
+            "yes": "true",
+            "on": "true",
+            "1": "true",
+            "0": "false",
+            "no": "false",
+            "off": "false",
+        }
+        meant |= {"true": "true", "false": "false"}
+        raise self.error(key, "true or false", meant.get(str(value).casefold()))
 
     def choice(self, key: str, allowed: Collection[str]) -> str:
         """One of ``allowed``."""
@@ -108,9 +119,9 @@ def _nearest_count(value: Any, least: int, most: int) -> int | None:
     return max(least, min(most, whole))
 
 
-def _nearest_number(value: Any) -> str | None:
+def _nearest_number(value: Any, least: float) -> str | None:
     number = _as_number(value)
-    return f"{abs(number):g}" if number and math.isfinite(number) else None
+    return f"{max(least, abs(number)):g}" if number and math.isfinite(number) else None
 
 
 def _as_number(value: Any) -> float | None:

@@ -79,13 +79,8 @@ class Block(LayerModule):
         super().__init__(tp)
         self.layer = layer
         self.recompute = recompute
+        self.seq_len = seq_len
         self.attend = attention.flash_attention if flash else attention.unfused_attention
-        if layer.attention.rotary:
-            cos, sin = rope.angle_table(
-                seq_len, layer.attention.head_dim, layer.attention.rope_theta
-            )
-            self.register_buffer("cos", cos, persistent=False)
-            self.register_buffer("sin", sin, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """One block; ``full`` recomputation keeps only ``x``."""
@@ -119,7 +114,11 @@ class Block(LayerModule):
         if self.layer.attention.qk_norm:
             x = norm.rms_norm(x, self.slot(norm_name).weight, self.layer.norm_eps)
         if self.layer.attention.rotary:
-            x = rope.apply_rope(x, self.cos.to(x.dtype), self.sin.to(x.dtype))
+            spec = self.layer.attention
+            table = rope.angle_table(
+                self.seq_len, spec.head_dim, spec.rope_theta, x.dtype, x.device
+            )
+            x = rope.apply_rope(x, *table)
         return x
 
     def _mlp(self, x: Tensor) -> Tensor:

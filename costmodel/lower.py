@@ -1,0 +1,149 @@
+"""Lowering: a layer under a strategy becomes kernels, collectives and live bytes.
+
+One symbolic micro-batch per (layer kind, split, batch) is enough: equal layers share it. What
+sharding adds (gathering parameters, reducing gradients, updating them) is lowered by
+``sharding``; what the pipeline adds, by ``memory`` and ``simulate``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ..spec.kernels import Collective, Kernel
+from ..spec.model import EmbeddingLayer, HeadLayer, Layer
+from ..spec.stack import StackSpec
+from ..spec.strategy import LayerStrategy
+from .layers import move, run_layer
+from .ops import OpContext
+from .tape import Entry, Node, Tape, Value
+
+CACHE_ENTRIES = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """What the work of one layer's micro-batch depends on, besides the layer itself.
+
+    ``batch`` is samples on this rank; ``dtype`` the compute type. ``before`` is the strategy
+    of the layer that feeds it where that splits activations differently, else None.
+    ``shares_weight`` marks an embedding whose table is also the head's of its chunk.
+    """
+
+    strategy: LayerStrategy
+    before: LayerStrategy | None
+    batch: int
+    seq_len: int
+    dtype: str
+    stack: StackSpec
+    shares_weight: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredPass:
+    """Work and memory of one micro-batch through one layer in one direction.
+
+    ``peak_bytes`` and ``change_bytes`` are against the bytes alive when the pass begins,
+    its input (an activation forward, a gradient backward) counted.
+    """
+
+    entries: tuple[Entry, ...]
+    peak_bytes: int
+    change_bytes: int
+
+    def kernels(self) -> list[Kernel]:
+        """The kernels, in order."""
+        return [e.work for e in self.entries if isinstance(e.work, Kernel)]
+
+    def collectives(self) -> list[Collective]:
+        """The collectives, in order."""
+        return [e.work for e in self.entries if isinstance(e.work, Collective)]
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations, recomputation included."""
+        return sum(kernel.flops for kernel in self.kernels())
+
+    @property
+    def recomputed_flops(self) -> int:
+        """Floating-point operations that are done a second time."""
+        return sum(
+            e.work.flops for e in self.entries if e.recomputed and isinstance(e.work, Kernel)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredLayer:
+    """Both directions of a layer; the second backward adds to gradients already there."""
+
+    forward: LoweredPass
+    backward: LoweredPass
+    accumulating_backward: LoweredPass
+    input_bytes: int
+    output_bytes: int
+
+
+@lru_cache(maxsize=CACHE_ENTRIES)
+def lower_layer(layer: Layer, shape: LayerShape) -> LoweredLayer:
+    """Lower one layer's micro-batch.
+
+    Args:
+        layer: the layer kind.
+        shape: its split, batch, types and stack.
+    """
+    forward, backward, sizes = _run(layer, shape, accumulating=False)
+    _, again, _ = _run(layer, shape, accumulating=True)
+    return LoweredLayer(forward, backward, again, *sizes)
+
+
+def activation_shape(layer: Layer, shape: LayerShape, strategy: LayerStrategy) -> tuple[int, ...]:
+    """(seq, batch, hidden) of a rank's activations in the layout of ``strategy``."""
+    seq = shape.seq_len // strategy.tp if strategy.megatron_sp else shape.seq_len
+    samples = shape.batch * strategy.tp // shape.strategy.tp
+    return (seq, samples, layer.hidden)
+
+
+def _run(
+    layer: Layer, shape: LayerShape, accumulating: bool
+) -> tuple[LoweredPass, LoweredPass, tuple[int, int]]:
+    tape = Tape(accumulating)
+    strategy = shape.strategy
+    c = OpContext(
+        tape, shape.stack, shape.dtype, strategy.tp, strategy.megatron_sp, shape.shares_weight
+    )
+    before = shape.before or strategy
+    x = _entry(tape, layer, shape, before)
+    input_bytes = tape.live_bytes
+    start_bytes = tape.peak_bytes = tape.live_bytes
+    leaf = Node((), 1, lambda *grads: grads)
+    if not isinstance(layer, EmbeddingLayer):
+        x.producer = (leaf, 0)
+    if shape.before is not None:
+        x = move(c, x, before, strategy)
+    out = run_layer(c, layer, strategy, x, shape.seq_len)
+    del x
+    output_bytes = 0 if isinstance(layer, HeadLayer) else out.size_bytes
+    forward = _take_pass(tape, start_bytes)
+    _set_output_gradient(tape, out)
+    del out
+    tape.peak_bytes = start_bytes = tape.live_bytes
+    tape.run_backward(tape.take_nodes())
+    return forward, _take_pass(tape, start_bytes), (input_bytes, output_bytes)
+
+
+def _set_output_gradient(tape: Tape, out: Value) -> None:
+    if out.producer is None:
+        raise RuntimeError("a layer's output must be differentiable")
+    node, index = out.producer
+    node.gradients[index] = tape.like(out)
+
+
+def _entry(tape: Tape, layer: Layer, shape: LayerShape, before: LayerStrategy) -> Value:
+    if isinstance(layer, EmbeddingLayer):
+        return tape.new((shape.seq_len, shape.batch), "int64")
+    return tape.new(activation_shape(layer, shape, before), shape.dtype)
+
+
+def _take_pass(tape: Tape, start_bytes: int) -> LoweredPass:
+    entries, tape.entries = tuple(tape.entries), []
+    return LoweredPass(entries, tape.peak_bytes - start_bytes, tape.live_bytes - start_bytes)

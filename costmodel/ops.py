@@ -1,0 +1,290 @@
+"""The operations of dense decoder layers as symbolic work, forward and backward.
+
+Each function mirrors one function of the executor's models and kernels: the same operations in
+the same order, the same tensors kept. Where the stack fuses operations the fused form stands
+beside it. Activations are (seq, batch, width).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..spec.groups import RankGroup
+from ..spec.model import Activation, NormKind
+from ..spec.stack import StackSpec
+from .tape import Tape, Value
+
+Parameter = Value
+
+
+@dataclass(frozen=True, slots=True)
+class OpContext:
+    """Where operations go and what they depend on: stack, compute type, tensor parallelism.
+
+    ``shares_weight``: the token table is also the head's, whose gradient is there already.
+    """
+
+    tape: Tape
+    stack: StackSpec
+    dtype: str
+    tp: int
+    sequence_parallel: bool
+    shares_weight: bool = False
+
+    @property
+    def tensor_group(self) -> RankGroup:
+        """The ranks that split the layer's weights."""
+        return RankGroup(self.tp, 1)
+
+    def gather_sequence(self, x: Value) -> Value:
+        """All sequence shards joined; ``x`` itself without sequence parallelism."""
+        if not self.sequence_parallel:
+            return x
+        out = self.tape.new((x.shape[0] * self.tp, *x.shape[1:]), x.dtype)
+        self.tape.collective("all_gather", self.tensor_group, out)
+        return out
+
+    def reduce(self, x: Value) -> Value:
+        """Sum over the tensor-parallel ranks, scattered along the sequence where it is split."""
+        if self.tp == 1:
+            return x
+        if not self.sequence_parallel:
+            self.tape.collective("all_reduce", self.tensor_group, x)
+            return x
+        self.tape.collective("reduce_scatter", self.tensor_group, x)
+        return self.tape.new((x.shape[0] // self.tp, *x.shape[1:]), x.dtype)
+
+
+def norm(c: OpContext, x: Value, kind: NormKind) -> Value:
+    """Layer norm or RMS norm over the last axis."""
+    if kind == "layernorm":
+        return _fused_norm(c, x, "layer_norm", parameters=2)
+    if c.stack.fusion.norm:
+        return _fused_norm(c, x, "rms_norm", parameters=1)
+    return _plain_rms_norm(c, x)
+
+
+def _fused_norm(c: OpContext, x: Value, op: str, parameters: int) -> Value:
+    t, width = c.tape, x.shape[-1]
+    weight = t.constant((parameters, width), c.dtype)
+    gradients = t.constant((parameters, width), c.dtype)
+    statistics = t.new((parameters, x.elements // width), "fp32")
+    out = t.like(x)
+    t.kernel(op, (x, weight, statistics), out)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        grad_x = t.like(x)
+        t.kernel(f"{op}_backward", (grad, x, statistics, weight, gradients), grad_x)
+        for _ in range(parameters):
+            t.parameter_gradient(t.new((width,), c.dtype))
+        return (grad_x,)
+
+    t.record((out,), (x,), backward)
+    return out
+
+
+def _plain_rms_norm(c: OpContext, x: Value) -> Value:
+    t, width = c.tape, x.shape[-1]
+    weight = t.constant((width,), c.dtype)
+    inverse_rms = t.new((x.elements // width,), "fp32")
+    t.kernel("row_norm", (x,), inverse_rms)
+    for op in ("pow", "div", "add", "rsqrt"):
+        t.kernel(op, (inverse_rms,), inverse_rms)
+    out = t.kernel("mul", (x, inverse_rms), t.like(x, "fp32"))
+    t.kernel("mul", (out, weight), out)
+    out = _cast(t, out, x.dtype)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        normal = t.kernel("mul", (x, inverse_rms), t.like(x, "fp32"))
+        product = t.kernel("mul", (grad, normal), t.like(x, "fp32"))
+        grad_weight = t.kernel("sum", (product,), t.new((width,), "fp32"))
+        t.kernel("mul", (product, weight), product)
+        along = t.kernel("mean", (product,), t.new(inverse_rms.shape, "fp32"))
+        del product
+        if grad.dtype == "fp32":
+            grad_x = t.kernel("mul", (grad, weight), t.like(x))
+        else:
+            grad_x = t.kernel("cast", (grad,), t.like(x, "fp32"))
+            t.kernel("mul", (grad_x, weight), grad_x)
+        t.kernel("addcmul", (grad_x, normal, along), grad_x)
+        t.kernel("mul", (grad_x, inverse_rms), grad_x)
+        grad_x = _cast(t, grad_x, x.dtype)
+        t.parameter_gradient(_cast(t, grad_weight, c.dtype))
+        return (grad_x,)
+
+    t.record((out,), (x,), backward)
+    return out
+
+
+def _cast(t: Tape, value: Value, dtype: str) -> Value:
+    if value.dtype == dtype:
+        return value
+    return t.kernel("cast", (value,), t.like(value, dtype))
+
+
+def column_linear(
+    c: OpContext, x: Value, widths: tuple[int, ...], bias: bool, fused: bool
+) -> tuple[Value, ...]:
+    """Projections of one input to local ``widths``, split along their outputs.
+
+    ``fused`` runs them as one product of their joint width.
+    """
+    t, hidden = c.tape, x.shape[-1]
+    parts = (sum(widths),) if fused else widths
+    whole = c.gather_sequence(x)
+    lead, tokens = whole.shape[:-1], whole.elements // hidden
+    joint = []
+    for width in parts:
+        t.product(tokens, hidden, width, c.dtype, bias=bias)
+        joint.append(t.new((*lead, width), c.dtype))
+    del whole
+    outs = tuple(joint[0].view(*lead, w) for w in widths) if fused else tuple(joint)
+
+    def backward(*grads: Value) -> tuple[Value | None, ...]:
+        joined = _join_gradients(t, grads) if fused and len(grads) > 1 else grads
+        grad_x = t.new((*lead, hidden), c.dtype)
+        for number, width in enumerate(parts):
+            t.product(tokens, width, hidden, c.dtype, accumulate=number > 0)
+        grad_x = c.reduce(grad_x)
+        again = c.gather_sequence(x)
+        weight_gradients = [_weight_gradient(c, width, hidden, tokens) for width in parts]
+        del again
+        bias_gradients = [
+            t.kernel("sum", (g,), t.new((width,), c.dtype))
+            for g, width in zip(joined, parts, strict=True)
+            if bias
+        ]
+        for gradient in [*weight_gradients, *bias_gradients]:
+            t.parameter_gradient(gradient)
+        return (grad_x,)
+
+    t.record(outs, (x,), backward)
+    return outs
+
+
+def _join_gradients(t: Tape, grads: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Gradients of the parts of a fused projection, side by side again."""
+    width = sum(g.elements for g in grads) // (grads[0].shape[0] * grads[0].shape[1])
+    joined = t.new((*grads[0].shape[:2], width), grads[0].dtype)
+    t.kernel("copy", grads, joined)
+    return (joined,)
+
+
+def _weight_gradient(c: OpContext, out_width: int, in_width: int, tokens: int) -> Value:
+    """Gradient of an (out, in) weight from ``tokens`` tokens."""
+    c.tape.product(out_width, tokens, in_width, c.dtype)
+    return c.tape.new((out_width, in_width), c.dtype)
+
+
+def row_linear(c: OpContext, x: Value, width: int, bias: bool) -> Value:
+    """A projection split along its inputs, summed over the tensor-parallel ranks."""
+    t, local = c.tape, x.shape[-1]
+    lead, tokens = x.shape[:-1], x.elements // local
+    t.product(tokens, local, width, c.dtype)
+    out = c.reduce(t.new((*lead, width), c.dtype))
+    if bias and not c.stack.fusion.bias_residual:
+        t.kernel("add", (out, t.constant((width,), c.dtype)), out)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        grad_bias = t.kernel("sum", (grad,), t.new((width,), c.dtype)) if bias else None
+        whole = c.gather_sequence(grad)
+        del grad
+        t.product(tokens, width, local, c.dtype)
+        grad_x = t.new(x.shape, c.dtype)
+        t.parameter_gradient(_weight_gradient(c, width, local, tokens))
+        del whole
+        if grad_bias is not None:
+            t.parameter_gradient(grad_bias)
+        return (grad_x,)
+
+    t.record((out,), (x,), backward)
+    return out
+
+
+def residual_add(c: OpContext, x: Value, branch: Value, bias: bool) -> Value:
+    """``x + branch``; with a fused stack the branch's bias joins here."""
+    t = c.tape
+    op = "bias_residual" if bias and c.stack.fusion.bias_residual else "add"
+    out = t.kernel(op, (x, branch), t.like(x))
+    t.record((out,), (x, branch), lambda grad: (grad, grad))
+    return out
+
+
+def split_heads(c: OpContext, x: Value, heads: int, ordered: bool) -> Value:
+    """(seq, batch, width) as heads.
+
+    Attention gives its gradients batch-first; with several samples they are copied into order
+    unless the next operation going backward writes them so (``ordered``).
+    """
+    t = c.tape
+    out = x.view(*x.shape[:2], heads, x.shape[-1] // heads)
+    if ordered or x.shape[1] == 1 or not c.stack.attention_gradient_copies:
+        return out
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        copy = t.kernel("copy", (grad,), t.like(grad))
+        copy.keeps = grad
+        return (copy,)
+
+    t.record((out,), (x,), backward)
+    return out
+
+
+def rope(c: OpContext, x: Value) -> Value:
+    """Rotary embedding of (seq, batch, heads, head_dim); keeps only the angle table."""
+    t = c.tape
+    shape, dtype = x.shape, x.dtype
+    table = t.constant((shape[0], shape[-1] // 2), c.dtype)
+
+    def turn(value: Value) -> Value:
+        out = t.new(shape, dtype)
+        if c.stack.fusion.rope:
+            return t.kernel("rope", (value, table, table), out)
+        half = value.view(*value.shape[:-1], value.shape[-1] // 2)
+        for _ in range(2):
+            t.kernel("mul", (half, table), half)
+            t.kernel("addcmul", (half, half, table), half)
+        return out
+
+    out = turn(x)
+    t.record((out,), (x,), lambda grad: (turn(grad),))
+    return out
+
+
+def activation(c: OpContext, projected: tuple[Value, ...], kind: Activation, bias: bool) -> Value:
+    """GELU of one projection or SwiGLU of two; keeps what went in."""
+    if kind == "swiglu":
+        return _swiglu(c, *projected)
+    t = c.tape
+    (x,) = projected
+    op = "bias_gelu" if bias and c.stack.fusion.bias_activation else "gelu"
+    out = t.kernel(op, (x,), t.like(x))
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        return (t.kernel(f"{op}_backward", (grad, x), t.like(x)),)
+
+    t.record((out,), (x,), backward)
+    return out
+
+
+def _swiglu(c: OpContext, gate: Value, up: Value) -> Value:
+    t = c.tape
+    fused = c.stack.fusion.bias_activation
+    if fused:
+        out = t.kernel("swiglu", (gate, up), t.like(gate))
+    else:
+        out = t.kernel("silu", (gate,), t.like(gate))
+        t.kernel("mul", (out, up), out)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        grad_up = t.like(gate)
+        if fused:
+            t.kernel("swiglu_backward", (grad, gate, up, grad_up), t.like(gate))
+            return (t.like(gate), grad_up)
+        t.kernel("silu", (gate,), grad_up)
+        t.kernel("mul", (grad_up, grad), grad_up)
+        grad_silu = t.kernel("mul", (grad, up), t.like(gate))
+        return (t.kernel("silu_backward", (grad_silu, gate), t.like(gate)), grad_up)
+
+    t.record((out,), (gate, up), backward)
+    return out

@@ -1,0 +1,99 @@
+"""The two ends of a language model as symbolic work: embedding and cross-entropy.
+
+With tensor parallelism the vocabulary is split: embedding rows of other ranks are masked and
+the results summed; the loss joins maximum, target logit and sum by two small all-reduces.
+"""
+
+from __future__ import annotations
+
+from ..spec.model import EmbeddingLayer
+from .ops import OpContext
+from .tape import Tape, Value
+
+
+def embedding(c: OpContext, layer: EmbeddingLayer, rows: int, positions: int, tokens: Value) -> Value:
+    """Token (and position) vectors of (seq, batch) tokens; ``rows`` of the table are local."""
+    t = c.tape
+    seq, batch = tokens.shape
+    local, outside = tokens, None
+    if c.tp > 1:
+        local, outside = _local_tokens(t, tokens)
+    out = t.new((seq, batch, layer.hidden), c.dtype)
+    t.kernel("embedding", (out,), out)
+    if outside is not None:
+        t.kernel("masked_fill", (out, outside), out)
+    out = c.reduce(out)
+    if positions:
+        part = t.constant((out.shape[0], layer.hidden), c.dtype)
+        t.kernel("add", (out, part), out)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        if positions:
+            table = t.kernel("zeros", (), t.new((positions, layer.hidden), c.dtype))
+            t.kernel("sum", (grad,), t.constant((grad.shape[0], layer.hidden), c.dtype))
+            position_gradient = table
+        grad = c.gather_sequence(grad)
+        if outside is not None:
+            grad = t.kernel("masked_fill", (grad, outside), t.like(grad))
+        weight_gradient = t.new((rows, layer.hidden), c.dtype)
+        t.kernel("embedding_backward", (grad, local), weight_gradient)
+        t.parameter_gradient(weight_gradient, shared=c.shares_weight)
+        if positions:
+            t.parameter_gradient(position_gradient)
+        return ()
+
+    t.record((out,), (), backward)
+    return out
+
+
+def _local_tokens(t: Tape, tokens: Value) -> tuple[Value, Value]:
+    """Tokens as local row numbers, and which of them are other ranks' rows."""
+    local = t.kernel("sub", (tokens,), t.like(tokens))
+    outside = t.kernel("lt", (local,), t.like(tokens, "bool"))
+    beyond = t.kernel("ge", (local,), t.like(tokens, "bool"))
+    t.kernel("logical_or", (outside, beyond), outside)
+    del beyond
+    t.kernel("masked_fill", (local, outside), local)
+    return local, outside
+
+
+def cross_entropy(c: OpContext, logits: Value, targets: Value) -> Value:
+    """The summed loss of (tokens, local vocabulary) logits, whose buffer becomes the gradient."""
+    t = c.tape
+    tokens = logits.elements // logits.shape[-1]
+    work = logits.view(*logits.shape)
+    if logits.dtype != "fp32":
+        work = t.kernel("cast", (logits,), t.like(logits, "fp32"))
+    logits_dtype = logits.dtype
+    column = (tokens, 1)
+    highest = t.kernel("amax", (work,), t.new(column, "fp32"))
+    if c.tp > 1:
+        t.collective("all_reduce", c.tensor_group, highest)
+    t.kernel("sub", (work, highest), work)
+    local, outside = _local_tokens(t, targets)
+    target_logit = t.new(column, "fp32")
+    t.kernel("gather", (target_logit,), target_logit)
+    t.kernel("masked_fill", (target_logit, outside), target_logit)
+    t.kernel("exp", (work,), work)
+    total = t.kernel("sum", (work,), t.new(column, "fp32"))
+    if c.tp > 1:
+        both = t.kernel("copy", (target_logit, total), t.new((tokens, 2), "fp32"))
+        t.collective("all_reduce", c.tensor_group, both)
+        target_logit, total = both.view(*column), both.view(*column)
+        del both
+    logarithm = t.kernel("log", (total,), t.new(column, "fp32"))
+    difference = t.kernel("sub", (logarithm, target_logit), t.new(column, "fp32"))
+    loss = t.kernel("sum", (difference,), t.new((1,), "fp32"))
+    work = Value(work.shape, work.dtype, work.storage)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        t.kernel("div", (work, total), work)
+        hit = t.kernel("where", (outside,), t.new(local.shape, "fp32"))
+        t.kernel("scatter_add", (hit,), hit)
+        t.kernel("mul", (work, grad), work)
+        if work.dtype == logits_dtype:
+            return (work,)
+        return (t.kernel("cast", (work,), t.like(work, logits_dtype)),)
+
+    t.record((loss,), (logits,), backward)
+    return loss

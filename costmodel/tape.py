@@ -1,0 +1,244 @@
+"""A tape: the symbolic run of a layer, which is how layers are lowered.
+
+A :class:`Value` stands for a tensor: shape, element size, storage, no data. Operations on a
+tape note kernels, collectives and bytes, and register how to go backward, just as eager
+tensors under autograd do. A storage gives its bytes back when its last reference dies, as a
+torch storage does, so lifetimes follow from the shape of the code that mirrors the executor's,
+and peak memory is read off the tape instead of being estimated by a formula.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal, NamedTuple
+
+from ..spec.groups import RankGroup
+from ..spec.kernels import Collective, Kernel
+from ..spec.workload import DTYPE_BYTES
+
+Item = Kernel | Collective
+
+
+class Entry(NamedTuple):
+    """One item of work; ``recomputed`` marks what is done a second time for the backward."""
+
+    work: Item
+    recomputed: bool
+
+
+Backward = Callable[..., "tuple[Value | None, ...]"]
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter"]
+
+
+ELEMENT_BYTES = {**DTYPE_BYTES, "int64": 8, "bool": 1}
+
+
+class Storage:
+    """Bytes that live until the last reference is gone."""
+
+    __slots__ = ("_tape", "size_bytes")
+
+    def __init__(self, tape: Tape, size_bytes: int) -> None:
+        self._tape = tape
+        self.size_bytes = size_bytes
+        tape.note_bytes(size_bytes)
+
+    def __del__(self) -> None:
+        self._tape.note_bytes(-self.size_bytes)
+
+
+class Value:
+    """A symbolic tensor; ``producer`` is the node and output number it came from, if any.
+
+    ``keeps`` is another tensor that stays alive as long as this one.
+    """
+
+    __slots__ = ("dtype", "keeps", "producer", "shape", "storage")
+
+    def __init__(self, shape: tuple[int, ...], dtype: str, storage: Storage) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.storage = storage
+        self.producer: tuple[Node, int] | None = None
+        self.keeps: Value | None = None
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the elements (not of the storage)."""
+        return self.elements * ELEMENT_BYTES[self.dtype]
+
+    def view(self, *shape: int) -> Value:
+        """The same storage under another shape, still on the path of gradients."""
+        other = Value(shape, self.dtype, self.storage)
+        other.producer = self.producer
+        return other
+
+
+class Node:
+    """One differentiable operation: where its inputs came from, how gradients pass through.
+
+    ``gradients`` has a place for each output; ``backward`` takes them all and gives one
+    gradient an input.
+    """
+
+    __slots__ = ("backward", "gradients", "inputs")
+
+    def __init__(
+        self, inputs: tuple[tuple[Node, int] | None, ...], outputs: int, backward: Backward
+    ) -> None:
+        self.inputs = inputs
+        self.backward: Backward | None = backward
+        self.gradients: list[Value | None] = [None] * outputs
+
+
+class Tape:
+    """Collects the items of symbolic work and follows live and peak bytes.
+
+    ``accumulating``: parameter gradients of an earlier micro-batch are there already, so new
+    ones are added to them.
+    """
+
+    def __init__(self, accumulating: bool = False) -> None:
+        self.entries: list[Entry] = []
+        self.live_bytes = 0
+        self.peak_bytes = 0
+        self.accumulating = accumulating
+        self.parameter_gradients: list[Value] = []
+        self._nodes: list[Node] = []
+        self._keeps = True
+        self._recomputing = False
+
+    def note_bytes(self, change_bytes: int) -> None:
+        """Bytes that come to life (or die, if negative)."""
+        self.live_bytes += change_bytes
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+
+    def new(self, shape: tuple[int, ...], dtype: str) -> Value:
+        """A fresh tensor."""
+        size_bytes = math.prod(shape) * ELEMENT_BYTES[dtype]
+        return Value(shape, dtype, Storage(self, size_bytes))
+
+    def like(self, value: Value, dtype: str | None = None) -> Value:
+        """A fresh tensor of the same shape."""
+        return self.new(value.shape, dtype or value.dtype)
+
+    def constant(self, shape: tuple[int, ...], dtype: str) -> Value:
+        """A tensor that lives anyway, such as a parameter: it costs traffic, not memory."""
+        return Value(shape, dtype, Storage(self, 0))
+
+    def kernel(self, op: str, reads: tuple[Value, ...], out: Value) -> Value:
+        """An elementwise or reducing operation, known by its largest operand; returns ``out``.
+
+        An in-place operation has ``out`` among its ``reads`` too.
+        """
+        elements = max(value.elements for value in (*reads, out))
+        traffic_bytes = sum(value.size_bytes for value in reads) + out.size_bytes
+        self._note(Kernel(op, (elements,), out.dtype, 0, traffic_bytes))
+        return out
+
+    def shaped_kernel(
+        self, op: str, shape: tuple[int, ...], dtype: str, flops: int, traffic_bytes: int
+    ) -> None:
+        """An operation known by several sizes."""
+        self._note(Kernel(op, shape, dtype, flops, traffic_bytes))
+
+    def product(
+        self, m: int, k: int, n: int, dtype: str, accumulate: bool = False, bias: bool = False
+    ) -> None:
+        """A matrix product (m, k) · (k, n), perhaps added to what is there or with a bias."""
+        elements = m * k + k * n + (2 if accumulate else 1) * m * n + (n if bias else 0)
+        traffic = elements * ELEMENT_BYTES[dtype]
+        self._note(Kernel("matmul", (m, k, n), dtype, 2 * m * k * n, traffic))
+
+    def collective(self, kind: CollectiveKind, group: RankGroup, value: Value) -> None:
+        """A collective whose largest buffer on a rank is ``value``."""
+        self._note(Collective(kind, group.size, group.stride, value.size_bytes, value.dtype))
+
+    def _note(self, work: Item) -> None:
+        self.entries.append(Entry(work, self._recomputing))
+
+    def record(
+        self, outs: tuple[Value, ...], inputs: tuple[Value, ...], backward: Backward
+    ) -> None:
+        """Make ``outs`` the outputs of an operation on ``inputs``.
+
+        ``backward`` takes a gradient for each of ``outs`` and gives one for each of
+        ``inputs``; it holds whatever the operation saves.
+        """
+        if not self._keeps:
+            return
+        node = Node(tuple(value.producer for value in inputs), len(outs), backward)
+        self._nodes.append(node)
+        for index, out in enumerate(outs):
+            out.producer = (node, index)
+
+    def parameter_gradient(self, gradient: Value, shared: bool = False) -> None:
+        """A parameter's gradient: kept, or added to the one that is there (``shared``: always)."""
+        if self.accumulating or shared:
+            self.kernel("add", (gradient, gradient), gradient)
+        else:
+            self.parameter_gradients.append(gradient)
+
+    @contextmanager
+    def not_recording(self) -> Iterator[None]:
+        """Run operations without saving anything for a backward pass."""
+        before, self._keeps = self._keeps, False
+        try:
+            yield
+        finally:
+            self._keeps = before
+
+    @contextmanager
+    def recomputing(self) -> Iterator[None]:
+        """Mark the work done inside as recomputation."""
+        before, self._recomputing = self._recomputing, True
+        try:
+            yield
+        finally:
+            self._recomputing = before
+
+    @property
+    def node_count(self) -> int:
+        """Nodes recorded and not yet run backward."""
+        return len(self._nodes)
+
+    def take_nodes(self, start: int = 0) -> list[Node]:
+        """Remove and return the nodes recorded since there were ``start`` of them."""
+        nodes, self._nodes = self._nodes[start:], self._nodes[:start]
+        return nodes
+
+    def run_backward(self, nodes: list[Node]) -> None:
+        """Pass gradients through ``nodes`` in reverse order, freeing each as it is done.
+
+        The gradients of the last outputs are set beforehand; gradients of nodes outside
+        ``nodes`` stay in their ``gradients``.
+        """
+        while nodes:
+            _run_node(self, nodes.pop())
+
+    def add_gradient(self, producer: tuple[Node, int], gradient: Value) -> None:
+        """A second gradient of one tensor is added to the first, out of place."""
+        node, index = producer
+        if node.gradients[index] is not None:
+            gradient = self.kernel("add", (gradient, gradient), self.like(gradient))
+        node.gradients[index] = gradient
+
+
+def _run_node(tape: Tape, node: Node) -> None:
+    backward, gradients = node.backward, node.gradients
+    node.backward = None
+    node.gradients = []
+    if backward is None or all(gradient is None for gradient in gradients):
+        return
+    results = backward(*gradients)
+    del gradients, backward
+    for producer, result in zip(node.inputs, results, strict=True):
+        if producer is not None and result is not None:
+            tape.add_gradient(producer, result)

@@ -1,0 +1,249 @@
+"""Recording what a rank really does: kernels, collectives and live bytes, by dispatch.
+
+A :class:`Recorder` sees every operation below autograd. Views cost nothing and are left out.
+It names work in the cost model's words, so that a recorded step and a lowered one compare
+line by line. Storage that fully_shard frees and refills in place is followed too.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..spec.kernels import (
+    ATTENTIONS,
+    MATMULS,
+    TOUCHES_ROWS,
+    Collective,
+    Kernel,
+    kernel_name,
+)
+
+
+class Recorder(TorchDispatchMode):
+    """Records the operations of the code it surrounds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernels: list[Kernel] = []
+        self.collectives: list[Collective] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operation and note it."""
+        out = func(*args, **(kwargs or {}))
+        namespace, _, rest = str(func).partition(".")
+        name = rest.split(".")[0]
+        if namespace == "c10d":
+            self._note_collective(name, args)
+        elif namespace == "fsdp":
+            self._note_copy(args, kwargs or {}, out)
+        elif namespace in ("aten", "prims") and not func.is_view:
+            self._note_kernel(func, name, args, kwargs or {}, out)
+        return out
+
+    def _note_collective(self, name: str, args: Any) -> None:
+        found = _collective(name, args)
+        if found is not None:
+            self.collectives.append(found)
+
+    def _note_copy(self, args: Any, kwargs: dict[str, Any], out: Any) -> None:
+        """fully_shard's own copies into and out of its communication buffers."""
+        source = _unique(args[0])
+        target = _unique(kwargs["out"] if "out" in kwargs else out[0])
+        traffic = sum(_bytes(t) for t in [*source, *target])
+        dtype = _DTYPE_NAMES.get(target[0].dtype, "other")
+        self.kernels.append(Kernel("copy", (_largest([source, target]),), dtype, 0, traffic))
+
+    def _note_kernel(self, func: Any, name: str, args: Any, kwargs: Any, out: Any) -> None:
+        read = _unique([args[name in _OVERWRITES :], {**kwargs, "out": None}])
+        written = _unique([out, _mutated(func, name, args, kwargs)])
+        outs = out if isinstance(out, (list, tuple)) else [out]
+        operands = [*args, *kwargs.values(), *outs]
+        op = kernel_name(name)
+        if op in TOUCHES_ROWS:
+            read = written = operands = [_touched(op, read, written)]
+        traffic = sum(_bytes(t) for t in read) + sum(_bytes(t) for t in written)
+        shape, flops = _product_work(op, read) or ((_largest(operands),), 0)
+        dtype = _DTYPE_NAMES.get((written or read)[0].dtype, "other") if written or read else ""
+        self.kernels.append(Kernel(op, shape, dtype, flops, traffic))
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+
+
+def _unique(value: Any) -> list[Tensor]:
+    return list({id(t): t for t in _tensors(value)}.values())
+
+
+def _touched(op: str, read: list[Tensor], written: list[Tensor]) -> Tensor:
+    """The elements that an indexed operation reads and writes, not the table they lie in."""
+    return read[-1] if op == "scatter_add" else written[0]
+
+
+def _mutated(func: Any, name: str, args: Any, kwargs: Any) -> list[Any]:
+    """Arguments that the operation writes to."""
+    found = []
+    for index, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        if (name, argument.name) in _UNTOUCHED:
+            continue
+        found.append(args[index] if index < len(args) else kwargs.get(argument.name))
+    return found
+
+
+_OVERWRITES = {"copy_", "_foreach_copy_"}
+"""Operations whose first argument is written without being read."""
+
+_UNTOUCHED = {("_fused_adamw_", "grads")}
+"""Arguments declared writable that the operation leaves alone (no loss scaling here)."""
+
+_DTYPE_NAMES = {
+    torch.float32: "fp32",
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+    torch.int64: "int64",
+    torch.bool: "bool",
+}
+
+
+def _bytes(tensor: Tensor) -> int:
+    """Bytes that the elements span; an expanded dimension is read once."""
+    if not tensor.numel():
+        return 0
+    sizes = (n for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
+    return math.prod(sizes) * tensor.element_size()
+
+
+def _largest(operands: list[Any]) -> int:
+    """Elements of the largest operand; a list of tensors is one operand."""
+    return max((sum(t.numel() for t in _tensors(x)) for x in operands), default=0)
+
+
+def _product_work(op: str, inputs: list[Tensor]) -> tuple[tuple[int, ...], int] | None:
+    """Sizes and floating-point operations of a matrix product or attention, else None."""
+    if op in MATMULS:
+        left, right = [t for t in inputs if t.dim() == inputs[-1].dim()][-2:]
+        shape = (*left.shape, right.shape[-1])
+        return shape, 2 * math.prod(shape)
+    return _flash_work(op, inputs) if op in ATTENTIONS else None
+
+
+def _flash_work(op: str, inputs: list[Tensor]) -> tuple[tuple[int, ...], int]:
+    backward = op.endswith("backward")
+    query, key = inputs[1:3] if backward else inputs[:2]
+    batch, heads, seq, dim = query.shape
+    products = 5 if backward else 2
+    shape = (batch, heads, key.shape[1], seq, dim)
+    return shape, products * 2 * batch * heads * seq * key.shape[2] * dim
+
+
+_KINDS: dict[str, Any] = {
+    "allreduce_": "all_reduce",
+    "_allgather_base_": "all_gather",
+    "_reduce_scatter_base_": "reduce_scatter",
+    "all_gather_single_": "all_gather",
+    "reduce_scatter_single_": "reduce_scatter",
+    "send": "send",
+    "recv_": "recv",
+}
+
+
+def _collective(name: str, args: Any) -> Collective | None:
+    """The collective behind a c10d operation; None for bookkeeping such as barriers."""
+    kind = _KINDS.get(name)
+    if kind is None:
+        return None
+    largest = max(_tensors(args), key=lambda t: t.numel() * t.element_size())
+    payload = largest.numel() * largest.element_size()
+    box = next(a for a in args if isinstance(a, torch.ScriptObject))
+    group = torch.distributed.ProcessGroup.unbox(box)
+    ranks = torch.distributed.get_process_group_ranks(group)
+    if kind in ("send", "recv"):
+        peer = next(a for a in args if isinstance(a, int))
+        distance = abs(ranks[peer] - torch.distributed.get_rank())
+        return Collective(kind, 2, distance, payload, _DTYPE_NAMES[largest.dtype])
+    stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
+    return Collective(kind, len(ranks), stride, payload, _DTYPE_NAMES.get(largest.dtype, "fp64"))
+
+
+class LiveBytes(TorchDispatchMode):
+    """Follows the bytes of every storage made or grown while it is active.
+
+    ``resident`` storages (parameters, optimizer state) are counted from the start.
+    """
+
+    def __init__(self, resident: list[Tensor]) -> None:
+        super().__init__()
+        self.live_bytes = 0
+        self.peak_bytes = 0
+        self.history: list[tuple[int, str, int]] = []
+        self._sizes: dict[int, int] = {}
+        for tensor in resident:
+            self._follow(tensor, "resident")
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operation and follow what it made."""
+        out = func(*args, **(kwargs or {}))
+        for tensor in _tensors(out):
+            self._follow(tensor, str(func))
+        return out
+
+    def _follow(self, tensor: Tensor, cause: str) -> None:
+        if tensor.device.type == "meta":
+            return
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._sizes:
+            return
+        self._sizes[key] = 0
+        self._resize(key, storage.nbytes(), cause)
+        weakref.finalize(storage, self._forget, key)
+
+    def _forget(self, key: int) -> None:
+        self._resize(key, 0, "free")
+        del self._sizes[key]
+
+    def _resize(self, key: int, size_bytes: int, cause: str) -> None:
+        change = size_bytes - self._sizes[key]
+        self._sizes[key] = size_bytes
+        self.live_bytes += change
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        if change:
+            self.history.append((change, cause, self.live_bytes))
+
+    @contextmanager
+    def following_resizes(self) -> Iterator[None]:
+        """Also follow storages that are freed and refilled in place."""
+        original = torch.UntypedStorage.resize_
+
+        def resize(storage: torch.UntypedStorage, size: int) -> Any:
+            result = original(storage, size)
+            if storage._cdata in self._sizes:
+                self._resize(storage._cdata, storage.nbytes(), "resize")
+            return result
+
+        torch.UntypedStorage.resize_ = resize  # type: ignore[assignment,method-assign]
+        try:
+            yield
+        finally:
+            torch.UntypedStorage.resize_ = original  # type: ignore[method-assign]

@@ -1,0 +1,110 @@
+"""The words in which work is named: by the lowering, by a recorded run and in profiles.
+
+A kernel is one device operation with the sizes that determine its cost. A collective is one
+communication of a rank group. The cost model makes them from a plan, the executor's recorder
+from a run; they are compared item by item, so both use these types.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Term = Literal["matmul", "attention", "elementwise", "optimizer"]
+
+
+class Kernel(NamedTuple):
+    """One device operation.
+
+    ``shape``: matrix products (m, k, n) or (batch, m, k, n); flash attention (batch, heads,
+    kv_heads, seq, head_dim); everything else (elements of the largest operand,).
+    ``traffic_bytes`` is each operand read or written once.
+    """
+
+    op: str
+    shape: tuple[int, ...]
+    dtype: str
+    flops: int
+    traffic_bytes: int
+
+    @property
+    def term(self) -> Term:
+        """The breakdown term that the kernel counts under."""
+        if self.op in MATMULS:
+            return "matmul"
+        if self.op in ATTENTIONS:
+            return "attention"
+        return "optimizer" if self.op in OPTIMIZERS else "elementwise"
+
+
+class Collective(NamedTuple):
+    """One communication: ``payload_bytes`` of the largest buffer that a rank holds.
+
+    All-gather: the gathered output; reduce-scatter: the input; all-reduce: the buffer;
+    send and recv: the message. ``group`` is (ranks, stride) within the stage, or for messages
+    between stages (2, distance).
+    """
+
+    kind: Literal["all_reduce", "all_gather", "reduce_scatter", "send", "recv"]
+    ranks: int
+    stride: int
+    payload_bytes: int
+    dtype: str
+
+
+MATMULS = frozenset({"matmul", "batched_matmul"})
+ATTENTIONS = frozenset({"flash_attention", "flash_attention_backward"})
+OPTIMIZERS = frozenset({"fused_adamw", "foreach_norm", "foreach_mul", "foreach_add"})
+
+TOUCHES_ROWS = frozenset({"embedding", "gather", "scatter_add"})
+"""Indexed operations: their size is what they touch, not the table that they index."""
+
+ATEN_NAMES: dict[str, str] = {
+    "mm": "matmul",
+    "addmm": "matmul",
+    "bmm": "batched_matmul",
+    "_scaled_dot_product_flash_attention": "flash_attention",
+    "_scaled_dot_product_flash_attention_backward": "flash_attention_backward",
+    "_scaled_dot_product_flash_attention_for_cpu": "flash_attention",
+    "_scaled_dot_product_flash_attention_for_cpu_backward": "flash_attention_backward",
+    "_fused_adamw": "fused_adamw",
+    "_foreach_norm": "foreach_norm",
+    "_foreach_mul": "foreach_mul",
+    "_foreach_add": "foreach_add",
+    "_foreach_copy": "copy",
+    "split_with_sizes_copy": "copy",
+    "_chunk_cat": "copy",
+    "copy": "copy",
+    "clone": "copy",
+    "_to_copy": "cast",
+    "cat": "copy",
+    "native_layer_norm": "layer_norm",
+    "native_layer_norm_backward": "layer_norm_backward",
+    "linalg_vector_norm": "row_norm",
+    "embedding_dense_backward": "embedding_backward",
+    "_softmax": "softmax",
+    "_softmax_backward_data": "softmax_backward",
+}
+
+
+def kernel_name(aten_name: str) -> str:
+    """The cost model's name of an aten operation: in-place forms count as their plain form."""
+    plain = aten_name.rstrip("_")
+    return ATEN_NAMES.get(plain, plain.lstrip("_"))
+
+
+IGNORED_KERNELS: dict[str, str] = {
+    "empty": "allocation only, moves no data",
+    "empty_like": "allocation only, moves no data",
+    "new_empty": "allocation only, moves no data",
+    "empty_strided": "allocation only, moves no data",
+    "new_empty_strided": "allocation only, moves no data",
+    "unsafe_view": "a view under another name",
+    "stack": "joins the input tokens or a handful of norms: bytes, not megabytes",
+    "randint": "makes random input tokens in tests",
+    "scalar_tensor": "one number",
+    "ones_like": "one number: the gradient of the loss",
+}
+"""Recorded operations that a lowering leaves out, each with its reason."""
+
+IGNORED_BELOW_BYTES = 2048
+"""Operations that move fewer bytes (loss and norm scalars) are left out of the comparison."""
