@@ -7,8 +7,10 @@ sharding adds (gathering parameters, reducing gradients, updating them) is lower
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from ..spec.kernels import Collective, Kernel
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer
@@ -44,12 +46,14 @@ class LoweredPass:
     """Work and memory of one micro-batch through one layer in one direction.
 
     ``peak_bytes`` and ``change_bytes`` are against the bytes alive when the pass begins,
-    its input (an activation forward, a gradient backward) counted.
+    its input (an activation forward, a gradient backward) counted. ``gradient_bytes`` of the
+    change are parameter gradients.
     """
 
     entries: tuple[Entry, ...]
     peak_bytes: int
     change_bytes: int
+    gradient_bytes: int = 0
 
     def kernels(self) -> list[Kernel]:
         """The kernels, in order."""
@@ -74,13 +78,17 @@ class LoweredPass:
 
 @dataclass(frozen=True, slots=True)
 class LoweredLayer:
-    """Both directions of a layer; the second backward adds to gradients already there."""
+    """Both directions of a layer; the second backward adds to gradients already there.
+
+    ``keeps_input``: the forward pass saves its input for the backward pass.
+    """
 
     forward: LoweredPass
     backward: LoweredPass
     accumulating_backward: LoweredPass
     input_bytes: int
     output_bytes: int
+    keeps_input: bool
 
 
 @lru_cache(maxsize=CACHE_ENTRIES)
@@ -91,9 +99,23 @@ def lower_layer(layer: Layer, shape: LayerShape) -> LoweredLayer:
         layer: the layer kind.
         shape: its split, batch, types and stack.
     """
-    forward, backward, sizes = _run(layer, shape, accumulating=False)
-    _, again, _ = _run(layer, shape, accumulating=True)
-    return LoweredLayer(forward, backward, again, *sizes)
+    first, again = (_run(layer, shape, accumulating) for accumulating in (False, True))
+    return LoweredLayer(
+        forward=first.forward,
+        backward=first.backward,
+        accumulating_backward=again.backward,
+        input_bytes=first.input_bytes,
+        output_bytes=first.output_bytes,
+        keeps_input=first.keeps_input,
+    )
+
+
+class _Run(NamedTuple):
+    forward: LoweredPass
+    backward: LoweredPass
+    input_bytes: int
+    output_bytes: int
+    keeps_input: bool
 
 
 def activation_shape(layer: Layer, shape: LayerShape, strategy: LayerStrategy) -> tuple[int, ...]:
@@ -103,9 +125,7 @@ def activation_shape(layer: Layer, shape: LayerShape, strategy: LayerStrategy) -
     return (seq, samples, layer.hidden)
 
 
-def _run(
-    layer: Layer, shape: LayerShape, accumulating: bool
-) -> tuple[LoweredPass, LoweredPass, tuple[int, int]]:
+def _run(layer: Layer, shape: LayerShape, accumulating: bool) -> _Run:
     tape = Tape(accumulating)
     strategy = shape.strategy
     c = OpContext(
@@ -113,6 +133,7 @@ def _run(
     )
     before = shape.before or strategy
     x = _entry(tape, layer, shape, before)
+    entry = x.storage
     input_bytes = tape.live_bytes
     start_bytes = tape.peak_bytes = tape.live_bytes
     leaf = Node((), 1, lambda *grads: grads)
@@ -121,14 +142,17 @@ def _run(
     if shape.before is not None:
         x = move(c, x, before, strategy)
     out = run_layer(c, layer, strategy, x, shape.seq_len)
-    del x
+    kept = weakref.ref(entry)
+    del x, entry
     output_bytes = 0 if isinstance(layer, HeadLayer) else out.size_bytes
     forward = _take_pass(tape, start_bytes)
+    keeps_input = kept() is not None
     _set_output_gradient(tape, out)
     del out
     tape.peak_bytes = start_bytes = tape.live_bytes
     tape.run_backward(tape.take_nodes())
-    return forward, _take_pass(tape, start_bytes), (input_bytes, output_bytes)
+    backward = _take_pass(tape, start_bytes)
+    return _Run(forward, backward, input_bytes, output_bytes, keeps_input)
 
 
 def _set_output_gradient(tape: Tape, out: Value) -> None:
@@ -146,4 +170,9 @@ def _entry(tape: Tape, layer: Layer, shape: LayerShape, before: LayerStrategy) -
 
 def _take_pass(tape: Tape, start_bytes: int) -> LoweredPass:
     entries, tape.entries = tuple(tape.entries), []
-    return LoweredPass(entries, tape.peak_bytes - start_bytes, tape.live_bytes - start_bytes)
+    return LoweredPass(
+        entries,
+        peak_bytes=tape.peak_bytes - start_bytes,
+        change_bytes=tape.live_bytes - start_bytes,
+        gradient_bytes=sum(g.storage.size_bytes for g in tape.parameter_gradients),
+    )

@@ -50,11 +50,12 @@ def _flash(c: OpContext, query: Value, key: Value, value: Value) -> Value:
 
 def _repeat_heads(t: Tape, x: Value, groups: int) -> Value:
     """Key or value heads repeated for their query heads, a copy."""
-    seq, batch, heads, dim = x.shape
-    out = t.kernel("copy", (x,), t.new((seq, batch, heads * groups, dim), x.dtype))
+    shape = x.shape
+    repeated = (*shape[:2], shape[2] * groups, shape[3])
+    out = t.kernel("copy", (x,), t.new(repeated, x.dtype))
 
     def backward(grad: Value) -> tuple[Value | None, ...]:
-        return (t.kernel("sum", (grad,), t.new((seq, batch, heads, dim), x.dtype)),)
+        return (t.kernel("sum", (grad,), t.new(shape, grad.dtype)),)
 
     t.record((out,), (x,), backward)
     return out

@@ -49,7 +49,8 @@ class Unit:
 
     ``whole_bytes``: the gathered compute copy (0 where parameters are used in place).
     ``flat_bytes``: the communication buffer of a gather. ``reduce_input_bytes`` and
-    ``reduce_scratch_bytes``: buffers of a reduction. ``gradient_bytes``: unreduced gradients
+    ``reduce_scratch_bytes``: buffers of a reduction, during which the last parameter's gradient
+    is still held; with ``replicated`` shards its result is held until the pass ends. ``gradient_bytes``: unreduced gradients
     of one micro-batch; ``accumulated_bytes``: the same while they wait for the last one;
     ``shard_gradient_bytes``: reduced gradients until the update.
     """
@@ -67,8 +68,12 @@ class Unit:
     shard_gradient_bytes: int
     reduce_input_bytes: int
     reduce_scratch_bytes: int
+    local_elements: int
+    last_gradient_elements: int
+    replicated: bool
     gather: tuple[Item, ...]
     reduce: tuple[Item, ...]
+    reduce_accumulated: tuple[Item, ...]
     accumulate_shard: tuple[Item, ...]
     upcast: tuple[Item, ...]
     accumulate_upcast: tuple[Item, ...]
@@ -162,6 +167,7 @@ def _sharded_unit(shape: UnitShape) -> Unit:
     param, master, comm = (DTYPE_BYTES[d] for d in (dtype.param, dtype.master, dtype.communication))
     casts, upcasts = dtype.param != dtype.master, dtype.communication != dtype.param
     padded = n.shard * degree
+    waiting = dtype.communication if upcasts else dtype.param
     return Unit(
         wrapped=wrapped,
         gathers_each_use=wrapped and strategy.shard.gathers_each_use,
@@ -177,8 +183,12 @@ def _sharded_unit(shape: UnitShape) -> Unit:
         shard_gradient_bytes=n.shard * master if wrapped else 0,
         reduce_input_bytes=padded * comm if wrapped else 0,
         reduce_scratch_bytes=n.shard * comm if wrapped and degree == 1 else 0,
+        local_elements=n.whole,
+        last_gradient_elements=n.locals[-1] if degree > 1 else 0,
+        replicated=replica_group(strategy, shape.stage_ranks).size > 1,
         gather=_gather_work(shape, n, degree) if wrapped else (),
-        reduce=_reduce_work(shape, n, degree) if wrapped else (),
+        reduce=_reduce_work(shape, n, degree, dtype.param) if wrapped else (),
+        reduce_accumulated=_reduce_work(shape, n, degree, waiting) if wrapped else (),
         accumulate_shard=_each("add", n.shards, 3 * master, dtype.master),
         upcast=_upcast(n, dtype) if wrapped and upcasts else (),
         accumulate_upcast=_accumulate_upcast(n, dtype) if wrapped and upcasts else (),
@@ -208,12 +218,14 @@ def _gather_work(shape: UnitShape, n: _Counts, degree: int) -> tuple[Item, ...]:
     return tuple(work)
 
 
-def _reduce_work(shape: UnitShape, n: _Counts, degree: int) -> tuple[Item, ...]:
+def _reduce_work(
+    shape: UnitShape, n: _Counts, degree: int, source_dtype: str
+) -> tuple[Item, ...]:
     """Copy in, reduce-scatter over the shards, all-reduce over the replicas, cast back."""
     dtype = shape.dtype
     master, comm = DTYPE_BYTES[dtype.master], DTYPE_BYTES[dtype.communication]
     name, whole = dtype.communication, n.shard * degree
-    source_bytes = n.whole * DTYPE_BYTES[dtype.param]
+    source_bytes = n.whole * DTYPE_BYTES[source_dtype]
     work: list[Item] = [_kernel("copy", whole, source_bytes + whole * comm, name)]
     if degree == 1:
         work.append(_kernel("div", n.shard, 2 * n.shard * comm, name))
@@ -299,8 +311,12 @@ def _contiguous_unit(shape: UnitShape) -> Unit:
         shard_gradient_bytes=0,
         reduce_input_bytes=0,
         reduce_scratch_bytes=0,
+        local_elements=n.whole,
+        last_gradient_elements=0,
+        replicated=False,
         gather=gather,
         reduce=reduce,
+        reduce_accumulated=reduce,
         accumulate_shard=(),
         upcast=(),
         accumulate_upcast=(),

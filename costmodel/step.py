@@ -171,9 +171,8 @@ def _unit_work(unit: Unit, micro_batch: int, last: bool) -> Iterator[Item]:
     for _ in range(uses):
         yield from unit.gather
     if last or unit.reduces_each_micro_batch:
-        if micro_batch and not unit.reduces_each_micro_batch:
-            yield from unit.accumulate_upcast
-        yield from unit.reduce
+        waited = micro_batch > 0 and not unit.reduces_each_micro_batch
+        yield from (*unit.accumulate_upcast, *unit.reduce_accumulated) if waited else unit.reduce
         if micro_batch and unit.reduces_each_micro_batch:
             yield from unit.accumulate_shard
     else:

@@ -38,7 +38,7 @@ ELEMENT_BYTES = {**DTYPE_BYTES, "int64": 8, "bool": 1}
 class Storage:
     """Bytes that live until the last reference is gone."""
 
-    __slots__ = ("_tape", "size_bytes")
+    __slots__ = ("__weakref__", "_tape", "size_bytes")
 
     def __init__(self, tape: Tape, size_bytes: int) -> None:
         self._tape = tape

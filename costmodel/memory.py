@@ -1,0 +1,332 @@
+"""Peak memory of a stage: live tensors under the real schedule, then what the allocator adds.
+
+Every pass of the schedule is played on a ledger: gathers, the layers' own peaks and what they
+leave behind, reductions, messages. Passes of one kind (chunk, direction, first or last
+micro-batch) do the same, so each kind is played once and the schedule adds up their effects.
+
+``allocated`` is the peak of live tensors; ``reserved`` adds fragmentation, library workspace,
+communicator buffers and the device context of the stack.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..spec.model import BlockLayer
+from ..spec.plan import Plan
+from ..spec.report import MEMORY_TERMS, MemoryRow
+from ..spec.schedule import Pass, stage_order
+from ..spec.stack import StackSpec
+from ..spec.workload import DTYPE_BYTES
+from .sharding import Unit
+from .step import StageChunk, StageLayer
+from .tape import ELEMENT_BYTES
+
+PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS, WORKSPACE, COMMUNICATION = range(6)
+LEDGER_TERMS = MEMORY_TERMS[:6]
+
+
+class PassKind(NamedTuple):
+    """What a pass does to memory depends on this and nothing else."""
+
+    forward: bool
+    chunk: int
+    first: bool
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PassEffect:
+    """Bytes by term against the start of a pass: at its fullest moment, and after it."""
+
+    peak: tuple[int, ...]
+    change: tuple[int, ...]
+
+
+class Ledger:
+    """Live bytes by term, and the fullest moment so far."""
+
+    def __init__(self) -> None:
+        self.live = [0] * len(LEDGER_TERMS)
+        self.peak = tuple(self.live)
+        self._peak_total = 0
+
+    def add(self, term: int, size_bytes: int) -> None:
+        """Bytes that come (or go, if negative) and stay until further notice."""
+        self.live[term] += size_bytes
+        if size_bytes > 0:
+            self.touch(0)
+
+    def touch(self, workspace_bytes: int) -> None:
+        """A moment at which ``workspace_bytes`` are needed on top."""
+        total = sum(self.live) + workspace_bytes
+        if total > self._peak_total:
+            self._peak_total = total
+            fullest = list(self.live)
+            fullest[WORKSPACE] += workspace_bytes
+            self.peak = tuple(fullest)
+
+
+def stage_peak(
+    plan: Plan, stack: StackSpec, stage: int, chunks: tuple[StageChunk, ...], prefetch: bool
+) -> dict[str, int]:
+    """Allocated bytes by term at the fullest moment of a step on a rank of ``stage``.
+
+    Args:
+        plan: the plan.
+        stack: the software that runs it.
+        stage: stage number.
+        chunks: the stage's lowered chunks.
+        prefetch: whether the next unit is gathered while one computes.
+    """
+    program = plan.program
+    order = stage_order(
+        program.schedule.kind,
+        stage,
+        len(program.stages),
+        len(chunks),
+        program.schedule.microbatches,
+    )
+    player = _PassPlayer(plan, stack, chunks, prefetch)
+    resident = _resident(plan, stack, chunks)
+    live, best = list(resident), tuple(resident)
+    effects: dict[PassKind, PassEffect] = {}
+    messages = _Messages(plan, chunks, order)
+    for position, item in enumerate(order):
+        micro_batches = program.schedule.microbatches
+        last = item.micro_batch == micro_batches - 1
+        kind = PassKind(item.forward, item.chunk, item.micro_batch == 0, last)
+        if kind not in effects:
+            effects[kind] = player.play(kind)
+        effect = effects[kind]
+        extra = messages.in_flight_bytes(position)
+        fullest = [a + b for a, b in zip(live, effect.peak, strict=True)]
+        fullest[COMMUNICATION] += extra
+        if sum(fullest) > sum(best):
+            best = tuple(fullest)
+        live = [a + b for a, b in zip(live, effect.change, strict=True)]
+    update = _update_scratch(plan, chunks)
+    if sum(live) + update > sum(best):
+        live[WORKSPACE] += update
+        best = tuple(live)
+    return dict(zip(LEDGER_TERMS, best, strict=True))
+
+
+def _resident(plan: Plan, stack: StackSpec, chunks: tuple[StageChunk, ...]) -> list[int]:
+    """Bytes that live between steps: stored parameters, optimizer state, angle tables."""
+    found = [0] * len(LEDGER_TERMS)
+    for unit in _units(chunks):
+        found[PARAMETERS] += unit.parameter_bytes
+        found[OPTIMIZER] += unit.optimizer_bytes
+        if stack.state_layout == "contiguous":
+            found[GRADIENTS] += unit.accumulated_bytes
+    tables = {
+        layer.attention.head_dim
+        for chunk in chunks
+        for entry in chunk.layers
+        if isinstance(layer := entry.layer, BlockLayer) and layer.attention.rotary
+    }
+    workload = plan.workload
+    itemsize = DTYPE_BYTES[workload.dtype.param]
+    found[WORKSPACE] += sum(workload.seq_len * dim * itemsize for dim in tables)
+    return found
+
+
+def _units(chunks: tuple[StageChunk, ...]) -> list[Unit]:
+    return [e.unit for chunk in chunks for e in chunk.layers if e.unit is not None]
+
+
+def _update_scratch(plan: Plan, chunks: tuple[StageChunk, ...]) -> int:
+    """The joined buffer of gradients that are summed over tensor-parallel ranks."""
+    elements = sum(sum(unit.partial_shards) for unit in _units(chunks))
+    return elements * DTYPE_BYTES[plan.workload.dtype.master]
+
+
+class _PassPlayer:
+    """Plays one pass of a chunk on a fresh ledger."""
+
+    def __init__(
+        self, plan: Plan, stack: StackSpec, chunks: tuple[StageChunk, ...], prefetch: bool
+    ) -> None:
+        self.chunks = chunks
+        self.stack = stack
+        self.prefetch = prefetch
+        workload = plan.workload
+        self.contiguous = stack.state_layout == "contiguous"
+        self.token_bytes = (workload.seq_len + 1) * ELEMENT_BYTES["int64"]
+
+    def play(self, kind: PassKind) -> PassEffect:
+        """The effect of a pass on live bytes."""
+        ledger = Ledger()
+        chunk = self.chunks[kind.chunk]
+        if kind.forward:
+            self._forward(ledger, chunk, kind)
+        else:
+            self._backward(ledger, chunk, kind)
+        return PassEffect(ledger.peak, tuple(ledger.live))
+
+    def _forward(self, ledger: Ledger, chunk: StageChunk, kind: PassKind) -> None:
+        if chunk.receives_bytes:
+            ledger.add(ACTIVATIONS, chunk.receives_bytes)
+        flat = 0
+        for number, entry in enumerate(chunk.layers):
+            unit = entry_unit(chunk, number)
+            if unit is not None and unit.wrapped and (kind.first or unit.gathers_each_use):
+                flat = self._gather(ledger, unit, flat)
+            forward = entry.lowered.forward
+            ledger.touch(forward.peak_bytes)
+            ledger.add(ACTIVATIONS, forward.change_bytes)
+            if number == 0 and chunk.receives_bytes and not entry.lowered.keeps_input:
+                ledger.add(ACTIVATIONS, entry.lowered.input_bytes)
+            if entry.unit is not None and entry.unit.gathers_each_use:
+                ledger.add(PARAMETERS, -entry.unit.whole_bytes)
+        ledger.add(COMMUNICATION, -flat)
+        if chunk.sends_bytes:
+            ledger.add(ACTIVATIONS, -chunk.sends_bytes)
+
+    def _gather(self, ledger: Ledger, unit: Unit, flat: int) -> int:
+        """Gather a unit; its buffer stays until the next gather, the former one goes."""
+        ledger.add(COMMUNICATION, unit.flat_bytes)
+        ledger.touch(unit.cast_bytes)
+        ledger.add(COMMUNICATION, -flat)
+        ledger.add(PARAMETERS, unit.whole_bytes)
+        return unit.flat_bytes
+
+    def _backward(self, ledger: Ledger, chunk: StageChunk, kind: PassKind) -> None:
+        if chunk.sends_bytes:
+            ledger.add(ACTIVATIONS, chunk.sends_bytes)
+        reduced = held = 0
+        for number in reversed(range(len(chunk.layers))):
+            entry = chunk.layers[number]
+            if entry.unit is not None and entry.unit.gathers_each_use:
+                ledger.add(COMMUNICATION, -self._gather(ledger, entry.unit, 0))
+            self._layer_backward(ledger, entry, kind)
+            unit = entry.unit if number else entry_unit(chunk, number)
+            if entry.unit is not None and self._shares_first(chunk, number):
+                continue  # moves with the embedding, whose backward comes last
+            if unit is not None and unit.wrapped:
+                reduced, more = self._finish_unit(ledger, unit, kind, reduced)
+                held += more
+        ledger.add(COMMUNICATION, -reduced - held)
+        first = chunk.layers[0]
+        if chunk.receives_bytes:
+            ledger.add(ACTIVATIONS, -first.lowered.input_bytes)
+            if not first.lowered.keeps_input:
+                ledger.add(ACTIVATIONS, -first.lowered.input_bytes)
+
+    @staticmethod
+    def _shares_first(chunk: StageChunk, number: int) -> bool:
+        return number > 0 and chunk.layers[0].unit is None and number == len(chunk.layers) - 1
+
+    def _layer_backward(self, ledger: Ledger, entry: StageLayer, kind: PassKind) -> None:
+        unit, lowered = entry.unit, entry.lowered
+        fresh = kind.first or (
+            unit is not None and (unit.reduces_each_micro_batch or bool(unit.upcast))
+        )
+        backward = lowered.backward if fresh else lowered.accumulating_backward
+        ledger.touch(backward.peak_bytes)
+        gradient_bytes = backward.gradient_bytes
+        ledger.add(ACTIVATIONS, backward.change_bytes - gradient_bytes)
+        ledger.add(GRADIENTS, 0 if self.contiguous else gradient_bytes)
+
+    def _finish_unit(
+        self, ledger: Ledger, unit: Unit, kind: PassKind, reduced: int
+    ) -> tuple[int, int]:
+        """After a unit's backward: keep its gradients, or reduce them.
+
+        Returns the reduction's buffer, held until the next one, and what is held until the
+        pass ends.
+        """
+        if not (kind.last or unit.reduces_each_micro_batch):
+            self._keep_gradients(ledger, unit, kind)
+            return reduced, 0
+        waiting = unit.gradient_bytes
+        if unit.upcast and not kind.first and not unit.reduces_each_micro_batch:
+            ledger.add(GRADIENTS, -unit.gradient_bytes)
+            waiting = unit.accumulated_bytes
+        if kind.last or unit.gathers_each_use:
+            ledger.add(PARAMETERS, -unit.whole_bytes)
+        ledger.add(COMMUNICATION, unit.reduce_input_bytes - reduced)
+        ledger.live[GRADIENTS] += unit.shard_gradient_bytes - waiting
+        held = waiting * unit.last_gradient_elements // max(unit.local_elements, 1)
+        ledger.touch(max(unit.reduce_scratch_bytes, held))
+        if kind.first or not unit.reduces_each_micro_batch:
+            return unit.reduce_input_bytes, 0
+        ledger.add(GRADIENTS, -unit.shard_gradient_bytes)
+        result = unit.shard_gradient_bytes if unit.replicated else 0
+        ledger.add(COMMUNICATION, result)
+        return unit.reduce_input_bytes, result
+
+    @staticmethod
+    def _keep_gradients(ledger: Ledger, unit: Unit, kind: PassKind) -> None:
+        if not unit.upcast:
+            return
+        if kind.first:
+            ledger.add(GRADIENTS, unit.accumulated_bytes - unit.gradient_bytes)
+        else:
+            ledger.add(GRADIENTS, -unit.gradient_bytes)
+
+
+def entry_unit(chunk: StageChunk, number: int) -> Unit | None:
+    """The unit that must be gathered before layer ``number`` runs forward."""
+    entry = chunk.layers[number]
+    if entry.unit is None:  # an embedding that shares the head's unit
+        return chunk.layers[-1].unit
+    shared = number > 0 and number == len(chunk.layers) - 1 and chunk.layers[0].unit is None
+    return None if shared else entry.unit
+
+
+class _Messages:
+    """Buffers of messages under way: received one pass ahead, sent until one pass later."""
+
+    def __init__(
+        self, plan: Plan, chunks: tuple[StageChunk, ...], order: tuple[Pass, ...]
+    ) -> None:
+        self._order = order
+        stages = len(plan.program.stages)
+        self._into = {
+            (forward, index): (chunk.receives_bytes if forward else chunk.sends_bytes)
+            for index, chunk in enumerate(chunks)
+            for forward in (True, False)
+        }
+        self._active = stages > 1
+
+    def in_flight_bytes(self, position: int) -> int:
+        """Bytes held during the pass at ``position`` for its neighbours in the order."""
+        if not self._active:
+            return 0
+        total = 0
+        if position + 1 < len(self._order):
+            following = self._order[position + 1]
+            total += self._into[(following.forward, following.chunk)]
+        if position:
+            previous = self._order[position - 1]
+            total += self._into[(not previous.forward, previous.chunk)]
+        return total
+
+
+def memory_row(
+    plan: Plan, stack: StackSpec, stage: int, allocated: dict[str, int], communicators: int
+) -> MemoryRow:
+    """Allocated bytes completed to what the allocator reserves, against the capacity."""
+    allocator = stack.allocator
+    live = sum(allocated.values())
+    by = {
+        **allocated,
+        "fragmentation": int(allocator.fragmentation * live),
+        "context": allocator.context_bytes,
+    }
+    by["workspace"] += allocator.workspace_bytes
+    by["communication"] += allocator.communicator_bytes * communicators
+    place = plan.program.stages[stage].devices[0]
+    capacity = plan.cluster.group(place.device_group).memory.hbm_bytes
+    return MemoryRow(
+        program=plan.program.name,
+        stage=stage,
+        device_group=place.device_group,
+        allocated_bytes=live,
+        reserved_bytes=sum(by.values()),
+        capacity_bytes=capacity,
+        by=by,
+    )
