@@ -45,7 +45,7 @@ from .clusters import (
 from .device import Device, device
 from .documents import read_document
 from .fabric import fabric
-from .node import Node, largest_node, node, node_holding
+from .node import Node, largest_node, node, node_holding, nodes
 
 REQUIRED = ("nodes", "devices_per_node", "device")
 LEVEL_NAMES = ("intra_node", "inter_node", "inter_rack")
@@ -108,7 +108,11 @@ def _from_keys(document: dict[str, Any], where: str) -> ParsedCluster:
 
 def _host(keys: TypedKeys, found: Device, per_node: int) -> Node:
     if keys.has("node"):
-        return node(keys.text("node"), where=f"{keys.where}: node")
+        named = node(keys.text("node"), where=f"{keys.where}: node")
+        if found.name not in named.devices:
+            built = [item.name for item in nodes().values() if found.name in item.devices]
+            raise keys.error("node", f"a node with {found.name}", ", ".join(built))
+        return named
     host, largest = node_holding(found.name, per_node), largest_node(found.name)
     if host is not None:
         return host

@@ -23,14 +23,15 @@ from ...spec.cluster import ClusterSpec, DeviceGroup, LinkLevel, MemoryTiers
 from ...spec.errors import InputError, NotBuiltError, nearest_name
 from ...spec.report import Assumption
 from .device import CPU, Device, device
-from .documents import SUFFIXES
 from .fabric import fabric
 from .node import Node, largest_node, node_holding, usual_node
+from .tables import DOCUMENT_SUFFIXES
 
 FORMS = "NODESxDEVICESxTYPE or NxTYPE, with or without @FABRIC; local; local:N; a YAML or JSON file"
 EXAMPLE = "8x8xH100-80GB@8x400G-IB"
 COUNTED = re.compile(r"(?:([0-9]+)x)?([0-9]+)x([a-z][\w.-]*)", re.ASCII | re.IGNORECASE)
 MAX_NODES, MAX_DEVICES_PER_NODE = 2**24, 2**16
+MAX_TEXT = 1000
 GROUP = "main"
 
 
@@ -55,6 +56,8 @@ def parse_cluster(text: str, where: str = "--cluster") -> ParsedCluster:
         NotBuiltError: several device groups.
     """
     stripped = text.strip()
+    if not stripped.isprintable() or len(stripped) > MAX_TEXT:
+        raise InputError(where, text, FORMS, EXAMPLE)
     if _is_file(stripped):
         from .cluster_file import cluster_from_file
 
@@ -76,11 +79,11 @@ def parse_cluster(text: str, where: str = "--cluster") -> ParsedCluster:
 
 
 def _is_file(text: str) -> bool:
-    if text.endswith(SUFFIXES) or text.startswith((".", "/", "~")):
+    if text.endswith(DOCUMENT_SUFFIXES) or text.startswith((".", "/", "~")):
         return True
     try:
         return bool(text) and Path(text).is_file()
-    except (OSError, ValueError):  # a name too long, or with a NUL
+    except OSError:  # a name too long for the file system
         return False
 
 

@@ -20,7 +20,6 @@ from ...spec.errors import InputError
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 20
 YAML_ALLOWED = "YAML: keys and values, spaces to indent"
-SUFFIXES = (".json", ".yaml", ".yml")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 

@@ -14,11 +14,11 @@ from ...spec.errors import InputError, nearest_name
 from ...spec.huggingface import ModelAndAssumptions, model_from_config
 from ...spec.model import EmbeddingLayer, HeadLayer, ModelSpec
 from ...spec.report import Assumption
-from .documents import SUFFIXES, read_document
-from .tables import read_table
+from .tables import DOCUMENT_SUFFIXES, read_table
 from .typed_model import model_from_keys
 
 DEFAULT_MODEL = "shardwright-demo"
+MAX_TEXT = 1000
 CONFIG_NAME = "config.json"
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 FORMS = "a preset, a folder with config.json, a config.json, a typed YAML or JSON file, a hub name"
@@ -59,13 +59,13 @@ def load_model(text: str, where: str = "--model") -> ModelAndAssumptions:
         NotBuiltError: a model that is known but not served yet.
     """
     name = text.strip()
-    if not name:
+    if not name or not name.isprintable() or len(name) > MAX_TEXT:
         raise InputError(where, text, FORMS, DEFAULT_MODEL)
     preset = {key.casefold(): item for key, item in presets().items()}.get(name.casefold())
     if preset is not None:
         return preset.model, _left_out(preset)
     path = Path(name).expanduser()
-    if _exists(path) or path.suffix in SUFFIXES or name.startswith((".", "/", "~")):
+    if _exists(path) or path.suffix in DOCUMENT_SUFFIXES or name.startswith((".", "/", "~")):
         return _from_path(path)
     if HUB_NAME.fullmatch(name):
         return _from_hub(name, where)
@@ -82,11 +82,13 @@ def _left_out(preset: Preset) -> tuple[Assumption, ...]:
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except (OSError, ValueError):  # a name too long, or with a NUL
+    except OSError:  # a name too long for the file system
         return False
 
 
 def _from_path(path: Path) -> ModelAndAssumptions:
+    from .documents import read_document  # brings in the YAML library, which presets do not need
+
     if _exists(path) and path.is_dir():
         config = path / CONFIG_NAME
         if not config.is_file():
@@ -118,6 +120,8 @@ def _checked(model: ModelSpec, where: str) -> ModelSpec:
 
 
 def _from_hub(name: str, where: str) -> ModelAndAssumptions:
+    from .documents import read_document
+
     folder = hub_cache() / f"models--{name.replace('/', '--')}"
     for snapshot in _snapshots(folder):
         if (snapshot / CONFIG_NAME).is_file():

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
+DOCUMENT_SUFFIXES = (".json", ".yaml", ".yml")
+"""Files that a person may type a model or a cluster in."""
 
 
 @cache
