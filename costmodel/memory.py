@@ -20,7 +20,7 @@ from ..spec.schedule import Pass, stage_order
 from ..spec.stack import StackSpec
 from ..spec.workload import DTYPE_BYTES
 from .sharding import Unit
-from .step import StageChunk, StageLayer
+from .lowering import StageChunk, StageLayer
 from .tape import ELEMENT_BYTES
 
 PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS, WORKSPACE, COMMUNICATION = range(6)

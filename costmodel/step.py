@@ -8,141 +8,23 @@ schedules use the same lowered layers and units.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..spec.groups import RankGroup
 from ..spec.kernels import Collective
-from ..spec.model import EmbeddingLayer, HeadLayer, Layer
-from ..spec.plan import LayerPlan, Plan
+from ..spec.model import HeadLayer
+from ..spec.plan import Plan
 from ..spec.stack import StackSpec
-from ..spec.strategy import LayerStrategy
 from ..spec.workload import DTYPE_BYTES
-from .lower import LayerShape, LoweredLayer, lower_layer
-from .sharding import Unit, UnitShape, lower_unit, partial_sum_work, update_work
+from .lowering import Lowering, StageChunk, StageLayer
+from .sharding import Unit, partial_sum_work, update_work
 from .tape import Item
 
 NORM_AND_LOSS_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class StageLayer:
-    """One layer of a stage: where it is, what it costs a micro-batch, whose unit it belongs to.
-
-    ``unit`` is None for an embedding whose parameters move with the head's.
-    """
-
-    index: int
-    layer: Layer
-    strategy: LayerStrategy
-    lowered: LoweredLayer
-    unit: Unit | None
-
-
-@dataclass(frozen=True, slots=True)
-class StageChunk:
-    """The layers of one virtual stage and the messages that cross its ends (0: none)."""
-
-    layers: tuple[StageLayer, ...]
-    receives_bytes: int
-    sends_bytes: int
-
-
-def stage_chunks(plan: Plan, stack: StackSpec, stage: int) -> tuple[StageChunk, ...]:
-    """Lower every layer and unit of a stage."""
-    parts = plan.program.stages[stage].virtual_stages
-    return tuple(_chunk(plan, stack, stage, part) for part in parts)
-
-
-def differing_layout(
-    before: LayerStrategy | None, strategy: LayerStrategy
-) -> LayerStrategy | None:
-    """``before`` where it holds activations differently from ``strategy``, else None."""
-    if before is None:
-        return None
-    same = (before.tp, before.megatron_sp) == (strategy.tp, strategy.megatron_sp)
-    return None if same else LayerStrategy(tp=before.tp, sequence_parallel=before.sequence_parallel)
-
-
-def _chunk(
-    plan: Plan, stack: StackSpec, stage: int, parts: tuple[LayerPlan, ...]
-) -> StageChunk:
-    every, workload = plan.layer_strategies(), plan.workload
-    ranks = plan.program.stages[stage].device_count
-    samples = plan.program.micro_batch_samples
-    layers = plan.chunk_layers(parts)
-    tied = tied_ends(plan, layers)
-    found = []
-    for index, layer, strategy in layers:
-        shape = LayerShape(
-            strategy=split_only(strategy),
-            before=differing_layout(every[index - 1] if index else None, strategy),
-            batch=samples // strategy.data_parallel(ranks),
-            seq_len=workload.seq_len,
-            dtype=workload.dtype.param,
-            stack=stack,
-            shares_weight=tied is not None and isinstance(layer, EmbeddingLayer),
-        )
-        unit = _unit(plan, stack, ranks, index, layer, strategy, tied)
-        found.append(StageLayer(index, layer, strategy, lower_layer(layer, shape), unit))
-    first, last = found[0], found[-1]
-    return StageChunk(
-        tuple(found),
-        receives_bytes=first.lowered.input_bytes if first.index else 0,
-        sends_bytes=last.lowered.output_bytes,
-    )
-
-
-def split_only(strategy: LayerStrategy) -> LayerStrategy:
-    """The part of a strategy that shapes a layer's own work; sharding is the unit's business."""
-    return LayerStrategy(
-        tp=strategy.tp,
-        sequence_parallel=strategy.sequence_parallel,
-        recompute=strategy.recompute,
-    )
-
-
-def tied_ends(
-    plan: Plan, layers: tuple[tuple[int, Layer, LayerStrategy], ...]
-) -> tuple[Layer, Layer] | None:
-    """The embedding and head that share a weight inside one chunk, if any."""
-    ends = [layer for _, layer, _ in layers if isinstance(layer, (EmbeddingLayer, HeadLayer))]
-    return (ends[0], ends[1]) if plan.model.tie_embeddings and len(ends) == 2 else None
-
-
-def _unit(
-    plan: Plan,
-    stack: StackSpec,
-    ranks: int,
-    index: int,
-    layer: Layer,
-    strategy: LayerStrategy,
-    tied: tuple[Layer, Layer] | None,
-) -> Unit | None:
-    members: tuple[Layer, ...] = (layer,)
-    if tied is not None and layer in tied:
-        if isinstance(layer, EmbeddingLayer):
-            return None
-        members = tied
-    workload = plan.workload
-    return lower_unit(
-        UnitShape(
-            layers=members,
-            strategy=LayerStrategy(
-                tp=strategy.tp,
-                sequence_parallel=strategy.sequence_parallel,
-                shard=strategy.shard,
-            ),
-            stage_ranks=ranks,
-            seq_len=workload.seq_len,
-            dtype=workload.dtype,
-            stack=stack,
-        )
-    )
-
-
 def step_work(plan: Plan, stack: StackSpec, stage: int) -> list[Item]:
     """Every kernel and collective of one step on a rank of ``stage``."""
-    chunks = stage_chunks(plan, stack, stage)
+    chunks = Lowering(plan.model, plan.workload, stack).stage(plan, stage)
     micro_batches = plan.program.schedule.microbatches
     work: list[Item] = []
     for chunk in chunks:
@@ -210,7 +92,7 @@ def _end_of_step(
     for entry, unit in units:
         if unit.partial_shards:
             degree = entry.strategy.tp
-            by_degree[degree] = by_degree.get(degree, ()) + unit.partial_shards
+            by_degree[degree] = (*by_degree.get(degree, ()), *unit.partial_shards)
     for degree in sorted(by_degree):
         yield from partial_sum_work(by_degree[degree], degree, dtype)
     tied_copy = 0

@@ -1,0 +1,181 @@
+"""Lowering a plan: the layers of each stage, with the units their parameters move in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..spec.model import EmbeddingLayer, HeadLayer, Layer, ModelSpec
+from ..spec.plan import Plan
+from ..spec.stack import StackSpec
+from ..spec.strategy import LayerStrategy
+from ..spec.workload import Workload
+from .lower import LayerShape, LoweredLayer, lower_layer
+from .sharding import Unit, UnitShape, lower_unit
+
+
+@dataclass(frozen=True, slots=True)
+class StageLayer:
+    """One layer of a stage: where it is, what it costs a micro-batch, whose unit it belongs to.
+
+    ``unit`` is None for an embedding whose parameters move with the head's.
+    """
+
+    index: int
+    layer: Layer
+    strategy: LayerStrategy
+    lowered: LoweredLayer
+    unit: Unit | None
+
+
+@dataclass(frozen=True, slots=True)
+class StageChunk:
+    """The layers of one virtual stage and the messages that cross its ends (0: none)."""
+
+    layers: tuple[StageLayer, ...]
+    receives_bytes: int
+    sends_bytes: int
+
+
+class Lowering:
+    """Lowers the layers and units of one model, workload and stack, each kind once.
+
+    Args:
+        model: whose layers.
+        workload: sequence length and number formats.
+        stack: the software that runs them.
+    """
+
+    def __init__(self, model: ModelSpec, workload: Workload, stack: StackSpec) -> None:
+        self.model = model
+        self.workload = workload
+        self.stack = stack
+        self.layers = model.layers()
+        numbers: dict[Layer, int] = {}
+        self.kinds = tuple(numbers.setdefault(layer, len(numbers)) for layer in self.layers)
+        self._lowered: dict[tuple[object, ...], LoweredLayer] = {}
+        self._units: dict[tuple[object, ...], Unit] = {}
+
+    def layer(
+        self,
+        index: int,
+        strategy: LayerStrategy,
+        before: LayerStrategy | None,
+        ranks: int,
+        samples: int,
+        shares_weight: bool = False,
+    ) -> LoweredLayer:
+        """One layer's micro-batch on a rank.
+
+        Args:
+            index: the layer's number.
+            strategy: its decisions.
+            before: strategy of the layer that feeds it, None for the first.
+            ranks: ranks of its stage.
+            samples: samples of a micro-batch over the stage.
+            shares_weight: whether its table is also the head's of its chunk.
+        """
+        split = split_only(strategy)
+        layout = differing_layout(before, strategy)
+        batch = samples // strategy.data_parallel(ranks)
+        key = (self.kinds[index], split, layout, batch, shares_weight)
+        if key not in self._lowered:
+            shape = LayerShape(
+                strategy=split,
+                before=layout,
+                batch=batch,
+                seq_len=self.workload.seq_len,
+                dtype=self.workload.dtype.param,
+                stack=self.stack,
+                shares_weight=shares_weight,
+            )
+            self._lowered[key] = lower_layer(self.layers[index], shape)
+        return self._lowered[key]
+
+    def unit(self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int) -> Unit:
+        """The parameters of these layers under a strategy, as they move together."""
+        kinds = tuple(self.kinds[i] for i in members)
+        key = (kinds, strategy.tp, strategy.sequence_parallel, strategy.shard, ranks)
+        if key not in self._units:
+            self._units[key] = lower_unit(
+                UnitShape(
+                    layers=tuple(self.layers[i] for i in members),
+                    strategy=replace(strategy, recompute="none"),
+                    stage_ranks=ranks,
+                    seq_len=self.workload.seq_len,
+                    dtype=self.workload.dtype,
+                    stack=self.stack,
+                )
+            )
+        return self._units[key]
+
+    def chunk(
+        self,
+        layers: tuple[tuple[int, LayerStrategy], ...],
+        before: LayerStrategy | None,
+        ranks: int,
+        samples: int,
+    ) -> StageChunk:
+        """Consecutive layers of a virtual stage.
+
+        Args:
+            layers: layer numbers and strategies, in order.
+            before: strategy of the layer before the first, None at the start of the model.
+            ranks: ranks of the stage.
+            samples: samples of a micro-batch over the stage.
+        """
+        tied = self._tied_ends(layers)
+        found: list[StageLayer] = []
+        for index, strategy in layers:
+            shares = tied is not None and index == tied[0]
+            lowered = self.layer(index, strategy, before, ranks, samples, shares)
+            members = tied if tied is not None and index == tied[1] else (index,)
+            unit = None if shares else self.unit(members, strategy, ranks)
+            found.append(StageLayer(index, self.layers[index], strategy, lowered, unit))
+            before = strategy
+        first, last = found[0], found[-1]
+        return StageChunk(
+            tuple(found),
+            receives_bytes=first.lowered.input_bytes if first.index else 0,
+            sends_bytes=last.lowered.output_bytes,
+        )
+
+    def _tied_ends(
+        self, layers: tuple[tuple[int, LayerStrategy], ...]
+    ) -> tuple[int, int] | None:
+        """Embedding and head where they share a weight inside one chunk."""
+        if not self.model.tie_embeddings:
+            return None
+        ends = [i for i, _ in layers if isinstance(self.layers[i], (EmbeddingLayer, HeadLayer))]
+        return (ends[0], ends[1]) if len(ends) == 2 else None
+
+    def stage(self, plan: Plan, stage: int) -> tuple[StageChunk, ...]:
+        """Every chunk of a stage of a plan."""
+        every = plan.layer_strategies()
+        samples = plan.program.micro_batch_samples
+        place = plan.program.stages[stage]
+        found = []
+        for parts in place.virtual_stages:
+            layers = tuple((i, strategy) for i, _, strategy in plan.chunk_layers(parts))
+            first = layers[0][0]
+            before = every[first - 1] if first else None
+            found.append(self.chunk(layers, before, place.device_count, samples))
+        return tuple(found)
+
+
+def differing_layout(
+    before: LayerStrategy | None, strategy: LayerStrategy
+) -> LayerStrategy | None:
+    """``before`` where it holds activations differently from ``strategy``, else None."""
+    if before is None:
+        return None
+    same = (before.tp, before.megatron_sp) == (strategy.tp, strategy.megatron_sp)
+    return None if same else LayerStrategy(tp=before.tp, sequence_parallel=before.sequence_parallel)
+
+
+def split_only(strategy: LayerStrategy) -> LayerStrategy:
+    """The part of a strategy that shapes a layer's own work; sharding is the unit's business."""
+    return LayerStrategy(
+        tp=strategy.tp,
+        sequence_parallel=strategy.sequence_parallel,
+        recompute=strategy.recompute,
+    )

@@ -1,0 +1,45 @@
+"""Machine: a cluster's catalogue names resolved to rates, and a profile where one is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..datasets.catalogue.device import CPU, Device, device
+from ..datasets.catalogue.links import LinkRates, link_rates
+from ..spec.cluster import ClusterSpec
+from ..spec.profile import MachineProfile
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What pricing needs to know of a homogeneous cluster.
+
+    ``levels`` go from the innermost link level to the outermost. ``profile`` replaces the
+    catalogue's figures where it has measurements.
+    """
+
+    cluster: ClusterSpec
+    profile: MachineProfile | None = None
+
+    @cached_property
+    def device(self) -> Device:
+        """The catalogue device of the (first) device group."""
+        return device(self.cluster.groups[0].device)
+
+    @cached_property
+    def levels(self) -> tuple[LinkRates, ...]:
+        """Rates of each link level."""
+        return tuple(link_rates(self.cluster, level) for level in self.cluster.levels)
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether devices are cores: kernels run on the host and nothing overlaps."""
+        return self.device.name == CPU
+
+    def level_spanning(self, ranks: int) -> LinkRates:
+        """The innermost level whose groups hold ``ranks`` neighbouring devices."""
+        for level in self.levels:
+            if ranks <= level.group_size:
+                return level
+        return self.levels[-1]
