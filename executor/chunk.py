@@ -205,7 +205,8 @@ def _sum_gradients(unit: FSDPModule) -> None:
 def _precision(dtype: DtypeRecord) -> MixedPrecisionPolicy:
     for role in ("param", "communication", "master"):
         if getattr(dtype, role) not in TORCH_DTYPES:
-            raise NotBuiltError(f"running with {role} dtype {getattr(dtype, role)}", "use bf16 or fp32")
+            what = f"running with {role} dtype {getattr(dtype, role)}"
+            raise NotBuiltError(what, "use bf16 or fp32")
     return MixedPrecisionPolicy(
         param_dtype=TORCH_DTYPES[dtype.param],
         reduce_dtype=TORCH_DTYPES[dtype.communication],

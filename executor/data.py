@@ -13,6 +13,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,6 +21,9 @@ from torch import Tensor
 
 from ..spec.codec import write_atomically
 from ..spec.errors import InputError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 MIN_VOCAB = 257
 TEXT_BYTES = 6_000_000
@@ -64,7 +68,8 @@ def load_tokens(vocab: int, data: Path | None = None, tokenizer: Path | None = N
         InputError: vocabulary too small, unreadable data, tokenizer larger than the vocabulary.
     """
     if vocab < MIN_VOCAB and tokenizer is None:
-        raise InputError("model.vocab", vocab, f"at least {MIN_VOCAB} to run on real text", MIN_VOCAB)
+        allowed = f"at least {MIN_VOCAB} to run on real text"
+        raise InputError("model.vocab", vocab, allowed, MIN_VOCAB)
     paths = source_files() if data is None else _data_files(data)
     key = _cache_key(paths, vocab, tokenizer)
     cached = cache_dir() / f"tokens-{key}.npy"
@@ -105,7 +110,7 @@ def _tokenise(paths: list[Path], vocab: int, tokenizer_path: Path | None) -> np.
     return np.concatenate([np.asarray(e.ids, dtype=np.uint32) for e in encoded])
 
 
-def _train(paths: list[Path], vocab: int) -> object:
+def _train(paths: list[Path], vocab: int) -> Tokenizer:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())

@@ -8,6 +8,7 @@ holds it, and whether its gradient is still a part of a sum.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from ..spec.plan import Plan
 from ..spec.strategy import LayerStrategy
 from .chunk import Chunk, needs_sharding_wrapper
 from .mesh import GroupBook
+from .models.dense.model import LayerModule
 from .parameters import TIED_WEIGHT, parameter_name
 
 
@@ -58,7 +60,7 @@ def local_parameters(plan: Plan, chunks: list[Chunk], book: GroupBook) -> list[L
             index = int(key)
             for spec in layer_parameters(layers[index], plan.workload.seq_len):
                 slot, _, kind = spec.name.rpartition(".")
-                parameter = getattr(module.slot(slot), kind)
+                parameter = getattr(cast(LayerModule, module).slot(slot), kind)
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
                     strategy = chunk.strategies[index]

@@ -121,7 +121,7 @@ class PipelineRuntime:
             self._sends = [(w, v) for w, v in self._sends if not w.is_completed()]
             if following is not None:
                 self._post_receive(following)
-            with record_function(f"pass {'F' if item.forward else 'B'} {item.chunk} {item.micro_batch}"):
+            with record_function(_pass_name(item)):
                 if item.forward:
                     self._forward(item, loss)
                 else:
@@ -143,7 +143,8 @@ class PipelineRuntime:
             loss += out.detach()
             return
         gate = _Gate()
-        port.in_flight[item.micro_batch] = _InFlight(entry, _Exit.apply(out, gate), gate)
+        leaving: Tensor = _Exit.apply(out, gate)  # type: ignore[no-untyped-call]
+        port.in_flight[item.micro_batch] = _InFlight(entry, leaving, gate)
         self._send(item, port.target, out.detach())
 
     def _backward(self, item: Pass) -> None:
@@ -200,6 +201,11 @@ class PipelineRuntime:
             work = dist.isend(value, dst=link.peer, group=group, tag=_tag(arrives_as))
         if work is not None:
             self._sends.append((work, value))
+
+
+def _pass_name(item: Pass) -> str:
+    """How a pass is marked in a trace."""
+    return f"pass {'F' if item.forward else 'B'} {item.chunk} {item.micro_batch}"
 
 
 def _tag(item: Pass) -> int:

@@ -27,11 +27,11 @@ from ..spec.kernels import (
 )
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the operations of the code it surrounds."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.kernels: list[Kernel] = []
         self.collectives: list[Collective] = []
 
@@ -184,14 +184,14 @@ def _collective(name: str, args: Any) -> Collective | None:
     return Collective(kind, len(ranks), stride, payload, _DTYPE_NAMES.get(largest.dtype, "fp64"))
 
 
-class LiveBytes(TorchDispatchMode):
+class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the bytes of every storage made or grown while it is active.
 
     ``resident`` storages (parameters, optimizer state) are counted from the start.
     """
 
     def __init__(self, resident: list[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.live_bytes = 0
         self.peak_bytes = 0
         self.history: list[tuple[int, str, int]] = []

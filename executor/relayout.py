@@ -61,6 +61,11 @@ class _Cut(Function):
         return _join(grads[0], ctx.dim, ctx.group), None, None
 
 
+def _apply(step: type[Function], x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
+    out: Tensor = step.apply(x, dim, group)  # type: ignore[no-untyped-call]
+    return out
+
+
 def relayout(
     x: Tensor, before: LayerStrategy, after: LayerStrategy, book: GroupBook
 ) -> Tensor:
@@ -75,10 +80,10 @@ def relayout(
     if (before.tp, before.megatron_sp) == (after.tp, after.megatron_sp):
         return x
     if before.megatron_sp:
-        x = _Join.apply(x, SEQUENCE, book.group(tensor_group(before)))
+        x = _apply(_Join, x, SEQUENCE, book.group(tensor_group(before)))
     x = _move_batch(x, before.tp, after.tp, book)
     if after.megatron_sp:
-        x = _Cut.apply(x, SEQUENCE, book.group(tensor_group(after)))
+        x = _apply(_Cut, x, SEQUENCE, book.group(tensor_group(after)))
     return x
 
 
@@ -86,6 +91,6 @@ def _move_batch(x: Tensor, tp_from: int, tp_to: int, book: GroupBook) -> Tensor:
     steps: list[RankGroup] = batch_steps(tp_from, tp_to)
     cuts = len(steps) == 2 or tp_from > tp_to
     for step in steps:
-        x = (_Cut if cuts else _Join).apply(x, BATCH, book.group(step))
+        x = _apply(_Cut if cuts else _Join, x, BATCH, book.group(step))
         cuts = False
     return x

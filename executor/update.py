@@ -84,7 +84,8 @@ class Updater:
             flat = torch.cat([g.reshape(-1) for g in grads])
             strategy = next(p.strategy for p in self.parameters if p.strategy.tp == degree)
             dist.all_reduce(flat, group=self.book.group(tensor_group(strategy)))
-            parts = flat.split([g.numel() for g in grads])
+            sizes = [g.numel() for g in grads]
+            parts = flat.split(sizes)  # type: ignore[no-untyped-call]
             for grad, part in zip(grads, parts, strict=True):
                 grad.copy_(part.view(grad.shape))
 

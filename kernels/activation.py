@@ -31,7 +31,7 @@ class _SwiGlu(Function):
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """``silu(gate) · up``, elementwise on equal shapes."""
-    out: Tensor = _SwiGlu.apply(gate, up)
+    out: Tensor = _SwiGlu.apply(gate, up)  # type: ignore[no-untyped-call]
     return out
 
 

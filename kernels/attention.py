@@ -27,10 +27,9 @@ def flash_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     Returns:
         (seq, batch, heads · head_dim).
     """
-    heads_first = [t.permute(1, 2, 0, 3) for t in (query, key, value)]
-    out = F.scaled_dot_product_attention(
-        *heads_first, is_causal=True, enable_gqa=query.shape[2] != key.shape[2]
-    )
+    q, k, v = (t.permute(1, 2, 0, 3) for t in (query, key, value))
+    grouped = query.shape[2] != key.shape[2]
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
     return out.permute(2, 0, 1, 3).flatten(2)
 
 
@@ -74,7 +73,7 @@ def unfused_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     groups = query.shape[2] // key.shape[2]
     if groups > 1:
         key, value = (t.repeat_interleave(groups, dim=2) for t in (key, value))
-    out: Tensor = _UnfusedAttention.apply(query, key, value)
+    out: Tensor = _UnfusedAttention.apply(query, key, value)  # type: ignore[no-untyped-call]
     return out
 
 

@@ -38,7 +38,7 @@ class _CrossEntropy(Function):
         if group is not None:
             both = torch.cat((target_logit, total), dim=-1)
             dist.all_reduce(both, group=group)
-            target_logit, total = both.split(1, dim=-1)
+            target_logit, total = both.split(1, dim=-1)  # type: ignore[no-untyped-call]
         ctx.save_for_backward(work, local, outside, total)
         ctx.scale = scale
         return (total.log() - target_logit).sum().mul_(scale)
@@ -76,5 +76,7 @@ def cross_entropy(
         vocab_start: first token number of this rank's part.
         group: ranks over which the vocabulary is split; None if it is whole.
     """
-    out: Tensor = _CrossEntropy.apply(logits, targets, scale, vocab_start, group)
+    out: Tensor = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
+        logits, targets, scale, vocab_start, group
+    )
     return out

@@ -20,7 +20,7 @@ class _RmsNorm(Function):
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
         inverse_rms = norm.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
         ctx.save_for_backward(x, weight, inverse_rms)
-        out = x * inverse_rms
+        out: Tensor = x * inverse_rms
         return out.mul_(weight).to(x.dtype)
 
     @staticmethod
@@ -46,7 +46,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
         weight: (width,) scale.
         eps: added to the mean square.
     """
-    out: Tensor = _RmsNorm.apply(x, weight, eps)
+    out: Tensor = _RmsNorm.apply(x, weight, eps)  # type: ignore[no-untyped-call]
     return out
 
 

@@ -58,5 +58,5 @@ def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         cos: (seq, head_dim / 2), in the type of ``x``.
         sin: like ``cos``.
     """
-    out: Tensor = _Rope.apply(x, cos, sin)
+    out: Tensor = _Rope.apply(x, cos, sin)  # type: ignore[no-untyped-call]
     return out

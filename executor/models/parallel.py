@@ -72,9 +72,10 @@ class _ColumnLinear(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, tp: TensorParallel, *parameters: Tensor) -> Any:
         weights = [p for p in parameters if p.dim() == 2]
-        biases = [p for p in parameters if p.dim() == 1] or [None] * len(weights)
+        present = [p for p in parameters if p.dim() == 1]
+        biases: list[Tensor | None] = [*present] or [None] * len(weights)
         ctx.save_for_backward(x, *weights)
-        ctx.tp, ctx.has_bias = tp, biases[0] is not None
+        ctx.tp, ctx.has_bias = tp, bool(present)
         whole = tp.gather_sequence(x)
         return tuple(_affine(whole, w, b) for w, b in zip(weights, biases, strict=True))
 
@@ -107,7 +108,9 @@ def column_linear(
     Returns:
         One (seq, batch, local out) a weight.
     """
-    out: tuple[Tensor, ...] = _ColumnLinear.apply(x, tp, *weights, *biases)
+    out: tuple[Tensor, ...] = _ColumnLinear.apply(  # type: ignore[no-untyped-call]
+        x, tp, *weights, *biases
+    )
     return out
 
 
@@ -143,7 +146,7 @@ def row_linear(x: Tensor, weight: Tensor, bias: Tensor | None, tp: TensorParalle
     Returns:
         (seq, batch, out), or this rank's sequence shard of it.
     """
-    out: Tensor = _RowLinear.apply(x, weight, bias, tp)
+    out: Tensor = _RowLinear.apply(x, weight, bias, tp)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -209,5 +212,7 @@ def embedding(
     Returns:
         (seq, batch, hidden), or this rank's sequence shard of it.
     """
-    out: Tensor = _Embedding.apply(tokens, weight, positions, vocab_start, tp)
+    out: Tensor = _Embedding.apply(  # type: ignore[no-untyped-call]
+        tokens, weight, positions, vocab_start, tp
+    )
     return out

@@ -106,7 +106,10 @@ class Block(LayerModule):
         return self.attend(query, key, value)
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, self.layer.attention.head_dim))
+        out: Tensor = x.unflatten(  # type: ignore[no-untyped-call]
+            -1, (-1, self.layer.attention.head_dim)
+        )
+        return out
 
     def _positioned(self, norm_name: str, x: Tensor) -> Tensor:
         """Split into heads, normalise them (Qwen3) and turn them by their position."""
@@ -131,8 +134,8 @@ class Block(LayerModule):
         names = ("gate", "up") if mlp.gated else ("up",)
         projected = column_linear(x, self.weights(*names), self.biases(*names), self.tp)
         if mlp.gated:
-            return activation.swiglu(*projected)
-        return activation.gelu(*projected, tanh=mlp.activation == "gelu_tanh")
+            return activation.swiglu(projected[0], projected[1])
+        return activation.gelu(projected[0], tanh=mlp.activation == "gelu_tanh")
 
 
 def _again(function: object, *inputs: Tensor) -> Tensor:
