@@ -21,7 +21,6 @@ from ..spec.stack import StackSpec
 from ..spec.workload import DTYPE_BYTES
 from .sharding import Unit
 from .lowering import StageChunk, StageLayer
-from .tape import ELEMENT_BYTES
 
 PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS, WORKSPACE, COMMUNICATION = range(6)
 LEDGER_TERMS = MEMORY_TERMS[:6]
@@ -78,7 +77,7 @@ def stage_peak(
         stack: the software that runs it.
         stage: stage number.
         chunks: the stage's lowered chunks.
-        prefetch: whether the next unit is gathered while one computes.
+        prefetch: whether the next unit's gather is under way while a layer computes.
     """
     program = plan.program
     order = stage_order(
@@ -88,7 +87,7 @@ def stage_peak(
         len(chunks),
         program.schedule.microbatches,
     )
-    player = _PassPlayer(plan, stack, chunks, prefetch)
+    player = _PassPlayer(stack, chunks, prefetch)
     resident = _resident(plan, stack, chunks)
     live, best = list(resident), tuple(resident)
     effects: dict[PassKind, PassEffect] = {}
@@ -146,15 +145,10 @@ def _update_scratch(plan: Plan, chunks: tuple[StageChunk, ...]) -> int:
 class _PassPlayer:
     """Plays one pass of a chunk on a fresh ledger."""
 
-    def __init__(
-        self, plan: Plan, stack: StackSpec, chunks: tuple[StageChunk, ...], prefetch: bool
-    ) -> None:
+    def __init__(self, stack: StackSpec, chunks: tuple[StageChunk, ...], prefetch: bool) -> None:
         self.chunks = chunks
-        self.stack = stack
         self.prefetch = prefetch
-        workload = plan.workload
         self.contiguous = stack.state_layout == "contiguous"
-        self.token_bytes = (workload.seq_len + 1) * ELEMENT_BYTES["int64"]
 
     def play(self, kind: PassKind) -> PassEffect:
         """The effect of a pass on live bytes."""
@@ -167,41 +161,54 @@ class _PassPlayer:
         return PassEffect(ledger.peak, tuple(ledger.live))
 
     def _forward(self, ledger: Ledger, chunk: StageChunk, kind: PassKind) -> None:
-        if chunk.receives_bytes:
-            ledger.add(ACTIVATIONS, chunk.receives_bytes)
-        flat = 0
+        ledger.add(ACTIVATIONS, chunk.receives_bytes)
+        gathers = [
+            unit
+            if (unit := entry_unit(chunk, number)) is not None
+            and unit.wrapped
+            and (kind.first or unit.gathers_each_use)
+            else None
+            for number in range(len(chunk.layers))
+        ]
+        held = 0
         for number, entry in enumerate(chunk.layers):
-            unit = entry_unit(chunk, number)
-            if unit is not None and unit.wrapped and (kind.first or unit.gathers_each_use):
-                flat = self._gather(ledger, unit, flat)
+            held = self._gather(ledger, gathers[number], held)
+            following = gathers[number + 1] if number + 1 < len(gathers) else None
+            ahead = following.flat_bytes if self.prefetch and following is not None else 0
+            ledger.add(COMMUNICATION, ahead)
             forward = entry.lowered.forward
             ledger.touch(forward.peak_bytes)
             ledger.add(ACTIVATIONS, forward.change_bytes)
+            ledger.live[COMMUNICATION] -= ahead
             if number == 0 and chunk.receives_bytes and not entry.lowered.keeps_input:
                 ledger.add(ACTIVATIONS, entry.lowered.input_bytes)
             if entry.unit is not None and entry.unit.gathers_each_use:
                 ledger.add(PARAMETERS, -entry.unit.whole_bytes)
-        ledger.add(COMMUNICATION, -flat)
-        if chunk.sends_bytes:
-            ledger.add(ACTIVATIONS, -chunk.sends_bytes)
+        ledger.add(COMMUNICATION, -held)
+        ledger.add(ACTIVATIONS, -chunk.sends_bytes)
 
-    def _gather(self, ledger: Ledger, unit: Unit, flat: int) -> int:
+    @staticmethod
+    def _gather(ledger: Ledger, unit: Unit | None, held: int) -> int:
         """Gather a unit; its buffer stays until the next gather, the former one goes."""
+        if unit is None:
+            return held
         ledger.add(COMMUNICATION, unit.flat_bytes)
         ledger.touch(unit.cast_bytes)
-        ledger.add(COMMUNICATION, -flat)
+        ledger.add(COMMUNICATION, -held)
         ledger.add(PARAMETERS, unit.whole_bytes)
         return unit.flat_bytes
 
     def _backward(self, ledger: Ledger, chunk: StageChunk, kind: PassKind) -> None:
-        if chunk.sends_bytes:
-            ledger.add(ACTIVATIONS, chunk.sends_bytes)
+        ledger.add(ACTIVATIONS, chunk.sends_bytes)
         reduced = held = 0
         for number in reversed(range(len(chunk.layers))):
             entry = chunk.layers[number]
             if entry.unit is not None and entry.unit.gathers_each_use:
                 ledger.add(COMMUNICATION, -self._gather(ledger, entry.unit, 0))
+            ahead = self._ahead_backward(chunk, number)
+            ledger.add(COMMUNICATION, ahead)
             self._layer_backward(ledger, entry, kind)
+            ledger.live[COMMUNICATION] -= ahead
             unit = entry.unit if number else entry_unit(chunk, number)
             if entry.unit is not None and self._shares_first(chunk, number):
                 continue  # moves with the embedding, whose backward comes last
@@ -214,6 +221,13 @@ class _PassPlayer:
             ledger.add(ACTIVATIONS, -first.lowered.input_bytes)
             if not first.lowered.keeps_input:
                 ledger.add(ACTIVATIONS, -first.lowered.input_bytes)
+
+    def _ahead_backward(self, chunk: StageChunk, number: int) -> int:
+        """Buffer of the gather for the layer before, under way while this one goes backward."""
+        unit = chunk.layers[number - 1].unit if number else None
+        if not self.prefetch or unit is None or not unit.gathers_each_use:
+            return 0
+        return unit.flat_bytes
 
     @staticmethod
     def _shares_first(chunk: StageChunk, number: int) -> bool:

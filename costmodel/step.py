@@ -31,7 +31,7 @@ def step_work(plan: Plan, stack: StackSpec, stage: int) -> list[Item]:
         for entry in chunk.layers:
             work += _layer_work(entry, micro_batches)
         work += _messages(plan, stage, chunk, micro_batches)
-    work += _end_of_step(plan, stage, chunks)
+    work += end_of_step(plan, stack, stage, chunks)
     return work
 
 
@@ -82,8 +82,8 @@ def _messages(
                 yield from [message] * micro_batches
 
 
-def _end_of_step(
-    plan: Plan, stage: int, chunks: tuple[StageChunk, ...]
+def end_of_step(
+    plan: Plan, stack: StackSpec, stage: int, chunks: tuple[StageChunk, ...]
 ) -> Iterator[Item]:
     """Sums that backward leaves open, the global norm, the update."""
     units = [(e, e.unit) for chunk in chunks for e in chunk.layers if e.unit is not None]
@@ -111,3 +111,6 @@ def _end_of_step(
     vectors = sum(unit.vector_elements for _, unit in units)
     clips = plan.workload.gradient_clip_norm is not None
     yield from update_work(matrices, vectors, tied_copy, dtype, clips)
+    if stack.state_layout == "contiguous":
+        for _, unit in units:
+            yield from unit.gather

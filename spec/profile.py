@@ -17,11 +17,13 @@ Seconds = Annotated[float, Field(gt=0)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRow:
-    """Seconds of one kernel: ``op`` and ``shape`` as the lowering names them."""
+    """Seconds of one kernel: named, sized and counted as ``spec.kernels.Kernel`` is."""
 
     op: str
     shape: tuple[int, ...]
     dtype: str
+    flops: Annotated[int, Field(ge=0)] = 0
+    traffic_bytes: Annotated[int, Field(ge=0)]
     time_s: Seconds
     spread: Annotated[float, Field(ge=0)] = 0.0
 

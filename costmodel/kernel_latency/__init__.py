@@ -1,0 +1,1 @@
+"""Kernel seconds from measurements, where a machine has been profiled."""

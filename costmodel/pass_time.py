@@ -1,0 +1,188 @@
+"""Seconds of one pass: a micro-batch through a chunk, with its gathers and reductions.
+
+Layers compute one after another; sharding's traffic has a stream of its own where the stack
+overlaps it. Going forward, the next unit's gather is issued when a layer starts; going
+backward, the gather for the layer before is issued when a layer starts and the reduction when
+it ends; the traffic runs in the order it was issued. A layer starts when the one before it is
+done and its parameters are there; a pass ends when everything is. Without overlap all of it is
+in line. Times never decrease when any duration grows, which is what makes bounds provable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .lowering import StageChunk, StageLayer
+from .memory import PassKind, entry_unit
+from .overlap import slowed
+from .prices import TERMS, PassCost, Pricer, UnitCost
+
+PASS_TERMS = (*TERMS, "exposed_dp")
+ELEMENTWISE, EXPOSED_DP = PASS_TERMS.index("elementwise"), PASS_TERMS.index("exposed_dp")
+
+
+class Segment(NamedTuple):
+    """A piece of a pass on one stream, from its start: for timelines."""
+
+    stream: str
+    name: str
+    start_s: float
+    duration_s: float
+    term: str
+
+
+@dataclass(slots=True)
+class PassTime:
+    """Seconds of a pass, by term; ``segments`` only where they were asked for."""
+
+    time_s: float
+    terms_s: list[float]
+    measured_s: float
+    segments: list[Segment] = field(default_factory=list)
+
+
+class _Slot(NamedTuple):
+    """One layer's share of a pass: computation, copies, and traffic before and after it."""
+
+    name: str
+    cost: PassCost
+    copy_s: float
+    gather_s: float
+    reduce_s: float
+
+
+def pass_time(chunk: StageChunk, kind: PassKind, pricer: Pricer, detail: bool = False) -> PassTime:
+    """Seconds of a pass of ``chunk``.
+
+    Args:
+        chunk: its lowered layers.
+        kind: direction, and whether it is the chunk's first or last micro-batch.
+        pricer: prices of the machine and stack.
+        detail: also list the segments.
+    """
+    slots = _forward_slots(chunk, kind, pricer) if kind.forward else _backward_slots(chunk, kind, pricer)
+    if pricer.overlap == "none":
+        return _in_line(slots, detail)
+    return _overlapped(slots, pricer.stack.overlap_slowdown, detail)
+
+
+def _forward_slots(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> list[_Slot]:
+    slots = []
+    for number, entry in enumerate(chunk.layers):
+        copy_s = gather_s = 0.0
+        unit = entry_unit(chunk, number)
+        if unit is not None and unit.wrapped and (kind.first or unit.gathers_each_use):
+            cost = pricer.unit(unit)
+            copy_s, gather_s = cost.gather_copy_s, cost.gather_wire_s
+        forward = pricer.layer_pass(entry.lowered.forward)
+        slots.append(_Slot(f"layer {entry.index} F", forward, copy_s, gather_s, 0.0))
+    return slots
+
+
+def _backward_slots(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> list[_Slot]:
+    return [
+        _backward_slot(entry, kind, pricer) for entry in reversed(chunk.layers)
+    ]
+
+
+def _backward_slot(entry: StageLayer, kind: PassKind, pricer: Pricer) -> _Slot:
+    unit, lowered = entry.unit, entry.lowered
+    name = f"layer {entry.index} B"
+    if unit is None or not (unit.wrapped or unit.reduce):
+        backward = lowered.backward if kind.first else lowered.accumulating_backward
+        return _Slot(name, pricer.layer_pass(backward), 0.0, 0.0, 0.0)
+    cost = pricer.unit(unit)
+    fresh = kind.first or unit.reduces_each_micro_batch or bool(unit.upcast)
+    backward = lowered.backward if fresh else lowered.accumulating_backward
+    copy_s = cost.gather_copy_s if unit.gathers_each_use else 0.0
+    gather_s = cost.gather_wire_s if unit.gathers_each_use else 0.0
+    reduces = kind.last or unit.reduces_each_micro_batch
+    copy_s += _after_backward_s(cost, kind, reduces, unit.reduces_each_micro_batch)
+    reduce_s = cost.reduce_wire_s if reduces else 0.0
+    return _Slot(name, pricer.layer_pass(backward), copy_s, gather_s, reduce_s)
+
+
+def _after_backward_s(cost: UnitCost, kind: PassKind, reduces: bool, each: bool) -> float:
+    """Copies that follow a layer's backward: into the reduction, or into what waits for it."""
+    if not reduces:
+        return cost.upcast_s if kind.first else cost.accumulate_upcast_s
+    if each:
+        return cost.reduce_copy_s + (0.0 if kind.first else cost.accumulate_shard_s)
+    if kind.first:
+        return cost.reduce_copy_s
+    return cost.accumulate_upcast_s + cost.reduce_accumulated_copy_s
+
+
+def _sum_terms(slots: list[_Slot]) -> tuple[list[float], float]:
+    terms = [0.0] * len(PASS_TERMS)
+    measured_s = 0.0
+    for slot in slots:
+        for number, seconds in enumerate(slot.cost.terms_s):
+            terms[number] += seconds
+        terms[ELEMENTWISE] += slot.copy_s
+        measured_s += slot.cost.measured_s
+    return terms, measured_s
+
+
+def _in_line(slots: list[_Slot], detail: bool) -> PassTime:
+    """Everything one after another on the compute stream's clock."""
+    terms, measured_s = _sum_terms(slots)
+    terms[EXPOSED_DP] = sum(slot.gather_s + slot.reduce_s for slot in slots)
+    found = PassTime(sum(terms), terms, measured_s)
+    if detail:
+        clock_s = 0.0
+        for slot in slots:
+            clock_s = _wire(found.segments, f"{slot.name} gather", clock_s, slot.gather_s)
+            clock_s = _compute(found.segments, slot, clock_s, 1.0)
+            clock_s = _wire(found.segments, f"{slot.name} reduce", clock_s, slot.reduce_s)
+    return found
+
+
+def _overlapped(slots: list[_Slot], slowdown: float, detail: bool) -> PassTime:
+    """Two streams with prefetch of one layer; see the module docstring."""
+    terms, measured_s = _sum_terms(slots)
+    found = PassTime(0.0, terms, measured_s)
+    segments = found.segments if detail else None
+    compute_free = pending_reduce_s = 0.0
+    gathered = wire_free = _wire(segments, f"{slots[0].name} gather", 0.0, slots[0].gather_s)
+    for slot, following in zip(slots, [*slots[1:], None], strict=True):
+        work_s = slot.cost.time_s + slot.copy_s
+        gather_s = following.gather_s if following is not None else 0.0
+        start = max(compute_free, gathered)
+        busy_s = slowed(work_s, gather_s + pending_reduce_s, slowdown)
+        _compute(segments, slot, start, busy_s / work_s if work_s else 1.0)
+        compute_free = start + busy_s
+        if following is not None and gather_s:
+            issued = max(wire_free, start)
+            duration_s = slowed(gather_s, work_s, slowdown)
+            gathered = wire_free = _wire(segments, f"{following.name} gather", issued, duration_s)
+        if slot.reduce_s:
+            beside_s = following.cost.time_s if following is not None else 0.0
+            issued = max(wire_free, compute_free)
+            duration_s = slowed(slot.reduce_s, beside_s, slowdown)
+            wire_free = _wire(segments, f"{slot.name} reduce", issued, duration_s)
+        pending_reduce_s = slot.reduce_s
+    found.time_s = max(compute_free, wire_free)
+    terms[EXPOSED_DP] = found.time_s - sum(terms)
+    return found
+
+
+def _wire(segments: list[Segment] | None, name: str, start_s: float, duration_s: float) -> float:
+    if segments is not None and duration_s:
+        segments.append(Segment("dp", name, start_s, duration_s, "exposed_dp"))
+    return start_s + duration_s
+
+
+def _compute(segments: list[Segment] | None, slot: _Slot, start_s: float, stretch: float) -> float:
+    """The layer's terms one after another; collectives inside layers on a stream of theirs."""
+    clock_s = start_s
+    parts = zip(TERMS, slot.cost.terms_s, strict=True)
+    for term, seconds in [*parts, ("elementwise", slot.copy_s)]:
+        if not seconds:
+            continue
+        if segments is not None:
+            stream = "tp" if term == "exposed_tp" else "compute"
+            segments.append(Segment(stream, slot.name, clock_s, seconds * stretch, term))
+        clock_s += seconds * stretch
+    return clock_s

@@ -1,0 +1,180 @@
+"""Prices: seconds of every lowered pass, gather, reduction and update on one machine.
+
+A price is measured where a profile covers the kernel, else analytic (roofline). On a core the
+host runs the kernels itself, so host time adds to kernel time; on an accelerator launches run
+ahead and only show where they are slower than the kernels.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ..spec.kernels import Collective, Kernel
+from ..spec.stack import StackSpec
+from .collectives import collective_seconds
+from .kernel_latency.table import Curve, KernelTable, Price
+from .lower import LoweredPass
+from .machine import Machine
+from .overlap import exposed_beside_product
+from .roofline import kernel_seconds
+from .sharding import Unit
+from .tape import Item
+
+TERMS = ("matmul", "attention", "elementwise", "recompute", "exposed_tp", "optimizer", "host")
+_TERM_NUMBER = {name: number for number, name in enumerate(TERMS)}
+Terms = tuple[float, ...]
+
+
+class PassCost(NamedTuple):
+    """Seconds of one layer's pass on the compute stream, and what they consist of.
+
+    ``measured_s`` of them rest on measurements of this machine.
+    """
+
+    time_s: float
+    terms_s: Terms
+    measured_s: float
+
+
+class UnitCost(NamedTuple):
+    """Seconds of a unit's traffic: copies on the compute stream, wires on the network's."""
+
+    gather_copy_s: float
+    gather_wire_s: float
+    reduce_copy_s: float
+    reduce_wire_s: float
+    reduce_accumulated_copy_s: float
+    accumulate_shard_s: float
+    upcast_s: float
+    accumulate_upcast_s: float
+
+
+class Pricer:
+    """Prices work for one machine and stack; every distinct item is priced once.
+
+    Args:
+        machine: rates, with a profile if there is one.
+        stack: launch costs, overlap.
+    """
+
+    def __init__(self, machine: Machine, stack: StackSpec) -> None:
+        self.machine = machine
+        self.stack = stack
+        self.overlap = "none" if machine.is_cpu else stack.overlap
+        profile = machine.profile
+        self._table = KernelTable(profile) if profile is not None else None
+        self._wires = _collective_curves(machine)
+        host = profile.host_s if profile is not None else {}
+        self.launch_s = host.get("kernel", stack.launch_s)
+        self.pass_s = host.get("layer_pass", stack.pass_s)
+        self.step_s = host.get("step", stack.step_s)
+        self._kernels: dict[Kernel, Price] = {}
+        self._collectives: dict[Collective, Price] = {}
+        self._passes: dict[int, tuple[LoweredPass, PassCost]] = {}
+        self._units: dict[int, tuple[Unit, UnitCost]] = {}
+
+    def kernel(self, kernel: Kernel) -> Price:
+        """Seconds of one kernel on the device."""
+        found = self._kernels.get(kernel)
+        if found is None:
+            measured = self._table.price(kernel) if self._table is not None else None
+            analytic = Price(kernel_seconds(kernel, self.machine.device), "analytic")
+            found = self._kernels[kernel] = measured or analytic
+        return found
+
+    def collective(self, item: Collective) -> Price:
+        """Seconds of one collective or message when nothing disturbs it."""
+        found = self._collectives.get(item)
+        if found is None:
+            curve = self._wires.get((_curve_kind(item.kind), item.ranks))
+            if curve is not None:
+                found = Price(curve.at(item.payload_bytes), "measured")
+            else:
+                found = Price(collective_seconds(item, self.machine), "analytic")
+            self._collectives[item] = found
+        return found
+
+    def message(self, size_bytes: int, distance: int) -> float:
+        """Seconds of a message between ranks ``distance`` apart."""
+        return self.collective(Collective("send", 2, distance, size_bytes, "fp32")).time_s
+
+    def layer_pass(self, lowered: LoweredPass) -> PassCost:
+        """Seconds of one micro-batch through a layer in one direction."""
+        found = self._passes.get(id(lowered))
+        if found is None or found[0] is not lowered:
+            found = self._passes[id(lowered)] = (lowered, self._price_pass(lowered))
+        return found[1]
+
+    def _price_pass(self, lowered: LoweredPass) -> PassCost:
+        terms = [0.0] * len(TERMS)
+        launches, product_s, measured_s = 0, 0.0, 0.0
+        for entry in lowered.entries:
+            work = entry.work
+            price = self.kernel(work) if isinstance(work, Kernel) else self.collective(work)
+            seconds = price.time_s
+            measured_s += seconds if price.source == "measured" else 0.0
+            if isinstance(work, Kernel):
+                name = "recompute" if entry.recomputed else work.term
+                product_s = seconds if work.term == "matmul" else 0.0
+                launches += 1
+            else:
+                name = "exposed_tp"
+                if self.overlap in ("dp+tp", "all"):
+                    seconds = exposed_beside_product(seconds, product_s)
+            terms[_TERM_NUMBER[name]] += seconds
+        terms[_TERM_NUMBER["host"]] += self._host_seconds(launches, sum(terms))
+        return PassCost(sum(terms), tuple(terms), measured_s)
+
+    def _host_seconds(self, launches: int, device_s: float) -> float:
+        """Host time that shows: all of it on a core, what outlasts the kernels elsewhere."""
+        host_s = launches * self.launch_s + self.pass_s
+        return host_s if self.machine.is_cpu else max(0.0, host_s - device_s)
+
+    def unit(self, unit: Unit) -> UnitCost:
+        """Seconds of a unit's gathers and reductions."""
+        found = self._units.get(id(unit))
+        if found is None or found[0] is not unit:
+            found = self._units[id(unit)] = (unit, self._price_unit(unit))
+        return found[1]
+
+    def _price_unit(self, unit: Unit) -> UnitCost:
+        gather_copy_s, gather_wire_s = self.split(unit.gather)
+        reduce_copy_s, reduce_wire_s = self.split(unit.reduce)
+        return UnitCost(
+            gather_copy_s=gather_copy_s,
+            gather_wire_s=gather_wire_s,
+            reduce_copy_s=reduce_copy_s,
+            reduce_wire_s=reduce_wire_s,
+            reduce_accumulated_copy_s=self.split(unit.reduce_accumulated)[0],
+            accumulate_shard_s=self.split(unit.accumulate_shard)[0],
+            upcast_s=self.split(unit.upcast)[0],
+            accumulate_upcast_s=self.split(unit.accumulate_upcast)[0],
+        )
+
+    def split(self, items: Iterable[Item]) -> tuple[float, float]:
+        """Seconds of kernels (with their launches) and of collectives among ``items``."""
+        copies_s = wires_s = 0.0
+        for item in items:
+            if isinstance(item, Kernel):
+                copies_s += self.kernel(item).time_s + self._launch_beside_kernels()
+            else:
+                wires_s += self.collective(item).time_s
+        return copies_s, wires_s
+
+    def _launch_beside_kernels(self) -> float:
+        return self.launch_s if self.machine.is_cpu else 0.0
+
+
+def _curve_kind(kind: str) -> str:
+    return "send" if kind == "recv" else kind
+
+
+def _collective_curves(machine: Machine) -> dict[tuple[str, int], Curve]:
+    if machine.profile is None:
+        return {}
+    points: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
+    for row in machine.profile.collectives:
+        points[row.kind, row.ranks].append((row.payload_bytes, row.time_s))
+    return {key: Curve(values) for key, values in points.items()}

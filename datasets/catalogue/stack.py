@@ -1,0 +1,56 @@
+"""Stacks: training software as data, each figure with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+from ...spec.errors import InputError, nearest_name
+from ...spec.stack import AllocatorModel, KernelFusion, StackSpec
+from .tables import figure, read_table
+
+GROUPS: dict[str, type[Any]] = {"fusion": KernelFusion, "allocator": AllocatorModel}
+
+
+@cache
+def stacks() -> Mapping[str, StackSpec]:
+    """Every stack by name, in catalogue order."""
+    return {name: _stack(name, row, {}) for name, row in read_table("stacks").items()}
+
+
+@cache
+def stack_sources(name: str) -> Mapping[str, str]:
+    """The source of each figure of a stack, by its path."""
+    sources: dict[str, str] = {}
+    _stack(name, read_table("stacks")[name], sources)
+    return sources
+
+
+def _stack(name: str, row: Mapping[str, Any], sources: dict[str, str]) -> StackSpec:
+    values: dict[str, Any] = {}
+    for item in fields(StackSpec):
+        if item.name == "name":
+            continue
+        group = GROUPS.get(item.name)
+        if group is None:
+            values[item.name] = figure(row, item.name, sources)
+            continue
+        inner: dict[str, str] = {}
+        parts = {f.name: figure(row[item.name], f.name, inner) for f in fields(group)}
+        values[item.name] = group(**parts)
+        sources.update({f"{item.name}.{key}": source for key, source in inner.items()})
+    return StackSpec(name=name, **values)
+
+
+def stack(name: str, where: str = "--stack") -> StackSpec:
+    """The stack called ``name``.
+
+    Raises:
+        InputError: no such stack; the nearest names are given.
+    """
+    found = stacks().get(name)
+    if found is None:
+        raise InputError(where, name, ", ".join(stacks()), nearest_name(name, stacks()))
+    return found
