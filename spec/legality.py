@@ -16,6 +16,7 @@ from .workload import Workload
 
 if TYPE_CHECKING:
     from .plan import Plan, Program, Stage, Violation
+    from .stack import StackSpec
 
 
 def layer_reason(
@@ -66,8 +67,8 @@ def _tensor_parallel_reason(layer: Layer, strategy: LayerStrategy, seq_len: int)
         for name, size in sizes.items():
             if size % tp:
                 return f"tp {tp} does not divide {name} {size}"
-    elif tp > layer.vocab:
-        return f"tp {tp} exceeds vocab {layer.vocab}"
+    elif -(-layer.vocab // tp) * (tp - 1) >= layer.vocab:
+        return f"tp {tp} leaves a rank without rows of vocab {layer.vocab}"
     return None
 
 
@@ -88,6 +89,23 @@ def _sharding_reason(strategy: LayerStrategy, ranks: int) -> str | None:
 def _recompute_reason(layer: Layer, strategy: LayerStrategy) -> str | None:
     if strategy.recompute != "none" and not isinstance(layer, BlockLayer):
         return f"recompute {strategy.recompute} applies to blocks, not to the {layer.kind}"
+    return None
+
+
+def stack_reason(strategy: LayerStrategy, stack: StackSpec) -> str | None:
+    """Why the stack cannot say this strategy; None if it can."""
+    if stack.state_layout == "contiguous" and strategy.shard.gradients > 1:
+        return f"the stack {stack.name} shards optimizer states only (zero0 or zero1)"
+    return None
+
+
+def executable_reason(strategy: LayerStrategy, workload: Workload) -> str | None:
+    """Why the bundled executor cannot run this; None if it can."""
+    if "fp16" in (workload.dtype.param, workload.dtype.master, workload.dtype.communication):
+        return "fp16 needs loss scaling, which the executor does not have yet; use bf16 or fp32"
+    shard = strategy.shard
+    if shard.gradients not in (1, shard.optimizer) or shard.parameters not in (1, shard.optimizer):
+        return "the executor shards each state over one degree or not at all"
     return None
 
 

@@ -1,0 +1,126 @@
+"""Proven lower bounds and estimates of the step time of a pipeline shape.
+
+Let t_l be the least time of layer l's forward and backward of one micro-batch under any legal
+strategy, c_l the least time it adds to its stage's whole step. For stage s with layers S(s),
+
+    T ≥ m · Σ_{S(s)} t + Σ_{s' < s} Σ_{S(s')} t      (fill before, work, drain after; not interleaved)
+    T ≥ Σ_{S(s)} c
+
+The first, for all stages together, is least when stage s+1 has 1 - 1/m of the work of stage s,
+which gives ``T ≥ t_1/(1 - (1 - 1/m)^p)`` with t_1 = Σ_l t_l, whatever the partition. The second
+gives ``T ≥ Σ c / p``. The strategies of all layers must fit the p stages' memory together, so
+Σ t and Σ c are least over the lower convex hull of (bytes, seconds) at the bytes that are there
+(the linear relaxation of the knapsack), with one micro-batch in flight, which is the least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .options import Floats, OptionTable
+from .space import Shape
+
+HULL_TOLERANCE = 1e-12
+
+
+def lower_hull(bytes_: Floats, seconds: Floats) -> tuple[Floats, Floats]:
+    """The lower convex hull of points, by growing bytes and falling seconds."""
+    order = np.lexsort((seconds, bytes_))
+    hull: list[tuple[float, float]] = []
+    for x, y in zip(bytes_[order].tolist(), seconds[order].tolist(), strict=True):
+        if hull and y >= hull[-1][1]:
+            continue
+        while len(hull) > 1 and _above(hull[-2], hull[-1], (x, y)):
+            hull.pop()
+        if hull and x == hull[-1][0]:
+            hull.pop()
+        hull.append((x, y))
+    points = np.array(hull)
+    return points[:, 0], points[:, 1]
+
+
+def _above(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
+    """Whether b lies on or above the line from a to c."""
+    return (b[1] - a[1]) * (c[0] - a[0]) >= (c[1] - a[1]) * (b[0] - a[0]) * (1 - HULL_TOLERANCE)
+
+
+Hull = tuple[list[float], list[float]]
+
+
+def hull_of(bytes_: Floats, seconds: Floats) -> Hull:
+    """The lower hull as plain lists."""
+    hull_bytes, hull_s = lower_hull(bytes_, seconds)
+    return hull_bytes.tolist(), hull_s.tolist()
+
+
+def least_total(groups: Sequence[tuple[int, Hull]], budget_bytes: float) -> float:
+    """Least seconds of all layers within a byte budget, layers divisible (a relaxation).
+
+    Args:
+        groups: (layers of a kind, lower hull of its strategies' bytes and seconds).
+        budget_bytes: bytes for all of them together.
+
+    Returns:
+        Seconds, infinite if even the smallest strategies do not fit.
+    """
+    steps: list[tuple[float, float, float]] = []
+    total = used = 0.0
+    for count, (bytes_, seconds) in groups:
+        total += count * seconds[0]
+        used += count * bytes_[0]
+        for i in range(1, len(bytes_)):
+            cost, gain = count * (bytes_[i] - bytes_[i - 1]), count * (seconds[i] - seconds[i - 1])
+            steps.append((gain / cost, cost, gain))
+    if used > budget_bytes:
+        return float("inf")
+    for slope, cost, gain in sorted(steps):
+        room = budget_bytes - used
+        if room <= 0:
+            break
+        total += gain if cost <= room else slope * room
+        used += cost
+    return total
+
+
+class ShapeBounds:
+    """Bounds and estimates of the shapes that share stage width and micro-batches.
+
+    Args:
+        tables: (layers of a kind, their options).
+    """
+
+    def __init__(self, tables: Sequence[tuple[int, OptionTable]]) -> None:
+        self._tables = tables
+        self._middle = [
+            (n, hull_of(t.resident_bytes + t.kept_bytes, t.middle_s)) for n, t in tables
+        ]
+        self._step = [
+            (n, hull_of(t.resident_bytes + t.kept_bytes, t.step_bound_s)) for n, t in tables
+        ]
+        self._estimates: dict[float, list[tuple[int, Hull]]] = {}
+
+    def bound(self, shape: Shape, capacity_bytes: float) -> float:
+        """A proven lower bound on the simulated step of every plan of ``shape``.
+
+        Args:
+            shape: the pipeline shape.
+            capacity_bytes: live bytes that one device may hold.
+        """
+        budget = capacity_bytes * shape.stages
+        step = least_total(self._step, budget)
+        m, p = shape.microbatches, shape.stages
+        if shape.kind == "interleaved":
+            return step / p
+        return max(step / p, least_total(self._middle, budget) / (1 - (1 - 1 / m) ** p))
+
+    def estimate(self, shape: Shape, capacity_bytes: float, in_flight: float) -> float:
+        """A likely step time: the schedule's micro-batches in flight, and its bubble."""
+        if in_flight not in self._estimates:
+            self._estimates[in_flight] = [
+                (n, hull_of(t.bytes_at(in_flight), t.step_estimate_s)) for n, t in self._tables
+            ]
+        total = least_total(self._estimates[in_flight], capacity_bytes * shape.stages)
+        bubble = (shape.stages - 1) / (shape.chunks * shape.microbatches)
+        return total / shape.stages * (1 + bubble)

@@ -1,0 +1,131 @@
+"""Candidates: concrete decisions, turned into plans, simulated once, judged against memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..costmodel.feasibility import MemoryRule
+from ..costmodel.simulate import Simulation, Simulator
+from ..spec.legality import tied_reason
+from ..spec.model import ModelSpec
+from ..spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
+from ..spec.strategy import LayerStrategy
+from .space import Request, Shape
+
+
+class Decision(NamedTuple):
+    """A shape, the cuts between its chunks (in data order) and a strategy for every layer."""
+
+    shape: Shape
+    cuts: tuple[int, ...]
+    strategies: tuple[LayerStrategy, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A simulated decision; ``excess_bytes`` of its fullest device, 0 if the plan is feasible."""
+
+    decision: Decision
+    plan: Plan
+    simulation: Simulation
+    excess_bytes: float
+
+    @property
+    def step_time_s(self) -> float:
+        """Simulated seconds of a step."""
+        return self.simulation.step_time_s
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the plan fits its memory."""
+        return self.excess_bytes <= 0
+
+    @property
+    def distinct_strategies(self) -> int:
+        """How many different strategies the layers have: the measure of simplicity."""
+        return len(set(self.decision.strategies))
+
+
+def build_plan(request: Request, decision: Decision) -> Plan:
+    """The plan document of a decision; devices are taken in order, the rest stay idle."""
+    shape = decision.shape
+    runs = [
+        _layer_plans(request.model, decision.strategies, start, stop)
+        for start, stop in zip(decision.cuts, decision.cuts[1:], strict=False)
+    ]
+    group = request.cluster.groups[0].name
+    stages = tuple(
+        Stage(
+            devices=(
+                StageDevices(device_group=group, first_rank=s * shape.ranks, count=shape.ranks),
+            ),
+            virtual_stages=tuple(runs[v * shape.stages + s] for v in range(shape.chunks)),
+        )
+        for s in range(shape.stages)
+    )
+    samples = request.workload.global_batch // shape.microbatches
+    schedule = Schedule(
+        kind=shape.kind,
+        micro_batch=samples // decision.strategies[0].data_parallel(shape.ranks),
+        microbatches=shape.microbatches,
+    )
+    return Plan(
+        models={"main": request.model},
+        cluster=request.cluster,
+        workloads={"main": request.workload},
+        programs=(Program(stages=stages, schedule=schedule),),
+    )
+
+
+def _layer_plans(
+    model: ModelSpec, strategies: tuple[LayerStrategy, ...], start: int, stop: int
+) -> tuple[LayerPlan, ...]:
+    """Runs of equal strategies among layers start..stop-1, cut at tower ends."""
+    places = [(t.name, i) for t in model.towers for i in range(t.layer_count)]
+    found: list[LayerPlan] = []
+    first = start
+    for index in range(start, stop):
+        last_of_run = (
+            index + 1 == stop
+            or strategies[index + 1] != strategies[index]
+            or places[index + 1][0] != places[index][0]
+        )
+        if last_of_run:
+            tower = places[index][0]
+            layers = (tower, places[first][1], places[index][1])
+            found.append(LayerPlan(layers=layers, strategy=strategies[index]))
+            first = index + 1
+    return tuple(found)
+
+
+class Evaluator:
+    """Simulates decisions, each once.
+
+    Args:
+        request: what is planned.
+        simulator: of its model, workload, stack and machine.
+        rule: when a plan's memory fits.
+    """
+
+    def __init__(self, request: Request, simulator: Simulator, rule: MemoryRule) -> None:
+        self.request = request
+        self.simulator = simulator
+        self.rule = rule
+        self.count = 0
+        self._known: dict[Decision, Outcome] = {}
+
+    def __call__(self, decision: Decision) -> Outcome | None:
+        """The outcome of a decision, None if it breaks a rule that spans layers."""
+        known = self._known.get(decision)
+        if known is not None:
+            return known
+        if tied_reason(self.request.model, decision.strategies) is not None:
+            return None
+        plan = build_plan(self.request, decision)
+        simulation = self.simulator.run(plan)
+        excess = max(self.rule.excess_bytes(row) for row in simulation.memory)
+        self.count += 1
+        outcome = Outcome(decision, plan, simulation, excess)
+        self._known[decision] = outcome
+        return outcome

@@ -1,0 +1,99 @@
+"""Every plan of a small shape, in the order of its proven bound.
+
+For given cuts the bound of a plan is ``max over stages of (its layers' step bounds + the
+earlier stages' least micro-batch)``; plans whose certain bytes exceed a device are cut. Bounds
+of all combinations are summed as arrays, one axis a layer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..spec.schedule import stage_order
+from .candidates import Decision
+from .options import Floats, OptionTable
+from .space import Shape
+
+
+def plan_count(shape: Shape, tables: Sequence[OptionTable]) -> int:
+    """How many plans the shape has: cuts times strategies of every layer."""
+    cuts = math.comb(len(tables) - 1, shape.positions - 1)
+    return cuts * math.prod(len(table.strategies) for table in tables)
+
+
+def all_cuts(layers: int, chunks: int) -> Iterator[tuple[int, ...]]:
+    """Every way to cut ``layers`` into ``chunks`` non-empty runs, as cut points."""
+    for inner in itertools.combinations(range(1, layers), chunks - 1):
+        yield (0, *inner, layers)
+
+
+def first_in_flight(shape: Shape, stage: int) -> list[int]:
+    """Micro-batches of each chunk that a stage holds just before its first backward pass."""
+    counts = [0] * shape.chunks
+    order = stage_order(shape.kind, stage, shape.stages, shape.chunks, shape.microbatches)
+    for item in itertools.takewhile(lambda step: step.forward, order):
+        counts[item.chunk] += 1
+    return counts
+
+
+def bounded_plans(
+    shape: Shape,
+    cuts: tuple[int, ...],
+    tables: Sequence[OptionTable],
+    live_budget_bytes: float,
+    limit_s: float,
+) -> Iterator[tuple[float, Decision]]:
+    """Plans with these cuts whose bound is below ``limit_s``, by growing bound.
+
+    Args:
+        shape: the pipeline shape.
+        cuts: cut points of its chunks.
+        tables: options of every layer, in order.
+        live_budget_bytes: live bytes that certainly fit a device.
+        limit_s: bounds from here on are not wanted.
+    """
+    sizes = [len(table.strategies) for table in tables]
+    bound = _bounds(shape, cuts, tables, live_budget_bytes, sizes)
+    wanted = np.flatnonzero(bound < limit_s)
+    order = wanted[np.argsort(bound[wanted], kind="stable")]
+    for flat in order.tolist():
+        places = np.unravel_index(flat, sizes)
+        strategies = tuple(t.strategies[int(i)] for t, i in zip(tables, places, strict=True))
+        yield float(bound[flat]), Decision(shape, cuts, strategies)
+
+
+def _bounds(
+    shape: Shape,
+    cuts: tuple[int, ...],
+    tables: Sequence[OptionTable],
+    live_budget_bytes: float,
+    sizes: list[int],
+) -> Floats:
+    """Bound of every combination, flattened; infinite where memory certainly overflows."""
+    axes = len(sizes)
+    earlier: Floats = np.zeros([1] * axes)
+    total: Floats = np.zeros([1] * axes)
+    overflow = np.zeros([1] * axes, dtype=bool)
+    for stage in range(shape.stages):
+        held = first_in_flight(shape, stage)
+        work, middle, live = (np.zeros([1] * axes) for _ in range(3))
+        for chunk in range(shape.chunks):
+            position = chunk * shape.stages + stage
+            for layer in range(cuts[position], cuts[position + 1]):
+                table = tables[layer]
+                column = [1] * axes
+                column[layer] = sizes[layer]
+                work = work + table.step_bound_s.reshape(column)
+                middle = middle + table.middle_s.reshape(column)
+                bytes_ = table.resident_bytes + held[chunk] * table.kept_bytes
+                live = live + bytes_.reshape(column)
+        ramp = earlier if shape.kind != "interleaved" else 0.0
+        total = np.maximum(total, work + ramp)
+        earlier = earlier + middle
+        overflow = overflow | (live > live_budget_bytes)
+    bound = np.where(np.broadcast_to(overflow, sizes), np.inf, np.broadcast_to(total, sizes))
+    return bound.ravel()

@@ -1,0 +1,138 @@
+"""Pins: decisions that a person fixed, on every layer or on a range of them.
+
+``tp=8`` fixes the tensor-parallel degree of every layer, ``recompute@1-12=full`` only that of
+layers 1 to 12 (embedding and head counted, ``@5`` for one layer). Keys are simulate's flags.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..spec.errors import InputError, NotBuiltError, nearest_name
+from ..spec.schedule import SCHEDULE_KINDS
+from ..spec.strategy import LayerStrategy, Sharding
+
+PIPELINE_KEYS = ("pp", "vpp", "schedule", "micro_batch", "dp")
+LAYER_KEYS = ("tp", "sp", "shard", "recompute")
+KEYS = (*LAYER_KEYS, *PIPELINE_KEYS)
+UNBUILT_KEYS = ("cp", "ep", "etp")
+WORDS = {
+    "sp": ("none", "megatron"),
+    "recompute": ("none", "selective", "full"),
+    "schedule": SCHEDULE_KINDS,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """One fixed decision; ``layers`` None means everywhere."""
+
+    key: str
+    value: int | str
+    layers: tuple[int, int] | None = None
+
+    @property
+    def text(self) -> str:
+        """The pin as it is typed."""
+        if self.layers is None:
+            return f"{self.key}={self.value}"
+        first, last = self.layers
+        return f"{self.key}@{first}-{last}={self.value}"
+
+    def covers(self, layer: int) -> bool:
+        """Whether the pin speaks of this layer."""
+        return self.layers is None or self.layers[0] <= layer <= self.layers[1]
+
+
+def parse_pin(text: str, layer_count: int, field: str = "--pin") -> Pin:
+    """A pin from ``KEY[@LAYERS]=VALUE``.
+
+    Args:
+        text: what was typed.
+        layer_count: layers of the model, embedding and head counted.
+        field: named in errors.
+
+    Raises:
+        InputError: unknown key, layers outside the model, or an impossible value.
+        NotBuiltError: a key that this version does not search.
+    """
+    head, sign, value = text.partition("=")
+    key, at, layers = head.partition("@")
+    key = key.strip().replace("-", "_")
+    if not sign or not value.strip():
+        raise InputError(field, text, "KEY=VALUE or KEY@LAYERS=VALUE", "tp=8")
+    if key in UNBUILT_KEYS:
+        raise NotBuiltError(f"pinning {key}")
+    if key not in KEYS:
+        raise InputError(field, key, "one of " + ", ".join(KEYS), nearest_name(key, KEYS))
+    span = _layer_range(layers, layer_count, field) if at else None
+    if span is not None and key not in LAYER_KEYS:
+        raise InputError(field, text, f"{key} for the whole plan, without @LAYERS", f"{key}={value}")
+    return Pin(key=key, value=_value(key, value.strip(), field), layers=span)
+
+
+def _layer_range(text: str, layer_count: int, field: str) -> tuple[int, int]:
+    first, _, last = text.partition("-")
+    allowed = f"layers 0 to {layer_count - 1}, such as 1-{layer_count - 2}"
+    if not first.isdigit() or not (last.isdigit() or not last):
+        raise InputError(field, text, allowed)
+    span = int(first), int(last or first)
+    if not span[0] <= span[1] < layer_count:
+        raise InputError(field, text, allowed, f"0-{layer_count - 1}")
+    return span
+
+
+def _value(key: str, text: str, field: str) -> int | str:
+    if key in WORDS:
+        if text not in WORDS[key]:
+            allowed = ", ".join(WORDS[key])
+            raise InputError(f"{field} {key}", text, allowed, nearest_name(text, WORDS[key]))
+        return text
+    if key == "shard":
+        Sharding.from_text(text, _any_degree(text), f"{field} shard")
+        return text
+    if not text.isdigit() or int(text) < 1:
+        raise InputError(f"{field} {key}", text, "a positive whole number")
+    return int(text)
+
+
+def _any_degree(text: str) -> int:
+    """A data-parallel degree that every degree in ``text`` divides, to check the form only."""
+    product = 1
+    for part in text.replace("hsdp:", "").split("/"):
+        if part.isdigit() and 0 < int(part) < 10**9:
+            product *= int(part)
+    return product
+
+
+def layer_allows(pins: tuple[Pin, ...], layer: int, is_block: bool, strategy: LayerStrategy, dp: int) -> bool:
+    """Whether a strategy of a layer agrees with every pin on it.
+
+    ``recompute`` speaks of blocks only, ``sp`` megatron of layers with tp > 1.
+    """
+    facts: dict[str, Any] = {
+        "tp": strategy.tp,
+        "sp": strategy.sequence_parallel,
+        "recompute": strategy.recompute,
+    }
+    for pin in pins:
+        if pin.key not in LAYER_KEYS or not pin.covers(layer):
+            continue
+        if pin.key == "recompute" and not is_block:
+            continue
+        if pin.key == "sp" and strategy.tp == 1:
+            continue
+        if pin.key == "shard":
+            if not _same_shard(str(pin.value), strategy.shard, dp):
+                return False
+        elif facts[pin.key] != pin.value:
+            return False
+    return True
+
+
+def _same_shard(text: str, shard: Sharding, dp: int) -> bool:
+    try:
+        return Sharding.from_text(text, dp) == shard
+    except InputError:  # the degrees do not divide this data-parallel degree
+        return False

@@ -1,0 +1,251 @@
+"""The search space: which pipeline shapes and which layer strategies are legal here.
+
+Every legal degree is in the space, not only powers of two: stages of any width that the
+layers can split, fewer devices than there are, every divisor of the batch as the number of
+micro-batches. What is left out is listed with the rule that leaves it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from ..spec.cluster import ClusterSpec
+from ..spec.legality import executable_reason, layer_reason, schedule_reason, stack_reason
+from ..spec.model import BlockLayer, Layer, ModelSpec
+from ..spec.schedule import SCHEDULE_KINDS, ScheduleKind
+from ..spec.stack import StackSpec
+from ..spec.strategy import LayerStrategy, Sharding
+from ..spec.workload import Workload
+from .pins import Pin, layer_allows
+
+MAX_DIVISORS = 4096
+
+
+class Shape(NamedTuple):
+    """A pipeline shape: stages of ``ranks`` devices, schedule, virtual stages, micro-batches."""
+
+    stages: int
+    ranks: int
+    kind: ScheduleKind
+    chunks: int
+    microbatches: int
+
+    @property
+    def positions(self) -> int:
+        """Chunks in all: stages times virtual stages."""
+        return self.stages * self.chunks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked of the planner.
+
+    ``executable`` keeps to what the bundled executor runs. ``values`` narrows axes to lists of
+    values (tests and frameworks); None leaves an axis whole.
+    """
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    workload: Workload
+    stack: StackSpec
+    pins: tuple[Pin, ...] = ()
+    executable: bool = False
+    values: dict[str, tuple[Any, ...]] | None = None
+
+
+def divisors(number: int) -> list[int]:
+    """Every divisor, ascending."""
+    small, large, d = [], [], 1
+    while d * d <= number:
+        if number % d == 0:
+            small.append(d)
+            if d * d != number:
+                large.append(number // d)
+        d += 1
+    return small + large[::-1]
+
+
+class SearchSpace:
+    """Enumerates the space of a request."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.layers = request.model.layers()
+        numbers: dict[tuple[object, ...], int] = {}
+        self.kinds = tuple(
+            numbers.setdefault(self._kind_key(i, layer), len(numbers))
+            for i, layer in enumerate(self.layers)
+        )
+        self._first_of_kind = {kind: self.kinds.index(kind) for kind in set(self.kinds)}
+        self._options: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
+        self._seen: dict[str, set[Any]] = {}
+
+    def _kind_key(self, index: int, layer: Layer) -> tuple[object, ...]:
+        """Layers are alike if they compute alike and the same pins speak of them."""
+        own = tuple(n for n, pin in enumerate(self.request.pins) if pin.covers(index))
+        return (layer, own)
+
+    def _allowed(self, axis: str, value: Any) -> bool:
+        values = self.request.values
+        if values is not None and axis in values and value not in values[axis]:
+            return False
+        return all(p.value == value for p in self.request.pins if p.key == axis)
+
+    @cached_property
+    def device_count(self) -> int:
+        """Devices that the plan may use."""
+        return self.request.cluster.device_count
+
+    def widths(self) -> list[int]:
+        """Stage widths that some block can use: tensor-parallel times data-parallel degrees."""
+        batches = divisors(self.request.workload.global_batch)
+        found = {
+            tp * dp
+            for tp in self._block_degrees
+            for dp in batches
+            if tp * dp <= self.device_count and self._allowed("dp", dp)
+        }
+        return sorted(found)
+
+    @cached_property
+    def _block_degrees(self) -> list[int]:
+        """Tensor-parallel degrees that every block can be split by."""
+        blocks = {layer for layer in self.layers if isinstance(layer, BlockLayer)}
+        smallest = min(min(b.attention.kv_heads, b.mlp.ffn) for b in blocks) if blocks else 1
+        return [
+            tp
+            for tp in range(1, smallest + 1)
+            if all(
+                b.attention.heads % tp == b.attention.kv_heads % tp == b.mlp.ffn % tp == 0
+                for b in blocks
+            )
+        ]
+
+    def shapes(self) -> Iterator[Shape]:
+        """Every legal pipeline shape, fewest stages first."""
+        workload = self.request.workload
+        counts = divisors(workload.global_batch)
+        for ranks in self.widths():
+            usable = [m for m in counts if self._usable(ranks, workload.global_batch // m)]
+            most = min(len(self.layers), self.device_count // ranks)
+            for stages in range(1, most + 1):
+                if self._allowed("pp", stages) and usable:
+                    yield from self._schedules(stages, ranks, usable)
+
+    def _schedules(self, stages: int, ranks: int, counts: list[int]) -> Iterator[Shape]:
+        for kind in SCHEDULE_KINDS:
+            if not self._allowed("schedule", kind):
+                continue
+            most = len(self.layers) // stages if kind == "interleaved" else 1
+            if stages == 1 and kind != "1f1b" and self._allowed("schedule", "1f1b"):
+                continue  # with one stage every schedule is the same sequence of work or worse
+            for chunks in range(2 if kind == "interleaved" else 1, most + 1):
+                if not self._allowed("vpp", chunks):
+                    continue
+                for count in counts:
+                    if schedule_reason(kind, stages, chunks, count, len(self.layers)) is None:
+                        yield Shape(stages, ranks, kind, chunks, count)
+
+    def _usable(self, ranks: int, samples: int) -> bool:
+        return all(self.options(kind, ranks, samples) for kind in self._first_of_kind)
+
+    def options(self, kind: int, ranks: int, samples: int) -> tuple[LayerStrategy, ...]:
+        """Legal strategies of a layer kind on a stage of ``ranks`` for ``samples`` a micro-batch."""
+        key = (kind, ranks, samples)
+        if key not in self._options:
+            self._options[key] = tuple(self._make_options(self._first_of_kind[kind], ranks, samples))
+        return self._options[key]
+
+    def _make_options(self, index: int, ranks: int, samples: int) -> Iterator[LayerStrategy]:
+        layer = self.layers[index]
+        for tp in divisors(ranks):
+            dp = ranks // tp
+            if samples % dp or not self._batch_allowed(index, samples, dp):
+                continue
+            for strategy in self._splits(layer, tp, dp):
+                if self._legal(index, layer, strategy, ranks, samples):
+                    yield strategy
+
+    def _batch_allowed(self, index: int, samples: int, dp: int) -> bool:
+        """Pins of micro_batch and dp speak of the first layer and of every block."""
+        if index == 0 and not self._allowed("micro_batch", samples // dp):
+            return False
+        speaks = index == 0 or isinstance(self.layers[index], BlockLayer)
+        return not speaks or self._allowed("dp", dp)
+
+    @staticmethod
+    def _splits(layer: Layer, tp: int, dp: int) -> Iterator[LayerStrategy]:
+        recomputes = ("none", "selective", "full") if isinstance(layer, BlockLayer) else ("none",)
+        for sp in ("none", "megatron") if tp > 1 else ("none",):
+            for shard in shardings(dp):
+                for recompute in recomputes:
+                    yield LayerStrategy(
+                        tp=tp,
+                        sequence_parallel=sp,  # type: ignore[arg-type]
+                        shard=shard,
+                        recompute=recompute,  # type: ignore[arg-type]
+                    )
+
+    def _legal(
+        self, index: int, layer: Layer, strategy: LayerStrategy, ranks: int, samples: int
+    ) -> bool:
+        request, dp = self.request, strategy.data_parallel(ranks)
+        facts = {
+            "tp": strategy.tp,
+            "sp": strategy.sequence_parallel,
+            "shard": strategy.shard.level_name(dp),
+            "recompute": strategy.recompute,
+        }
+        values = request.values or {}
+        if any(name in values and fact not in values[name] for name, fact in facts.items()):
+            return False
+        if not layer_allows(request.pins, index, isinstance(layer, BlockLayer), strategy, dp):
+            return False
+        reasons = (
+            layer_reason(layer, strategy, ranks, samples, request.workload.seq_len),
+            stack_reason(strategy, request.stack),
+            executable_reason(strategy, request.workload) if request.executable else None,
+        )
+        if any(reasons):
+            return False
+        for name, fact in facts.items():
+            self._seen.setdefault(name, set()).add(fact)
+        if index == 0:
+            self._seen.setdefault("micro_batch", set()).add(samples // dp)
+        return True
+
+    def describe(self, shapes: list[Shape]) -> dict[str, list[Any]]:
+        """Axis to the values that occur in the space, keyed as simulate's flags."""
+        found: dict[str, set[Any]] = {
+            "pp": {s.stages for s in shapes},
+            "vpp": {s.chunks for s in shapes},
+            "schedule": {s.kind for s in shapes},
+            "microbatches": {s.microbatches for s in shapes},
+            **self._seen,
+        }
+        return {axis: sorted(values) for axis, values in sorted(found.items())}
+
+    def left_out(self) -> list[dict[str, str]]:
+        """What no plan of the space has, and the rule or reason."""
+        found = [
+            {"what": "cp, ep, etp > 1 and Ulysses", "why": "not built yet"},
+            {"what": "techniques", "why": "none is built yet"},
+            {"what": "shard degrees that are no level", "why": "not searched yet; pin or simulate"},
+        ]
+        if self.request.stack.state_layout == "contiguous":
+            why = f"the stack {self.request.stack.name} shards optimizer states only"
+            found.append({"what": "zero2, zero3, hsdp", "why": why})
+        found += [{"what": f"all but {pin.text}", "why": "pinned"} for pin in self.request.pins]
+        return found
+
+
+def shardings(data_parallel: int) -> list[Sharding]:
+    """The levels over ``data_parallel`` ranks: zero0 to zero3 and every hsdp degree between."""
+    if data_parallel == 1:
+        return [Sharding()]
+    levels = ["zero0", "zero1", "zero2", "zero3"]
+    levels += [f"hsdp:{d}" for d in divisors(data_parallel)[1:-1]]
+    return [Sharding.from_text(level, data_parallel) for level in levels]
