@@ -13,10 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..spec.model import BlockLayer
 from ..spec.plan import Plan
 from ..spec.report import MEMORY_TERMS, MemoryRow
-from ..spec.schedule import Pass, stage_order
+from ..spec.schedule import Pass
 from ..spec.stack import StackSpec
 from ..spec.workload import DTYPE_BYTES
 from .sharding import Unit
@@ -68,48 +71,71 @@ class Ledger:
 
 
 def stage_peak(
-    plan: Plan, stack: StackSpec, stage: int, chunks: tuple[StageChunk, ...], prefetch: bool
+    plan: Plan,
+    stack: StackSpec,
+    order: tuple[Pass, ...],
+    chunks: tuple[StageChunk, ...],
+    prefetch: bool,
 ) -> dict[str, int]:
-    """Allocated bytes by term at the fullest moment of a step on a rank of ``stage``.
+    """Allocated bytes by term at the fullest moment of a step on a rank of a stage.
 
     Args:
         plan: the plan.
         stack: the software that runs it.
-        stage: stage number.
+        order: the stage's passes.
         chunks: the stage's lowered chunks.
         prefetch: whether the next unit's gather is under way while a layer computes.
     """
-    program = plan.program
-    order = stage_order(
-        program.schedule.kind,
-        stage,
-        len(program.stages),
-        len(chunks),
-        program.schedule.microbatches,
-    )
     player = _PassPlayer(stack, chunks, prefetch)
-    resident = _resident(plan, stack, chunks)
-    live, best = list(resident), tuple(resident)
-    effects: dict[PassKind, PassEffect] = {}
-    messages = _Messages(plan, chunks, order)
-    for position, item in enumerate(order):
-        micro_batches = program.schedule.microbatches
-        last = item.micro_batch == micro_batches - 1
-        kind = PassKind(item.forward, item.chunk, item.micro_batch == 0, last)
-        if kind not in effects:
-            effects[kind] = player.play(kind)
-        effect = effects[kind]
-        extra = messages.in_flight_bytes(position)
-        fullest = [a + b for a, b in zip(live, effect.peak, strict=True)]
-        fullest[COMMUNICATION] += extra
-        if sum(fullest) > sum(best):
-            best = tuple(fullest)
-        live = [a + b for a, b in zip(live, effect.change, strict=True)]
-    update = _update_scratch(plan, chunks)
-    if sum(live) + update > sum(best):
-        live[WORKSPACE] += update
-        best = tuple(live)
-    return dict(zip(LEDGER_TERMS, best, strict=True))
+    last = plan.program.schedule.microbatches - 1
+    rows, kinds = _kinds_of(order, last)
+    effects = [player.play(kind) for kind in kinds]
+    change = np.array([effect.change for effect in effects], dtype=np.int64)[rows]
+    peak = np.array([effect.peak for effect in effects], dtype=np.int64)[rows]
+    resident = np.array(_resident(plan, stack, chunks), dtype=np.int64)
+    after = resident + np.cumsum(change, axis=0)
+    fullest = np.vstack([resident, after[:-1]]) + peak
+    if len(plan.program.stages) > 1:
+        fullest[:, COMMUNICATION] += _message_bytes(chunks, kinds, rows)
+    update = after[-1].copy()
+    update[WORKSPACE] += _update_scratch(plan, chunks)
+    moments = np.vstack([fullest, update])
+    best = moments[int(np.argmax(moments.sum(axis=1)))]
+    return dict(zip(LEDGER_TERMS, best.tolist(), strict=True))
+
+
+def _kinds_of(
+    order: tuple[Pass, ...], last_micro_batch: int
+) -> tuple[NDArray[np.int64], list[PassKind]]:
+    """The kind of every pass, as a number into a list of the kinds that occur."""
+    numbers: dict[tuple[bool, int, bool, bool], int] = {}
+    rows = [
+        numbers.setdefault((forward, chunk, m == 0, m == last_micro_batch), len(numbers))
+        for forward, chunk, m in order
+    ]
+    return np.array(rows, dtype=np.int64), [PassKind(*key) for key in numbers]
+
+
+def _message_bytes(
+    chunks: tuple[StageChunk, ...], kinds: list[PassKind], rows: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Bytes of messages held during each pass: received one pass ahead, sent until one later."""
+    into = np.array(
+        [
+            chunks[k.chunk].receives_bytes if k.forward else chunks[k.chunk].sends_bytes
+            for k in kinds
+        ],
+        dtype=np.int64,
+    )
+    out = np.array(
+        [
+            chunks[k.chunk].sends_bytes if k.forward else chunks[k.chunk].receives_bytes
+            for k in kinds
+        ],
+        dtype=np.int64,
+    )
+    received, sent = into[rows], out[rows]
+    return np.append(received[1:], 0) + np.append(0, sent[:-1])
 
 
 def _resident(plan: Plan, stack: StackSpec, chunks: tuple[StageChunk, ...]) -> list[int]:
@@ -289,35 +315,6 @@ def entry_unit(chunk: StageChunk, number: int) -> Unit | None:
         return chunk.layers[-1].unit
     shared = number > 0 and number == len(chunk.layers) - 1 and chunk.layers[0].unit is None
     return None if shared else entry.unit
-
-
-class _Messages:
-    """Buffers of messages under way: received one pass ahead, sent until one pass later."""
-
-    def __init__(
-        self, plan: Plan, chunks: tuple[StageChunk, ...], order: tuple[Pass, ...]
-    ) -> None:
-        self._order = order
-        stages = len(plan.program.stages)
-        self._into = {
-            (forward, index): (chunk.receives_bytes if forward else chunk.sends_bytes)
-            for index, chunk in enumerate(chunks)
-            for forward in (True, False)
-        }
-        self._active = stages > 1
-
-    def in_flight_bytes(self, position: int) -> int:
-        """Bytes held during the pass at ``position`` for its neighbours in the order."""
-        if not self._active:
-            return 0
-        total = 0
-        if position + 1 < len(self._order):
-            following = self._order[position + 1]
-            total += self._into[(following.forward, following.chunk)]
-        if position:
-            previous = self._order[position - 1]
-            total += self._into[(not previous.forward, previous.chunk)]
-        return total
 
 
 def memory_row(

@@ -35,33 +35,48 @@ class StageRun:
     """
 
     stage: int
+    order: tuple[Pass, ...]
+    times: dict[PassKind, PassTime]
     starts_s: list[float] = field(default_factory=list)
-    busy_s: float = 0.0
     message_s: float = 0.0
     end_s: float = 0.0
     finish_wire_s: float = 0.0
     update_s: float = 0.0
-    terms_s: list[float] = field(default_factory=lambda: [0.0] * len(PASS_TERMS))
-    measured_s: float = 0.0
 
-    def add(self, time: PassTime) -> None:
-        """Count a pass."""
-        self.busy_s += time.time_s
-        self.measured_s += time.measured_s
-        for number, seconds in enumerate(time.terms_s):
-            self.terms_s[number] += seconds
+    def counts(self) -> dict[PassKind, int]:
+        """How many passes of each kind the step has."""
+        micro_batches = len(self.order) // sum(kind.first for kind in self.times)
+        return {k: 1 if k.first or k.last else micro_batches - 2 for k in self.times}
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds of passes."""
+        return sum(n * self.times[kind].time_s for kind, n in self.counts().items())
+
+    def terms_s(self) -> list[float]:
+        """Seconds of the passes by term, as PASS_TERMS."""
+        total = [0.0] * len(PASS_TERMS)
+        for kind, count in self.counts().items():
+            for number, seconds in enumerate(self.times[kind].terms_s):
+                total[number] += count * seconds
+        return total
+
+    @property
+    def measured_s(self) -> float:
+        """Seconds of the passes that rest on measurements."""
+        return sum(n * self.times[kind].measured_s for kind, n in self.counts().items())
 
 
 @dataclass(slots=True)
 class Simulation:
-    """The result of one simulated step; ``stages`` and ``orders`` by stage number."""
+    """The result of one simulated step; ``stages`` by stage number."""
 
     step_time_s: float
     barrier_s: float
     norm_s: float
     host_s: float
     stages: list[StageRun]
-    orders: list[tuple[Pass, ...]]
+    chunks: list[tuple[StageChunk, ...]]
     memory: tuple[MemoryRow, ...]
 
     @property
@@ -88,12 +103,12 @@ class Simulator:
         """A simulator for the plan's model and workload."""
         return cls(Lowering(plan.model, plan.workload, stack), Pricer(machine, stack))
 
-    def run(self, plan: Plan, with_memory: bool = True) -> Simulation:
+    def run(self, plan: Plan, give_up_s: float = float("inf")) -> Simulation | None:
         """One step of a legal plan.
 
         Args:
             plan: the plan.
-            with_memory: also play the memory ledger.
+            give_up_s: None is returned where the step certainly takes at least this long.
 
         Raises:
             InputError: more passes than can be simulated.
@@ -105,51 +120,21 @@ class Simulator:
                 "schedule.microbatches", micro_batches, f"at most {MAX_PASSES} passes in all"
             )
         chunks = [self.lowering.stage(plan, stage) for stage in range(stages)]
-        orders = [
-            stage_order(program.schedule.kind, s, stages, len(chunks[s]), micro_batches)
-            for s in range(stages)
-        ]
-        runs = self._play(plan, chunks, orders)
-        memory = self._memory(plan, chunks) if with_memory else ()
-        return self._finish(plan, chunks, orders, runs, memory)
+        times = [self._times(plan, held) for held in chunks]
+        if give_up_s < float("inf") and self._bound_s(plan, times) >= give_up_s:
+            return None
+        runs = [StageRun(s, _order(plan, s), times[s]) for s in range(stages)]
+        _play(runs, Messages(plan, chunks, self.pricer))
+        return self._finish(plan, chunks, runs)
 
     def pass_time(self, chunk: StageChunk, kind: PassKind) -> PassTime:
         """Seconds of one pass, computed once for chunks of equal layers."""
-        key = (
-            tuple((id(e.lowered), id(e.unit)) for e in chunk.layers),
-            kind.forward,
-            kind.first,
-            kind.last,
-        )
+        layers = tuple((id(e.lowered), id(e.unit)) for e in chunk.layers)
+        key = (layers, kind.forward, kind.first, kind.last)
         found = self._passes.get(key)
         if found is None:
             found = self._passes[key] = pass_time(chunk, kind, self.pricer)
         return found
-
-    def _play(
-        self,
-        plan: Plan,
-        chunks: list[tuple[StageChunk, ...]],
-        orders: list[tuple[Pass, ...]],
-    ) -> list[StageRun]:
-        """Run every stage as far as its inputs allow, in turn, until all are through."""
-        stages = len(chunks)
-        runs = [StageRun(stage) for stage in range(stages)]
-        times = [self._times(plan, chunks[s]) for s in range(stages)]
-        links = Links(plan, chunks, self.pricer)
-        position = [0] * stages
-        pending = list(range(stages))
-        while pending:
-            moved = False
-            for s in list(pending):
-                before = position[s]
-                position[s] = self._advance(orders[s], before, runs[s], times[s], links)
-                moved = moved or position[s] > before
-                if position[s] == len(orders[s]):
-                    pending.remove(s)
-            if not moved:
-                raise RuntimeError("the schedule waits for itself")
-        return runs
 
     def _times(self, plan: Plan, chunks: tuple[StageChunk, ...]) -> dict[PassKind, PassTime]:
         """Seconds of every kind of pass of a stage."""
@@ -163,55 +148,33 @@ class Simulator:
         ]
         return {kind: self.pass_time(chunks[kind.chunk], kind) for kind in kinds}
 
-    @staticmethod
-    def _advance(
-        order: tuple[Pass, ...],
-        position: int,
-        run: StageRun,
-        times: dict[PassKind, PassTime],
-        links: Links,
-    ) -> int:
-        """Run passes until one's input has not been made yet; the new position."""
-        while position < len(order):
-            item = order[position]
-            arrival = links.arrival(run.stage, item)
-            if arrival is None:
-                break
-            made_s, message_s = arrival
-            start_s = max(run.end_s, made_s + message_s)
-            run.message_s += min(start_s - run.end_s, message_s)
-            time = times[links.kind(item)]
-            end_s = start_s + time.time_s
-            run.starts_s.append(start_s)
-            run.add(time)
-            blocked_s = links.send(run.stage, item, end_s)
-            run.message_s += blocked_s
-            run.end_s = end_s + blocked_s
-            position += 1
-        return position
+    def _bound_s(self, plan: Plan, times: list[dict[PassKind, PassTime]]) -> float:
+        """Least step time: a stage's work, after and before one micro-batch of earlier stages.
 
-    def _memory(
-        self, plan: Plan, chunks: list[tuple[StageChunk, ...]]
-    ) -> tuple[MemoryRow, ...]:
-        stack = self.lowering.stack
-        rows = []
-        for stage, held in enumerate(chunks):
-            allocated = stage_peak(plan, stack, stage, held, self.pricer.overlap != "none")
-            rows.append(memory_row(plan, stack, stage, allocated, communicators(plan, stage)))
-        return tuple(rows)
+        A stage's first forward pass follows the first chunks of all earlier stages, and their
+        backward passes follow its last one.
+        """
+        micro_batches = plan.program.schedule.microbatches
+        best = earlier = 0.0
+        for held in times:
+            work = sum(
+                t.time_s * (1 if k.first or k.last else micro_batches - 2) for k, t in held.items()
+            )
+            best = max(best, work + earlier)
+            earlier += sum(
+                min(t.time_s for k, t in held.items() if k.chunk == 0 and k.forward == forward)
+                for forward in (True, False)
+            )
+        return best + self.pricer.step_s
 
     def _finish(
-        self,
-        plan: Plan,
-        chunks: list[tuple[StageChunk, ...]],
-        orders: list[tuple[Pass, ...]],
-        runs: list[StageRun],
-        memory: tuple[MemoryRow, ...],
+        self, plan: Plan, chunks: list[tuple[StageChunk, ...]], runs: list[StageRun]
     ) -> Simulation:
-        """Open sums, the norm that all stages wait for, and the update."""
+        """Open sums, the norm that all stages wait for, the update, and memory."""
+        stack = self.lowering.stack
         norm_s = 0.0
         for run in runs:
-            for item in end_of_step(plan, self.lowering.stack, run.stage, chunks[run.stage]):
+            for item in end_of_step(plan, stack, run.stage, chunks[run.stage]):
                 if isinstance(item, Kernel):
                     run.update_s += self.pricer.split((item,))[0]
                 elif item.payload_bytes == NORM_AND_LOSS_BYTES:
@@ -221,66 +184,134 @@ class Simulator:
         barrier_s = max(run.end_s + run.finish_wire_s for run in runs) + norm_s
         host_s = self.pricer.step_s
         step_time_s = barrier_s + max(run.update_s for run in runs) + host_s
-        return Simulation(step_time_s, barrier_s, norm_s, host_s, runs, orders, memory)
+        prefetch = self.pricer.overlap != "none"
+        memory = tuple(
+            memory_row(
+                plan,
+                stack,
+                run.stage,
+                stage_peak(plan, stack, run.order, chunks[run.stage], prefetch),
+                communicators(plan, run.stage),
+            )
+            for run in runs
+        )
+        return Simulation(step_time_s, barrier_s, norm_s, host_s, runs, chunks, memory)
 
 
-class Links:
-    """When the output of each pass is there for the pass that needs it.
+def _order(plan: Plan, stage: int) -> tuple[Pass, ...]:
+    program = plan.program
+    schedule = program.schedule
+    stages, chunks = len(program.stages), program.chunks_per_stage
+    return stage_order(schedule.kind, stage, stages, chunks, schedule.microbatches)
+
+
+class Messages:
+    """Seconds of the message that each chunk sends, forward and backward.
 
     With ``overlapped_p2p`` a message travels while its sender goes on; otherwise the sender
-    waits until it is over.
+    waits until it is over (``blocking``).
     """
 
     def __init__(self, plan: Plan, chunks: list[tuple[StageChunk, ...]], pricer: Pricer) -> None:
+        self.stages = len(chunks)
+        self.positions = len(chunks) * len(chunks[0])
         self.micro_batches = plan.program.schedule.microbatches
-        self._stages = len(chunks)
-        self._blocking = not pricer.stack.overlapped_p2p
-        self._positions = len(chunks) * len(chunks[0])
+        self.blocking = not pricer.stack.overlapped_p2p
         ranks = plan.program.stages[0].device_count
-        self._message_s: dict[tuple[bool, int], float] = {}
-        for position in range(self._positions):
-            stage, chunk = position % self._stages, chunks[position % self._stages][
-                position // self._stages
-            ]
+        self._seconds: dict[tuple[bool, int], float] = {}
+        for position in range(self.positions):
+            virtual, stage = divmod(position, self.stages)
+            chunk = chunks[stage][virtual]
             for forward, size in ((True, chunk.sends_bytes), (False, chunk.receives_bytes)):
-                peer = (position + (1 if forward else -1)) % self._stages
+                peer = (position + (1 if forward else -1)) % self.stages
                 distance = abs(peer - stage) * ranks
-                crosses = size and distance
-                self._message_s[forward, position] = (
-                    pricer.message(size, distance) if crosses else 0.0
-                )
-        self._ends_s: dict[tuple[bool, int, int], float] = {}
+                seconds = pricer.message(size, distance) if size and distance else 0.0
+                self._seconds[forward, position] = seconds
 
-    def kind(self, item: Pass) -> PassKind:
-        """What kind of pass this is."""
-        last = item.micro_batch == self.micro_batches - 1
-        return PassKind(item.forward, item.chunk, item.micro_batch == 0, last)
+    def seconds(self, forward: bool, position: int) -> float:
+        """Seconds of the message that leaves the chunk at ``position``."""
+        return self._seconds.get((forward, position), 0.0)
 
-    def arrival(self, stage: int, item: Pass) -> tuple[float, float] | None:
-        """When the input of a pass was made and how long it travels; None if not made yet."""
-        position = item.chunk * self._stages + stage
-        source = position - 1 if item.forward else position + 1
-        if not 0 <= source < self._positions:
-            return 0.0, 0.0
-        made_s = self._ends_s.get((item.forward, source, item.micro_batch))
-        if made_s is None:
-            return None
-        return made_s, 0.0 if self._blocking else self._message_s[item.forward, source]
 
-    def send(self, stage: int, item: Pass, end_s: float) -> float:
-        """Note that a pass ended; seconds that its stage then spends on sending."""
-        position = item.chunk * self._stages + stage
-        blocked_s = self._message_s[item.forward, position] if self._blocking else 0.0
-        self._ends_s[item.forward, position, item.micro_batch] = end_s + blocked_s
-        return blocked_s
+Timing = tuple[float, "list[float] | None", float, "list[float]", float]
+"""Of a kind of pass: duration, ends of what it waits for, their travel, own ends, time sending."""
+Step = tuple[Timing, int]
+"""A pass: the timing of its kind, and its micro-batch."""
+NOT_YET = -1.0
+
+
+def _play(runs: list[StageRun], messages: Messages) -> None:
+    """Run every stage as far as its inputs allow, back and forth, until all are through."""
+    shape = (messages.positions, messages.micro_batches)
+    ends = {
+        forward: [[NOT_YET] * shape[1] for _ in range(shape[0])] for forward in (True, False)
+    }
+    pending = [(run, _steps(run, messages, ends)) for run in runs]
+    while pending:
+        before = sum(len(run.starts_s) for run, _ in pending)
+        for run, steps in pending:
+            _advance(run, steps)
+        if before == sum(len(run.starts_s) for run, _ in pending):
+            raise RuntimeError("the schedule waits for itself")
+        pending = [(r, steps) for r, steps in reversed(pending) if len(r.starts_s) < len(steps)]
+
+
+def _steps(
+    run: StageRun, messages: Messages, ends: dict[bool, list[list[float]]]
+) -> list[Step]:
+    """The passes of a stage with everything their timing depends on looked up."""
+    last = messages.micro_batches - 1
+    known: dict[tuple[bool, int, bool, bool], Timing] = {}
+    found: list[Step] = []
+    for forward, chunk, micro_batch in run.order:
+        key = (forward, chunk, micro_batch == 0, micro_batch == last)
+        if key not in known:
+            known[key] = _timing(run, messages, ends, PassKind(*key))
+        found.append((known[key], micro_batch))
+    return found
+
+
+def _timing(
+    run: StageRun, messages: Messages, ends: dict[bool, list[list[float]]], kind: PassKind
+) -> Timing:
+    """What the timing of a kind of pass depends on."""
+    position = kind.chunk * messages.stages + run.stage
+    source = position - 1 if kind.forward else position + 1
+    inner = 0 <= source < messages.positions
+    return (
+        run.times[kind].time_s,
+        ends[kind.forward][source] if inner else None,
+        0.0 if messages.blocking else messages.seconds(kind.forward, source),
+        ends[kind.forward][position],
+        messages.seconds(kind.forward, position) if messages.blocking else 0.0,
+    )
+
+
+def _advance(run: StageRun, steps: list[Step]) -> None:
+    """Run passes until one's input has not been made yet."""
+    clock_s, lost_s, starts = run.end_s, run.message_s, run.starts_s
+    for place in range(len(starts), len(steps)):
+        (time_s, waits_for, travel_s, own, sends_s), micro_batch = steps[place]
+        start_s = clock_s
+        if waits_for is not None:
+            made_s = waits_for[micro_batch]
+            if made_s == NOT_YET:
+                break
+            arrives_s = made_s + travel_s
+            if arrives_s > clock_s:
+                lost_s += min(arrives_s - clock_s, travel_s)
+                start_s = arrives_s
+        starts.append(start_s)
+        clock_s = start_s + time_s + sends_s
+        lost_s += sends_s
+        own[micro_batch] = clock_s
+    run.end_s, run.message_s = clock_s, lost_s
 
 
 def communicators(plan: Plan, stage: int) -> int:
     """How many process groups of more than one rank a rank of ``stage`` is in, the world too."""
     place = plan.program.stages[stage]
-    strategies = [
-        strategy for parts in place.virtual_stages for part in parts for strategy in (part.strategy,)
-    ]
+    strategies = [part.strategy for parts in place.virtual_stages for part in parts]
     world = sum(s.device_count for s in plan.program.stages)
     messages = 4 if len(plan.program.stages) > 1 else 0
     return len(stage_groups(strategies, place.device_count)) + messages + (world > 1)

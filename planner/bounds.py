@@ -15,6 +15,7 @@ gives ``T ≥ Σ c / p``. The strategies of all layers must fit the p stages' me
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,6 +24,8 @@ from .options import Floats, OptionTable
 from .space import Shape
 
 HULL_TOLERANCE = 1e-12
+UNEVEN_PENALTY = 1.15
+"""Estimates of shapes that only fit with uneven stages are this much worse."""
 
 
 def lower_hull(bytes_: Floats, seconds: Floats) -> tuple[Floats, Floats]:
@@ -55,7 +58,7 @@ def hull_of(bytes_: Floats, seconds: Floats) -> Hull:
     return hull_bytes.tolist(), hull_s.tolist()
 
 
-def least_total(groups: Sequence[tuple[int, Hull]], budget_bytes: float) -> float:
+def least_total(groups: Sequence[tuple[float, Hull]], budget_bytes: float) -> float:
     """Least seconds of all layers within a byte budget, layers divisible (a relaxation).
 
     Args:
@@ -99,7 +102,7 @@ class ShapeBounds:
         self._step = [
             (n, hull_of(t.resident_bytes + t.kept_bytes, t.step_bound_s)) for n, t in tables
         ]
-        self._estimates: dict[float, list[tuple[int, Hull]]] = {}
+        self._estimates: dict[float, list[tuple[float, Hull]]] = {}
 
     def bound(self, shape: Shape, capacity_bytes: float) -> float:
         """A proven lower bound on the simulated step of every plan of ``shape``.
@@ -115,12 +118,34 @@ class ShapeBounds:
             return step / p
         return max(step / p, least_total(self._middle, budget) / (1 - (1 - 1 / m) ** p))
 
-    def estimate(self, shape: Shape, capacity_bytes: float, in_flight: float) -> float:
-        """A likely step time: the schedule's micro-batches in flight, and its bubble."""
+    def estimate(
+        self, shape: Shape, capacity_bytes: float, in_flight: tuple[float, float]
+    ) -> float:
+        """A likely step time: even stages, each within its memory, and the schedule's bubble.
+
+        Args:
+            shape: the pipeline shape.
+            capacity_bytes: live bytes that one device may hold.
+            in_flight: micro-batches in flight on the first and on the last stage.
+        """
+        even = max(self._even_stage(shape, capacity_bytes, held) for held in in_flight)
+        if even == float("inf"):  # uneven stages may still fit
+            mean = sum(in_flight) / 2
+            even = UNEVEN_PENALTY * least_total(
+                self._hulls(mean), capacity_bytes * shape.stages
+            ) / shape.stages
+        blocks = max(n for n, _ in self._tables)
+        share = blocks / shape.positions
+        bubble = (shape.stages - 1) / (shape.chunks * shape.microbatches)
+        return even * max(1.0, math.ceil(share) / share) * (1 + bubble)
+
+    def _even_stage(self, shape: Shape, capacity_bytes: float, in_flight: float) -> float:
+        groups = [(n / shape.stages, hull) for n, hull in self._hulls(in_flight)]
+        return least_total(groups, capacity_bytes)
+
+    def _hulls(self, in_flight: float) -> list[tuple[float, Hull]]:
         if in_flight not in self._estimates:
             self._estimates[in_flight] = [
                 (n, hull_of(t.bytes_at(in_flight), t.step_estimate_s)) for n, t in self._tables
             ]
-        total = least_total(self._estimates[in_flight], capacity_bytes * shape.stages)
-        bubble = (shape.stages - 1) / (shape.chunks * shape.microbatches)
-        return total / shape.stages * (1 + bubble)
+        return self._estimates[in_flight]

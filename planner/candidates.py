@@ -115,15 +115,20 @@ class Evaluator:
         self.count = 0
         self._known: dict[Decision, Outcome] = {}
 
-    def __call__(self, decision: Decision) -> Outcome | None:
-        """The outcome of a decision, None if it breaks a rule that spans layers."""
+    def __call__(self, decision: Decision, give_up_s: float = float("inf")) -> Outcome | None:
+        """The outcome of a decision.
+
+        None if it breaks a rule that spans layers, or certainly takes ``give_up_s`` or longer.
+        """
         known = self._known.get(decision)
         if known is not None:
             return known
         if tied_reason(self.request.model, decision.strategies) is not None:
             return None
         plan = build_plan(self.request, decision)
-        simulation = self.simulator.run(plan)
+        simulation = self.simulator.run(plan, give_up_s)
+        if simulation is None:
+            return None
         excess = max(self.rule.excess_bytes(row) for row in simulation.memory)
         self.count += 1
         outcome = Outcome(decision, plan, simulation, excess)

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..spec.schedule import stage_order
 from .candidates import Decision
 from .options import Floats, OptionTable
 from .space import Shape
@@ -29,15 +28,6 @@ def all_cuts(layers: int, chunks: int) -> Iterator[tuple[int, ...]]:
     """Every way to cut ``layers`` into ``chunks`` non-empty runs, as cut points."""
     for inner in itertools.combinations(range(1, layers), chunks - 1):
         yield (0, *inner, layers)
-
-
-def first_in_flight(shape: Shape, stage: int) -> list[int]:
-    """Micro-batches of each chunk that a stage holds just before its first backward pass."""
-    counts = [0] * shape.chunks
-    order = stage_order(shape.kind, stage, shape.stages, shape.chunks, shape.microbatches)
-    for item in itertools.takewhile(lambda step: step.forward, order):
-        counts[item.chunk] += 1
-    return counts
 
 
 def bounded_plans(
@@ -79,7 +69,7 @@ def _bounds(
     total: Floats = np.zeros([1] * axes)
     overflow = np.zeros([1] * axes, dtype=bool)
     for stage in range(shape.stages):
-        held = first_in_flight(shape, stage)
+        held = shape.first_in_flight(stage)
         work, middle, live = (np.zeros([1] * axes) for _ in range(3))
         for chunk in range(shape.chunks):
             position = chunk * shape.stages + stage

@@ -12,14 +12,13 @@ from collections.abc import Callable
 import numpy as np
 
 from .candidates import Decision, Outcome
-from .exhaustive import first_in_flight
 from .layer_search import LayerSearch
 from .options import OptionTable
 from .space import Shape
 from .stage_partition import even_cuts, partition
 
 ATTEMPTS = 4
-LAYOUTS = 3
+LAYOUTS = 4
 SLACK = 1.02
 Try = Callable[[Decision], Outcome | None]
 
@@ -35,6 +34,8 @@ class LikelyPlans:
     def __init__(self, kinds: tuple[int, ...], live_budget: Callable[[Shape], float]) -> None:
         self.kinds = kinds
         self.live_budget = live_budget
+        self._ranges: dict[tuple[int, int], int] = {}
+        self._numbers: dict[tuple[int, ...], int] = {}
 
     def search(self, shape: Shape, tables: list[OptionTable], attempt: Try) -> None:
         """Try the best plan of each promising layout of a shape."""
@@ -52,14 +53,19 @@ class LikelyPlans:
             layout: float(table.step_estimate_s[table.layouts == layout].min())
             for layout in sorted(set(table.layouts.tolist()))
         }
-        return sorted(best, key=lambda layout: (best[layout], layout))[: 2 * LAYOUTS]
+        return sorted(best, key=lambda layout: (best[layout], layout))[:LAYOUTS]
 
     def _search_layout(
         self, shape: Shape, chosen: dict[int, OptionTable], attempt: Try
     ) -> None:
         budgets = [self.live_budget(shape)] * shape.stages
+        known: dict[float, LayerSearch] = {}
+        searches = [
+            known.setdefault(held, LayerSearch(chosen, held))
+            for held in (sum(shape.first_in_flight(s)) / shape.chunks for s in range(shape.stages))
+        ]
         for _ in range(ATTEMPTS):
-            decision = self._decide(shape, chosen, budgets)
+            decision = self._decide(shape, searches, budgets)
             if decision is None:
                 return
             outcome = attempt(decision)
@@ -71,11 +77,9 @@ class LikelyPlans:
                     budgets[row.stage] -= over
 
     def _decide(
-        self, shape: Shape, chosen: dict[int, OptionTable], budgets: list[float]
+        self, shape: Shape, searches: list[LayerSearch], budgets: list[float]
     ) -> Decision | None:
         """Cuts and strategies with the least estimated bottleneck within the budgets."""
-        held = [sum(first_in_flight(shape, s)) / shape.chunks for s in range(shape.stages)]
-        searches = [LayerSearch(chosen, in_flight) for in_flight in held]
         if shape.chunks == 1:
             return self._cut_stages(shape, searches, budgets)
         return self._cut_evenly(shape, searches, budgets)
@@ -83,8 +87,14 @@ class LikelyPlans:
     def _cut_stages(
         self, shape: Shape, searches: list[LayerSearch], budgets: list[float]
     ) -> Decision | None:
+        known: dict[tuple[int, int], float] = {}
+
         def seconds(stage: int, start: int, stop: int) -> float:
-            return searches[stage].best_seconds(self.kinds[start:stop], budgets[stage])
+            key = (stage, self._range_number(start, stop))
+            if key not in known:
+                kinds = self.kinds[start:stop]
+                known[key] = searches[stage].best_seconds(kinds, budgets[stage])
+            return known[key]
 
         cuts = partition(len(self.kinds), shape.stages, seconds)
         if cuts is None:
@@ -96,6 +106,15 @@ class LikelyPlans:
                 return None
             strategies += choice.strategies
         return Decision(shape, tuple(cuts), tuple(strategies))
+
+    def _range_number(self, start: int, stop: int) -> int:
+        """A number for the kinds of layers start..stop-1, equal for equal sequences."""
+        number = self._ranges.get((start, stop))
+        if number is None:
+            kinds = self.kinds[start:stop]
+            number = self._numbers.setdefault(kinds, len(self._numbers))
+            self._ranges[start, stop] = number
+        return number
 
     def _cut_evenly(
         self, shape: Shape, searches: list[LayerSearch], budgets: list[float]

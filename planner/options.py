@@ -93,7 +93,7 @@ class OptionTables:
 
         Args:
             layer: layer number (layers of one kind share a table).
-            strategies: its legal strategies.
+            strategies: its legal strategies; the same tuple object for equal questions.
             ranks: ranks of the stage.
             samples: samples of a micro-batch over the stage.
             microbatches: micro-batches of a step.
@@ -101,7 +101,8 @@ class OptionTables:
                 none where they move with another layer's).
         """
         members = (layer,) if members is None else members
-        key = (self.lowering.kinds[layer], strategies, ranks, samples, microbatches, members)
+        kinds = tuple(self.lowering.kinds[i] for i in members)
+        key = (self.lowering.kinds[layer], id(strategies), ranks, samples, microbatches, kinds)
         if key not in self._tables:
             place = (ranks, samples, microbatches, members)
             rows = [self._row(layer, s, *place) for s in strategies]
@@ -124,12 +125,9 @@ class OptionTables:
         unit = self.lowering.unit(members, strategy, ranks) if members else None
         entry = StageLayer(layer, self.lowering.layers[layer], strategy, lowered, unit)
         chunk = StageChunk((entry,), 0, 0)
-        bound_s, estimate_s = self._step(chunk, microbatches)
         kept = lowered.forward.change_bytes - lowered.output_bytes + lowered.input_bytes
         return (
-            self._least_pass_s(chunk, microbatches),
-            bound_s,
-            estimate_s,
+            *self._step(chunk, microbatches),
             self._resident_bytes(unit),
             kept,
             _extra_bytes(unit, microbatches),
@@ -143,23 +141,18 @@ class OptionTables:
         gradients = unit.accumulated_bytes if contiguous else 0
         return float(unit.parameter_bytes + unit.optimizer_bytes + whole + gradients)
 
-    def _least_pass_s(self, chunk: StageChunk, microbatches: int) -> float:
-        """Bound on forward and backward of any one micro-batch."""
-        kinds = _pass_counts(microbatches)
-        return sum(
-            min(self._times(chunk, PassKind(forward, 0, first, last))[0] for first, last, _ in kinds)
-            for forward in (True, False)
-        )
-
-    def _step(self, chunk: StageChunk, microbatches: int) -> tuple[float, float]:
-        """Bound and estimate of what the layer adds to its stage's step."""
-        bound_s = estimate_s = 0.0
+    def _step(self, chunk: StageChunk, microbatches: int) -> tuple[float, float, float]:
+        """What the layer adds: bound on any one micro-batch, bound and estimate of the step."""
+        least_s = bound_s = estimate_s = 0.0
         for forward in (True, False):
+            lows = []
             for first, last, count in _pass_counts(microbatches):
                 low, likely = self._times(chunk, PassKind(forward, 0, first, last))
                 bound_s += count * low
                 estimate_s += count * likely
-        return bound_s, estimate_s
+                lows.append(low)
+            least_s += min(lows)
+        return least_s, bound_s, estimate_s
 
     def _times(self, chunk: StageChunk, kind: PassKind) -> tuple[float, float]:
         """Bound and estimate of one pass.

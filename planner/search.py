@@ -14,6 +14,7 @@ search early with the best plan so far and the bound as far as it is proven.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -23,11 +24,15 @@ from ..spec.errors import InfeasibleError
 from ..spec.units import format_bytes
 from .bounds import ShapeBounds
 from .candidates import Decision, Evaluator, Outcome
-from .exhaustive import all_cuts, bounded_plans, first_in_flight, plan_count
+from .exhaustive import all_cuts, bounded_plans, plan_count
 from .likely import LikelyPlans
 from .options import OptionTable, OptionTables
 from .space import Request, SearchSpace, Shape
 
+ALTERNATIVES_WITHIN = 0.1
+"""Plans that are slower than the best by more than this are no alternatives."""
+LIKELY_WITHIN = 1.25
+"""Shapes whose estimate is worse than the best time by this factor are not looked into."""
 ROUNDING = 1e-12
 """Bounds within this relative distance of the best time count as passing it."""
 
@@ -36,8 +41,10 @@ ROUNDING = 1e-12
 class Limits:
     """How much work a search may do; ``deadline_s`` is the only limit in seconds."""
 
-    estimates: int = 1200
-    likely: int = 28
+    alternatives: int = 8
+    estimates: int = 1500
+    likely: int = 32
+    likely_alike: int = 4
     enumerated_shape: int = 200_000
     enumerated: int = 4_000_000
     simulated: int = 60_000
@@ -155,12 +162,15 @@ class Search:
         """Options of every layer for a shape, in order."""
         samples = self.request.workload.global_batch // shape.microbatches
         tied = self._tied(shape)
+        place = (shape.ranks, samples, shape.microbatches)
+        known: dict[tuple[int, tuple[int, ...] | None], OptionTable] = {}
         found = []
         for layer, kind in enumerate(self.space.kinds):
-            strategies = self.space.options(kind, shape.ranks, samples)
-            members = tied.get(layer)
-            place = (shape.ranks, samples, shape.microbatches)
-            found.append(self.tables.table(layer, strategies, *place, members))
+            key = (kind, tied.get(layer))
+            if key not in known:
+                strategies = self.space.options(kind, shape.ranks, samples)
+                known[key] = self.tables.table(layer, strategies, *place, key[1])
+            found.append(known[key])
         return found
 
     def _tied(self, shape: Shape) -> dict[int, tuple[int, ...]]:
@@ -192,29 +202,41 @@ class Search:
 
     def _look_in_likely(self, shapes: list[Shape], bounded: list[tuple[float, int]]) -> None:
         """Good plans from the shapes with the best estimates."""
-        estimates = []
-        for bound, number in bounded[: self.limits.estimates]:
+        likely = LikelyPlans(self.space.kinds, self._live_budget)
+        tried: Counter[tuple[int, int]] = Counter()
+        for estimate, number in self._estimates(shapes, bounded):
             shape = shapes[number]
+            self._check_deadline()
+            self._progress(sum(tried.values()), len(shapes), self._best)
+            if sum(tried.values()) >= self.limits.likely or estimate == float("inf"):
+                break
+            if self._outcomes and estimate > self._best * LIKELY_WITHIN:
+                break
+            if tried[shape.stages, shape.ranks] < self.limits.likely_alike:
+                tried[shape.stages, shape.ranks] += 1
+                likely.search(shape, self._layer_tables(shape), self._try)
+
+    def _estimates(
+        self, shapes: list[Shape], bounded: list[tuple[float, int]]
+    ) -> list[tuple[float, int]]:
+        """Estimates of the shapes with the least bounds, best first."""
+        found = []
+        for bound, number in bounded[: self.limits.estimates]:
             if bound == float("inf"):
                 break
-            held = sum(first_in_flight(shape, 0)) / shape.chunks
-            last = sum(first_in_flight(shape, shape.stages - 1)) / shape.chunks
-            budget = self._live_budget(shape)
-            estimate = self._shape_bounds(shape).estimate(shape, budget, (held + last) / 2)
-            estimates.append((estimate, number))
-        likely = LikelyPlans(self.space.kinds, self._live_budget)
-        for done, (estimate, number) in enumerate(sorted(estimates)[: self.limits.likely]):
-            self._check_deadline()
-            self._progress(done, len(shapes), self._best)
-            if estimate == float("inf") and self._outcomes:
-                break
             shape = shapes[number]
-            likely.search(shape, self._layer_tables(shape), self._try)
+            held = tuple(
+                sum(shape.first_in_flight(s)) / shape.chunks for s in (0, shape.stages - 1)
+            )
+            budget = self._live_budget(shape)
+            estimate = self._shape_bounds(shape).estimate(shape, budget, (held[0], held[1]))
+            found.append((estimate, number))
+        return sorted(found)
 
     def _try(self, decision: Decision) -> Outcome | None:
         """Simulate a decision and keep it if it is feasible."""
         self._check_deadline()
-        outcome = self.evaluator(decision)
+        outcome = self.evaluator(decision, self._keep_s)
         if outcome is None:
             return None
         if outcome.feasible:
@@ -223,6 +245,12 @@ class Search:
         elif self._nearest is None or outcome.excess_bytes < self._nearest.excess_bytes:
             self._nearest = outcome
         return outcome
+
+    @property
+    def _keep_s(self) -> float:
+        """Plans that certainly take this long are of no interest, not even as alternatives."""
+        enough = len(self._outcomes) >= self.limits.alternatives
+        return self._best * (1 if enough else 1 + ALTERNATIVES_WITHIN)
 
     def _prove(
         self, shapes: list[Shape], bounded: list[tuple[float, int]]

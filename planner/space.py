@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..spec.cluster import ClusterSpec
 from ..spec.legality import executable_reason, layer_reason, schedule_reason, stack_reason
 from ..spec.model import BlockLayer, Layer, ModelSpec
-from ..spec.schedule import SCHEDULE_KINDS, ScheduleKind
+from ..spec.schedule import SCHEDULE_KINDS, ScheduleKind, first_in_flight
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy, Sharding
 from ..spec.workload import Workload
@@ -37,6 +37,10 @@ class Shape(NamedTuple):
     def positions(self) -> int:
         """Chunks in all: stages times virtual stages."""
         return self.stages * self.chunks
+
+    def first_in_flight(self, stage: int) -> list[int]:
+        """Micro-batches of each chunk that a stage holds before its first backward pass."""
+        return first_in_flight(self.kind, stage, self.stages, self.chunks, self.microbatches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,115 @@
+"""From a simulation to a prediction whose terms add up.
+
+The breakdown is that of the critical stage, the one whose passes and update take longest: its
+passes by term, what its stream lost to messages and to open sums, its update, the host, and
+the rest of the step, in which it waits for others: the bubble.
+"""
+
+from __future__ import annotations
+
+from ..spec.model import ModelSpec
+from ..spec.plan import Plan
+from ..spec.report import BREAKDOWN_TERMS, Prediction
+from ..spec.stack import KernelFusion, StackSpec
+from ..spec.strategy import LayerStrategy
+from ..spec.workload import Workload
+from .feasibility import MemoryRule
+from .lower import LayerShape, lower_layer
+from .pass_time import PASS_TERMS
+from .roofline import peak_flops_per_s
+from .simulate import Simulation, Simulator
+
+TRAINING_FACTOR = 3
+"""A training step has the forward pass's model FLOPs three times: the backward is twice it."""
+RELATIVE_HALF_WIDTH = {"measured": 0.15, "analytic": 0.25}
+"""Half of the 80 % interval of the step time over the prediction, by where prices come from."""
+
+
+def breakdown(simulation: Simulation) -> dict[str, float]:
+    """Seconds of the step by term on the critical stage; they add up to the step time."""
+    run = simulation.critical
+    terms = dict.fromkeys(BREAKDOWN_TERMS, 0.0)
+    for name, seconds in zip(PASS_TERMS, run.terms_s(), strict=True):
+        terms[name] += seconds
+    terms["exposed_pp"] += run.message_s
+    terms["exposed_tp"] += run.finish_wire_s + simulation.norm_s
+    terms["optimizer"] += run.update_s
+    terms["host"] += simulation.host_s
+    terms["bubble"] = max(0.0, simulation.step_time_s - sum(terms.values()))
+    terms["unattributed"] = simulation.step_time_s - sum(terms.values())
+    return terms
+
+
+def model_flops_per_sample(model: ModelSpec, workload: Workload, stack: StackSpec) -> int:
+    """Model FLOPs of training on one sample: three times the forward pass, unsplit, unpadded."""
+    plain = StackSpec(
+        name="flops", version="0", attention=stack.attention, fusion=KernelFusion(qkv=True)
+    )
+    alone = LayerStrategy()
+    shape = LayerShape(alone, None, 1, workload.seq_len, workload.dtype.param, plain)
+    forward = sum(
+        run.count * lower_layer(run.layer, shape).forward.flops
+        for tower in model.towers
+        for run in tower.layers
+    )
+    return TRAINING_FACTOR * forward
+
+
+def executed_flops(plan: Plan, simulation: Simulation) -> int:
+    """FLOPs that all ranks run in a step, recomputation included."""
+    micro_batches = plan.program.schedule.microbatches
+    total = 0
+    for run, chunks in zip(simulation.stages, simulation.chunks, strict=True):
+        ranks = plan.program.stages[run.stage].device_count
+        for chunk in chunks:
+            for entry in chunk.layers:
+                lowered = entry.lowered
+                total += ranks * micro_batches * (lowered.forward.flops + lowered.backward.flops)
+    return total
+
+
+def predict(
+    plan: Plan, simulation: Simulation, simulator: Simulator, rule: MemoryRule
+) -> Prediction:
+    """The prediction of a simulated plan.
+
+    Rates count the devices in stages; ``mfu`` is model FLOPs over their dense peak at the
+    compute type, so ``step_time · devices · peak · mfu = FLOPs``.
+    """
+    workload, machine = plan.workload, simulator.pricer.machine
+    devices = sum(stage.device_count for stage in plan.program.stages)
+    step_s = simulation.step_time_s
+    per_sample = model_flops_per_sample(plan.model, workload, simulator.lowering.stack)
+    flops = per_sample * workload.global_batch
+    peak = peak_flops_per_s(machine.device, workload.dtype.param) * devices
+    half = relative_half_width(simulation)
+    return Prediction(
+        feasible=all(rule.excess_bytes(row) <= 0 for row in simulation.memory),
+        step_time_s=step_s,
+        step_time_interval_s=(step_s * (1 - half), step_s * (1 + half)),
+        samples_per_s=workload.global_batch / step_s,
+        tokens_per_s_per_device=workload.tokens_per_step / step_s / devices,
+        flops_per_s_per_device=flops / step_s / devices,
+        mfu=flops / step_s / peak,
+        hfu=executed_flops(plan, simulation) / step_s / peak,
+        memory=simulation.memory,
+        breakdown_s=breakdown(simulation),
+    )
+
+
+def relative_half_width(simulation: Simulation) -> float:
+    """Half of the 80 % interval over the step time: narrower where prices were measured."""
+    share = source_share(simulation)
+    measured = share["measured"]
+    return (
+        measured * RELATIVE_HALF_WIDTH["measured"]
+        + (1 - measured) * RELATIVE_HALF_WIDTH["analytic"]
+    )
+
+
+def source_share(simulation: Simulation) -> dict[str, float]:
+    """Fraction of the critical stage's priced seconds by source."""
+    run = simulation.critical
+    busy_s = run.busy_s or 1.0
+    measured = min(1.0, run.measured_s / busy_s)
+    return {"measured": measured, "learned": 0.0, "analytic": 1.0 - measured}
