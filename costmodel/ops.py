@@ -213,12 +213,14 @@ def residual_add(c: OpContext, x: Value, branch: Value, bias: bool) -> Value:
 def split_heads(c: OpContext, x: Value, heads: int, ordered: bool) -> Value:
     """(seq, batch, width) as heads.
 
-    Attention gives its gradients batch-first; with several samples they are copied into order
-    unless the next operation going backward writes them so (``ordered``).
+    Attention gives its gradients batch-first, the unfused form heads-first too; if there are
+    several of them they are copied into order, unless the next operation going backward writes
+    them so (``ordered``).
     """
     t = c.tape
     out = x.view(*x.shape[:2], heads, x.shape[-1] // heads)
-    if ordered or x.shape[1] == 1 or not c.stack.attention_gradient_copies:
+    outer = x.shape[1] * (1 if c.stack.attention == "flash" else heads)
+    if ordered or outer == 1 or not c.stack.attention_gradient_copies:
         return out
 
     def backward(grad: Value) -> tuple[Value | None, ...]:

@@ -30,12 +30,16 @@ TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """What a run decides beside the plan: seed, device and attention implementation."""
+    """What a run decides beside the plan: seed, device and attention implementation.
+
+    ``collective_timeout_s``: how long a rank waits in a collective for the others.
+    """
 
     seed: int
     device: torch.device
     flash: bool
     prefetch: bool
+    collective_timeout_s: float = 60.0
 
 
 class Chunk(nn.Module):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.profiler import record_function
 
@@ -54,7 +55,8 @@ class Engine:
         self.plan = plan
         self.options = options
         self.batch = batch
-        self.book = GroupBook(plan, rank, options.device.type)
+        timeout_s = options.collective_timeout_s
+        self.book = GroupBook(plan, rank, options.device.type, timeout_s)
         parts = plan.program.stages[self.book.stage].virtual_stages
         self.chunks = [build_chunk(plan, part, self.book, options) for part in parts]
         self.parameters = local_parameters(plan, self.chunks, self.book)
@@ -62,6 +64,11 @@ class Engine:
         self.updater = Updater(self.parameters, self.book, clip, adamw or AdamWOptions())
         self.runtime = self._make_runtime(parts)
         self.step_index = 0
+
+    def close(self) -> None:
+        """Give back the process groups; every rank calls this, no later use is possible."""
+        dist.barrier()
+        self.book.close()
 
     def _make_runtime(self, parts: tuple[tuple[LayerPlan, ...], ...]) -> PipelineRuntime:
         program, book = self.plan.program, self.book

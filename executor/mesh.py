@@ -6,6 +6,8 @@ the others: every rank makes every group of every stage here, in one order.
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
@@ -14,21 +16,8 @@ from ..spec.errors import RunError
 from ..spec.groups import RankGroup, data_index, replica_group, shard_group, stage_groups
 from ..spec.plan import Plan, Stage
 from ..spec.strategy import LayerStrategy
+from .layout import plan_world_size, stage_layout
 from .models.parallel import TensorParallel
-
-
-def plan_world_size(plan: Plan) -> int:
-    """Ranks that a plan runs on; idle devices have none."""
-    return sum(stage.device_count for stage in plan.program.stages)
-
-
-def stage_layout(plan: Plan) -> list[tuple[int, int]]:
-    """First rank and number of ranks of each stage; ranks follow the stages' order."""
-    found, first = [], 0
-    for stage in plan.program.stages:
-        found.append((first, stage.device_count))
-        first += stage.device_count
-    return found
 
 
 class GroupBook:
@@ -38,11 +27,13 @@ class GroupBook:
         plan: a legal plan.
         rank: this rank.
         device_type: ``cpu`` or ``cuda``.
+        timeout_s: how long a collective waits for its other ranks.
     """
 
-    def __init__(self, plan: Plan, rank: int, device_type: str) -> None:
+    def __init__(self, plan: Plan, rank: int, device_type: str, timeout_s: float) -> None:
         self.rank = rank
         self.device_type = device_type
+        self._timeout = timedelta(seconds=timeout_s)
         self.layout = stage_layout(plan)
         world = plan_world_size(plan)
         if dist.get_world_size() != world:
@@ -51,18 +42,20 @@ class GroupBook:
         self.first_rank, self.stage_ranks = self.layout[self.stage]
         self.local_rank = rank - self.first_rank
         self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
+        self._made: set[tuple[int, ...]] = set()
         self._meshes: dict[tuple[RankGroup, RankGroup], DeviceMesh] = {}
         for index, stage in enumerate(plan.program.stages):
             self._make_stage_groups(plan, index, stage)
-        for member in range(world):
-            self._make((member,))
+        alone = dist.new_group([rank], timeout=self._timeout, use_local_synchronization=True)
+        self._groups[rank,] = alone
         self.tied_peer = self._make_tied_groups(plan)
         self.wires = self._make_wires()
 
     def _make(self, ranks: tuple[int, ...]) -> None:
-        if ranks in self._groups:
+        if ranks in self._made:
             return
-        group = dist.new_group(list(ranks))
+        self._made.add(ranks)
+        group = dist.new_group(list(ranks), timeout=self._timeout)
         if self.rank in ranks:
             self._groups[ranks] = group
 
@@ -94,7 +87,14 @@ class GroupBook:
         if len(self.layout) == 1:
             return {}
         ways = [(forward, upward) for forward in (True, False) for upward in (True, False)]
-        return {way: dist.new_group() for way in ways}
+        return {way: dist.new_group(timeout=self._timeout) for way in ways}
+
+    def close(self) -> None:
+        """Give the groups' connections back; every rank calls this when all are done."""
+        for group in [*self._groups.values(), *self.wires.values()]:
+            dist.destroy_process_group(group)
+        self._groups.clear()
+        self._meshes.clear()
 
     def group(self, shape: RankGroup) -> dist.ProcessGroup:
         """The process group of this shape that holds this rank."""

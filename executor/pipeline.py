@@ -19,6 +19,7 @@ from torch.autograd import Function
 from torch.profiler import record_function
 
 from ..spec.schedule import Pass
+from .progress import PROGRESS
 
 Wires = Mapping[tuple[bool, bool], dist.ProcessGroup]
 """Process group of a message by (forward, towards a higher rank)."""
@@ -109,6 +110,7 @@ class PipelineRuntime:
         self.dtype = dtype
         self.device = device
         self._last = {p.chunk: p.micro_batch for p in order if not p.forward}
+        self._sent: list[tuple[dist.Work, Tensor]] = []
         self._sends: list[tuple[dist.Work, Tensor]] = []
         self._posted: dict[Pass, tuple[dist.Work, Tensor]] = {}
         self._local: dict[Pass, Tensor] = {}
@@ -118,19 +120,32 @@ class PipelineRuntime:
         loss = torch.zeros((), device=self.device)
         self._post_receive(self.order[0])
         for item, following in zip(self.order, [*self.order[1:], None], strict=True):
-            self._sends = [(w, v) for w, v in self._sends if not w.is_completed()]
+            self._finish_sends()
             if following is not None:
                 self._post_receive(following)
-            with record_function(_pass_name(item)):
+            name = _pass_name(item)
+            PROGRESS.mark(name)
+            with record_function(name):
                 if item.forward:
                     self._forward(item, loss)
                 else:
                     self._backward(item)
-        with record_function("wait send"):
-            for work, _ in self._sends:
-                work.wait()
-        self._sends.clear()
+        self._finish_sends()
+        self._finish_sends()
         return loss
+
+    def _finish_sends(self) -> None:
+        """Wait for the messages of the pass before the last one, and let them go.
+
+        A peer starts to receive one pass ahead, so a message may travel during one more pass
+        of its sender. Waiting then bounds the memory of messages, and no schedule of
+        ``spec.schedule`` waits for itself that way.
+        """
+        if self._sent:
+            with record_function("wait send"):
+                for work, _ in self._sent:
+                    work.wait()
+        self._sent, self._sends = self._sends, []
 
     def _forward(self, item: Pass, loss: Tensor) -> None:
         port = self.ports[item.chunk]

@@ -8,6 +8,7 @@ line by line. Storage that fully_shard frees and refills in place is followed to
 from __future__ import annotations
 
 import math
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ from ..spec.kernels import (
     kernel_name,
 )
 
+AFTER_COLLECTIVE_S = 0.001
+
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the operations of the code it surrounds."""
@@ -34,6 +37,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.kernels: list[Kernel] = []
         self.collectives: list[Collective] = []
+        self._unfinished: set[int] = set()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -46,7 +50,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._note_collective(name, args)
         elif namespace == "fsdp":
             self._note_copy(args, kwargs or {}, out)
-        elif namespace in ("aten", "prims") and not func.is_view:
+        elif func.is_view or self._finishes_collective(name, args):
+            pass
+        elif namespace in ("aten", "prims"):
             self._note_kernel(func, name, args, kwargs or {}, out)
         return out
 
@@ -54,6 +60,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         found = _collective(name, args)
         if found is not None:
             self.collectives.append(found)
+            if found.kind == "reduce_scatter":
+                self._unfinished = {t.data_ptr() for t in _tensors(args[0])}
+
+    def _finishes_collective(self, name: str, args: Any) -> bool:
+        """Whether this is gloo's own: its reduce-scatter ends with a copy into the output."""
+        outputs, self._unfinished = self._unfinished, set()
+        return name == "copy_" and args[0].data_ptr() in outputs
 
     def _note_copy(self, args: Any, kwargs: dict[str, Any], out: Any) -> None:
         """fully_shard's own copies into and out of its communication buffers."""
@@ -187,7 +200,11 @@ def _collective(name: str, args: Any) -> Collective | None:
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the bytes of every storage made or grown while it is active.
 
-    ``resident`` storages (parameters, optimizer state) are counted from the start.
+    ``resident`` storages (parameters, optimizer state) are counted from the start. Buffers
+    that a communication library makes for itself are not: gloo's reduce-scatter works on a
+    copy of its input, which shows here only through views. Its threads let go of a buffer a
+    moment after the collective is over; each collective is followed by a pause for that, so
+    that a peak does not depend on who is scheduled first.
     """
 
     def __init__(self, resident: list[Tensor]) -> None:
@@ -196,6 +213,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.peak_bytes = 0
         self.history: list[tuple[int, str, int]] = []
         self._sizes: dict[int, int] = {}
+        self._collective_before = False
         for tensor in resident:
             self._follow(tensor, "resident")
 
@@ -203,9 +221,13 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run the operation and follow what it made."""
+        if self._collective_before:
+            time.sleep(AFTER_COLLECTIVE_S)
+        self._collective_before = str(func).startswith("c10d.")
         out = func(*args, **(kwargs or {}))
-        for tensor in _tensors(out):
-            self._follow(tensor, str(func))
+        if not func.is_view:
+            for tensor in _tensors(out):
+                self._follow(tensor, str(func))
         return out
 
     def _follow(self, tensor: Tensor, cause: str) -> None:

@@ -1,0 +1,74 @@
+"""JSON messages, one a line, between a launcher and a worker, over pipes of their own.
+
+Standard output and error stay free for whatever a worker or a library prints.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import threading
+from typing import Any
+
+Message = dict[str, Any]
+READ_BYTES = 1 << 16
+
+
+class Sender:
+    """Writes messages to a pipe; safe to use from several threads.
+
+    Args:
+        descriptor: the pipe's writing end.
+        timeout_s: how long a reader may leave the pipe full; None to wait for ever.
+    """
+
+    def __init__(self, descriptor: int, timeout_s: float | None = None) -> None:
+        self._descriptor = descriptor
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        os.set_blocking(descriptor, timeout_s is None)
+
+    def send(self, message: Message) -> None:
+        """Write one message whole.
+
+        Raises:
+            OSError: the other side is gone, or left the pipe full for too long.
+        """
+        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        with self._lock:
+            rest = memoryview(line)
+            while rest:
+                rest = rest[self._write(rest) :]
+
+    def _write(self, data: memoryview) -> int:
+        try:
+            return os.write(self._descriptor, data)
+        except BlockingIOError:
+            if not select.select([], [self._descriptor], [], self._timeout_s)[1]:
+                raise TimeoutError("the reader left the pipe full") from None
+            return 0
+
+    def close(self) -> None:
+        """Close this end; the reader sees the end of the stream."""
+        os.close(self._descriptor)
+
+
+class Receiver:
+    """Reads messages from a pipe."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._rest = b""
+
+    def receive(self) -> list[Message] | None:
+        """The messages of the next read, which may be none; None at the end of the stream."""
+        data = os.read(self.descriptor, READ_BYTES)
+        if not data:
+            return None
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def close(self) -> None:
+        """Close this end; the writer gets an error at its next message."""
+        os.close(self.descriptor)

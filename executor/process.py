@@ -1,0 +1,118 @@
+"""One worker process of a pool: how it is started, watched and ended. Free of torch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from .channel import Receiver, Sender
+
+WORKER_MODULE = "shardwright.executor.worker"
+SEND_TIMEOUT_S = 10.0
+TAIL_BYTES = 4096
+TAIL_LINES = 3
+
+
+class WorkerProcess:
+    """A started worker with its control channel; its output goes to two files.
+
+    Args:
+        rank: its rank.
+        arguments: command line of the worker module, the channel's left out.
+        environment: of the process.
+        folder: where its output is kept.
+    """
+
+    def __init__(
+        self, rank: int, arguments: list[str], environment: Mapping[str, str], folder: Path
+    ) -> None:
+        self.rank = rank
+        self.output = folder / f"rank{rank}.out"
+        self.errors = folder / f"rank{rank}.err"
+        child_reads, parent_writes = os.pipe()
+        parent_reads, child_writes = os.pipe()
+        command = [sys.executable, "-P", "-m", WORKER_MODULE, *arguments]
+        command += ["--channel", str(child_reads), str(child_writes)]
+        if threading.current_thread() is threading.main_thread():
+            # The kernel ends the worker with the thread that started it, so only with this one.
+            command.append("--die-with-parent")
+        try:
+            with self.output.open("wb") as output, self.errors.open("wb") as errors:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=errors,
+                    env=dict(environment),
+                    pass_fds=(child_reads, child_writes),
+                    start_new_session=True,  # a Ctrl-C at the terminal is the launcher's to handle
+                )
+        finally:
+            os.close(child_reads)
+            os.close(child_writes)
+        self.sender = Sender(parent_writes, SEND_TIMEOUT_S)
+        self.receiver = Receiver(parent_reads)
+        self.last_heard_s = time.monotonic()
+
+    @property
+    def pid(self) -> int:
+        """Process number."""
+        return self._process.pid
+
+    def ending(self) -> str | None:
+        """How the process ended, in words; None while it runs."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        if code >= 0:
+            return f"exited with code {code}"
+        try:
+            return f"was killed by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"was killed by signal {-code}"
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether the process ends within ``timeout_s`` seconds."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def is_stopped(self) -> bool:
+        """Whether the process is stopped (SIGSTOP, a debugger); false where that is not told."""
+        try:
+            status = Path(f"/proc/{self.pid}/stat").read_text()
+        except OSError:
+            return False
+        return status.rpartition(")")[2].split()[0] in ("T", "t")
+
+    def kill(self) -> None:
+        """End the process and whatever it started, at once."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # it just ended
+                os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def close(self) -> None:
+        """Close this side's ends of the channel."""
+        self.sender.close()
+        self.receiver.close()
+
+    def error_tail(self) -> str:
+        """The last lines of its error output, joined into one."""
+        try:
+            with self.errors.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+                text = file.read().decode(errors="replace")
+        except OSError:
+            return ""
+        lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+        return " | ".join(lines[-TAIL_LINES:])

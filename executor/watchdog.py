@@ -1,0 +1,180 @@
+"""What a launcher knows of its ranks while a job runs, and which of them broke it.
+
+A rank can die, raise, stop answering, or wait for ever for others. One broken rank soon makes
+its peers fail too, with errors about connections and time limits, so the cause is chosen by
+kind: a death before an exception, an exception before silence, silence before a time-out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+IDLE_CPU_SHARE = 0.05
+"""A rank that uses less of a core than this between two heartbeats is waiting."""
+
+State = Literal["starting", "idle", "running", "done"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a job ended: one line, and the exit code that belongs to it."""
+
+    message: str
+    exit_code: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """An exception that a rank told of before it ended.
+
+    ``communication`` marks errors that a broken peer causes: closed connections, time-outs.
+    """
+
+    message: str
+    exit_code: int
+    communication: bool
+
+
+@dataclass(slots=True)
+class RankState:
+    """One rank as seen from outside; times are of the launcher's monotonic clock."""
+
+    state: State = "starting"
+    heard_s: float = 0.0
+    active_s: float = 0.0
+    count: int = -1
+    where: str = "starting"
+    cpu_s: float = 0.0
+    report: Report | None = None
+    ending: str | None = None
+    stopped: bool = False
+    error_tail: str = ""
+
+
+@dataclass(slots=True)
+class Watch:
+    """The states of all ranks, and the limits that they are held to, in seconds."""
+
+    ranks: int
+    silent_after_s: float
+    stalled_after_s: float
+    states: list[RankState] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.states = [RankState() for _ in range(self.ranks)]
+
+    def begin(self, state: State, where: str, now_s: float) -> None:
+        """All ranks start something; silence before this does not count."""
+        for rank in self.states:
+            rank.state, rank.where = state, where
+            rank.heard_s = rank.active_s = now_s
+
+    def excuse(self, gap_s: float) -> None:
+        """The launcher itself was not running for ``gap_s``: nobody is to blame for it."""
+        for rank in self.states:
+            rank.heard_s += gap_s
+            rank.active_s += gap_s
+
+    def heard(self, rank: int, now_s: float) -> None:
+        """Anything arrived from a rank."""
+        self.states[rank].heard_s = now_s
+
+    def beat(self, rank: int, now_s: float, beat: Mapping[str, object]) -> None:
+        """A heartbeat: what the rank is doing and the processor time it has used."""
+        state = self.states[rank]
+        count, cpu_s = int(str(beat["count"])), float(str(beat["cpu_s"]))
+        elapsed_s = max(now_s - state.heard_s, 1e-3)
+        if count != state.count or cpu_s - state.cpu_s > IDLE_CPU_SHARE * elapsed_s:
+            state.active_s = now_s
+        state.count, state.cpu_s, state.where = count, cpu_s, str(beat["where"])
+        state.heard_s = now_s
+
+    def silent(self, now_s: float) -> list[int]:
+        """Running ranks that have not been heard for too long."""
+        return [
+            number
+            for number, state in enumerate(self.states)
+            if state.state == "running" and now_s - state.heard_s > self.silent_after_s
+        ]
+
+    def stalled(self, now_s: float) -> bool:
+        """Whether every rank that still runs has been waiting for too long."""
+        running = [state for state in self.states if state.state == "running"]
+        return bool(running) and all(
+            now_s - state.active_s > self.stalled_after_s for state in running
+        )
+
+    def broken(self) -> bool:
+        """Whether any rank has failed or ended."""
+        return any(state.report or state.ending for state in self.states)
+
+    def cause_is_plain(self) -> bool:
+        """Whether a failure is known that no other rank's failure explains."""
+        return any(
+            (state.report and not state.report.communication)
+            or (state.ending and not state.report)
+            for state in self.states
+        )
+
+    def diagnose(self, now_s: float) -> Failure:
+        """Which rank broke the job and how, in one line."""
+        return (
+            self._died()
+            or self._raised()
+            or self._went_silent(now_s)
+            or self._waited()
+            or Failure(message=f"no rank makes progress: {self._places(range(self.ranks))}")
+        )
+
+    def _died(self) -> Failure | None:
+        for number, state in enumerate(self.states):
+            if state.ending and not state.report:
+                killed = "SIGKILL" in state.ending
+                hint = " (perhaps by the system, for want of memory)" if killed else ""
+                tail = f"; its last output: {state.error_tail}" if state.error_tail else ""
+                message = f"rank {number} {state.ending} in {state.where}{hint}{tail}"
+                return Failure(message=message)
+        return None
+
+    def _raised(self) -> Failure | None:
+        for number, state in enumerate(self.states):
+            report = state.report
+            if report is not None and not report.communication:
+                if report.exit_code != 4:  # bad input reads the same from any rank
+                    return Failure(message=report.message, exit_code=report.exit_code)
+                return Failure(message=f"rank {number} failed in {state.where}: {report.message}")
+        return None
+
+    def _went_silent(self, now_s: float) -> Failure | None:
+        frozen = [n for n, state in enumerate(self.states) if state.stopped and not state.report]
+        silent = frozen or self.silent(now_s)
+        if not silent:
+            return None
+        number = silent[0]
+        state = self.states[number]
+        what = "is stopped" if state.stopped else "does not answer"
+        silence = f"no heartbeat for {now_s - state.heard_s:.0f} s, last in {state.where}"
+        return Failure(message=f"rank {number} {what}: {silence}")
+
+    def _waited(self) -> Failure | None:
+        waiting = [n for n, state in enumerate(self.states) if state.report]
+        if not waiting:
+            return None
+        report = self.states[waiting[0]].report
+        others = [n for n in range(self.ranks) if n not in waiting]
+        places = f"; {self._places(others)}" if others else ""
+        told = report.message if report else ""
+        where = self.states[waiting[0]].where
+        return Failure(
+            message=f"rank {waiting[0]} waited in vain for other ranks in {where} ({told}){places}"
+        )
+
+    def _places(self, numbers: range | list[int]) -> str:
+        found = []
+        for number in numbers:
+            state = self.states[number]
+            place = "has finished its part" if state.state == "done" else f"is in {state.where}"
+            found.append(f"rank {number} {place}")
+        return ", ".join(found)

@@ -1,0 +1,272 @@
+"""One rank: ``python -m shardwright.executor.worker PLAN.json`` under torchrun, or a pool's.
+
+Under torchrun's environment every rank trains the plan, rank 0 prints the steps and writes the
+result. A pool gives its workers jobs over a pipe instead; see :mod:`.launch`. Either way a rank
+that fails says so in one line and ends at once, for its peers may wait for it in a collective.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import importlib
+import os
+import queue
+import re
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..spec.codec import dump_pretty, read_text, write_atomically
+from ..spec.errors import InputError, RunError, ShardwrightError
+from ..spec.plan import load_plan
+from .channel import Message, Receiver, Sender
+from .layout import plan_device, plan_world_size
+from .progress import PROGRESS
+
+if TYPE_CHECKING:
+    import torch
+
+HEARTBEAT_S = 1.0
+PR_SET_PDEATHSIG = 1
+SOURCE_PLACE = re.compile(r"\[[^\]]*\.(cc|cpp|h):\d+\] ?")
+"""Where in a library's source an error was made; of no use in one line."""
+TORCHRUN_SETS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+BROKEN_PEER = ("timed out", "timeout", "connection", "broken pipe", "socket", "peer")
+"""Words in errors that a rank gets when another one is gone or late."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankContext:
+    """What a job knows of the rank that runs it.
+
+    ``emit`` reports an event (a JSON-ready dict) to whoever started the job.
+    """
+
+    rank: int
+    world_size: int
+    device: torch.device
+    collective_timeout_s: float
+    emit: Callable[[dict[str, Any]], None]
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run one rank to its end; the process's exit code says how it went."""
+    options = _parser().parse_args(arguments)
+    if options.pool is None:
+        _exit(_run_under_torchrun(options))
+    _serve_pool(options)
+
+
+def _exit(code: int) -> NoReturn:
+    """End without waiting for threads of communication libraries that may never end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line and exit code 2."""
+        sys.stderr.write(f"worker: {message}\n")
+        raise SystemExit(InputError.exit_code)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m shardwright.executor.worker", description=__doc__)
+    parser.add_argument("plan", nargs="?", help="PLAN.json")
+    parser.add_argument("--steps", type=int, default=10, help="optimizer steps (default 10)")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and data order")
+    parser.add_argument("--data", help="text file or folder (default: Python's own sources)")
+    parser.add_argument("--tokenizer", help="tokenizer.json (default: trained on the data)")
+    parser.add_argument("--verify", action="store_true", help="compare with a single process")
+    parser.add_argument("--trace", help="write a traced step here, as Perfetto JSON")
+    parser.add_argument("--json", help="write the result here")
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for a collective")
+    pool = parser.add_argument_group("a pool's own")
+    for name in ("--pool", "--device", "--allow"):
+        pool.add_argument(name, help=argparse.SUPPRESS)
+    pool.add_argument("--channel", type=int, nargs=2, help=argparse.SUPPRESS)
+    pool.add_argument("--die-with-parent", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def join_ranks(device_name: str, timeout_s: float, store_path: str | None = None) -> torch.device:
+    """Join the world of ranks that the environment describes; this rank's torch device.
+
+    Args:
+        device_name: catalogue name of the device to run on; ``cpu`` for a core of this machine.
+        timeout_s: how long to wait for other ranks in a collective.
+        store_path: a file to meet at; None to meet at MASTER_ADDR and MASTER_PORT.
+
+    Raises:
+        RunError: torch is not installed, or this machine lacks the device.
+    """
+    try:
+        from .ranks import join
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        install = "pip install 'shardwright[run]'"
+        raise RunError(f"running a plan needs torch, which is not installed: {install}") from None
+    return join(device_name, timeout_s, store_path)
+
+
+def _run_under_torchrun(options: argparse.Namespace) -> int:
+    try:
+        missing = [name for name in TORCHRUN_SETS if name not in os.environ]
+        if options.plan is None:
+            raise InputError("PLAN.json", "nothing", "a plan file")
+        if missing:
+            started = "torchrun (or use `plan execute`, which starts the ranks itself)"
+            raise InputError("environment", f"no {missing[0]}", f"ranks started by {started}")
+        return _train(options)
+    except ShardwrightError as error:
+        if os.environ.get("RANK", "0") == "0":
+            sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    except Exception as error:
+        traceback.print_exc()
+        sys.stderr.write(f"rank {os.environ.get('RANK')} failed: {_one_line(error)}\n")
+        return RunError.exit_code
+
+
+def _train(options: argparse.Namespace) -> int:
+    plan = load_plan(read_text(Path(options.plan), "a plan"), options.plan)
+    ranks, started = plan_world_size(plan), int(os.environ["WORLD_SIZE"])
+    if ranks != started:
+        raise RunError(f"the plan runs on {ranks} ranks, but {started} were started")
+    device = join_ranks(plan_device(plan), options.timeout)
+    from .train import train
+
+    rank = int(os.environ["RANK"])
+    context = RankContext(rank, started, device, options.timeout, _print_step)
+    settings = ("steps", "seed", "data", "tokenizer", "verify", "trace")
+    payload = {name: getattr(options, name) for name in settings}
+    result = train(context, {**payload, "plan": plan.to_document()})
+    if rank == 0 and result is not None and options.json:
+        write_atomically(Path(options.json), dump_pretty(result))
+    return 0
+
+
+def _print_step(event: dict[str, Any]) -> None:
+    if event.get("event") == "step":
+        sys.stdout.write(
+            "step {step}  loss {loss:.4f}  gradient norm {gradient_norm:.4f}  "
+            "{time_s:.3f} s\n".format(**event)
+        )
+        sys.stdout.flush()
+
+
+def _one_line(error: BaseException) -> str:
+    """The error and the innermost line of ours that it came through."""
+    text = SOURCE_PLACE.sub("", " ".join(str(error).split()))[:300]
+    stack = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in stack if "site-packages" not in frame.filename]
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
+
+
+class _Busy:
+    """What the heartbeat thread must know: whether a job is running."""
+
+    def __init__(self) -> None:
+        self.now = True
+
+
+def _serve_pool(options: argparse.Namespace) -> NoReturn:
+    """Take jobs until told to exit, or until the launcher is gone."""
+    if options.die_with_parent:
+        _end_with_parent()
+    sender = Sender(options.channel[1])
+    jobs: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    busy = _Busy()
+    threading.Thread(target=_listen, args=(options.channel[0], jobs), daemon=True).start()
+    threading.Thread(target=_beat, args=(sender, busy), daemon=True).start()
+    try:
+        device = join_ranks(options.device, options.timeout, options.pool)
+        busy.now = False
+        sender.send({"type": "ready", "device": str(device)})
+        while (message := jobs.get())["type"] == "run":
+            busy.now = True
+            result = _run_job(message, options, device, sender)
+            busy.now = False
+            sender.send({"type": "result", "id": message["id"], "result": result})
+    except BaseException as error:
+        _report(sender, error)
+        _exit(RunError.exit_code)
+    _exit(0)
+
+
+def _run_job(
+    message: Message, options: argparse.Namespace, device: torch.device, sender: Sender
+) -> Any:
+    PROGRESS.mark(message["job"])
+    module_name, _, function_name = message["job"].partition(":")
+    if module_name.partition(".")[0] not in options.allow.split(","):
+        raise InputError("job", message["job"], f"a function of {options.allow}")
+    function = getattr(importlib.import_module(module_name), function_name)
+
+    def emit(event: dict[str, Any]) -> None:
+        sender.send({"type": "event", "id": message["id"], "event": event})
+
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    return function(RankContext(rank, ranks, device, options.timeout, emit), message["payload"])
+
+
+def _report(sender: Sender, error: BaseException) -> None:
+    """Tell the launcher what went wrong; the traceback goes to the error output."""
+    known = isinstance(error, ShardwrightError)
+    text = str(error) if known else _one_line(error)
+    if not known:
+        traceback.print_exception(error)
+    broken_peer = isinstance(error, RuntimeError) and any(w in text.lower() for w in BROKEN_PEER)
+    with contextlib.suppress(OSError):  # nobody listens any more
+        sender.send(
+            {
+                "type": "error",
+                "message": text,
+                "exit_code": error.exit_code if isinstance(error, ShardwrightError) else 4,
+                "communication": broken_peer and not known,
+                "where": PROGRESS.where,
+            }
+        )
+
+
+def _listen(descriptor: int, jobs: queue.SimpleQueue[Message]) -> None:
+    """Queue what the launcher sends; when it is gone, so is this process."""
+    receiver = Receiver(descriptor)
+    while (messages := receiver.receive()) is not None:
+        for message in messages:
+            jobs.put(message)
+    os._exit(RunError.exit_code)
+
+
+def _beat(sender: Sender, busy: _Busy) -> None:
+    """Tell the launcher, while there is work, that this process is alive and what it does."""
+    while True:
+        if busy.now:
+            beat = {"count": PROGRESS.count, "where": PROGRESS.where, "cpu_s": time.process_time()}
+            with contextlib.suppress(OSError):  # the listener ends the process
+                sender.send({"type": "beat", **beat})
+        time.sleep(HEARTBEAT_S)
+
+
+def _end_with_parent() -> None:
+    """Ask the kernel to end this process when its parent ends, even while it is stopped."""
+    if not sys.platform.startswith("linux"):
+        return  # the closed pipe ends it there, unless it is stopped
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() == 1:  # it ended before we asked
+        os._exit(RunError.exit_code)
+
+
+if __name__ == "__main__":
+    main()

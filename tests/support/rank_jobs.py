@@ -1,0 +1,121 @@
+"""What the ranks of the tests' pools do; each function is a job that every rank calls."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import time
+from collections import Counter
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from shardwright.executor.chunk import BuildOptions
+from shardwright.executor.data import RandomBatches
+from shardwright.executor.engine import Engine
+from shardwright.executor.recorder import LiveBytes, Recorder
+from shardwright.executor.worker import RankContext
+from shardwright.kernels.rope import angle_table
+from shardwright.spec.codec import from_document
+from shardwright.spec.plan import Plan
+
+
+def make_engine(plan: Plan, rank: int, device: torch.device, flash: bool = True) -> Engine:
+    """This rank's part of a plan on random tokens of seed 0."""
+    workload = plan.workload
+    batches = RandomBatches(plan.model.vocab, workload.seq_len, workload.global_batch, seed=0)
+    options = BuildOptions(seed=0, device=device, flash=flash, prefetch=False)
+    return Engine(plan, rank, options, batches)
+
+
+def _engine(context: RankContext, payload: dict[str, Any]) -> Engine:
+    plan = from_document(Plan, payload["plan"], "plan")
+    return make_engine(plan, context.rank, context.device, payload.get("flash", True))
+
+
+def record(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
+    """Kernels and collectives of the second step, counted."""
+    engine = _engine(context, payload)
+    try:
+        return recorded_step(engine)
+    finally:
+        engine.close()
+
+
+def recorded_step(engine: Engine) -> dict[str, Any]:
+    """Kernels and collectives of the engine's second step, as (item, count) lists."""
+    engine.step()
+    with Recorder() as recorder:
+        engine.step()
+    return {
+        "stage": engine.book.stage,
+        "kernels": [[list(k), n] for k, n in Counter(recorder.kernels).items()],
+        "collectives": [[list(c), n] for c, n in Counter(recorder.collectives).items()],
+    }
+
+
+def live_bytes(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
+    """Peak of live tensor bytes from the second step on, and what lives between steps."""
+    angle_table.cache_clear()
+    engine = _engine(context, payload)
+    try:
+        return traced_bytes(engine, payload.get("steps", 1))
+    finally:
+        engine.close()
+
+
+def traced_bytes(engine: Engine, steps: int = 1) -> dict[str, Any]:
+    """Peak of live tensor bytes in each of the steps after the engine's first one."""
+    gc.collect()
+    live = LiveBytes([p.data for p in engine.parameters])
+    peaks = []
+    with live, live.following_resizes():
+        engine.step()
+        resident = live.live_bytes
+        for _ in range(steps):
+            live.peak_bytes = live.live_bytes
+            engine.step()
+            peaks.append(live.peak_bytes)
+    return {"stage": engine.book.stage, "peak_bytes": peaks, "resident_bytes": resident}
+
+
+def echo(context: RankContext, payload: Any) -> Any:
+    """The payload with the rank, and one event."""
+    context.emit({"event": "seen", "payload": payload})
+    return [context.rank, context.world_size, payload]
+
+
+def chatter(context: RankContext, payload: int) -> int:
+    """Prints a lot, where the control channel must not be disturbed."""
+    return os.write(1, b"x" * payload) + os.write(2, b"y" * payload)
+
+
+def leave(context: RankContext, payload: dict[str, Any]) -> float:
+    """One rank breaks in some way while the others wait for it in a collective."""
+    if context.rank == payload["rank"]:
+        _break(payload["how"])
+    value = torch.ones(1)
+    dist.all_reduce(value)
+    return value.item()
+
+
+def _break(how: str) -> None:
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif how == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif how == "raise":
+        raise ValueError("a deliberate mistake")
+    elif how == "exit":
+        os._exit(7)
+    elif how == "sleep":
+        time.sleep(600)
+
+
+def skip(context: RankContext, payload: dict[str, Any]) -> str:
+    """One rank never calls the collective and returns."""
+    if context.rank == payload["rank"]:
+        return "skipped"
+    return str(leave(context, {"rank": -1, "how": ""}))
