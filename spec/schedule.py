@@ -13,7 +13,7 @@ section 2.2); micro-batches must be a multiple of p.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 ScheduleKind = Literal["gpipe", "1f1b", "interleaved"]
@@ -28,7 +28,7 @@ class Pass(NamedTuple):
     micro_batch: int
 
 
-@cache
+@lru_cache(maxsize=512)
 def stage_order(
     kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int
 ) -> tuple[Pass, ...]:
@@ -57,19 +57,42 @@ def _gpipe(chunks: int, micro_batches: int) -> tuple[Pass, ...]:
 def _one_f_one_b(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
     forwards = [Pass(True, 0, m) for m in range(micro_batches)]
     backwards = [Pass(False, 0, m) for m in range(micro_batches)]
-    return _weave(forwards, backwards, min(stages - stage - 1, micro_batches))
+    return _weave(forwards, backwards, warm_up("1f1b", stage, stages, 1, micro_batches))
 
 
 def _interleaved(stage: int, stages: int, chunks: int, micro_batches: int) -> tuple[Pass, ...]:
-    """Warm-up of (p - s - 1)·2 + (v - 1)·p forwards, then alternate (2021b, section 2.2)."""
     total = chunks * micro_batches
     forwards = [_round_robin(i, True, stages, chunks) for i in range(total)]
     backwards = [_round_robin(i, False, stages, chunks) for i in range(total)]
-    if micro_batches == stages:
-        warm_up = total
-    else:
-        warm_up = min((stages - stage - 1) * 2 + (chunks - 1) * stages, total)
-    return _weave(forwards, backwards, warm_up)
+    return _weave(forwards, backwards, warm_up("interleaved", stage, stages, chunks, micro_batches))
+
+
+def warm_up(kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int) -> int:
+    """Forward passes of a stage before it starts to alternate.
+
+    1F1B: p - s - 1. Interleaved: (p - s - 1)·2 + (v - 1)·p, or all of them with p
+    micro-batches (Narayanan et al., 2021b, section 2.2). GPipe never alternates.
+    """
+    total = chunks * micro_batches
+    if kind == "gpipe" or (kind == "interleaved" and micro_batches == stages):
+        return total
+    if kind == "1f1b":
+        return min(stages - stage - 1, total)
+    return min((stages - stage - 1) * 2 + (chunks - 1) * stages, total)
+
+
+def first_in_flight(
+    kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int
+) -> list[int]:
+    """Micro-batches of each chunk that a stage holds just before its first backward pass."""
+    total = chunks * micro_batches
+    done = min(warm_up(kind, stage, stages, chunks, micro_batches) + 1, total)
+    if kind == "gpipe":
+        return [micro_batches] * chunks
+    if kind == "1f1b":
+        return [done]
+    rounds, rest = divmod(done, stages * chunks)
+    return [rounds * stages + min(max(rest - c * stages, 0), stages) for c in range(chunks)]
 
 
 def _round_robin(index: int, forward: bool, stages: int, chunks: int) -> Pass:
@@ -84,14 +107,3 @@ def _weave(forwards: list[Pass], backwards: list[Pass], warm_up: int) -> tuple[P
     for forward, backward in zip(forwards[warm_up:], backwards, strict=False):
         order += [forward, backward]
     return tuple(order + backwards[len(forwards) - warm_up :])
-
-
-def max_in_flight(
-    kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int
-) -> int:
-    """The largest number of chunk passes whose backward is still owed, summed over chunks."""
-    live = most = 0
-    for step in stage_order(kind, stage, stages, chunks, micro_batches):
-        live += 1 if step.forward else -1
-        most = max(most, live)
-    return most

@@ -1,0 +1,232 @@
+"""What a person gives, turned into the nouns; everything that was left out becomes an assumption.
+
+Command line, service and Python share these rules, so a default is decided in one place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..costmodel.machine import Machine
+from ..datasets.catalogue.clusters import ParsedCluster, parse_cluster
+from ..datasets.catalogue.device import CPU, Device, device
+from ..datasets.catalogue.models import DEFAULT_MODEL, load_model
+from ..datasets.catalogue.stack import stack
+from ..profiler.store import newest_profile
+from ..spec.cluster import ClusterSpec
+from ..spec.errors import InputError, NotBuiltError, nearest_name
+from ..spec.legality import workload_reason
+from ..spec.model import ModelSpec
+from ..spec.profile import MachineProfile
+from ..spec.report import Assumption
+from ..spec.stack import ATTENTIONS, OVERLAPS, StackSpec
+from ..spec.units import GIB
+from ..spec.workload import DTYPE_BYTES, DtypeRecord, Workload
+
+DEFAULT_BATCH, DEFAULT_SEQ_LEN = 8, 256
+USUAL_BATCH, USUAL_SEQ_LEN = 512, 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What was typed; None where nothing was."""
+
+    model: str | None = None
+    cluster: str | None = None
+    global_batch: int | None = None
+    global_batch_tokens: int | None = None
+    seq_len: int | None = None
+    dtype: str | None = None
+    optimizer: str | None = None
+    memory_gib: float | None = None
+    stack: str | None = None
+    attention: str | None = None
+    overlap: str | None = None
+    calibration: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A resolved question: model, machine, workload, stack, and what was assumed of them."""
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    workload: Workload
+    stack: StackSpec
+    profile: MachineProfile | None
+    assumptions: tuple[Assumption, ...]
+    expansion: str
+    machine: Machine = field(compare=False)
+
+
+def resolve(inputs: Inputs) -> Problem:
+    """The nouns of typed inputs.
+
+    Raises:
+        InputError: a value outside what is allowed, or a missing batch or sequence length.
+        NotBuiltError: something that the contract names and this version does not serve.
+    """
+    notes: list[Assumption] = []
+    bare = inputs.model is None and inputs.cluster is None
+    parsed = _cluster(inputs, notes)
+    model, model_notes = load_model(inputs.model or DEFAULT_MODEL)
+    if inputs.model is None:
+        notes.append(_note("model", DEFAULT_MODEL, "not given; the embedded default"))
+    notes += model_notes
+    cluster = _capped(parsed.cluster, inputs.memory_gib)
+    found = device(cluster.groups[0].device)
+    dtype = _dtype(inputs.dtype, found, notes)
+    workload = _workload(inputs, dtype, bare, notes)
+    if reason := workload_reason(model, workload):
+        raise InputError("--seq-len", workload.seq_len, reason)
+    chosen = _stack(inputs, found, notes)
+    profile = _profile(inputs, found, cluster, notes)
+    return Problem(
+        model=model,
+        cluster=cluster,
+        workload=workload,
+        stack=chosen,
+        profile=profile,
+        assumptions=tuple(notes),
+        expansion=parsed.expansion,
+        machine=Machine(cluster, profile),
+    )
+
+
+def _note(path: str, value: Any, why: str) -> Assumption:
+    return Assumption(path=path, value=value, why=why)
+
+
+def _cluster(inputs: Inputs, notes: list[Assumption]) -> ParsedCluster:
+    parsed = parse_cluster(inputs.cluster or "local")
+    notes += parsed.assumptions
+    if inputs.cluster is None:
+        notes.append(_note("cluster", parsed.expansion, "not given; this machine"))
+    return parsed
+
+
+def _capped(cluster: ClusterSpec, memory_gib: float | None) -> ClusterSpec:
+    """The cluster with device memory capped, the device context included."""
+    if memory_gib is None:
+        return cluster
+    if not 0 < memory_gib < 2**30:
+        raise InputError("--memory-gib", memory_gib, "a positive number of GiB a device")
+    cap = int(memory_gib * GIB)
+    groups = tuple(
+        replace(g, memory=replace(g.memory, hbm_bytes=min(g.memory.hbm_bytes, cap)))
+        for g in cluster.groups
+    )
+    return replace(cluster, groups=groups)
+
+
+def _dtype(given: str | None, found: Device, notes: list[Assumption]) -> DtypeRecord:
+    if given is None:
+        name, why = _usual_dtype(found)
+        notes.append(_note("workload.dtype", name, why))
+        return DtypeRecord.from_shorthand(name)
+    record = DtypeRecord.from_shorthand(given)
+    if given not in found.dtypes:
+        allowed = f"what {found.name} computes in: " + ", ".join(found.dtypes)
+        raise InputError("--dtype", given, allowed, nearest_name(given, DTYPE_BYTES))
+    return record
+
+
+def _usual_dtype(found: Device) -> tuple[str, str]:
+    if found.name == CPU:
+        return "fp32", "not given; fp32 on this machine's cores"
+    if "bf16" in found.dtypes:
+        return "bf16", "not given; bf16 with fp32 master weights"
+    return "fp16", f"not given; {found.name} has no bf16, so fp16 with fp32 master weights"
+
+
+def _workload(
+    inputs: Inputs, dtype: DtypeRecord, bare: bool, notes: list[Assumption]
+) -> Workload:
+    seq_len = _size("--seq-len", inputs.seq_len, bare, DEFAULT_SEQ_LEN, USUAL_SEQ_LEN, notes)
+    batch = _batch(inputs, seq_len, bare, notes)
+    if inputs.optimizer is None:
+        notes.append(_note("workload.optimizer", "adamw", "not given"))
+    elif inputs.optimizer != "adamw":
+        known = ("adamw", "adam", "sgd", "muon", "adafactor", "adam8bit")
+        if inputs.optimizer in known:
+            raise NotBuiltError(f"optimizer {inputs.optimizer}", "use adamw")
+        near = nearest_name(inputs.optimizer, known)
+        raise InputError("--optimizer", inputs.optimizer, "adamw", near)
+    return Workload(global_batch=batch, seq_len=seq_len, dtype=dtype)
+
+
+def _size(
+    name: str, given: int | None, bare: bool, default: int, usual: int, notes: list[Assumption]
+) -> int:
+    if given is None:
+        if not bare:
+            raise InputError(name, "nothing", f"a positive whole number, such as {usual}", usual)
+        path = "workload." + name.lstrip("-").replace("-", "_")
+        notes.append(_note(path, default, "not given; the usual of the embedded default"))
+        return default
+    if not 1 <= given <= 2**40:
+        raise InputError(name, given, f"a positive whole number, such as {usual}", usual)
+    return given
+
+
+def _batch(inputs: Inputs, seq_len: int, bare: bool, notes: list[Assumption]) -> int:
+    tokens = inputs.global_batch_tokens
+    if tokens is None:
+        args = ("--global-batch", inputs.global_batch, bare, DEFAULT_BATCH, USUAL_BATCH)
+        return _size(*args, notes)
+    if inputs.global_batch is not None:
+        both = "--global-batch and --global-batch-tokens"
+        raise InputError("--global-batch-tokens", both, "one of the two")
+    if tokens < seq_len or tokens % seq_len:
+        near = max(1, round(tokens / seq_len)) * seq_len
+        allowed = f"a multiple of the sequence length {seq_len}"
+        raise InputError("--global-batch-tokens", tokens, allowed, near)
+    return tokens // seq_len
+
+
+def _stack(inputs: Inputs, found: Device, notes: list[Assumption]) -> StackSpec:
+    name = inputs.stack or "shardwright"
+    if inputs.stack is None:
+        notes.append(_note("stack", name, "not given"))
+    if name in ("torchtitan", "deepspeed"):
+        raise NotBuiltError(f"stack {name}", "use shardwright or megatron")
+    chosen = stack(name)
+    attention = inputs.attention
+    if attention is None:
+        attention = "flash" if found.flash_attention else "unfused"
+        why = f"not given; {found.name} {'has' if found.flash_attention else 'lacks'} flash kernels"
+        notes.append(_note("stack.attention", attention, why))
+    _one_of("--attention", attention, ATTENTIONS)
+    if attention == "flash" and not found.flash_attention:
+        raise InputError("--attention", attention, f"unfused on {found.name}", "unfused")
+    overlap = inputs.overlap
+    if overlap is None:
+        overlap = chosen.overlap
+        notes.append(_note("stack.overlap", _effective_overlap(overlap, found), "as the stack"))
+    _one_of("--overlap", overlap, OVERLAPS)
+    return replace(chosen, attention=attention, overlap=overlap)  # type: ignore[arg-type]
+
+
+def _effective_overlap(overlap: str, found: Device) -> str:
+    return "none" if found.name == CPU else overlap
+
+
+def _one_of(name: str, given: str, allowed: tuple[str, ...]) -> None:
+    if given not in allowed:
+        raise InputError(name, given, ", ".join(allowed), nearest_name(given, allowed))
+
+
+def _profile(
+    inputs: Inputs, found: Device, cluster: ClusterSpec, notes: list[Assumption]
+) -> MachineProfile | None:
+    """The newest profile of this machine, for a CPU cluster and unless ``none`` was asked."""
+    if inputs.calibration not in (None, "none"):
+        raise NotBuiltError(f"calibration {inputs.calibration}", "use none, or plan profile")
+    if found.name != CPU or inputs.calibration == "none":
+        return None
+    profile = newest_profile(cluster.device_count)
+    if profile is None:
+        why = "this machine was not profiled (plan profile); rates are analytic"
+        notes.append(_note("calibration", "none", why))
+    return profile

@@ -1,0 +1,190 @@
+"""Reports: a plan simulated or searched for, with everything that was assumed."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import __version__
+from ..costmodel.explain import breakdown, predict, source_share
+from ..costmodel.feasibility import DEFAULT_RISK, MemoryRule
+from ..costmodel.lowering import Lowering
+from ..costmodel.machine import Machine
+from ..costmodel.prices import Pricer
+from ..costmodel.simulate import Simulation, Simulator
+from ..planner.candidates import Evaluator, Outcome
+from ..planner.pins import Pin
+from ..planner.search import Found, Limits, Search
+from ..planner.space import Request
+from ..spec.plan import Plan
+from ..spec.profile import MachineProfile
+from ..spec.report import Alternative, Assumption, Provenance, Report, SearchResult
+from ..spec.stack import StackSpec
+from .inputs import Problem
+
+TIE_WITHIN = 0.05
+"""Plans whose times differ by less than this are told apart by neither model nor machine."""
+Progress = Callable[[int, int, float], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """A report with the simulation behind it, for timelines."""
+
+    report: Report
+    simulation: Simulation
+    simulator: Simulator
+
+
+def simulate_plan(
+    plan: Plan,
+    stack: StackSpec,
+    profile: MachineProfile | None,
+    assumptions: tuple[Assumption, ...],
+    risk: float = DEFAULT_RISK,
+) -> Simulated:
+    """Simulate one plan, whether it fits or not."""
+    simulator = Simulator.for_plan(plan, Machine(plan.cluster, profile), stack)
+    simulation = simulator.run(plan)
+    if simulation is None:
+        raise RuntimeError("a simulation without a limit ends")
+    report = Report(
+        plan=plan,
+        prediction=predict(plan, simulation, simulator, MemoryRule(risk)),
+        assumptions=assumptions,
+        source_share=source_share(simulation),
+        provenance=_provenance(stack, profile),
+    )
+    return Simulated(report=report, simulation=simulation, simulator=simulator)
+
+
+def _provenance(stack: StackSpec, profile: MachineProfile | None) -> Provenance:
+    versions = {
+        "shardwright": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+    calibration = "none" if profile is None else f"profile {profile.fingerprint}"
+    tables = ["catalogue"] if profile is None else ["catalogue", f"profile {profile.measured_at}"]
+    return Provenance(
+        stack=f"{stack.name} {stack.version} (attention {stack.attention}, overlap {stack.overlap})",
+        calibration=calibration,
+        tables=tables,
+        versions=versions,
+    )
+
+
+def search_plan(
+    problem: Problem,
+    pins: tuple[Pin, ...] = (),
+    top: int = 3,
+    deadline_s: float | None = None,
+    risk: float = DEFAULT_RISK,
+    executable: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """The best plan of a problem, with what else was found.
+
+    Args:
+        problem: what is asked.
+        pins: decisions that are fixed.
+        top: how many alternatives to show.
+        deadline_s: stop after so many seconds with the best plan so far.
+        risk: accepted chance of running out of memory.
+        executable: keep to what the bundled executor runs.
+        progress: called with (shapes seen, shapes in all, best seconds).
+
+    Raises:
+        InfeasibleError: nothing fits.
+    """
+    request = Request(
+        model=problem.model,
+        cluster=problem.cluster,
+        workload=problem.workload,
+        stack=problem.stack,
+        pins=pins,
+        executable=executable,
+    )
+    pricer = Pricer(problem.machine, problem.stack)
+    simulator = Simulator(Lowering(problem.model, problem.workload, problem.stack), pricer)
+    rule = MemoryRule(risk)
+    search = Search(
+        request,
+        simulator,
+        Evaluator(request, simulator, rule),
+        Limits(deadline_s=deadline_s, alternatives=max(8, top)),
+        progress,
+    )
+    found = search.run()
+    best = found.outcomes[0]
+    return Report(
+        plan=best.plan,
+        prediction=predict(best.plan, best.simulation, simulator, rule),
+        assumptions=problem.assumptions + _idle_note(problem, best),
+        source_share=source_share(best.simulation),
+        provenance=_provenance(problem.stack, problem.profile),
+        search=_search_result(search, found),
+        alternatives=_alternatives(found, top, simulator, rule),
+    )
+
+
+def _idle_note(problem: Problem, best: Outcome) -> tuple[Assumption, ...]:
+    used = best.decision.shape.stages * best.decision.shape.ranks
+    idle = problem.cluster.device_count - used
+    if not idle:
+        return ()
+    why = f"the best plan leaves {idle} of {problem.cluster.device_count} devices idle"
+    return (Assumption(path="idle_devices", value=idle, why=why),)
+
+
+def _search_result(search: Search, found: Found) -> SearchResult:
+    best_s = found.outcomes[0].step_time_s
+    return SearchResult(
+        seconds=round(found.seconds, 3),
+        candidates=found.simulated,
+        lower_bound_s=found.lower_bound_s,
+        gap=best_s / found.lower_bound_s - 1 if found.lower_bound_s else 0.0,
+        stopped_by=found.stopped_by,
+        space=search.space.describe(found.shapes),
+        left_out=search.space.left_out(),
+    )
+
+
+def _alternatives(
+    found: Found, top: int, simulator: Simulator, rule: MemoryRule
+) -> tuple[Alternative, ...]:
+    """The next best plans of other shapes, and the simplest within the model's error."""
+    best = found.outcomes[0]
+    shapes = {best.decision.shape}
+    chosen: list[Outcome] = []
+    for outcome in found.outcomes[1:]:
+        if len(chosen) < top and outcome.decision.shape not in shapes:
+            shapes.add(outcome.decision.shape)
+            chosen.append(outcome)
+    tied = [o for o in found.outcomes if o.step_time_s <= best.step_time_s * (1 + TIE_WITHIN)]
+    simplest = min(tied, key=lambda o: (o.distinct_strategies, o.decision.shape.stages, o.step_time_s))
+    if simplest is not best and simplest not in chosen:
+        chosen.append(simplest)
+    main = breakdown(best.simulation)
+    return tuple(
+        Alternative(
+            plan=o.plan,
+            prediction=predict(o.plan, o.simulation, simulator, rule),
+            lost_by=_lost_by(best, main, o),
+            simplest=o is simplest and o is not best,
+        )
+        for o in chosen
+    )
+
+
+def _lost_by(best: Outcome, main: dict[str, float], other: Outcome) -> str:
+    """How much slower, and which term grew most."""
+    terms = breakdown(other.simulation)
+    grown = max(terms, key=lambda name: (terms[name] - main[name], name))
+    share = other.step_time_s / best.step_time_s - 1
+    return f"+{share:.1%}: {grown.replace('_', ' ')}"
+
+

@@ -1,0 +1,217 @@
+"""A plan from simulate's flags: one strategy everywhere, blocks split evenly in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..spec.errors import InputError, NotBuiltError, nearest_divisor, nearest_name
+from ..spec.legality import layer_reason, schedule_reason, stack_reason
+from ..spec.model import BlockLayer
+from ..spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
+from ..spec.report import Assumption
+from ..spec.schedule import SCHEDULE_KINDS, ScheduleKind
+from ..spec.strategy import LayerStrategy, Sharding
+from .inputs import Problem
+
+UNBUILT_SCHEDULES = ("zero_bubble", "zbv", "dualpipe")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniformStrategy:
+    """Simulate's strategy flags; None where one was left out."""
+
+    tp: int | None = None
+    pp: int | None = None
+    vpp: int | None = None
+    cp: int | None = None
+    ep: int | None = None
+    etp: int | None = None
+    dp: int | None = None
+    sp: str | None = None
+    shard: str | None = None
+    schedule: str | None = None
+    micro_batch: int | None = None
+    recompute: str | None = None
+
+
+def uniform_plan(problem: Problem, flags: UniformStrategy) -> tuple[Plan, tuple[Assumption, ...]]:
+    """The plan that the flags describe, and what was assumed where they were left out.
+
+    Raises:
+        InputError: a degree that does not divide, a product that misses the devices.
+        NotBuiltError: a value that the contract names and this version does not serve.
+    """
+    notes: list[Assumption] = []
+    degrees = {
+        name: _degree(name, getattr(flags, name), notes)
+        for name in ("tp", "pp", "vpp", "cp", "ep", "etp")
+    }
+    for name in ("cp", "ep", "etp"):
+        if degrees[name] != 1:
+            raise NotBuiltError(f"--{name} {degrees[name]}", f"use --{name} 1")
+    tp, pp, vpp = degrees["tp"], degrees["pp"], degrees["vpp"]
+    dp = _data_parallel(problem, flags.dp, tp, pp, notes)
+    strategy = _strategy(flags, tp, dp, notes)
+    micro_batch = _degree("micro-batch", flags.micro_batch, notes)
+    microbatches = _microbatches(problem, micro_batch, dp)
+    kind = _schedule(flags.schedule, vpp, notes)
+    plan = _build(problem, strategy, (pp, vpp, tp * dp), kind, (micro_batch, microbatches))
+    return plan, tuple(notes)
+
+
+def _left_out(name: str, value: object) -> Assumption:
+    return Assumption(path=f"--{name}", value=value, why="not given")
+
+
+def _degree(name: str, given: int | None, notes: list[Assumption]) -> int:
+    if given is None:
+        notes.append(_left_out(name, 1))
+        return 1
+    if not 1 <= given <= 2**24:
+        raise InputError(f"--{name}", given, "a positive whole number", 1)
+    return given
+
+
+def _word(name: str, given: str | None, default: str, known: tuple[str, ...], notes: list[Assumption]) -> str:
+    if given is None:
+        notes.append(_left_out(name, default))
+        return default
+    if given not in known:
+        raise InputError(f"--{name}", given, ", ".join(known), nearest_name(given, known))
+    return given
+
+
+def _data_parallel(
+    problem: Problem, given: int | None, tp: int, pp: int, notes: list[Assumption]
+) -> int:
+    devices = problem.cluster.device_count
+    if tp * pp > devices or devices % (tp * pp):
+        raise InputError(
+            "--tp x --pp",
+            f"{tp} x {pp} = {tp * pp}",
+            f"a product that divides the {devices} devices",
+            nearest_divisor(min(tp * pp, devices), devices),
+        )
+    usual = devices // (tp * pp)
+    if given is None:
+        notes.append(_left_out("dp", usual))
+        return usual
+    if given != usual:
+        allowed = f"{usual}, so that tp x pp x dp uses the {devices} devices"
+        raise InputError("--dp", given, allowed, usual)
+    return given
+
+
+def _strategy(
+    flags: UniformStrategy, tp: int, dp: int, notes: list[Assumption]
+) -> LayerStrategy:
+    if flags.sp == "ulysses":
+        raise NotBuiltError("--sp ulysses", "use none or megatron")
+    sp = _word("sp", flags.sp, "none", ("none", "megatron"), notes)
+    if flags.recompute is not None and flags.recompute.startswith("ops:"):
+        raise NotBuiltError("--recompute ops:…", "use none, selective or full")
+    known = ("none", "selective", "full")
+    recompute = _word("recompute", flags.recompute, "none", known, notes)
+    shard = flags.shard
+    if shard is None:
+        notes.append(_left_out("shard", "zero0"))
+        shard = "zero0"
+    if shard.startswith("hpz"):
+        raise NotBuiltError("--shard hpz:…", "use zero0 to zero3 or hsdp:DEGREE")
+    return LayerStrategy(
+        tp=tp,
+        sequence_parallel=sp if tp > 1 else "none",  # type: ignore[arg-type]
+        shard=Sharding.from_text(shard, dp),
+        recompute=recompute,  # type: ignore[arg-type]
+    )
+
+
+def _microbatches(problem: Problem, micro_batch: int, dp: int) -> int:
+    batch, samples = problem.workload.global_batch, micro_batch * dp
+    if batch % samples:
+        near = max(1, batch // samples) * samples
+        allowed = f"a multiple of micro-batch {micro_batch} x dp {dp} = {samples}"
+        raise InputError("--global-batch", batch, allowed, near)
+    return batch // samples
+
+
+def _schedule(given: str | None, vpp: int, notes: list[Assumption]) -> ScheduleKind:
+    if given in UNBUILT_SCHEDULES:
+        raise NotBuiltError(f"--schedule {given}", "use gpipe, 1f1b or interleaved")
+    usual = "interleaved" if vpp > 1 else "1f1b"
+    return _word("schedule", given, usual, SCHEDULE_KINDS, notes)  # type: ignore[return-value]
+
+
+def _build(
+    problem: Problem,
+    strategy: LayerStrategy,
+    shape: tuple[int, int, int],
+    kind: ScheduleKind,
+    batch: tuple[int, int],
+) -> Plan:
+    pp, vpp, ranks = shape
+    chunks = _even_chunks(problem, pp * vpp, strategy)
+    if reason := schedule_reason(kind, pp, vpp, batch[1], len(problem.model.layers())):
+        raise InputError("--schedule", kind, reason)
+    group = problem.cluster.groups[0].name
+    stages = tuple(
+        Stage(
+            devices=(StageDevices(device_group=group, first_rank=s * ranks, count=ranks),),
+            virtual_stages=tuple(chunks[v * pp + s] for v in range(vpp)),
+        )
+        for s in range(pp)
+    )
+    plan = Plan(
+        models={"main": problem.model},
+        cluster=problem.cluster,
+        workloads={"main": problem.workload},
+        programs=(
+            Program(
+                stages=stages,
+                schedule=Schedule(kind=kind, micro_batch=batch[0], microbatches=batch[1]),
+            ),
+        ),
+    )
+    _refuse(problem, strategy, ranks, plan)
+    return plan
+
+
+def _refuse(problem: Problem, strategy: LayerStrategy, ranks: int, plan: Plan) -> None:
+    """Name the first rule that the plan breaks, as the flag that breaks it."""
+    if reason := stack_reason(strategy, problem.stack):
+        raise InputError("--shard", strategy.shard.level_name(strategy.data_parallel(ranks)), reason)
+    samples = plan.program.micro_batch_samples
+    for layer in problem.model.kinds():
+        own = strategy if isinstance(layer, BlockLayer) else replace(strategy, recompute="none")
+        reason = layer_reason(layer, own, ranks, samples, problem.workload.seq_len)
+        if reason:
+            raise InputError("--tp", strategy.tp, reason)
+    if violations := plan.check():
+        raise InputError(violations[0].path, violations[0].message, "a legal plan")
+
+
+def _even_chunks(
+    problem: Problem, chunks: int, strategy: LayerStrategy
+) -> list[tuple[LayerPlan, ...]]:
+    """Blocks in equal runs; the embedding joins the first chunk, the head the last."""
+    blocks = problem.model.block_count
+    if blocks % chunks:
+        raise InputError(
+            "--pp x --vpp",
+            chunks,
+            f"a product that divides the {blocks} blocks",
+            nearest_divisor(min(chunks, blocks), blocks),
+        )
+    size = blocks // chunks
+    tower = problem.model.towers[0].name
+    ends = replace(strategy, recompute="none")
+    found: list[tuple[LayerPlan, ...]] = []
+    for number in range(chunks):
+        first = 1 + number * size
+        parts = [LayerPlan(layers=(tower, first, first + size - 1), strategy=strategy)]
+        if number == 0:
+            parts.insert(0, LayerPlan(layers=(tower, 0, 0), strategy=ends))
+        if number == chunks - 1:
+            parts.append(LayerPlan(layers=(tower, blocks + 1, blocks + 1), strategy=ends))
+        found.append(tuple(parts))
+    return found

@@ -1,0 +1,104 @@
+"""A simulated step as a Timeline: spans of every stage's streams, and messages between them.
+
+Passes are shown term by term for each layer where that gives a readable number of spans, and
+as one span a term for the whole pass where it would not.
+"""
+
+from __future__ import annotations
+
+from ..spec.timeline import Flow, Span, Stream, StreamKind, Timeline
+from .memory import PassKind
+from .pass_time import PASS_TERMS, Segment, pass_time
+from .simulate import Simulation, Simulator, StageRun
+
+MAX_DETAILED_SPANS = 200_000
+STREAMS: dict[str, StreamKind] = {
+    "compute": "compute",
+    "tp": "communication",
+    "dp": "communication",
+}
+
+
+def simulated_timeline(simulation: Simulation, simulator: Simulator) -> Timeline:
+    """The timeline of a simulation; the rank of a span is its stage's number."""
+    detail = _span_count(simulation) <= MAX_DETAILED_SPANS
+    spans: list[Span] = []
+    firsts: dict[tuple[bool, int, int], tuple[int, int]] = {}
+    for run in simulation.stages:
+        segments = {kind: _segments(simulation, simulator, run, kind, detail) for kind in run.times}
+        last = max(item.micro_batch for item in run.order)
+        for item, start_s in zip(run.order, run.starts_s, strict=True):
+            kind = PassKind(item.forward, item.chunk, item.micro_batch == 0, item.micro_batch == last)
+            first = len(spans)
+            spans += _spans(run.stage, segments[kind], start_s, item.micro_batch)
+            position = item.chunk * len(simulation.stages) + run.stage
+            firsts[item.forward, position, item.micro_batch] = (first, len(spans) - 1)
+        spans += _closing(simulation, run)
+    return Timeline(origin="simulated", spans=tuple(spans), flows=_flows(firsts, spans))
+
+
+def _span_count(simulation: Simulation) -> int:
+    """About how many spans the detailed form has: six a layer pass."""
+    return sum(
+        6 * len(run.order) * max(len(chunk.layers) for chunk in chunks)
+        for run, chunks in zip(simulation.stages, simulation.chunks, strict=True)
+    )
+
+
+def _segments(
+    simulation: Simulation, simulator: Simulator, run: StageRun, kind: PassKind, detail: bool
+) -> list[Segment]:
+    if detail:
+        chunk = simulation.chunks[run.stage][kind.chunk]
+        return pass_time(chunk, kind, simulator.pricer, detail=True).segments
+    name = f"chunk {kind.chunk} {'F' if kind.forward else 'B'}"
+    clock_s, found = 0.0, []
+    for term, seconds in zip(PASS_TERMS, run.times[kind].terms_s, strict=True):
+        if seconds > 0:
+            stream = term.removeprefix("exposed_") if term.startswith("exposed_") else "compute"
+            found.append(Segment(stream, name, clock_s, seconds, term))
+            clock_s += seconds
+    return found
+
+
+def _spans(stage: int, segments: list[Segment], start_s: float, micro_batch: int) -> list[Span]:
+    return [
+        Span(
+            stream=Stream(rank=stage, kind=STREAMS[s.stream], name=s.stream),
+            name=f"{s.name} mb {micro_batch}",
+            start_s=start_s + s.start_s,
+            duration_s=s.duration_s,
+            term=s.term,
+        )
+        for s in segments
+    ]
+
+
+def _closing(simulation: Simulation, run: StageRun) -> list[Span]:
+    """Open sums, the norm that all stages wait for, and the update."""
+    wire = Stream(rank=run.stage, kind="communication", name="world")
+    compute = Stream(rank=run.stage, kind="compute", name="compute")
+    host = Stream(rank=run.stage, kind="host", name="host")
+    pieces = [
+        (wire, "open sums", run.end_s, run.finish_wire_s, "exposed_tp"),
+        (wire, "norm", simulation.barrier_s - simulation.norm_s, simulation.norm_s, "exposed_tp"),
+        (compute, "update", simulation.barrier_s, run.update_s, "optimizer"),
+        (host, "step", simulation.step_time_s - simulation.host_s, simulation.host_s, "host"),
+    ]
+    return [
+        Span(stream=stream, name=name, start_s=start_s, duration_s=duration_s, term=term)
+        for stream, name, start_s, duration_s, term in pieces
+        if duration_s > 0
+    ]
+
+
+def _flows(
+    passes: dict[tuple[bool, int, int], tuple[int, int]], spans: list[Span]
+) -> tuple[Flow, ...]:
+    """An arrow from the last span of a pass to the first of the pass that takes its message."""
+    found = []
+    for (forward, position, micro_batch), (first, _) in passes.items():
+        source = passes.get((forward, position + (-1 if forward else 1), micro_batch))
+        if source is not None and spans[source[1]].stream.rank != spans[first].stream.rank:
+            found.append(Flow(source=source[1], target=first))
+    return tuple(found)
