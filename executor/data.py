@@ -1,17 +1,21 @@
 """Training text: the standard library's own sources, tokenised to the model's vocabulary.
 
 Nothing is downloaded. A byte-level BPE is trained on the sources and cut to the vocabulary;
-tokens and tokenizer are cached, keyed by interpreter version and vocabulary. Which window of
-the text a sample is depends on the seed and the sample's number only.
+the tokens are cached, keyed by the files, the interpreter's version and the vocabulary. Which
+window of the text a sample is depends on the seed and the sample's number only.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import io
 import os
 import sys
 import sysconfig
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +30,10 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 MIN_VOCAB = 257
-TEXT_BYTES = 6_000_000
+TEXT_CHARACTERS = 6_000_000
+"""How much of the standard library is read, and how much of any text trains a tokenizer."""
+PIECE_CHARACTERS = 1 << 18
+PIECES_AT_ONCE = 32
 
 
 def cache_dir() -> Path:
@@ -43,21 +50,23 @@ def source_files() -> list[Path]:
     return sorted(found, key=lambda p: p.relative_to(root).as_posix())
 
 
-def _texts(paths: list[Path], limit_bytes: int) -> Iterator[str]:
+def _texts(paths: list[Path], limit: int | None) -> Iterator[str]:
+    """The files' text in pieces of whole lines, about ``limit`` characters of it in all."""
     used = 0
     for path in paths:
         try:
-            text = path.read_text(encoding="utf-8", errors="replace")
+            with path.open(encoding="utf-8", errors="replace") as file:
+                while lines := file.readlines(PIECE_CHARACTERS):
+                    yield "".join(lines)
+                    used += sum(len(line) for line in lines)
+                    if limit is not None and used >= limit:
+                        return
         except OSError:  # unreadable file of the installation: the corpus does without it
             continue
-        used += len(text)
-        yield text
-        if used >= limit_bytes:
-            return
 
 
 def load_tokens(vocab: int, data: Path | None = None, tokenizer: Path | None = None) -> np.ndarray:
-    """The corpus as token numbers, (tokens,) uint32.
+    """The corpus as token numbers, (tokens,) uint32, kept on disk between runs.
 
     Args:
         vocab: the model's vocabulary, at least 257.
@@ -70,15 +79,32 @@ def load_tokens(vocab: int, data: Path | None = None, tokenizer: Path | None = N
     if vocab < MIN_VOCAB and tokenizer is None:
         allowed = f"at least {MIN_VOCAB} to run on real text"
         raise InputError("model.vocab", vocab, allowed, MIN_VOCAB)
+    if tokenizer is not None and not tokenizer.is_file():
+        raise InputError("--tokenizer", str(tokenizer), "a tokenizer.json file")
     paths = source_files() if data is None else _data_files(data)
-    key = _cache_key(paths, vocab, tokenizer)
-    cached = cache_dir() / f"tokens-{key}.npy"
-    if cached.is_file():
-        loaded: np.ndarray = np.load(cached, allow_pickle=False)
-        return loaded
-    tokens = _tokenise(paths, vocab, tokenizer)
-    _store(cached, tokens)
-    return tokens
+    limit = TEXT_CHARACTERS if data is None else None
+    cached = cache_dir() / f"tokens-{_cache_key(paths, vocab, tokenizer)}.npy"
+    with _one_at_a_time(cached):
+        if not cached.is_file():
+            tokens = _tokenise(paths, limit, vocab, tokenizer)
+            if not _store(cached, tokens):
+                return tokens
+    loaded: np.ndarray = np.load(cached, mmap_mode="r", allow_pickle=False)
+    return loaded
+
+
+@contextmanager
+def _one_at_a_time(cached: Path) -> Iterator[None]:
+    """The ranks of a machine ask for the same corpus at once; one makes it, the others wait."""
+    try:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        lock = cached.with_suffix(".lock").open("w")
+    except OSError:  # nowhere to keep it: every rank makes its own
+        yield
+        return
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _data_files(data: Path) -> list[Path]:
@@ -91,23 +117,41 @@ def _data_files(data: Path) -> list[Path]:
 
 
 def _cache_key(paths: list[Path], vocab: int, tokenizer: Path | None) -> str:
-    facts = [sys.version, str(vocab), str(TEXT_BYTES), str(tokenizer)]
-    facts += [f"{p}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in paths]
+    facts = [sys.version, str(vocab), str(TEXT_CHARACTERS)]
+    every = paths if tokenizer is None else [tokenizer, *paths]
+    facts += [f"{p}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in every]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
 
-def _tokenise(paths: list[Path], vocab: int, tokenizer_path: Path | None) -> np.ndarray:
+def _tokenise(
+    paths: list[Path], limit: int | None, vocab: int, tokenizer_path: Path | None
+) -> np.ndarray:
+    tokenizer = _train(paths, vocab) if tokenizer_path is None else _read(tokenizer_path, vocab)
+    parts = [
+        np.asarray(encoded.ids, dtype=np.uint32)
+        for pieces in _batched(_texts(paths, limit), PIECES_AT_ONCE)
+        for encoded in tokenizer.encode_batch(pieces)
+    ]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32)
+
+
+def _batched(pieces: Iterator[str], count: int) -> Iterator[list[str]]:
+    while batch := list(islice(pieces, count)):
+        yield batch
+
+
+def _read(path: Path, vocab: int) -> Tokenizer:
     from tokenizers import Tokenizer
 
-    if tokenizer_path is not None:
-        tokenizer = Tokenizer.from_file(str(tokenizer_path))
-        if tokenizer.get_vocab_size() > vocab:
-            allowed = f"a tokenizer of at most the model's {vocab} tokens"
-            raise InputError("--tokenizer", tokenizer.get_vocab_size(), allowed)
-    else:
-        tokenizer = _train(paths, vocab)
-    encoded = tokenizer.encode_batch(list(_texts(paths, TEXT_BYTES)))
-    return np.concatenate([np.asarray(e.ids, dtype=np.uint32) for e in encoded])
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception
+        reason = " ".join(str(error).split())
+        raise InputError("--tokenizer", str(path), f"a tokenizer.json ({reason})") from None
+    if tokenizer.get_vocab_size() > vocab:
+        allowed = f"a tokenizer of at most the model's {vocab} tokens"
+        raise InputError("--tokenizer", tokenizer.get_vocab_size(), allowed)
+    return tokenizer
 
 
 def _train(paths: list[Path], vocab: int) -> Tokenizer:
@@ -122,17 +166,19 @@ def _train(paths: list[Path], vocab: int) -> Tokenizer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_texts(paths, TEXT_BYTES), trainer)
+    tokenizer.train_from_iterator(_texts(paths, TEXT_CHARACTERS), trainer)
     return tokenizer
 
 
-def _store(path: Path, tokens: np.ndarray) -> None:
-    import io
-
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _store(path: Path, tokens: np.ndarray) -> bool:
+    """Whether the tokens could be kept."""
     buffer = io.BytesIO()
     np.save(buffer, tokens, allow_pickle=False)
-    write_atomically(path, buffer.getvalue())
+    try:
+        write_atomically(path, buffer.getvalue())
+    except InputError:  # a full or read-only disk costs the next run some seconds, no more
+        return False
+    return True
 
 
 class TextBatches:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.profiler import record_function
 
+from ..kernels.rope import cached_tables, forget_tables
 from ..spec.plan import LayerPlan, Plan
 from ..spec.schedule import stage_order
 from ..spec.strategy import LayerStrategy
@@ -65,10 +66,17 @@ class Engine:
         self.runtime = self._make_runtime(parts)
         self.step_index = 0
 
+    def resident_tensors(self) -> list[Tensor]:
+        """What lives between steps: parameters, optimizer state, angle tables."""
+        states = self.updater.optimizer.state.values()
+        found = [value for state in states for value in state.values()]
+        return [p.data for p in self.parameters] + found + cached_tables()
+
     def close(self) -> None:
-        """Give back the process groups; every rank calls this, no later use is possible."""
+        """Give back groups and tables; every rank calls this, no later use is possible."""
         dist.barrier()
         self.book.close()
+        forget_tables()
 
     def _make_runtime(self, parts: tuple[tuple[LayerPlan, ...], ...]) -> PipelineRuntime:
         program, book = self.plan.program, self.book
@@ -138,10 +146,16 @@ class Engine:
         """Ranks that report one loss: the tensor-parallel ranks of the head."""
         return next((c.last_strategy.tp for c in self.chunks if c.has_head), 1)
 
-    def step(self) -> StepResult:
-        """One optimizer step."""
+    def step(self, before_update: Callable[[], None] | None = None) -> StepResult:
+        """One optimizer step.
+
+        Args:
+            before_update: called when gradients are complete and not yet used.
+        """
         start_s = time.perf_counter()
         norm_and_loss = self.backward_step()
+        if before_update is not None:
+            before_update()
         with record_function("optimizer"):
             self.updater.update(norm_and_loss[0])
         norm, loss = norm_and_loss.tolist()

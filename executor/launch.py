@@ -228,6 +228,7 @@ class WorkerPool:
                 message=message["message"],
                 exit_code=message["exit_code"],
                 communication=message["communication"],
+                plain=message["plain"],
             )
         elif message.get("id") == job:
             if kind == "result" and results is not None:

@@ -30,11 +30,13 @@ class Report:
     """An exception that a rank told of before it ended.
 
     ``communication`` marks errors that a broken peer causes: closed connections, time-outs.
+    ``plain``: the message was written for a person and says all.
     """
 
     message: str
     exit_code: int
     communication: bool
+    plain: bool
 
 
 @dataclass(slots=True)
@@ -142,7 +144,7 @@ class Watch:
         for number, state in enumerate(self.states):
             report = state.report
             if report is not None and not report.communication:
-                if report.exit_code != 4:  # bad input reads the same from any rank
+                if report.plain:
                     return Failure(message=report.message, exit_code=report.exit_code)
                 return Failure(message=f"rank {number} failed in {state.where}: {report.message}")
         return None

@@ -235,6 +235,7 @@ def _report(sender: Sender, error: BaseException) -> None:
                 "message": text,
                 "exit_code": error.exit_code if isinstance(error, ShardwrightError) else 4,
                 "communication": broken_peer and not known,
+                "plain": known,
                 "where": PROGRESS.where,
             }
         )

@@ -7,19 +7,38 @@ but the angle table is kept.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
+_tables: dict[tuple[int, int, float, torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
 
-@cache
+
 def angle_table(
     seq_len: int, head_dim: int, theta: float, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Cosine and sine of every position's angles, each (seq_len, head_dim / 2); made once."""
+    key = (seq_len, head_dim, theta, dtype, device)
+    if key not in _tables:
+        _tables[key] = _make_table(*key)
+    return _tables[key]
+
+
+def cached_tables() -> list[Tensor]:
+    """The tables that live now."""
+    return [table for pair in _tables.values() for table in pair]
+
+
+def forget_tables() -> None:
+    """Let the tables go; they are made again when they are needed."""
+    _tables.clear()
+
+
+def _make_table(
+    seq_len: int, head_dim: int, theta: float, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim
     angles = torch.arange(seq_len, dtype=torch.float64)[:, None] * theta**-exponents
     return angles.cos().to(device, dtype), angles.sin().to(device, dtype)

@@ -17,7 +17,6 @@ from shardwright.executor.data import RandomBatches
 from shardwright.executor.engine import Engine
 from shardwright.executor.recorder import LiveBytes, Recorder
 from shardwright.executor.worker import RankContext
-from shardwright.kernels.rope import angle_table
 from shardwright.spec.codec import from_document
 from shardwright.spec.plan import Plan
 
@@ -58,7 +57,6 @@ def recorded_step(engine: Engine) -> dict[str, Any]:
 
 def live_bytes(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
     """Peak of live tensor bytes from the second step on, and what lives between steps."""
-    angle_table.cache_clear()
     engine = _engine(context, payload)
     try:
         return traced_bytes(engine, payload.get("steps", 1))

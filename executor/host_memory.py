@@ -1,0 +1,44 @@
+"""What this process holds of the machine's memory, as the operating system counts it."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+KIB = 1024
+
+
+def resident_bytes() -> int:
+    """Resident bytes now; the peak so far where the system tells no more."""
+    found = _status("VmRSS")
+    return found if found is not None else peak_resident_bytes()
+
+
+def peak_resident_bytes() -> int:
+    """The largest number of resident bytes since the start or the last reset."""
+    found = _status("VmHWM")
+    if found is not None:
+        return found
+    unit = 1 if sys.platform == "darwin" else KIB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def reset_peak() -> None:
+    """Count the peak from now on, where the system allows it (Linux)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:  # the peak then includes what was before
+        return
+
+
+def _status(key: str) -> int | None:
+    try:
+        text = Path("/proc/self/status").read_text()
+    except OSError:
+        return None
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name == key:
+            return int(value.split()[0]) * KIB
+    return None

@@ -1,0 +1,194 @@
+"""The reference: the model on a single process, in torch's own operations and autograd.
+
+It shares the table of parameters and the initial values with the executor, and nothing else:
+no custom kernel, no sharding, no pipeline; activations are (batch, seq, hidden). The whole
+global batch goes through it in slices of samples whose gradients add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
+from ..spec.parameters import layer_parameters
+from ..spec.plan import Plan
+from .parameters import TIED_WEIGHT, initial_value, parameter_name, tied_source
+from .update import AdamWOptions
+
+SLICE_TOKENS = 8192
+
+
+class Reference:
+    """A model and its optimizer on one process.
+
+    Args:
+        plan: whose model and workload.
+        seed: of the initial weights.
+        device: where to compute.
+        batch: gives any sample of any step, (seq + 1,) tokens.
+        dtype: of the computation; weights and gradients are float32.
+        adamw: optimizer settings.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        seed: int,
+        device: torch.device,
+        batch: Callable[[int, int], Tensor],
+        dtype: torch.dtype,
+        adamw: AdamWOptions,
+    ) -> None:
+        self.workload = plan.workload
+        self.layers = plan.model.layers()
+        self.device, self.batch, self.dtype = device, batch, dtype
+        self.step_index = 0
+        self.parameters: dict[str, nn.Parameter] = {}
+        self._weights = [self._make(plan, i, layer, seed) for i, layer in enumerate(self.layers)]
+        self._optimizer = self._make_optimizer(adamw)
+
+    def _make(self, plan: Plan, index: int, layer: Layer, seed: int) -> dict[str, nn.Parameter]:
+        """A layer's parameters by their names in it; a tied one is the embedding's."""
+        found = {}
+        for spec in layer_parameters(layer, plan.workload.seq_len):
+            name = parameter_name(*tied_source(plan.model, index, layer, spec))
+            if name not in self.parameters:
+                value = initial_value(spec, name, seed)
+                self.parameters[name] = nn.Parameter(value.to(self.device))
+            found[spec.name] = self.parameters[name]
+        return found
+
+    def _make_optimizer(self, adamw: AdamWOptions) -> torch.optim.AdamW:
+        every = list(self.parameters.values())
+        groups = [
+            {"params": [p for p in every if p.dim() > 1], "weight_decay": adamw.weight_decay},
+            {"params": [p for p in every if p.dim() == 1], "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW(
+            groups,
+            lr=adamw.learning_rate,
+            betas=(adamw.beta1, adamw.beta2),
+            eps=adamw.eps,
+            foreach=False,
+        )
+
+    def backward_step(self) -> float:
+        """The loss of the next step's global batch; gradients are left in ``parameters``."""
+        self._optimizer.zero_grad(set_to_none=True)
+        batch, seq = self.workload.global_batch, self.workload.seq_len
+        at_once = max(1, SLICE_TOKENS // seq)
+        total = 0.0
+        for first in range(0, batch, at_once):
+            numbers = range(first, min(first + at_once, batch))
+            samples = [self.batch(self.step_index, number) for number in numbers]
+            loss = self._loss(torch.stack(samples).to(self.device))
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.item()
+        return total
+
+    def update(self) -> None:
+        """Clip the gradients and take one optimizer step."""
+        if self.workload.gradient_clip_norm is not None:
+            limit = self.workload.gradient_clip_norm
+            nn.utils.clip_grad_norm_(self.parameters.values(), limit, foreach=False)
+        self._optimizer.step()
+        self.step_index += 1
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Every parameter's gradient, float32."""
+        return {n: p.grad.float() for n, p in self.parameters.items() if p.grad is not None}
+
+    def name_of(self, name: str) -> str:
+        """The reference's name of a parameter: a tied projection is the embedding's weight."""
+        if name in self.parameters or not name.endswith(TIED_WEIGHT):
+            return name
+        index = next(i for i, x in enumerate(self.layers) if isinstance(x, EmbeddingLayer))
+        return f"layers.{index}.tokens.weight"
+
+    def _loss(self, tokens: Tensor) -> Tensor:
+        """Summed loss of (batch, seq + 1) tokens over the tokens of the global batch."""
+        x, targets = tokens[:, :-1], tokens[:, 1:]
+        for layer, weights in zip(self.layers, self._weights, strict=True):
+            cast = {name: weight.to(self.dtype) for name, weight in weights.items()}
+            if isinstance(layer, EmbeddingLayer):
+                x = self._embed(cast, x)
+            elif isinstance(layer, BlockLayer):
+                x = self._block(layer, cast, x)
+            else:
+                x = self._logits(layer, cast, x)
+        losses = F.cross_entropy(x.float().flatten(0, 1), targets.flatten(), reduction="sum")
+        return losses / self.workload.tokens_per_step
+
+    @staticmethod
+    def _embed(weights: dict[str, Tensor], tokens: Tensor) -> Tensor:
+        x = F.embedding(tokens, weights["tokens.weight"])
+        if "positions.weight" in weights:
+            x = x + weights["positions.weight"][: tokens.shape[1]]
+        return x
+
+    def _block(self, layer: BlockLayer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        x = x + self._attention(layer, weights, _norm(layer, weights, "attention_norm", x))
+        return x + self._mlp(layer, weights, _norm(layer, weights, "mlp_norm", x))
+
+    def _attention(self, layer: BlockLayer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        spec = layer.attention
+        query, key, value = (
+            _linear(weights, name, x).unflatten(-1, (-1, spec.head_dim)).transpose(1, 2)  # type: ignore[no-untyped-call]
+            for name in ("query", "key", "value")
+        )
+        if spec.qk_norm:
+            query = _rms_norm(query, weights["query_norm.weight"], layer.norm_eps)
+            key = _rms_norm(key, weights["key_norm.weight"], layer.norm_eps)
+        if spec.rotary:
+            query, key = (_rotate(h, spec.rope_theta) for h in (query, key))
+        repeats = spec.heads // spec.kv_heads
+        key, value = (h.repeat_interleave(repeats, dim=1) for h in (key, value))
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return _linear(weights, "output", mixed.transpose(1, 2).flatten(2))
+
+    @staticmethod
+    def _mlp(layer: BlockLayer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        up = _linear(weights, "up", x)
+        if layer.mlp.gated:
+            up = F.silu(_linear(weights, "gate", x)) * up
+        else:
+            tanh = layer.mlp.activation == "gelu_tanh"
+            up = F.gelu(up, approximate="tanh" if tanh else "none")
+        return _linear(weights, "down", up)
+
+    @staticmethod
+    def _logits(layer: HeadLayer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        return _linear(weights, "projection", _norm(layer, weights, "norm", x))
+
+
+def _linear(weights: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
+    return F.linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+
+
+def _norm(
+    layer: BlockLayer | HeadLayer, weights: dict[str, Tensor], name: str, x: Tensor
+) -> Tensor:
+    weight = weights[f"{name}.weight"]
+    if layer.norm == "rmsnorm":
+        return _rms_norm(x, weight, layer.norm_eps)
+    return F.layer_norm(x, weight.shape, weight, weights[f"{name}.bias"], layer.norm_eps)
+
+
+def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight).to(x.dtype)
+
+
+def _rotate(x: Tensor, theta: float) -> Tensor:
+    """Turn (batch, heads, seq, head_dim) by position; halves are real and imaginary parts."""
+    seq, dim = x.shape[-2:]
+    exponents = torch.arange(0, dim, 2, dtype=torch.float64) / dim
+    angles = torch.outer(torch.arange(seq, dtype=torch.float64), theta**-exponents)
+    turned = torch.polar(torch.ones_like(angles), angles).to(x.device, torch.complex64)
+    real, imaginary = x.float().chunk(2, dim=-1)
+    y = torch.complex(real, imaginary) * turned
+    return torch.cat((y.real, y.imag), dim=-1).to(x.dtype)

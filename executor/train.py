@@ -1,0 +1,235 @@
+"""The train job: build a plan's part on every rank, run its steps, measure, verify, trace.
+
+Measured steps run alone: live bytes are followed in a step of their own after the last one, and
+so is the trace. Those extra steps go on training, but their losses are not reported.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..spec.codec import from_document
+from ..spec.errors import InputError, RunError
+from ..spec.plan import Plan
+from ..spec.stack import ATTENTIONS
+from .chunk import TORCH_DTYPES, BuildOptions
+from .data import RandomBatches, TextBatches, load_tokens
+from .engine import Engine, StepResult
+from .exchange import gather_json
+from .host_memory import peak_resident_bytes, reset_peak, resident_bytes
+from .recorder import LiveBytes
+from .reference import Reference
+from .trace import trace_step
+from .update import AdamWOptions
+from .verify import gather_gradients, verification_document, verify
+from .worker import RankContext
+
+WARM_UP_STEPS = 2
+COLLECT_EVERY = 20
+"""Steps between collections of cyclic garbage, which wait for a moment between two steps."""
+
+Batch = Callable[[int, int], Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainSettings:
+    """What a run is asked for beside its plan.
+
+    ``data`` and ``tokenizer`` are paths; ``random_tokens`` trains on noise instead of text.
+    ``trace_file`` is where a traced step is written; ``trace`` without it only reports where
+    the time went. ``follow_bytes`` measures live bytes.
+    """
+
+    steps: int = 10
+    seed: int = 0
+    data: str | None = None
+    tokenizer: str | None = None
+    random_tokens: bool = False
+    attention: str = "flash"
+    verify: bool = False
+    trace: bool = False
+    trace_file: str | None = None
+    follow_bytes: bool = True
+    adamw: AdamWOptions = field(default_factory=AdamWOptions)
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise InputError("--steps", self.steps, "at least 1", 1)
+        if self.attention not in ATTENTIONS:
+            raise InputError("attention", self.attention, " or ".join(ATTENTIONS))
+
+
+def train(context: RankContext, payload: dict[str, Any]) -> dict[str, Any] | None:
+    """Run a plan as the payload says; the result on rank 0, None elsewhere.
+
+    Args:
+        context: this rank.
+        payload: ``plan`` (a document) and the fields of :class:`TrainSettings`.
+
+    Raises:
+        InputError: settings, data or tokenizer that cannot be used.
+        RunError: the loss is not a number, or verification failed.
+    """
+    wanted = {name: value for name, value in payload.items() if name != "plan"}
+    settings = from_document(TrainSettings, wanted, "settings")
+    plan = from_document(Plan, payload["plan"], "plan")
+    batch = make_batches(plan, settings)
+    reset_peak()
+    before_bytes = resident_bytes()
+    engine = make_engine(plan, context, settings, batch)
+    gradients: dict[str, Tensor] = {}
+
+    def inspect() -> None:
+        if settings.verify and engine.step_index == 0:
+            gradients.update(gather_gradients(engine))
+
+    steps = run_steps(engine, settings.steps, context, inspect)
+    growth = gather_json(peak_resident_bytes() - before_bytes, context.device)
+    allocated = stage_bytes(engine) if settings.follow_bytes else None
+    traced = None
+    if settings.trace or settings.trace_file:
+        where = None if settings.trace_file is None else Path(settings.trace_file)
+        traced = trace_step(engine, where)
+    engine.close()
+    if context.rank:
+        return None
+    result = _result(plan, steps, allocated, growth, traced)
+    if settings.verify:
+        result["verify"] = _verify(plan, context, settings, batch, steps, gradients)
+    return result
+
+
+def make_batches(plan: Plan, settings: TrainSettings) -> Batch:
+    """The samples of every step."""
+    workload, vocab = plan.workload, plan.model.vocab
+    sizes = (workload.seq_len, workload.global_batch, settings.seed)
+    if settings.random_tokens:
+        return RandomBatches(vocab, *sizes)
+    data, tokenizer = (None if p is None else Path(p) for p in (settings.data, settings.tokenizer))
+    return TextBatches(load_tokens(vocab, data, tokenizer), *sizes)
+
+
+def make_engine(
+    plan: Plan, context: RankContext, settings: TrainSettings, batch: Batch
+) -> Engine:
+    """This rank's part of the plan."""
+    options = BuildOptions(
+        seed=settings.seed,
+        device=context.device,
+        flash=settings.attention == "flash",
+        prefetch=context.device.type != "cpu",
+        collective_timeout_s=context.collective_timeout_s,
+    )
+    return Engine(plan, context.rank, options, batch, settings.adamw)
+
+
+def run_steps(
+    engine: Engine, count: int, context: RankContext, inspect: Callable[[], None]
+) -> list[StepResult]:
+    """Run steps; rank 0 reports each.
+
+    Raises:
+        RunError: a loss or gradient norm that is not a number.
+    """
+    found: list[StepResult] = []
+    with _quiet_collector() as collect:
+        for number in range(1, count + 1):
+            step = engine.step(inspect)
+            if not math.isfinite(step.loss + step.gradient_norm):
+                raise RunError(f"step {number}: the loss is {step.loss}, not a finite number")
+            found.append(step)
+            if context.rank == 0:
+                context.emit(
+                    {
+                        "event": "step",
+                        "step": number,
+                        "loss": step.loss,
+                        "gradient_norm": step.gradient_norm,
+                        "time_s": step.time_s,
+                    }
+                )
+            if number % COLLECT_EVERY == 0:
+                collect()
+    return found
+
+
+@contextmanager
+def _quiet_collector() -> Iterator[Callable[[], int]]:
+    """Cyclic garbage is collected when asked, not in the middle of a step on one of the ranks."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield gc.collect
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def stage_bytes(engine: Engine) -> list[int]:
+    """Peak bytes of live tensors in one more step, the fullest rank of each stage. Collective."""
+    device = engine.options.device
+    gc.collect()
+    if device.type == "cpu":
+        live = LiveBytes(engine.resident_tensors())
+        with live, live.following_resizes():
+            engine.step()
+        peak_bytes = live.peak_bytes
+    else:
+        torch.cuda.reset_peak_memory_stats(device)
+        engine.step()
+        peak_bytes = torch.cuda.max_memory_allocated(device)
+    peaks = gather_json(peak_bytes, device)
+    return [max(peaks[first : first + count]) for first, count in engine.book.layout]
+
+
+def _result(
+    plan: Plan,
+    steps: list[StepResult],
+    allocated: list[int] | None,
+    growth: list[int],
+    traced: dict[str, Any] | None,
+) -> dict[str, Any]:
+    times = [step.time_s for step in steps]
+    step_time_s = statistics.median(times[WARM_UP_STEPS:] or times[-1:])
+    devices = sum(stage.device_count for stage in plan.program.stages)
+    measured: dict[str, Any] = {
+        "step_time_s": step_time_s,
+        "tokens_per_s_per_device": plan.workload.tokens_per_step / step_time_s / devices,
+        "losses": [step.loss for step in steps],
+    }
+    if allocated is not None:
+        measured["allocated_bytes"] = allocated
+    result = {
+        "plan_hash": plan.hash,
+        "measured": measured,
+        "step_times_s": times,
+        "gradient_norms": [step.gradient_norm for step in steps],
+        "rss_growth_bytes": growth,
+    }
+    return result if traced is None else {**result, "traced": traced}
+
+
+def _verify(
+    plan: Plan,
+    context: RankContext,
+    settings: TrainSettings,
+    batch: Batch,
+    steps: list[StepResult],
+    gradients: dict[str, Tensor],
+) -> dict[str, Any]:
+    dtype = TORCH_DTYPES[plan.workload.dtype.param]
+    reference = Reference(plan, settings.seed, context.device, batch, dtype, settings.adamw)
+    found = verify(plan, reference, [step.loss for step in steps], gradients)
+    found.check()
+    return verification_document(found)

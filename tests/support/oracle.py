@@ -1,0 +1,325 @@
+"""An independent brute force: every legal plan of a small space, simulated, the best one kept.
+
+It knows nothing of the planner. It reads the rules of legality from ``spec``, times plans with
+``Simulator.run`` and judges memory with ``MemoryRule``; loops, geometry and the meaning of a
+restriction are written here a second time, on purpose.
+
+A space is every plan over a model, a cluster and a workload with: any number of the devices in
+use; stages of one width; every schedule with every number of virtual stages; every divisor of
+the batch as the number of micro-batches; every way to cut the layers into chunks; and for every
+layer any tensor-parallel degree, sequence parallelism, sharding level (zero0 to zero3, every
+hsdp degree between) and recomputation. Restrictions keep an axis to some values, everywhere or on
+a range of layers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from shardwright.costmodel.feasibility import MemoryRule
+from shardwright.costmodel.lowering import Lowering
+from shardwright.costmodel.machine import Machine
+from shardwright.costmodel.prices import Pricer
+from shardwright.costmodel.simulate import Simulator
+from shardwright.spec.cluster import ClusterSpec
+from shardwright.spec.legality import layer_reason, schedule_reason, stack_reason, tied_reason
+from shardwright.spec.model import BlockLayer, ModelSpec
+from shardwright.spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
+from shardwright.spec.schedule import SCHEDULE_KINDS, ScheduleKind
+from shardwright.spec.stack import StackSpec
+from shardwright.spec.strategy import LayerStrategy, Sharding
+from shardwright.spec.workload import Workload
+
+RECOMPUTES = ("none", "selective", "full")
+SEQUENCE_PARALLELS = ("none", "megatron")
+Value = int | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restriction:
+    """An axis keeps to ``allowed``; ``layers`` (first, last) limits it to a range of layers.
+
+    ``tp`` and ``shard`` speak of every layer, ``recompute`` of blocks, ``sp`` of layers with
+    tp > 1, ``dp`` of the first layer and of blocks, ``micro_batch`` of the first layer. A
+    sharding level names degrees: over one data-parallel rank every level is the same.
+    """
+
+    axis: str
+    allowed: tuple[Value, ...]
+    layers: tuple[int, int] | None = None
+
+    def covers(self, layer: int) -> bool:
+        return self.layers is None or self.layers[0] <= layer <= self.layers[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """What is searched, and within which restrictions."""
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    workload: Workload
+    stack: StackSpec
+    restrictions: tuple[Restriction, ...] = ()
+
+    def with_memory(self, hbm_bytes: int) -> Space:
+        """The same space on devices with another capacity."""
+        groups = tuple(
+            replace(g, memory=replace(g.memory, hbm_bytes=hbm_bytes)) for g in self.cluster.groups
+        )
+        return replace(self, cluster=replace(self.cluster, groups=groups))
+
+    def allowed(self, axis: str, value: Value, layer: int | None = None) -> bool:
+        return all(
+            value in r.allowed
+            for r in self.restrictions
+            if r.axis == axis and (layer is None or r.covers(layer))
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """How devices and batch are laid out, without layers."""
+
+    stages: int
+    width: int
+    kind: ScheduleKind
+    chunks: int
+    microbatches: int
+
+
+@dataclass(slots=True)
+class Timed:
+    """One simulated plan; ``uniform``: one strategy for all blocks, evenly cut."""
+
+    step_time_s: float
+    reserved_bytes: int
+    uniform: bool
+
+
+@dataclass(slots=True)
+class Answer:
+    """What the brute force saw of a space, at any memory."""
+
+    plans: list[Timed] = field(default_factory=list)
+    shapes: int = 0
+
+    def best_s(self, capacity_bytes: float, rule: MemoryRule, uniform: bool = False) -> float:
+        """The fastest step that fits ``capacity_bytes``; infinite if none does."""
+        fitting = (
+            p.step_time_s
+            for p in self.plans
+            if p.reserved_bytes * rule.margin <= capacity_bytes and (p.uniform or not uniform)
+        )
+        return min(fitting, default=math.inf)
+
+    def feasible_count(self, capacity_bytes: float, rule: MemoryRule) -> int:
+        return sum(p.reserved_bytes * rule.margin <= capacity_bytes for p in self.plans)
+
+
+def pipelines(space: Space) -> Iterator[Pipeline]:
+    """Every legal layout of devices and batch."""
+    devices, layers = space.cluster.device_count, len(space.model.layers())
+    batch = space.workload.global_batch
+    for width in range(1, devices + 1):
+        for stages in range(1, devices // width + 1):
+            for kind in SCHEDULE_KINDS:
+                for chunks in range(1, layers + 1):
+                    for microbatches in range(1, batch + 1):
+                        found = Pipeline(
+                            stages=stages,
+                            width=width,
+                            kind=kind,
+                            chunks=chunks,
+                            microbatches=microbatches,
+                        )
+                        if batch % microbatches == 0 and _pipeline_allowed(space, found, layers):
+                            yield found
+
+
+def _pipeline_allowed(space: Space, p: Pipeline, layers: int) -> bool:
+    named = {"pp": p.stages, "schedule": p.kind, "vpp": p.chunks}
+    if not all(space.allowed(axis, value) for axis, value in named.items()):
+        return False
+    return schedule_reason(p.kind, p.stages, p.chunks, p.microbatches, layers) is None
+
+
+def layer_choices(space: Space, pipeline: Pipeline) -> list[list[LayerStrategy]]:
+    """The legal strategies of every layer in a layout."""
+    samples = space.workload.global_batch // pipeline.microbatches
+    return [
+        [s for s in every_strategy(pipeline.width) if _legal(space, number, s, pipeline, samples)]
+        for number in range(len(space.model.layers()))
+    ]
+
+
+def every_strategy(width: int) -> Iterator[LayerStrategy]:
+    """Every value of the built axes on a stage of ``width`` ranks, legal or not."""
+    for tp in range(1, width + 1):
+        if width % tp:
+            continue
+        for sharding in every_sharding(width // tp):
+            for sp, recompute in itertools.product(SEQUENCE_PARALLELS, RECOMPUTES):
+                yield LayerStrategy(
+                    tp=tp,
+                    sequence_parallel=sp,  # type: ignore[arg-type]
+                    shard=sharding,
+                    recompute=recompute,  # type: ignore[arg-type]
+                )
+
+
+def every_sharding(data_parallel: int) -> list[Sharding]:
+    """zero0, zero1, zero2 over all ranks, and zero3 over every dividing group of them (hsdp)."""
+    n = data_parallel
+    degrees = [(1, 1, 1), (1, 1, n), (1, n, n)]
+    degrees += [(d, d, d) for d in range(1, n + 1) if n % d == 0]
+    unique = dict.fromkeys(degrees)
+    return [Sharding(parameters=p, gradients=g, optimizer=o) for p, g, o in unique]
+
+
+def shard_names(sharding: Sharding, data_parallel: int) -> set[str]:
+    """Every name that means these degrees."""
+    p, g, o = sharding.parameters, sharding.gradients, sharding.optimizer
+    n = data_parallel
+    names = {f"{p}/{g}/{o}"}
+    if p == g == o:
+        names.add(f"hsdp:{p}")
+    levels = {"zero0": (1, 1, 1), "zero1": (1, 1, n), "zero2": (1, n, n), "zero3": (n, n, n)}
+    return names | {name for name, degrees in levels.items() if degrees == (p, g, o)}
+
+
+def _legal(
+    space: Space, number: int, strategy: LayerStrategy, pipeline: Pipeline, samples: int
+) -> bool:
+    layer = space.model.layers()[number]
+    dp = strategy.data_parallel(pipeline.width)
+    if not space.allowed("tp", strategy.tp, number):
+        return False
+    block = isinstance(layer, BlockLayer)
+    if block and not space.allowed("recompute", strategy.recompute, number):
+        return False
+    if strategy.tp > 1 and not space.allowed("sp", strategy.sequence_parallel, number):
+        return False
+    names = shard_names(strategy.shard, dp)
+    for r in space.restrictions:
+        if r.axis == "shard" and r.covers(number) and not names & set(map(str, r.allowed)):
+            return False
+    if (number == 0 or block) and not space.allowed("dp", dp):
+        return False
+    if number == 0 and samples % dp == 0 and not space.allowed("micro_batch", samples // dp):
+        return False
+    seq_len = space.workload.seq_len
+    if layer_reason(layer, strategy, pipeline.width, samples, seq_len) is not None:
+        return False
+    return stack_reason(strategy, space.stack) is None
+
+
+def plan_count(space: Space, limit: int = 10**9) -> int:
+    """How many plans :func:`all_plans` yields; stops counting past ``limit``."""
+    layers, total = len(space.model.layers()), 0
+    for pipeline in pipelines(space):
+        cuts = math.comb(layers - 1, pipeline.stages * pipeline.chunks - 1)
+        total += cuts * _combinations(space, layer_choices(space, pipeline))
+        if total > limit:
+            break
+    return total
+
+
+def _combinations(space: Space, choices: list[list[LayerStrategy]]) -> int:
+    """Strategies of all layers together; a tied embedding and head must agree."""
+    if not space.model.tie_embeddings:
+        return math.prod(len(options) for options in choices)
+    pairs = sum(a == b for a in choices[0] for b in choices[-1])
+    return pairs * math.prod(len(options) for options in choices[1:-1])
+
+
+def all_plans(space: Space) -> Iterator[tuple[Plan, bool]]:
+    """Every legal plan, and whether it is uniform."""
+    layers = len(space.model.layers())
+    for pipeline in pipelines(space):
+        choices = layer_choices(space, pipeline)
+        if not all(choices):
+            continue
+        parts = pipeline.stages * pipeline.chunks
+        for inner in itertools.combinations(range(1, layers), parts - 1):
+            cuts = (0, *inner, layers)
+            for strategies in itertools.product(*choices):
+                if tied_reason(space.model, strategies) is None:
+                    plan = build(space, pipeline, cuts, strategies)
+                    yield plan, _uniform(cuts, strategies)
+
+
+def build(
+    space: Space,
+    pipeline: Pipeline,
+    cuts: tuple[int, ...],
+    strategies: tuple[LayerStrategy, ...],
+) -> Plan:
+    """A plan document, one entry a layer."""
+    p, width = pipeline.stages, pipeline.width
+    tower, group = space.model.towers[0].name, space.cluster.groups[0].name
+    entries = [
+        LayerPlan(layers=(tower, i, i), strategy=strategy) for i, strategy in enumerate(strategies)
+    ]
+    stages = tuple(
+        Stage(
+            devices=(StageDevices(device_group=group, first_rank=s * width, count=width),),
+            virtual_stages=tuple(
+                tuple(entries[cuts[v * p + s] : cuts[v * p + s + 1]])
+                for v in range(pipeline.chunks)
+            ),
+        )
+        for s in range(p)
+    )
+    samples = space.workload.global_batch // pipeline.microbatches
+    schedule = Schedule(
+        kind=pipeline.kind,
+        micro_batch=samples // strategies[0].data_parallel(width),
+        microbatches=pipeline.microbatches,
+    )
+    return Plan(
+        models={"main": space.model},
+        cluster=space.cluster,
+        workloads={"main": space.workload},
+        programs=(Program(stages=stages, schedule=schedule),),
+    )
+
+
+def _uniform(cuts: tuple[int, ...], strategies: tuple[LayerStrategy, ...]) -> bool:
+    """One split and sharding for all layers, one recomputation for all blocks, blocks even."""
+    blocks = strategies[1:-1]
+    if any(s != blocks[0] for s in blocks[1:]):
+        return False
+    split = {(s.tp, s.sequence_parallel, s.shard) for s in strategies}
+    sizes = [b - a for a, b in itertools.pairwise(cuts)]
+    sizes[0] -= 1
+    sizes[-1] -= 1
+    return len(split) == 1 and len(set(sizes)) == 1
+
+
+def simulator_of(space: Space) -> Simulator:
+    """The simulation entry point for plans of a space."""
+    pricer = Pricer(Machine(space.cluster), space.stack)
+    return Simulator(Lowering(space.model, space.workload, space.stack), pricer)
+
+
+def solve(space: Space, check_every: int = 1) -> Answer:
+    """Simulate every legal plan.
+
+    Args:
+        space: what to enumerate.
+        check_every: every how many plans ``Plan.check`` confirms legality.
+    """
+    simulator, answer = simulator_of(space), Answer()
+    for number, (plan, uniform) in enumerate(all_plans(space)):
+        if number % check_every == 0 and (violations := plan.check()):
+            raise AssertionError(f"the oracle made an illegal plan: {violations[0]}")
+        simulation = simulator.run(plan)
+        assert simulation is not None
+        reserved = max(row.reserved_bytes for row in simulation.memory)
+        answer.plans.append(Timed(simulation.step_time_s, reserved, uniform))
+    answer.shapes = len(list(pipelines(space)))
+    return answer
