@@ -49,7 +49,9 @@ class Sharding:
         p, g, o = self.parameters, self.gradients, self.optimizer
         n = data_parallel
         if self.secondary_parameters == 1:
-            named = {(1, 1, 1): "zero0", (1, 1, n): "zero1", (1, n, n): "zero2", (n, n, n): "zero3"}
+            if (p, g, o) == (1, 1, 1):
+                return "zero0"
+            named = {(1, 1, n): "zero1", (1, n, n): "zero2", (n, n, n): "zero3"}
             if (p, g, o) in named:
                 return named[(p, g, o)]
             if p == g == o:

@@ -1,0 +1,50 @@
+"""Job: seconds of whole steps of small plans, for what lies between the kernels."""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from ..executor.chunk import BuildOptions
+from ..executor.data import RandomBatches
+from ..executor.engine import Engine
+from ..spec.codec import from_document
+from ..spec.plan import Plan
+
+if TYPE_CHECKING:
+    from ..executor.worker import RankContext
+
+WARM_UP = 2
+
+
+def step_seconds(context: RankContext, payload: dict[str, Any]) -> list[float]:
+    """Seconds of each step after warm-up, the slowest rank's.
+
+    Args:
+        context: the rank.
+        payload: ``plan`` (a document) and ``steps``.
+    """
+    plan = from_document(Plan, payload["plan"], "plan")
+    workload = plan.workload
+    batches = RandomBatches(plan.model.vocab, workload.seq_len, workload.global_batch, 0)
+    options = BuildOptions(seed=0, device=context.device, flash=True, prefetch=False)
+    engine = Engine(plan, context.rank, options, batches)
+    found: list[float] = []
+    gc.collect()
+    gc.disable()
+    try:
+        for step in range(WARM_UP + payload["steps"]):
+            dist.barrier()
+            start_s = time.perf_counter()
+            engine.step()
+            taken = torch.tensor([time.perf_counter() - start_s], dtype=torch.float64)
+            dist.all_reduce(taken, dist.ReduceOp.MAX)
+            if step >= WARM_UP:
+                found.append(float(taken.item()))
+    finally:
+        gc.enable()
+    return found

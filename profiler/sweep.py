@@ -1,0 +1,87 @@
+"""Measuring this machine: kernels, links, host time, within a budget of seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from ..executor.launch import WorkerPool
+from ..spec.plan import Plan
+from ..spec.profile import CollectiveRow, KernelRow, MachineProfile
+from .host_overhead import fit_host
+from .store import fingerprint, machine_facts
+
+QUICK_BUDGET_S = 20.0
+FULL_BUDGET_S = 120.0
+COARSE_BELOW_S = 40.0
+HOST_SHARE = 0.3
+"""Part of the budget that is kept for links and whole steps."""
+STEPS = 7
+OnEvent = Callable[[dict[str, Any]], None]
+
+
+def measure(
+    budget_s: float, ranks: int, on_event: OnEvent | None = None
+) -> MachineProfile:
+    """A profile of this machine with ``ranks`` ranks at work.
+
+    Args:
+        budget_s: seconds it may take, start-up included; below 40 the grid is coarse.
+        ranks: how many ranks work at once.
+        on_event: called with progress events (dicts with a ``phase``).
+    """
+    start_s = time.monotonic()
+    coarse = budget_s < COARSE_BELOW_S
+    emit = on_event or (lambda event: None)
+    emit({"phase": "start", "ranks": ranks})
+    with WorkerPool(ranks) as pool:
+        relay = _relay(emit)
+        pool.run("shardwright.profiler.kernel_timing:warm_up", {}, on_event=relay)
+        left_s = budget_s - (time.monotonic() - start_s)
+        payload = {
+            "coarse": coarse,
+            "dtypes": ["fp32"] if coarse else ["fp32", "bf16"],
+            "budget_s": max(2.0, left_s * (1 - HOST_SHARE)),
+        }
+        kernels = pool.run("shardwright.profiler.kernel_timing:measure_kernels", payload, None, relay)
+        links: list[Any] = [[]]
+        if ranks > 1:
+            job = "shardwright.profiler.links:measure_links"
+            links = pool.run(job, {"coarse": coarse}, None, relay)
+        profile = _profile(ranks, kernels[0], links[0], start_s)
+        emit({"phase": "host"})
+        host_s = fit_host(profile, lambda plan: _least_step_s(pool, plan), coarse)
+    return replace(profile, host_s=host_s, duration_s=time.monotonic() - start_s)
+
+
+def _relay(emit: OnEvent) -> Callable[[int, dict[str, Any]], None]:
+    """Pass on what rank 0 reports."""
+
+    def relay(rank: int, event: dict[str, Any]) -> None:
+        if rank == 0:
+            emit(event)
+
+    return relay
+
+
+def _least_step_s(pool: WorkerPool, plan: Plan) -> float:
+    payload = {"plan": plan.to_document(), "steps": STEPS}
+    times: list[float] = pool.run("shardwright.profiler.step_timing:step_seconds", payload)[0]
+    return min(times)
+
+
+def _profile(
+    ranks: int, kernels: list[dict[str, Any]], links: list[dict[str, Any]], start_s: float
+) -> MachineProfile:
+    return MachineProfile(
+        fingerprint=fingerprint(),
+        machine=machine_facts(),
+        ranks=ranks,
+        measured_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        duration_s=max(time.monotonic() - start_s, 1e-3),
+        kernels=tuple(KernelRow(**{**row, "shape": tuple(row["shape"])}) for row in kernels),
+        collectives=tuple(CollectiveRow(**row) for row in links),
+    )
