@@ -7,7 +7,6 @@ layers 1 to 12 (embedding and head counted, ``@5`` for one layer). Keys are simu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ..spec.errors import InputError, NotBuiltError, nearest_name
 from ..spec.schedule import SCHEDULE_KINDS
@@ -106,29 +105,30 @@ def _any_degree(text: str) -> int:
     return product
 
 
-def layer_allows(pins: tuple[Pin, ...], layer: int, is_block: bool, strategy: LayerStrategy, dp: int) -> bool:
-    """Whether a strategy of a layer agrees with every pin on it.
+def layer_allows(
+    pins: tuple[Pin, ...], layer: int, is_block: bool, strategy: LayerStrategy, dp: int
+) -> bool:
+    """Whether a strategy of a layer agrees with every pin on it."""
+    return all(
+        value_allows(pin.key, pin.value, is_block, strategy, dp)
+        for pin in pins
+        if pin.key in LAYER_KEYS and pin.covers(layer)
+    )
 
-    ``recompute`` speaks of blocks only, ``sp`` megatron of layers with tp > 1.
+
+def value_allows(key: str, value: object, is_block: bool, strategy: LayerStrategy, dp: int) -> bool:
+    """Whether a strategy of a layer has this value of one of ``LAYER_KEYS``.
+
+    ``recompute`` speaks of blocks only and ``sp`` of layers with tp > 1; other layers pass. A
+    sharding level is known by its degrees: over one data-parallel rank every level is the same.
     """
-    facts: dict[str, Any] = {
-        "tp": strategy.tp,
-        "sp": strategy.sequence_parallel,
-        "recompute": strategy.recompute,
-    }
-    for pin in pins:
-        if pin.key not in LAYER_KEYS or not pin.covers(layer):
-            continue
-        if pin.key == "recompute" and not is_block:
-            continue
-        if pin.key == "sp" and strategy.tp == 1:
-            continue
-        if pin.key == "shard":
-            if not _same_shard(str(pin.value), strategy.shard, dp):
-                return False
-        elif facts[pin.key] != pin.value:
-            return False
-    return True
+    if key == "tp":
+        return strategy.tp == value
+    if key == "sp":
+        return strategy.tp == 1 or strategy.sequence_parallel == value
+    if key == "recompute":
+        return not is_block or strategy.recompute == value
+    return _same_shard(str(value), strategy.shard, dp)
 
 
 def _same_shard(text: str, shard: Sharding, dp: int) -> bool:

@@ -19,7 +19,7 @@ from ..spec.schedule import SCHEDULE_KINDS, ScheduleKind, first_in_flight
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy, Sharding
 from ..spec.workload import Workload
-from .pins import Pin, layer_allows
+from .pins import LAYER_KEYS, Pin, layer_allows, value_allows
 
 MAX_DIVISORS = 4096
 
@@ -203,10 +203,13 @@ class SearchSpace:
             "shard": strategy.shard.level_name(dp),
             "recompute": strategy.recompute,
         }
-        values = request.values or {}
-        if any(name in values and fact not in values[name] for name, fact in facts.items()):
-            return False
-        if not layer_allows(request.pins, index, isinstance(layer, BlockLayer), strategy, dp):
+        is_block = isinstance(layer, BlockLayer)
+        for key, values in (request.values or {}).items():
+            if key in LAYER_KEYS and not any(
+                value_allows(key, value, is_block, strategy, dp) for value in values
+            ):
+                return False
+        if not layer_allows(request.pins, index, is_block, strategy, dp):
             return False
         reasons = (
             layer_reason(layer, strategy, ranks, samples, request.workload.seq_len),

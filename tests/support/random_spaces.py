@@ -141,6 +141,7 @@ def random_restrictions(source: random.Random, layers: int, devices_: int) -> li
         if axis in ("tp", "sp", "shard", "recompute") and source.random() < 0.4:
             first = source.randrange(layers)
             span = (first, source.randrange(first, layers))
+            kept = kept[:1]
         found.append(Restriction(axis=axis, allowed=tuple(sorted(kept, key=str)), layers=span))
     return found
 
