@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.profiler import record_function
 
+from ..kernels.marks import mark
 from ..kernels.rope import cached_tables, forget_tables
+from ..spec.marks import READ_DATA, STEP, UPDATE
 from ..spec.plan import LayerPlan, Plan
 from ..spec.schedule import stage_order
 from ..spec.strategy import LayerStrategy
@@ -129,6 +130,10 @@ class Engine:
 
     def _tokens(self, micro_batch: int, strategy: LayerStrategy) -> Tensor:
         """This rank's samples of a micro-batch, (seq + 1, batch)."""
+        with mark(READ_DATA):
+            return self._read_tokens(micro_batch, strategy)
+
+    def _read_tokens(self, micro_batch: int, strategy: LayerStrategy) -> Tensor:
         samples = self.plan.program.micro_batch_samples
         mine = samples // strategy.data_parallel(self.book.stage_ranks)
         first = micro_batch * samples + self.book.data_index(strategy) * mine
@@ -138,7 +143,7 @@ class Engine:
     def backward_step(self) -> Tensor:
         """Forward and backward of one global batch; (norm, loss) float64, gradients in place."""
         loss = self.runtime.step()
-        with record_function("finish gradients"):
+        with mark(UPDATE):
             self.updater.finish_gradients()
             return self.updater.gradient_norm_and_loss(loss, self._loss_replicas())
 
@@ -153,11 +158,12 @@ class Engine:
             before_update: called when gradients are complete and not yet used.
         """
         start_s = time.perf_counter()
-        norm_and_loss = self.backward_step()
-        if before_update is not None:
-            before_update()
-        with record_function("optimizer"):
-            self.updater.update(norm_and_loss[0])
-        norm, loss = norm_and_loss.tolist()
+        with mark(STEP):
+            norm_and_loss = self.backward_step()
+            if before_update is not None:
+                before_update()
+            with mark(UPDATE):
+                self.updater.update(norm_and_loss[0])
+            norm, loss = norm_and_loss.tolist()
         self.step_index += 1
         return StepResult(loss=loss, gradient_norm=norm, time_s=time.perf_counter() - start_s)

@@ -16,8 +16,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
-from torch.profiler import record_function
 
+from ..kernels.marks import mark
+from ..spec.marks import WAIT_SEND, pass_mark, post_receive_mark, receive_mark, send_mark
 from ..spec.schedule import Pass
 from .progress import PROGRESS
 
@@ -123,9 +124,9 @@ class PipelineRuntime:
             self._finish_sends()
             if following is not None:
                 self._post_receive(following)
-            name = _pass_name(item)
+            name = pass_mark(item)
             PROGRESS.mark(name)
-            with record_function(name):
+            with mark(name):
                 if item.forward:
                     self._forward(item, loss)
                 else:
@@ -142,7 +143,7 @@ class PipelineRuntime:
         ``spec.schedule`` waits for itself that way.
         """
         if self._sent:
-            with record_function("wait send"):
+            with mark(WAIT_SEND):
                 for work, _ in self._sent:
                     work.wait()
         self._sent, self._sends = self._sends, []
@@ -187,9 +188,10 @@ class PipelineRuntime:
         link = self._link_into(item)
         if link is None or link.peer == self.rank:
             return
-        buffer = torch.empty(link.shape, dtype=self.dtype, device=self.device)
         group = self._wire(item.forward, link.peer, self.rank)
-        work = dist.irecv(buffer, src=link.peer, group=group, tag=_tag(item))
+        with mark(post_receive_mark(item)):
+            buffer = torch.empty(link.shape, dtype=self.dtype, device=self.device)
+            work = dist.irecv(buffer, src=link.peer, group=group, tag=_tag(item))
         if work is None:
             raise RuntimeError("this rank is not in the group of its messages")
         self._posted[item] = (work, buffer)
@@ -202,7 +204,7 @@ class PipelineRuntime:
         if link.peer == self.rank:
             return self._local.pop(item)
         work, buffer = self._posted.pop(item)
-        with record_function("wait receive"):
+        with mark(receive_mark(item)):
             work.wait()
         return buffer
 
@@ -212,15 +214,10 @@ class PipelineRuntime:
             self._local[arrives_as] = value
             return
         group = self._wire(item.forward, self.rank, link.peer)
-        with record_function("send"):
+        with mark(send_mark(arrives_as, link.peer)):
             work = dist.isend(value, dst=link.peer, group=group, tag=_tag(arrives_as))
         if work is not None:
             self._sends.append((work, value))
-
-
-def _pass_name(item: Pass) -> str:
-    """How a pass is marked in a trace."""
-    return f"pass {'F' if item.forward else 'B'} {item.chunk} {item.micro_batch}"
 
 
 def _tag(item: Pass) -> int:

@@ -16,7 +16,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
+from ..kernels.marks import mark
 from ..spec.groups import RankGroup, batch_steps, tensor_group
+from ..spec.marks import COMMUNICATE_TP
 from ..spec.strategy import LayerStrategy
 from .mesh import GroupBook
 
@@ -27,7 +29,9 @@ def _join(x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
     """All ranks' parts side by side along ``dim``."""
     size = group.size()
     parts = torch.empty((size * x.shape[0], *x.shape[1:]), dtype=x.dtype, device=x.device)
-    dist.all_gather_single(parts, x.contiguous(), group=group)
+    x = x.contiguous()
+    with mark(COMMUNICATE_TP):
+        dist.all_gather_single(parts, x, group=group)
     if dim == SEQUENCE:
         return parts
     return parts.view(size, *x.shape).transpose(0, 1).flatten(1, 2).contiguous()

@@ -12,7 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ..kernels.marks import mark
 from ..spec.groups import tensor_group
+from ..spec.marks import COMMUNICATE_NORM, COMMUNICATE_SUMS
 from .local import LocalParameter
 from .mesh import GroupBook
 
@@ -83,7 +85,8 @@ class Updater:
             grads = by_degree[degree]
             flat = torch.cat([g.reshape(-1) for g in grads])
             strategy = next(p.strategy for p in self.parameters if p.strategy.tp == degree)
-            dist.all_reduce(flat, group=self.book.group(tensor_group(strategy)))
+            with mark(COMMUNICATE_SUMS):
+                dist.all_reduce(flat, group=self.book.group(tensor_group(strategy)))
             sizes = [g.numel() for g in grads]
             parts = flat.split(sizes)  # type: ignore[no-untyped-call]
             for grad, part in zip(grads, parts, strict=True):
@@ -93,7 +96,8 @@ class Updater:
         for p in self.parameters:
             grad = p.grad
             if p.tied and grad is not None and self.book.tied_peer is not None:
-                dist.all_reduce(grad, group=self.book.group_of(self.book.tied_peer))
+                with mark(COMMUNICATE_SUMS):
+                    dist.all_reduce(grad, group=self.book.group_of(self.book.tied_peer))
 
     def gradient_norm_and_loss(self, loss: Tensor, loss_replicas: int) -> Tensor:
         """Global gradient norm and loss, (2,) float64, equal on every rank."""
@@ -104,7 +108,8 @@ class Updater:
             weights = torch.tensor([1 / p.replicas for p in counted], device=norms.device)
             total[0] = norms.square_().mul_(weights).sum()
         total[1] = loss / loss_replicas
-        dist.all_reduce(total)
+        with mark(COMMUNICATE_NORM):
+            dist.all_reduce(total)
         total[0].sqrt_()
         return total
 

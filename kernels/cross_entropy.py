@@ -15,6 +15,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
+from ..spec.marks import COMMUNICATE_TP
+from .marks import mark
+
 
 class _CrossEntropy(Function):
     @staticmethod
@@ -30,14 +33,16 @@ class _CrossEntropy(Function):
         work = logits.detach().float()
         highest = work.amax(-1, keepdim=True)
         if group is not None:
-            dist.all_reduce(highest, dist.ReduceOp.MAX, group)
+            with mark(COMMUNICATE_TP):
+                dist.all_reduce(highest, dist.ReduceOp.MAX, group)
         work.sub_(highest)
         local, outside = _local_targets(targets, vocab_start, work.shape[-1])
         target_logit = work.gather(-1, local).masked_fill_(outside, 0)
         total = work.exp_().sum(-1, keepdim=True)
         if group is not None:
             both = torch.cat((target_logit, total), dim=-1)
-            dist.all_reduce(both, group=group)
+            with mark(COMMUNICATE_TP):
+                dist.all_reduce(both, group=group)
             target_logit, total = both.split(1, dim=-1)  # type: ignore[no-untyped-call]
         ctx.save_for_backward(work, local, outside, total)
         ctx.scale = scale

@@ -19,6 +19,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
+from ...kernels.marks import mark
+from ...spec.marks import COMMUNICATE_TP
+
 
 @dataclass(frozen=True, slots=True)
 class TensorParallel:
@@ -36,7 +39,9 @@ class TensorParallel:
         out = torch.empty(
             (x.shape[0] * self.size, *x.shape[1:]), dtype=x.dtype, device=x.device
         )
-        dist.all_gather_single(out, x.contiguous(), group=self.group)
+        x = x.contiguous()
+        with mark(COMMUNICATE_TP):
+            dist.all_gather_single(out, x, group=self.group)
         return out
 
     def reduce(self, x: Tensor) -> Tensor:
@@ -44,12 +49,14 @@ class TensorParallel:
         if self.size == 1:
             return x
         if not self.sequence_parallel:
-            dist.all_reduce(x, group=self.group)
+            with mark(COMMUNICATE_TP):
+                dist.all_reduce(x, group=self.group)
             return x
         out = torch.empty(
             (x.shape[0] // self.size, *x.shape[1:]), dtype=x.dtype, device=x.device
         )
-        dist.reduce_scatter_single(out, x, group=self.group)
+        with mark(COMMUNICATE_TP):
+            dist.reduce_scatter_single(out, x, group=self.group)
         return out
 
 

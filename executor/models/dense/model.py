@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ....kernels import activation, attention, norm, rope
 from ....kernels.cross_entropy import cross_entropy
+from ....kernels.marks import mark
+from ....spec.marks import RECOMPUTE
 from ....spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
 from ....spec.parameters import split_range
 from ..parallel import TensorParallel, column_linear, embedding, row_linear
@@ -140,8 +143,19 @@ class Block(LayerModule):
 
 def _again(function: object, *inputs: Tensor) -> Tensor:
     """Run now, keep only the inputs, run again in the backward pass."""
-    out: Tensor = checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False)
+    out: Tensor = checkpoint(
+        function,
+        *inputs,
+        use_reentrant=False,
+        preserve_rng_state=False,
+        context_fn=_contexts,
+    )
     return out
+
+
+def _contexts() -> tuple[AbstractContextManager[object], AbstractContextManager[object]]:
+    """What the first run and the second one happen in: the second is marked in traces."""
+    return nullcontext(), mark(RECOMPUTE)
 
 
 class Head(LayerModule):

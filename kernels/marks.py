@@ -1,0 +1,17 @@
+"""Marks in a profiler's trace, cheap enough for every collective and every pass.
+
+``torch.profiler.record_function`` costs about 9 µs a use even when nothing is profiled; torch's
+own fast form costs 0.3 µs. It has no public name yet, so it is reached in this one place.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from torch._C._profiler import _RecordFunctionFast
+
+
+def mark(name: str) -> AbstractContextManager[object]:
+    """What happens inside is shown under ``name``; the names are in ``spec.marks``."""
+    context: AbstractContextManager[object] = _RecordFunctionFast(name)
+    return context
