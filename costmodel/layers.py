@@ -23,9 +23,7 @@ from .ops_vocab import cross_entropy, embedding
 from .tape import Node, Tape, Value
 
 
-def run_layer(
-    c: OpContext, layer: Layer, strategy: LayerStrategy, x: Value, seq_len: int
-) -> Value:
+def run_layer(c: OpContext, layer: Layer, strategy: LayerStrategy, x: Value, seq_len: int) -> Value:
     """The symbolic forward of a layer; nodes for its backward are left on the tape.
 
     Args:
@@ -104,9 +102,7 @@ def _positioned(c: OpContext, layer: BlockLayer, x: Value) -> Value:
 def _mlp(c: OpContext, layer: BlockLayer, strategy: LayerStrategy, x: Value) -> Value:
     mlp, local = layer.mlp, layer.mlp.ffn // strategy.tp
     widths = (local, local) if mlp.gated else (local,)
-    projected = column_linear(
-        c, norm(c, x, layer.norm), widths, mlp.bias, c.stack.fusion.gate_up
-    )
+    projected = column_linear(c, norm(c, x, layer.norm), widths, mlp.bias, c.stack.fusion.gate_up)
     hidden = activation(c, projected, mlp.activation, mlp.bias)
     del projected
     return row_linear(c, hidden, layer.hidden, mlp.bias)
@@ -163,9 +159,7 @@ def _no_backward(*grads: Value) -> tuple[Value | None, ...]:
     raise RuntimeError("the entry of a recomputed function has no backward")
 
 
-def move(
-    c: OpContext, x: Value, before: LayerStrategy, after: LayerStrategy
-) -> Value:
+def move(c: OpContext, x: Value, before: LayerStrategy, after: LayerStrategy) -> Value:
     """Activations in the layout of ``before`` brought into that of ``after``."""
     if (before.tp, before.megatron_sp) == (after.tp, after.megatron_sp):
         return x

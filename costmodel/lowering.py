@@ -139,9 +139,7 @@ class Lowering:
             sends_bytes=last.lowered.output_bytes,
         )
 
-    def _tied_ends(
-        self, layers: tuple[tuple[int, LayerStrategy], ...]
-    ) -> tuple[int, int] | None:
+    def _tied_ends(self, layers: tuple[tuple[int, LayerStrategy], ...]) -> tuple[int, int] | None:
         """Embedding and head where they share a weight inside one chunk."""
         if not self.model.tie_embeddings:
             return None
@@ -162,9 +160,7 @@ class Lowering:
         return tuple(found)
 
 
-def differing_layout(
-    before: LayerStrategy | None, strategy: LayerStrategy
-) -> LayerStrategy | None:
+def differing_layout(before: LayerStrategy | None, strategy: LayerStrategy) -> LayerStrategy | None:
     """``before`` where it holds activations differently from ``strategy``, else None."""
     if before is None:
         return None

@@ -22,8 +22,8 @@ from ..spec.report import MEMORY_TERMS, MemoryRow
 from ..spec.schedule import Pass
 from ..spec.stack import StackSpec
 from ..spec.workload import DTYPE_BYTES
-from .sharding import Unit
 from .lowering import StageChunk, StageLayer
+from .sharding import Unit
 
 PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS, WORKSPACE, COMMUNICATION = range(6)
 LEDGER_TERMS = MEMORY_TERMS[:6]

@@ -91,8 +91,7 @@ def _unfused(c: OpContext, query: Value, key: Value, value: Value) -> Value:
         grad_key = _batched_product(c, rows, seq, seq, dim)
         del grad_scores
         return tuple(
-            g.view(*x.shape)
-            for g, x in zip((grad_query, grad_key, grad_value), kept, strict=True)
+            g.view(*x.shape) for g, x in zip((grad_query, grad_key, grad_value), kept, strict=True)
         )
 
     t.record((out,), (query, key, value), backward)

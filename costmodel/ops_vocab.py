@@ -11,7 +11,9 @@ from .ops import OpContext
 from .tape import Tape, Value
 
 
-def embedding(c: OpContext, layer: EmbeddingLayer, rows: int, positions: int, tokens: Value) -> Value:
+def embedding(
+    c: OpContext, layer: EmbeddingLayer, rows: int, positions: int, tokens: Value
+) -> Value:
     """Token (and position) vectors of (seq, batch) tokens; ``rows`` of the table are local."""
     t = c.tape
     seq, batch = tokens.shape

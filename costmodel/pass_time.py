@@ -61,7 +61,11 @@ def pass_time(chunk: StageChunk, kind: PassKind, pricer: Pricer, detail: bool = 
         pricer: prices of the machine and stack.
         detail: also list the segments.
     """
-    slots = _forward_slots(chunk, kind, pricer) if kind.forward else _backward_slots(chunk, kind, pricer)
+    slots = (
+        _forward_slots(chunk, kind, pricer)
+        if kind.forward
+        else _backward_slots(chunk, kind, pricer)
+    )
     if pricer.overlap == "none":
         return _in_line(slots, detail)
     return _overlapped(slots, pricer.stack.overlap_slowdown, detail)
@@ -81,9 +85,7 @@ def _forward_slots(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> list[_S
 
 
 def _backward_slots(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> list[_Slot]:
-    return [
-        _backward_slot(entry, kind, pricer) for entry in reversed(chunk.layers)
-    ]
+    return [_backward_slot(entry, kind, pricer) for entry in reversed(chunk.layers)]
 
 
 def _backward_slot(entry: StageLayer, kind: PassKind, pricer: Pricer) -> _Slot:

@@ -6,7 +6,8 @@ Matrix products cut the result into tiles; ``tiles / SMs`` rounded up waves of t
 after another, so a result that fills the last wave badly wastes it (wave quantisation), and
 every wave pays a fixed prologue, so short sums (small k) are less efficient:
 
-    T_math = min over tile shapes of  ceil(tiles / SMs) · (2·tm·tn·k / (peak·ceiling/SMs) + prologue)
+    T_math = min over tile shapes of
+             ceil(tiles / SMs) · (2·tm·tn·k / (peak·ceiling / SMs) + prologue)
 
 Worked number: A100, bf16, m = 2048, n = 4608, k = 12288: 16 x 18 tiles of 128 x 256 on 108 SMs
 are 3 waves of 0.84 ms ... 0.93 ms in all, 0.80 of peak.

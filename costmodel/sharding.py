@@ -50,9 +50,9 @@ class Unit:
     ``whole_bytes``: the gathered compute copy (0 where parameters are used in place).
     ``flat_bytes``: the communication buffer of a gather. ``reduce_input_bytes`` and
     ``reduce_scratch_bytes``: buffers of a reduction, during which the last parameter's gradient
-    is still held; with ``replicated`` shards its result is held until the pass ends. ``gradient_bytes``: unreduced gradients
-    of one micro-batch; ``accumulated_bytes``: the same while they wait for the last one;
-    ``shard_gradient_bytes``: reduced gradients until the update.
+    is still held; with ``replicated`` shards its result is held until the pass ends.
+    ``gradient_bytes``: unreduced gradients of one micro-batch; ``accumulated_bytes``: the same
+    while they wait for the last one; ``shard_gradient_bytes``: reduced ones until the update.
     """
 
     wrapped: bool
@@ -138,9 +138,7 @@ def _counts(shape: UnitShape, degree: int) -> _Counts:
         vectors += shard if len(local) == 1 else 0
         if _is_partial(spec, shape.strategy):
             partials.append(shard)
-    return _Counts(
-        sum(whole), sum(shards), vectors, tuple(whole), tuple(shards), tuple(partials)
-    )
+    return _Counts(sum(whole), sum(shards), vectors, tuple(whole), tuple(shards), tuple(partials))
 
 
 def _is_partial(spec: ParameterSpec, strategy: LayerStrategy) -> bool:
@@ -218,9 +216,7 @@ def _gather_work(shape: UnitShape, n: _Counts, degree: int) -> tuple[Item, ...]:
     return tuple(work)
 
 
-def _reduce_work(
-    shape: UnitShape, n: _Counts, degree: int, source_dtype: str
-) -> tuple[Item, ...]:
+def _reduce_work(shape: UnitShape, n: _Counts, degree: int, source_dtype: str) -> tuple[Item, ...]:
     """Copy in, reduce-scatter over the shards, all-reduce over the replicas, cast back."""
     dtype = shape.dtype
     master, comm = DTYPE_BYTES[dtype.master], DTYPE_BYTES[dtype.communication]
@@ -340,7 +336,9 @@ def _contiguous_traffic(
         group = shard_group(shape.strategy)
         whole = n.shard * degree
         reduce.append(Collective("reduce_scatter", *group, whole * gradient, dtype.communication))
-        gather.append(Collective("all_gather", *group, whole * DTYPE_BYTES[dtype.param], dtype.param))
+        gather.append(
+            Collective("all_gather", *group, whole * DTYPE_BYTES[dtype.param], dtype.param)
+        )
     if replicas.size > 1:
         size = n.shard * gradient
         reduce.append(Collective("all_reduce", *replicas, size, dtype.communication))

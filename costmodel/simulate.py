@@ -243,9 +243,7 @@ NOT_YET = -1.0
 def _play(runs: list[StageRun], messages: Messages) -> None:
     """Run every stage as far as its inputs allow, back and forth, until all are through."""
     shape = (messages.positions, messages.micro_batches)
-    ends = {
-        forward: [[NOT_YET] * shape[1] for _ in range(shape[0])] for forward in (True, False)
-    }
+    ends = {forward: [[NOT_YET] * shape[1] for _ in range(shape[0])] for forward in (True, False)}
     pending = [(run, _steps(run, messages, ends)) for run in runs]
     while pending:
         before = sum(len(run.starts_s) for run, _ in pending)
@@ -256,9 +254,7 @@ def _play(runs: list[StageRun], messages: Messages) -> None:
         pending = [(r, steps) for r, steps in reversed(pending) if len(r.starts_s) < len(steps)]
 
 
-def _steps(
-    run: StageRun, messages: Messages, ends: dict[bool, list[list[float]]]
-) -> list[Step]:
+def _steps(run: StageRun, messages: Messages, ends: dict[bool, list[list[float]]]) -> list[Step]:
     """The passes of a stage with everything their timing depends on looked up."""
     last = messages.micro_batches - 1
     known: dict[tuple[bool, int, bool, bool], Timing] = {}

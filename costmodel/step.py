@@ -61,9 +61,7 @@ def _unit_work(unit: Unit, micro_batch: int, last: bool) -> Iterator[Item]:
         yield from unit.accumulate_upcast if micro_batch else unit.upcast
 
 
-def _messages(
-    plan: Plan, stage: int, chunk: StageChunk, micro_batches: int
-) -> Iterator[Item]:
+def _messages(plan: Plan, stage: int, chunk: StageChunk, micro_batches: int) -> Iterator[Item]:
     """Activations and gradients that cross between ranks at the chunk's ends."""
     stages = len(plan.program.stages)
     if stages == 1:

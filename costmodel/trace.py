@@ -28,7 +28,9 @@ def simulated_timeline(simulation: Simulation, simulator: Simulator) -> Timeline
         segments = {kind: _segments(simulation, simulator, run, kind, detail) for kind in run.times}
         last = max(item.micro_batch for item in run.order)
         for item, start_s in zip(run.order, run.starts_s, strict=True):
-            kind = PassKind(item.forward, item.chunk, item.micro_batch == 0, item.micro_batch == last)
+            kind = PassKind(
+                item.forward, item.chunk, item.micro_batch == 0, item.micro_batch == last
+            )
             first = len(spans)
             spans += _spans(run.stage, segments[kind], start_s, item.micro_batch)
             position = item.chunk * len(simulation.stages) + run.stage

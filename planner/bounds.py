@@ -3,7 +3,7 @@
 Let t_l be the least time of layer l's forward and backward of one micro-batch under any legal
 strategy, c_l the least time it adds to its stage's whole step. For stage s with layers S(s),
 
-    T ≥ m · Σ_{S(s)} t + Σ_{s' < s} Σ_{S(s')} t      (fill before, work, drain after; not interleaved)
+    T ≥ m · Σ_{S(s)} t + Σ_{s' < s} Σ_{S(s')} t    (fill, work, drain; not interleaved)
     T ≥ Σ_{S(s)} c
 
 The first, for all stages together, is least when stage s+1 has 1 - 1/m of the work of stage s,
@@ -131,9 +131,11 @@ class ShapeBounds:
         even = max(self._even_stage(shape, capacity_bytes, held) for held in in_flight)
         if even == float("inf"):  # uneven stages may still fit
             mean = sum(in_flight) / 2
-            even = UNEVEN_PENALTY * least_total(
-                self._hulls(mean), capacity_bytes * shape.stages
-            ) / shape.stages
+            even = (
+                UNEVEN_PENALTY
+                * least_total(self._hulls(mean), capacity_bytes * shape.stages)
+                / shape.stages
+            )
         blocks = max(n for n, _ in self._tables)
         share = blocks / shape.positions
         bubble = (shape.stages - 1) / (shape.chunks * shape.microbatches)

@@ -111,9 +111,7 @@ def _thin(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return rows[np.unique(places)]
 
 
-def _grouped(
-    kinds: tuple[int, ...], strategies: list[LayerStrategy]
-) -> tuple[LayerStrategy, ...]:
+def _grouped(kinds: tuple[int, ...], strategies: list[LayerStrategy]) -> tuple[LayerStrategy, ...]:
     """The strategies of equal neighbouring kinds in order of first use."""
     found: list[LayerStrategy] = []
     start = 0

@@ -41,8 +41,7 @@ class LikelyPlans:
         """Try the best plan of each promising layout of a shape."""
         for layout in self._layouts(tables):
             chosen = {
-                kind: _in_layout(tables[self.kinds.index(kind)], layout)
-                for kind in set(self.kinds)
+                kind: _in_layout(tables[self.kinds.index(kind)], layout) for kind in set(self.kinds)
             }
             self._search_layout(shape, chosen, attempt)
 
@@ -55,9 +54,7 @@ class LikelyPlans:
         }
         return sorted(best, key=lambda layout: (best[layout], layout))[:LAYOUTS]
 
-    def _search_layout(
-        self, shape: Shape, chosen: dict[int, OptionTable], attempt: Try
-    ) -> None:
+    def _search_layout(self, shape: Shape, chosen: dict[int, OptionTable], attempt: Try) -> None:
         budgets = [self.live_budget(shape)] * shape.stages
         known: dict[float, LayerSearch] = {}
         searches = [

@@ -67,7 +67,9 @@ def parse_pin(text: str, layer_count: int, field: str = "--pin") -> Pin:
         raise InputError(field, key, "one of " + ", ".join(KEYS), nearest_name(key, KEYS))
     span = _layer_range(layers, layer_count, field) if at else None
     if span is not None and key not in LAYER_KEYS:
-        raise InputError(field, text, f"{key} for the whole plan, without @LAYERS", f"{key}={value}")
+        raise InputError(
+            field, text, f"{key} for the whole plan, without @LAYERS", f"{key}={value}"
+        )
     return Pin(key=key, value=_value(key, value.strip(), field), layers=span)
 
 

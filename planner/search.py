@@ -95,7 +95,7 @@ class Search:
         self._best = float("inf")
         self._outcomes: dict[Decision, Outcome] = {}
         self._nearest: Outcome | None = None
-        self._bounds: dict[tuple[int, int], ShapeBounds] = {}
+        self._bounds: dict[tuple[int, int, bool], ShapeBounds] = {}
         self._interrupted = False
         self._enumerated = 0
 
@@ -187,7 +187,7 @@ class Search:
         return self.evaluator.rule.live_budget_bytes(capacity, stack, communicators)
 
     def _shape_bounds(self, shape: Shape) -> ShapeBounds:
-        key = (shape.ranks, shape.microbatches, int(bool(self._tied(shape))))
+        key = (shape.ranks, shape.microbatches, bool(self._tied(shape)))
         if key not in self._bounds:
             tables = self._layer_tables(shape)
             counts: dict[int, tuple[int, OptionTable]] = {}
@@ -252,9 +252,7 @@ class Search:
         enough = len(self._outcomes) >= self.limits.alternatives
         return self._best * (1 if enough else 1 + ALTERNATIVES_WITHIN)
 
-    def _prove(
-        self, shapes: list[Shape], bounded: list[tuple[float, int]]
-    ) -> tuple[float, bool]:
+    def _prove(self, shapes: list[Shape], bounded: list[tuple[float, int]]) -> tuple[float, bool]:
         """Enumerate small shapes by growing bound; what is proven, and whether all of it is."""
         open_bound = float("inf")
         for done, (bound, number) in enumerate(bounded):

@@ -157,10 +157,12 @@ class SearchSpace:
         return all(self.options(kind, ranks, samples) for kind in self._first_of_kind)
 
     def options(self, kind: int, ranks: int, samples: int) -> tuple[LayerStrategy, ...]:
-        """Legal strategies of a layer kind on a stage of ``ranks`` for ``samples`` a micro-batch."""
+        """Legal strategies of a layer kind for a stage's ranks and samples of a micro-batch."""
         key = (kind, ranks, samples)
         if key not in self._options:
-            self._options[key] = tuple(self._make_options(self._first_of_kind[kind], ranks, samples))
+            self._options[key] = tuple(
+                self._make_options(self._first_of_kind[kind], ranks, samples)
+            )
         return self._options[key]
 
     def _make_options(self, index: int, ranks: int, samples: int) -> Iterator[LayerStrategy]:

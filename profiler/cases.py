@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -75,7 +76,7 @@ def products(sizes: Sizes, dtype: str) -> Iterator[Case]:
                 left, right = torch.randn(m, k, dtype=kind), torch.randn(n, k, dtype=kind)
                 traffic = (m * k + k * n + m * n) * size
                 kernel = Kernel("matmul", (m, k, n), dtype, 2 * m * k * n, traffic)
-                yield Case(kernel, lambda a=left, b=right: a.mm(b.t()))
+                yield Case(kernel, partial(left.mm, right.t()))
 
 
 def batched_products(sizes: Sizes, dtype: str) -> Iterator[Case]:
@@ -89,9 +90,9 @@ def batched_products(sizes: Sizes, dtype: str) -> Iterator[Case]:
                 traffic = (2 * query.numel() + scores.numel()) * kind.itemsize
                 flops = 2 * batch * seq * seq * dim
                 up = Kernel("batched_matmul", (batch, seq, dim, seq), dtype, flops, traffic)
-                yield Case(up, lambda q=query: q.bmm(q.transpose(1, 2)))
+                yield Case(up, partial(query.bmm, query.transpose(1, 2)))
                 down = Kernel("batched_matmul", (batch, seq, seq, dim), dtype, flops, traffic)
-                yield Case(down, lambda s=scores, q=query: s.bmm(q))
+                yield Case(down, partial(scores.bmm, query))
 
 
 def attention(sizes: Sizes, dtype: str) -> Iterator[Case]:
@@ -107,12 +108,12 @@ def attention(sizes: Sizes, dtype: str) -> Iterator[Case]:
                 name = "flash_attention"
                 forward = Kernel(name, shape, dtype, 2 * product, 4 * tensor_bytes)
                 run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-                yield Case(forward, lambda q=query, r=run: r(q, q, q, 0.0, True))
+                yield Case(forward, partial(run, query, query, query, 0.0, True))
                 out, log_sum = run(query, query, query, 0.0, True)
                 back = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
                 arguments = (out, query, query, query, out, log_sum, 0.0, True)
                 kernel = Kernel(name + "_backward", shape, dtype, 5 * product, 8 * tensor_bytes)
-                yield Case(kernel, lambda b=back, a=arguments: b(*a))
+                yield Case(kernel, partial(back, *arguments))
 
 
 def elementwise(elements: int, dtype: str) -> Iterator[Case]:
@@ -198,6 +199,6 @@ def optimizer(elements: int) -> Iterator[Case]:
     def case(op: str, traffic: int, run: Callable[[], object]) -> Case:
         return Case(Kernel(op, (elements,), "fp32", 0, traffic), run)
 
-    yield case("fused_adamw", 7 * size, lambda: adamw.step())
+    yield case("fused_adamw", 7 * size, adamw.step)
     yield case("foreach_norm", size, lambda: torch._foreach_norm(grads, 2))
     yield case("foreach_mul", 2 * size, lambda: torch._foreach_mul_(grads, 1.0))

@@ -74,9 +74,7 @@ def probes(ranks: int, coarse: bool) -> list[Probe]:
 def probe_plan(probe: Probe, ranks: int) -> Plan:
     """The plan of a probe on ``ranks`` local ranks."""
     width = ranks // probe.stages
-    strategy = LayerStrategy(
-        tp=probe.tp, shard=Sharding.from_text(probe.shard, width // probe.tp)
-    )
+    strategy = LayerStrategy(tp=probe.tp, shard=Sharding.from_text(probe.shard, width // probe.tp))
     layers = probe.blocks + 2
     cuts = [round(i * layers / probe.stages) for i in range(probe.stages + 1)]
     stages = tuple(
@@ -142,7 +140,9 @@ def fit_host(profile: MachineProfile, measure: Measure, coarse: bool) -> dict[st
     return found
 
 
-def _explained_s(plan: Plan, profile: MachineProfile, host_s: dict[str, float] | None = None) -> float:
+def _explained_s(
+    plan: Plan, profile: MachineProfile, host_s: dict[str, float] | None = None
+) -> float:
     """The simulated step with these host constants (none: kernels and collectives alone)."""
     known = _with_host(profile, host_s or {})
     chosen = stack("shardwright")
@@ -203,5 +203,3 @@ def non_negative_least_squares(
             break
         columns.pop(int(np.argmin(solution * matrix[:, columns].max(axis=0))))
     return found
-
-

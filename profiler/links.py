@@ -54,7 +54,7 @@ def _group_sizes(world_size: int) -> list[int]:
 
 def _my_group(context: RankContext, size: int) -> dist.ProcessGroup:
     """The group of ``size`` neighbouring ranks that holds this rank."""
-    mine = None
+    mine: dist.ProcessGroup | None = None
     for first in range(0, context.world_size, size):
         ranks = list(range(first, first + size))
         group = dist.new_group(ranks)

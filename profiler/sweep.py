@@ -23,9 +23,7 @@ STEPS = 7
 OnEvent = Callable[[dict[str, Any]], None]
 
 
-def measure(
-    budget_s: float, ranks: int, on_event: OnEvent | None = None
-) -> MachineProfile:
+def measure(budget_s: float, ranks: int, on_event: OnEvent | None = None) -> MachineProfile:
     """A profile of this machine with ``ranks`` ranks at work.
 
     Args:
@@ -46,7 +44,9 @@ def measure(
             "dtypes": ["fp32"] if coarse else ["fp32", "bf16"],
             "budget_s": max(2.0, left_s * (1 - HOST_SHARE)),
         }
-        kernels = pool.run("shardwright.profiler.kernel_timing:measure_kernels", payload, None, relay)
+        kernels = pool.run(
+            "shardwright.profiler.kernel_timing:measure_kernels", payload, None, relay
+        )
         links: list[Any] = [[]]
         if ranks > 1:
             job = "shardwright.profiler.links:measure_links"

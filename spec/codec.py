@@ -203,7 +203,9 @@ def write_atomically(path: Path, data: str | bytes) -> None:
     """
     payload = data.encode() if isinstance(data, str) else data
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as f:
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as f:
             temporary = Path(f.name)
             f.write(payload)
             f.flush()
@@ -224,13 +226,17 @@ def read_text(path: Path, what: str, limit_bytes: int = MAX_DOCUMENT_BYTES) -> s
     """
     try:
         if path.is_file() and path.stat().st_size > limit_bytes:
-            raise InputError(str(path), f"{path.stat().st_size} bytes", f"{what} of ≤ {limit_bytes} bytes")
+            raise InputError(
+                str(path), f"{path.stat().st_size} bytes", f"{what} of ≤ {limit_bytes} bytes"
+            )
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise InputError(str(path), "binary data", f"{what} in UTF-8 text") from None
     except FileNotFoundError:
         siblings = _siblings(path)
-        raise InputError(str(path), "no such file", what, nearest_name(path.name, siblings)) from None
+        raise InputError(
+            str(path), "no such file", what, nearest_name(path.name, siblings)
+        ) from None
     except OSError as error:
         raise InputError(str(path), error.strerror or str(error), what) from None
 

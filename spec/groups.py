@@ -13,6 +13,7 @@ or cut over b / a ranks, a apart. Executor and cost model read the same definiti
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from .strategy import LayerStrategy
@@ -79,7 +80,7 @@ def stage_groups(strategies: list[LayerStrategy], stage_ranks: int) -> list[Rank
             shard_group(strategy),
             replica_group(strategy, stage_ranks),
         }
-    for before, after in zip(strategies, strategies[1:], strict=False):
+    for before, after in pairwise(strategies):
         if before.tp != after.tp:
             found |= set(batch_steps(before.tp, after.tp))
     return sorted(group for group in found if group.size > 1)

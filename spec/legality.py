@@ -128,16 +128,15 @@ def schedule_reason(
 def workload_reason(model: ModelSpec, workload: Workload) -> str | None:
     """Why the model cannot take this sequence length; None if it can."""
     for layer in model.kinds():
-        if isinstance(layer, EmbeddingLayer) and layer.positions:
-            if workload.seq_len > layer.positions:
-                return f"seq_len {workload.seq_len} exceeds the {layer.positions} learned positions"
-        if isinstance(layer, BlockLayer):
-            window = layer.attention.window
-            if window is not None and workload.seq_len > window:
-                return (
-                    f"seq_len {workload.seq_len} exceeds the sliding window {window}; "
-                    "windowed attention is not built yet"
-                )
+        positions = layer.positions if isinstance(layer, EmbeddingLayer) else None
+        if positions and workload.seq_len > positions:
+            return f"seq_len {workload.seq_len} exceeds the {positions} learned positions"
+        window = layer.attention.window if isinstance(layer, BlockLayer) else None
+        if window is not None and workload.seq_len > window:
+            return (
+                f"seq_len {workload.seq_len} exceeds the sliding window {window}; "
+                "windowed attention is not built yet"
+            )
     return None
 
 

@@ -49,7 +49,7 @@ class LayerPlan:
     """One strategy for a run of layers; ``by_device_group`` overrides it on some devices."""
 
     layers: LayerRef
-    strategy: LayerStrategy = LayerStrategy()
+    strategy: LayerStrategy = field(default_factory=LayerStrategy)
     by_device_group: dict[str, LayerStrategy] = field(default_factory=dict)
 
 
@@ -221,5 +221,6 @@ def load_plan(text: str | bytes, where: str) -> Plan:
     violations = plan.check()
     if violations:
         more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
-        raise InputError(f"{where}: {violations[0].path}", violations[0].message + more, "a legal plan")
+        first = violations[0]
+        raise InputError(f"{where}: {first.path}", first.message + more, "a legal plan")
     return plan

@@ -10,6 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 from .errors import InputError
@@ -119,8 +120,7 @@ class Timeline:
         found = []
         for spans in by_stream.values():
             spans.sort(key=lambda s: (s.start_s, s.end_s))
-            pairs = zip(spans, spans[1:], strict=False)
-            found += [(a, b) for a, b in pairs if b.start_s < a.end_s - NESTING_SLACK_S]
+            found += [(a, b) for a, b in pairwise(spans) if b.start_s < a.end_s - NESTING_SLACK_S]
         return found
 
     def to_perfetto(self) -> str:
@@ -140,7 +140,8 @@ class Timeline:
         for counter in self.counters:
             events += _counter_events(counter)
         for number, flow in enumerate(self.flows):
-            events += _flow_events(number, self.spans[flow.source], self.spans[flow.target], numbers)
+            ends = self.spans[flow.source], self.spans[flow.target]
+            events += _flow_events(number, *ends, numbers)
         document = {"traceEvents": events, "displayTimeUnit": "ms", "origin": self.origin}
         return json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n"
 

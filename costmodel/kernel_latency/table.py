@@ -93,8 +93,7 @@ class KernelTable:
 
     def __init__(self, profile: MachineProfile) -> None:
         self._exact = {
-            (row.op, row.shape, row.dtype, row.traffic_bytes): row.time_s
-            for row in profile.kernels
+            (row.op, row.shape, row.dtype, row.traffic_bytes): row.time_s for row in profile.kernels
         }
         groups: dict[tuple[str, str], list[KernelRow]] = defaultdict(list)
         for row in profile.kernels:
@@ -113,7 +112,11 @@ class KernelTable:
             return Price(exact, "measured")
         if kernel.op in _SHAPED:
             grid = self._grids.get((kernel.op, kernel.dtype))
-            return None if grid is None else Price(_work(kernel) / grid.rate(_axes(kernel)), "measured")
+            return (
+                None
+                if grid is None
+                else Price(_work(kernel) / grid.rate(_axes(kernel)), "measured")
+            )
         curve = self._curves.get((kernel.op, kernel.dtype)) or self._curves.get(
             (GENERIC_OP, kernel.dtype)
         )
