@@ -135,7 +135,8 @@ def _message_bytes(
         dtype=np.int64,
     )
     received, sent = into[rows], out[rows]
-    return np.append(received[1:], 0) + np.append(0, sent[:-1])
+    total: NDArray[np.int64] = np.append(received[1:], 0) + np.append(0, sent[:-1])
+    return total
 
 
 def _resident(plan: Plan, stack: StackSpec, chunks: tuple[StageChunk, ...]) -> list[int]:

@@ -120,7 +120,7 @@ class Pricer:
             seconds = price.time_s
             measured_s += seconds if price.source == "measured" else 0.0
             if isinstance(work, Kernel):
-                name = "recompute" if entry.recomputed else work.term
+                name: str = "recompute" if entry.recomputed else work.term
                 product_s = seconds if work.term == "matmul" else 0.0
                 launches += 1
             else:

@@ -55,7 +55,8 @@ def _math_seconds(kernel: Kernel, device: Device) -> float:
         m, k, n = kernel.shape
         return _tiled_seconds(1, m, k, n, kernel.dtype, device)
     if kernel.op == "batched_matmul":
-        return _tiled_seconds(*kernel.shape, kernel.dtype, device)
+        batch, m, k, n = kernel.shape
+        return _tiled_seconds(batch, m, k, n, kernel.dtype, device)
     if kernel.op in FLASH_CEILING:
         ceiling = FLASH_CEILING[kernel.op] * device.matmul_ceiling
         rate = peak_flops_per_s(device, kernel.dtype) * ceiling

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..spec.strategy import LayerStrategy
 from .candidates import Decision, Outcome
 from .layer_search import LayerSearch
 from .options import OptionTable
@@ -96,7 +97,7 @@ class LikelyPlans:
         cuts = partition(len(self.kinds), shape.stages, seconds)
         if cuts is None:
             return None
-        strategies = []
+        strategies: list[LayerStrategy] = []
         for stage in range(shape.stages):
             choice = searches[stage].best(self.kinds[cuts[stage] : cuts[stage + 1]], budgets[stage])
             if choice is None:

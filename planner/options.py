@@ -106,9 +106,17 @@ class OptionTables:
         if key not in self._tables:
             place = (ranks, samples, microbatches, members)
             rows = [self._row(layer, s, *place) for s in strategies]
-            columns = np.array(rows, dtype=np.float64).reshape(len(rows), 6).T
-            layouts = np.array([layout_number(s) for s in strategies], dtype=np.int64)
-            self._tables[key] = OptionTable(strategies, *columns, layouts)
+            columns = np.array(rows, dtype=np.float64).reshape(len(rows), 6)
+            self._tables[key] = OptionTable(
+                strategies=strategies,
+                middle_s=columns[:, 0],
+                step_bound_s=columns[:, 1],
+                step_estimate_s=columns[:, 2],
+                resident_bytes=columns[:, 3],
+                kept_bytes=columns[:, 4],
+                extra_bytes=columns[:, 5],
+                layouts=np.array([layout_number(s) for s in strategies], dtype=np.int64),
+            )
         return self._tables[key]
 
     def _row(

@@ -17,7 +17,7 @@ from ..spec.legality import executable_reason, layer_reason, schedule_reason, st
 from ..spec.model import BlockLayer, Layer, ModelSpec
 from ..spec.schedule import SCHEDULE_KINDS, ScheduleKind, first_in_flight
 from ..spec.stack import StackSpec
-from ..spec.strategy import LayerStrategy, Sharding
+from ..spec.strategy import LayerStrategy, Recompute, SequenceParallel, Sharding
 from ..spec.workload import Workload
 from .pins import LAYER_KEYS, Pin, layer_allows, value_allows
 
@@ -184,15 +184,18 @@ class SearchSpace:
 
     @staticmethod
     def _splits(layer: Layer, tp: int, dp: int) -> Iterator[LayerStrategy]:
-        recomputes = ("none", "selective", "full") if isinstance(layer, BlockLayer) else ("none",)
-        for sp in ("none", "megatron") if tp > 1 else ("none",):
+        recomputes: tuple[Recompute, ...] = ("none",)
+        if isinstance(layer, BlockLayer):
+            recomputes = ("none", "selective", "full")
+        sequences: tuple[SequenceParallel, ...] = ("none", "megatron") if tp > 1 else ("none",)
+        for sp in sequences:
             for shard in shardings(dp):
                 for recompute in recomputes:
                     yield LayerStrategy(
                         tp=tp,
-                        sequence_parallel=sp,  # type: ignore[arg-type]
+                        sequence_parallel=sp,
                         shard=shard,
-                        recompute=recompute,  # type: ignore[arg-type]
+                        recompute=recompute,
                     )
 
     def _legal(

@@ -71,4 +71,5 @@ def newest_profile(ranks: int) -> MachineProfile | None:
     mine = sorted(folder.glob(f"{fingerprint()}-*.json"), key=lambda p: p.name.split("-")[-1])
     loaded = [from_json(MachineProfile, read_text(p, "a profile"), str(p)) for p in mine]
     same = [profile for profile in loaded if profile.ranks == ranks]
-    return (same or loaded or [None])[-1]
+    usable = same or loaded
+    return usable[-1] if usable else None

@@ -13,7 +13,6 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -62,10 +61,15 @@ def content_hash(value: Any) -> str:
     return "sha256:" + hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
-@cache
+_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
+
+
 def _adapter(target: type[Any]) -> TypeAdapter[Any]:
-    _mark_strict(target, set())
-    return TypeAdapter(target)
+    """The validator of a noun, built once."""
+    if target not in _ADAPTERS:
+        _mark_strict(target, set())
+        _ADAPTERS[target] = TypeAdapter(target)
+    return _ADAPTERS[target]
 
 
 def _mark_strict(target: Any, seen: set[Any]) -> None:
