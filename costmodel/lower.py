@@ -80,7 +80,8 @@ class LoweredPass:
 class LoweredLayer:
     """Both directions of a layer; the second backward adds to gradients already there.
 
-    ``keeps_input``: the forward pass saves its input for the backward pass.
+    ``keeps_input``: the forward pass saves its input for the backward pass. The tokens that an
+    embedding reads belong to the batch, not to a pass: its ``input_bytes`` are 0.
     """
 
     forward: LoweredPass
@@ -134,10 +135,11 @@ def _run(layer: Layer, shape: LayerShape, accumulating: bool) -> _Run:
     before = shape.before or strategy
     x = _entry(tape, layer, shape, before)
     entry = x.storage
-    input_bytes = tape.live_bytes
+    tokens = x if isinstance(layer, EmbeddingLayer) else None  # they outlive both passes
+    input_bytes = tape.live_bytes if tokens is None else 0
     start_bytes = tape.peak_bytes = tape.live_bytes
     leaf = Node((), 1, lambda *grads: grads)
-    if not isinstance(layer, EmbeddingLayer):
+    if tokens is None:
         x.producer = (leaf, 0)
     if shape.before is not None:
         x = move(c, x, before, strategy)

@@ -166,7 +166,7 @@ def _overlapped(slots: list[_Slot], slowdown: float, detail: bool) -> PassTime:
             wire_free = _wire(segments, f"{slot.name} reduce", issued, duration_s)
         pending_reduce_s = slot.reduce_s
     found.time_s = max(compute_free, wire_free)
-    terms[EXPOSED_DP] = found.time_s - sum(terms)
+    terms[EXPOSED_DP] = max(0.0, found.time_s - sum(terms))  # rounding may leave -1e-17
     return found
 
 

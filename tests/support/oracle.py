@@ -28,6 +28,7 @@ from shardwright.spec.cluster import ClusterSpec
 from shardwright.spec.legality import layer_reason, schedule_reason, stack_reason, tied_reason
 from shardwright.spec.model import BlockLayer, ModelSpec
 from shardwright.spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
+from shardwright.spec.profile import MachineProfile
 from shardwright.spec.schedule import SCHEDULE_KINDS, ScheduleKind
 from shardwright.spec.stack import StackSpec
 from shardwright.spec.strategy import LayerStrategy, Sharding
@@ -63,6 +64,7 @@ class Space:
     cluster: ClusterSpec
     workload: Workload
     stack: StackSpec
+    profile: MachineProfile | None = None
     restrictions: tuple[Restriction, ...] = ()
 
     def with_memory(self, hbm_bytes: int) -> Space:
@@ -302,7 +304,7 @@ def _uniform(cuts: tuple[int, ...], strategies: tuple[LayerStrategy, ...]) -> bo
 
 def simulator_of(space: Space) -> Simulator:
     """The simulation entry point for plans of a space."""
-    pricer = Pricer(Machine(space.cluster), space.stack)
+    pricer = Pricer(Machine(space.cluster, space.profile), space.stack)
     return Simulator(Lowering(space.model, space.workload, space.stack), pricer)
 
 

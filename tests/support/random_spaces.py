@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from shardwright.spec.model import (
     ModelSpec,
     Tower,
 )
+from shardwright.spec.profile import CollectiveRow, KernelRow, MachineProfile
 from shardwright.spec.schedule import SCHEDULE_KINDS
 from shardwright.spec.stack import OVERLAPS, StackSpec
 from shardwright.spec.workload import DtypeRecord, Workload
@@ -69,7 +71,7 @@ def random_cluster(source: random.Random, device_count: int | None = None) -> Cl
     """One to six devices of one catalogue kind in one or more nodes, with typed link rates."""
     count = device_count or source.choice([1, 2, 3, 4, 4, 4, 5, 6, 6])
     per_node = source.choice([d for d in range(1, count + 1) if count % d == 0])
-    name = source.choice([n for n in devices() if n != CPU])
+    name = CPU if source.random() < 0.15 else source.choice([n for n in devices() if n != CPU])
     group = DeviceGroup(
         name="main",
         device=name,
@@ -119,6 +121,59 @@ def random_workload(source: random.Random, cluster: ClusterSpec) -> Workload:
     )
 
 
+def random_profile(source: random.Random, cluster: ClusterSpec) -> MachineProfile | None:
+    """Made-up measurements: always for cores, now and then for other devices."""
+    is_cpu = cluster.groups[0].device == CPU
+    if not is_cpu and source.random() > 0.1:
+        return None
+    rate, wire = 10 ** source.uniform(10, 13), 10 ** source.uniform(8.5, 10.5)
+    kernels = [
+        KernelRow(
+            op="matmul",
+            shape=shape,
+            dtype=dtype,
+            flops=2 * shape[0] * shape[1] * shape[2],
+            traffic_bytes=sum(shape),
+            time_s=2 * shape[0] * shape[1] * shape[2] / rate * source.uniform(1, 3),
+        )
+        for dtype in ("fp32", "bf16", "fp16")
+        for shape in itertools.product((64, 4096), repeat=3)
+    ]
+    kernels += [
+        KernelRow(
+            op="add",
+            shape=(size,),
+            dtype=dtype,
+            traffic_bytes=size,
+            time_s=size / wire * source.uniform(0.3, 1) + 1e-6,
+        )
+        for dtype in ("fp32", "bf16", "fp16")
+        for size in (2**12, 2**18, 2**24)
+    ]
+    collectives = [
+        CollectiveRow(
+            kind=kind,
+            ranks=ranks,
+            payload_bytes=size,
+            time_s=size / wire * source.uniform(1, 2) + 1e-5,
+        )
+        for kind in source.sample(("all_reduce", "all_gather", "reduce_scatter", "send"), 3)
+        for ranks in source.sample(range(2, 7), 3)
+        for size in (2**10, 2**20, 2**26)
+    ]
+    host = ("kernel", "layer_pass", "gather", "reduce", "message", "step")
+    return MachineProfile(
+        fingerprint="made up",
+        machine={},
+        ranks=cluster.device_count,
+        measured_at="never",
+        duration_s=1.0,
+        kernels=tuple(kernels),
+        collectives=tuple(collectives),
+        host_s={name: 10 ** source.uniform(-6, -3.5) for name in host},
+    )
+
+
 def random_restrictions(source: random.Random, layers: int, devices_: int) -> list[Restriction]:
     """Axes cut to some of their values, now and then only on a range of layers."""
     found = []
@@ -157,6 +212,7 @@ def random_space(seed: int, most: int = MOST_PLANS) -> Space:
             cluster=cluster,
             workload=random_workload(source, cluster),
             stack=random_stack(source, cluster),
+            profile=random_profile(source, cluster),
         )
         for _ in range(12):
             restrictions = random_restrictions(source, blocks + 2, cluster.device_count)

@@ -1,0 +1,56 @@
+"""Random plans with everything that is needed to price them: the examples of property tests."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import lru_cache
+
+from oracle import Space, simulator_of
+from random_plans import Draft, Drawer
+from random_spaces import (
+    random_cluster,
+    random_model,
+    random_profile,
+    random_stack,
+    random_workload,
+)
+
+from shardwright.costmodel.simulate import Simulation, Simulator
+from shardwright.spec.plan import Plan
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A legal plan of a random space, simulated."""
+
+    space: Space
+    draft: Draft
+    plan: Plan
+    simulator: Simulator
+    simulation: Simulation
+
+
+def random_problem(seed: int, most_devices: int = 16) -> Space:
+    """A space without restrictions, of any size."""
+    source = random.Random(f"problem {seed}")
+    devices = source.choice([d for d in (1, 2, 4, 6, 8, 12, 16) if d <= most_devices])
+    cluster = random_cluster(source, devices)
+    return Space(
+        model=random_model(source, source.choice([1, 2, 4, 6, 8])),
+        cluster=cluster,
+        workload=random_workload(source, cluster),
+        stack=random_stack(source, cluster),
+        profile=random_profile(source, cluster),
+    )
+
+
+@lru_cache(maxsize=256)
+def sample(seed: int) -> Sample:
+    """The sample called ``seed``; equal seeds give the same object."""
+    space = random_problem(seed % 64)
+    draft = Drawer(space, random.Random(f"draft {seed}")).draft()
+    plan, simulator = draft.plan(space), simulator_of(space)
+    simulation = simulator.run(plan)
+    assert simulation is not None
+    return Sample(space, draft, plan, simulator, simulation)
