@@ -57,7 +57,8 @@ def fixed_step_s(plan: Plan) -> float:
     """Seconds of the step when only passes take time."""
     chosen = replace(stack("shardwright"), step_s=0.0, launch_s=0.0)
     pricer = _Free(Machine(plan.cluster), chosen)
-    simulation = _Fixed(Simulator.for_plan(plan, pricer.machine, chosen).lowering, pricer).run(plan)
+    lowering = Simulator.for_plan(plan, pricer.machine, chosen).lowering
+    simulation = _Fixed(lowering, pricer).run(plan)
     assert simulation is not None
     return simulation.step_time_s
 
@@ -86,7 +87,8 @@ def test_equal_stages_take_m_plus_p_minus_1_passes(
 
 
 @pytest.mark.parametrize(
-    ("stages", "chunks", "batches"), [(2, 2, 2), (2, 2, 8), (2, 5, 4), (4, 2, 4), (4, 3, 12), (6, 2, 18)]
+    ("stages", "chunks", "batches"),
+    [(2, 2, 2), (2, 2, 8), (2, 5, 4), (4, 2, 4), (4, 3, 12), (6, 2, 18)],
 )
 def test_interleaved_stages_take_m_plus_p_minus_1_over_v(
     stages: int, chunks: int, batches: int
