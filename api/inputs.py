@@ -9,20 +9,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..costmodel.machine import Machine
-from ..datasets.catalogue.clusters import ParsedCluster, parse_cluster
+from ..datasets.catalogue.clusters import ParsedCluster
 from ..datasets.catalogue.device import CPU, Device, device
-from ..datasets.catalogue.models import DEFAULT_MODEL, load_model
+from ..datasets.catalogue.models import DEFAULT_MODEL
 from ..datasets.catalogue.stack import stack
 from ..profiler.store import newest_profile
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError, NotBuiltError, nearest_name
-from ..spec.legality import workload_reason
-from ..spec.model import ModelSpec
+from ..spec.legality import stack_reason, workload_reason
+from ..spec.model import BlockLayer, EmbeddingLayer, ModelSpec
+from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
 from ..spec.report import Assumption
 from ..spec.stack import ATTENTIONS, OVERLAPS, StackSpec
 from ..spec.units import GIB
 from ..spec.workload import DTYPE_BYTES, DtypeRecord, Workload
+from .nouns import ClusterLike, ModelLike, cluster_of, model_of
+from .typed import check_types
 
 DEFAULT_BATCH, DEFAULT_SEQ_LEN = 8, 256
 USUAL_BATCH, USUAL_SEQ_LEN = 512, 4096
@@ -30,10 +33,10 @@ USUAL_BATCH, USUAL_SEQ_LEN = 512, 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What was typed; None where nothing was."""
+    """What was given; None where nothing was. Python and the service also give nouns themselves."""
 
-    model: str | None = None
-    cluster: str | None = None
+    model: ModelLike | None = None
+    cluster: ClusterLike | None = None
     global_batch: int | None = None
     global_batch_tokens: int | None = None
     seq_len: int | None = None
@@ -67,10 +70,11 @@ def resolve(inputs: Inputs) -> Problem:
         InputError: a value outside what is allowed, or a missing batch or sequence length.
         NotBuiltError: something that the contract names and this version does not serve.
     """
+    check_types(inputs)
     notes: list[Assumption] = []
     bare = inputs.model is None and inputs.cluster is None
     parsed = _cluster(inputs, notes)
-    model, model_notes = load_model(inputs.model or DEFAULT_MODEL)
+    model, model_notes = model_of(DEFAULT_MODEL if inputs.model is None else inputs.model)
     if inputs.model is None:
         notes.append(_note("model", DEFAULT_MODEL, "not given; the embedded default"))
     notes += model_notes
@@ -79,7 +83,7 @@ def resolve(inputs: Inputs) -> Problem:
     dtype = _dtype(inputs.dtype, found, notes)
     workload = _workload(inputs, dtype, bare, notes)
     if reason := workload_reason(model, workload):
-        raise InputError("--seq-len", workload.seq_len, reason)
+        raise _too_long(model, workload, reason)
     chosen = _stack(inputs, found, notes)
     profile = _profile(inputs, found, cluster, notes)
     return Problem(
@@ -94,12 +98,43 @@ def resolve(inputs: Inputs) -> Problem:
     )
 
 
+def plan_pricing(
+    plan: Plan, inputs: Inputs
+) -> tuple[StackSpec, MachineProfile | None, tuple[Assumption, ...]]:
+    """How a plan that is given whole is priced: stack, profile, and what was assumed of them.
+
+    Args:
+        plan: a legal plan for a known cluster.
+        inputs: its stack, attention, overlap and calibration; the rest is not read.
+
+    Raises:
+        InputError: a stack that is not known, or that cannot say the plan.
+    """
+    check_types(inputs)
+    notes: list[Assumption] = []
+    found = device(plan.cluster.groups[0].device)
+    chosen = _stack(inputs, found, notes)
+    for strategy in dict.fromkeys(plan.layer_strategies()):
+        if reason := stack_reason(strategy, chosen):
+            raise InputError("--stack", chosen.name, f"one that can say the plan ({reason})")
+    return chosen, _profile(inputs, found, plan.cluster, notes), tuple(notes)
+
+
+def _too_long(model: ModelSpec, workload: Workload, reason: str) -> InputError:
+    """The sequence length that a model cannot take, with the longest that it can."""
+    limits = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
+    blocks = [x for x in model.kinds() if isinstance(x, BlockLayer)]
+    limits += [b.attention.window for b in blocks if b.attention.window is not None]
+    most = min(limits)
+    return InputError("--seq-len", workload.seq_len, f"at most {most} ({reason})", most)
+
+
 def _note(path: str, value: Any, why: str) -> Assumption:
     return Assumption(path=path, value=value, why=why)
 
 
 def _cluster(inputs: Inputs, notes: list[Assumption]) -> ParsedCluster:
-    parsed = parse_cluster(inputs.cluster or "local")
+    parsed = cluster_of("local" if inputs.cluster is None else inputs.cluster)
     notes += parsed.assumptions
     if inputs.cluster is None:
         notes.append(_note("cluster", parsed.expansion, "not given; this machine"))
@@ -140,9 +175,7 @@ def _usual_dtype(found: Device) -> tuple[str, str]:
     return "fp16", f"not given; {found.name} has no bf16, so fp16 with fp32 master weights"
 
 
-def _workload(
-    inputs: Inputs, dtype: DtypeRecord, bare: bool, notes: list[Assumption]
-) -> Workload:
+def _workload(inputs: Inputs, dtype: DtypeRecord, bare: bool, notes: list[Assumption]) -> Workload:
     seq_len = _size("--seq-len", inputs.seq_len, bare, DEFAULT_SEQ_LEN, USUAL_SEQ_LEN, notes)
     batch = _batch(inputs, seq_len, bare, notes)
     if inputs.optimizer is None:
@@ -222,7 +255,7 @@ def _profile(
 ) -> MachineProfile | None:
     """The newest profile of this machine, for a CPU cluster and unless ``none`` was asked."""
     if inputs.calibration not in (None, "none"):
-        raise NotBuiltError(f"calibration {inputs.calibration}", "use none, or plan profile")
+        raise NotBuiltError("--calibration NAME", "use none, or plan profile")
     if found.name != CPU or inputs.calibration == "none":
         return None
     profile = newest_profile(cluster.device_count)

@@ -19,6 +19,7 @@ from ..planner.candidates import Evaluator, Outcome
 from ..planner.pins import Pin
 from ..planner.search import Found, Limits, Search
 from ..planner.space import Request
+from ..spec.errors import InfeasibleError
 from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
 from ..spec.report import Alternative, Assumption, Provenance, Report, SearchResult
@@ -37,6 +38,11 @@ class Simulated:
     report: Report
     simulation: Simulation
     simulator: Simulator
+
+
+def memory_rule(risk: float | None) -> MemoryRule:
+    """The rule for a typed risk; the usual one where none was typed."""
+    return MemoryRule(DEFAULT_RISK if risk is None else risk)
 
 
 def simulate_plan(
@@ -68,9 +74,10 @@ def _provenance(stack: StackSpec, profile: MachineProfile | None) -> Provenance:
         "numpy": np.__version__,
     }
     calibration = "none" if profile is None else f"profile {profile.fingerprint}"
+    choices = f"attention {stack.attention}, overlap {stack.overlap}"
     tables = ["catalogue"] if profile is None else ["catalogue", f"profile {profile.measured_at}"]
     return Provenance(
-        stack=f"{stack.name} {stack.version} (attention {stack.attention}, overlap {stack.overlap})",
+        stack=f"{stack.name} {stack.version} ({choices})",
         calibration=calibration,
         tables=tables,
         versions=versions,
@@ -118,7 +125,7 @@ def search_plan(
         Limits(deadline_s=deadline_s, alternatives=max(8, top)),
         progress,
     )
-    found = search.run()
+    found = _run(search)
     best = found.outcomes[0]
     return Report(
         plan=best.plan,
@@ -129,6 +136,16 @@ def search_plan(
         search=_search_result(search, found),
         alternatives=_alternatives(found, top, simulator, rule),
     )
+
+
+def _run(search: Search) -> Found:
+    """Run a search; Ctrl-C before any plan was found stays Ctrl-C, for nothing is known yet."""
+    try:
+        return search.run()
+    except InfeasibleError:
+        if search._interrupted:
+            raise KeyboardInterrupt from None
+        raise
 
 
 def _idle_note(problem: Problem, best: Outcome) -> tuple[Assumption, ...]:
@@ -165,7 +182,7 @@ def _alternatives(
             shapes.add(outcome.decision.shape)
             chosen.append(outcome)
     tied = [o for o in found.outcomes if o.step_time_s <= best.step_time_s * (1 + TIE_WITHIN)]
-    simplest = min(tied, key=lambda o: (o.distinct_strategies, o.decision.shape.stages, o.step_time_s))
+    simplest = min(tied, key=_complexity)
     if simplest is not best and simplest not in chosen:
         chosen.append(simplest)
     main = breakdown(best.simulation)
@@ -180,11 +197,13 @@ def _alternatives(
     )
 
 
+def _complexity(outcome: Outcome) -> tuple[int, int, float]:
+    return (outcome.distinct_strategies, outcome.decision.shape.stages, outcome.step_time_s)
+
+
 def _lost_by(best: Outcome, main: dict[str, float], other: Outcome) -> str:
     """How much slower, and which term grew most."""
     terms = breakdown(other.simulation)
     grown = max(terms, key=lambda name: (terms[name] - main[name], name))
     share = other.step_time_s / best.step_time_s - 1
     return f"+{share:.1%}: {grown.replace('_', ' ')}"
-
-

@@ -12,6 +12,8 @@ from ..spec.report import Assumption
 from ..spec.schedule import SCHEDULE_KINDS, ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
 from .inputs import Problem
+from .nouns import most_microbatches
+from .typed import check_types
 
 UNBUILT_SCHEDULES = ("zero_bubble", "zbv", "dualpipe")
 
@@ -41,6 +43,7 @@ def uniform_plan(problem: Problem, flags: UniformStrategy) -> tuple[Plan, tuple[
         InputError: a degree that does not divide, a product that misses the devices.
         NotBuiltError: a value that the contract names and this version does not serve.
     """
+    check_types(flags)
     notes: list[Assumption] = []
     degrees = {
         name: _degree(name, getattr(flags, name), notes)
@@ -53,7 +56,7 @@ def uniform_plan(problem: Problem, flags: UniformStrategy) -> tuple[Plan, tuple[
     dp = _data_parallel(problem, flags.dp, tp, pp, notes)
     strategy = _strategy(flags, tp, dp, notes)
     micro_batch = _degree("micro-batch", flags.micro_batch, notes)
-    microbatches = _microbatches(problem, micro_batch, dp)
+    microbatches = _microbatches(problem, micro_batch, dp, most_microbatches(pp, vpp))
     kind = _schedule(flags.schedule, vpp, notes)
     plan = _build(problem, strategy, (pp, vpp, tp * dp), kind, (micro_batch, microbatches))
     return plan, tuple(notes)
@@ -72,7 +75,9 @@ def _degree(name: str, given: int | None, notes: list[Assumption]) -> int:
     return given
 
 
-def _word(name: str, given: str | None, default: str, known: tuple[str, ...], notes: list[Assumption]) -> str:
+def _word(
+    name: str, given: str | None, default: str, known: tuple[str, ...], notes: list[Assumption]
+) -> str:
     if given is None:
         notes.append(_left_out(name, default))
         return default
@@ -102,12 +107,12 @@ def _data_parallel(
     return given
 
 
-def _strategy(
-    flags: UniformStrategy, tp: int, dp: int, notes: list[Assumption]
-) -> LayerStrategy:
+def _strategy(flags: UniformStrategy, tp: int, dp: int, notes: list[Assumption]) -> LayerStrategy:
     if flags.sp == "ulysses":
         raise NotBuiltError("--sp ulysses", "use none or megatron")
     sp = _word("sp", flags.sp, "none", ("none", "megatron"), notes)
+    if sp == "megatron" and tp == 1:
+        notes.append(Assumption(path="--sp", value="none", why="tp 1 leaves nothing to split"))
     if flags.recompute is not None and flags.recompute.startswith("ops:"):
         raise NotBuiltError("--recompute ops:…", "use none, selective or full")
     known = ("none", "selective", "full")
@@ -126,12 +131,15 @@ def _strategy(
     )
 
 
-def _microbatches(problem: Problem, micro_batch: int, dp: int) -> int:
+def _microbatches(problem: Problem, micro_batch: int, dp: int, most: int) -> int:
     batch, samples = problem.workload.global_batch, micro_batch * dp
     if batch % samples:
         near = max(1, batch // samples) * samples
         allowed = f"a multiple of micro-batch {micro_batch} x dp {dp} = {samples}"
         raise InputError("--global-batch", batch, allowed, near)
+    if batch // samples > most:
+        allowed = f"one that leaves at most {most} micro-batches, not {batch // samples}"
+        raise InputError("--micro-batch", micro_batch, allowed, -(-batch // (dp * most)))
     return batch // samples
 
 
@@ -178,16 +186,39 @@ def _build(
 
 def _refuse(problem: Problem, strategy: LayerStrategy, ranks: int, plan: Plan) -> None:
     """Name the first rule that the plan breaks, as the flag that breaks it."""
+    shard = strategy.shard.level_name(strategy.data_parallel(ranks))
     if reason := stack_reason(strategy, problem.stack):
-        raise InputError("--shard", strategy.shard.level_name(strategy.data_parallel(ranks)), reason)
+        raise InputError("--shard", shard, f"zero0 or zero1 ({reason})", "zero1")
     samples = plan.program.micro_batch_samples
+    if reason := _layers_reason(problem, strategy, ranks, samples):
+        if reason.startswith("shard"):
+            raise InputError("--shard", shard, f"a level or nested degrees ({reason})", "zero1")
+        allowed = f"a degree that splits every layer ({reason})"
+        raise InputError("--tp", strategy.tp, allowed, _nearest_tp(problem, strategy, ranks))
+    if violations := plan.check():
+        raise InputError(violations[0].path, violations[0].message, "a legal plan")
+
+
+def _layers_reason(
+    problem: Problem, strategy: LayerStrategy, ranks: int, samples: int
+) -> str | None:
+    """Why some layer kind may not run under the strategy; None if all may."""
     for layer in problem.model.kinds():
         own = strategy if isinstance(layer, BlockLayer) else replace(strategy, recompute="none")
         reason = layer_reason(layer, own, ranks, samples, problem.workload.seq_len)
         if reason:
-            raise InputError("--tp", strategy.tp, reason)
-    if violations := plan.check():
-        raise InputError(violations[0].path, violations[0].message, "a legal plan")
+            return reason
+    return None
+
+
+def _nearest_tp(problem: Problem, strategy: LayerStrategy, ranks: int) -> int:
+    """The legal tensor-parallel degree closest to the one given; 1 always is one."""
+    legal = [1]
+    for tp in (d for d in range(2, ranks + 1) if ranks % d == 0):
+        tried = replace(strategy, tp=tp, shard=Sharding())
+        if _layers_reason(problem, tried, ranks, ranks) is None:
+            legal.append(tp)
+    return min(legal, key=lambda d: (abs(d - strategy.tp), d))
 
 
 def _even_chunks(

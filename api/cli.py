@@ -1,0 +1,174 @@
+"""The command ``plan`` (``shardwright`` is the same): search, simulate, explain, run, serve.
+
+Only click is imported here, so that help, completion and usage errors come at once; each verb
+fetches what it needs when it runs. Whatever is raised ends as one line and an exit code.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from .. import __version__
+from ..spec.errors import InputError, NotBuiltError, ShardwrightError, nearest_name
+from .cli_errors import InterruptedRunError, report
+from .cli_options import JSON, OBJECTIVES, PRICING, PROBLEM, RUN, preset_names, together, unbuilt
+from .cli_types import BuiltWord, FileTarget, Number, WholeNumber
+from .cli_verbs import VERBS
+
+NAME = "plan"
+UNBUILT_VERBS = (
+    "what-if",
+    "compare",
+    "import",
+    "export",
+    "diagnose",
+    "size",
+    "calibrate",
+    "validate",
+    "doctor",
+)
+EPILOG = """\b
+Examples:
+  plan                                    the embedded model on this machine
+  plan --execute                          the same, and run it
+  plan --model llama-3-70b --cluster 8x8xH100-80GB --global-batch 512 --seq-len 8192
+  plan --pin tp=8 --pin recompute@1-40=full ... --out plan.json
+  plan simulate plan.json --trace trace.json
+
+\b
+Shell completion (bash; zsh and fish alike): eval "$(_PLAN_COMPLETE=bash_source plan)"
+"""
+
+
+class PlanGroup(click.Group):
+    """The verbs; what is no verb is refused with the nearest one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb that the first argument names.
+
+        Raises:
+            NotBuiltError: a verb of the contract that this version lacks.
+            InputError: no verb.
+        """
+        if not ctx.resilient_parsing and args[0] not in self.commands:
+            raise _verb_error(args[0])
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; Ctrl-C and a closed pipe leave as they came, without click's own lines."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise InterruptedRunError("interrupted before there was a result") from None
+        except BrokenPipeError as error:
+            raise _ClosedPipeError from error
+
+
+class _ClosedPipeError(Exception):
+    """The reader of the output went away."""
+
+
+def _verb_error(typed: str) -> ShardwrightError:
+    if typed in UNBUILT_VERBS:
+        return NotBuiltError(f"plan {typed}")
+    verbs = sorted(VERBS)
+    near = nearest_name(typed, [*verbs, *UNBUILT_VERBS], count=1)
+    if typed.endswith(".json"):
+        near = f"plan explain {typed}"
+    elif not near and (models := nearest_name(typed, preset_names(), count=1)):
+        near = f"plan --model {models}"
+    return InputError("plan", typed, "a verb (" + ", ".join(verbs) + "), or flags alone", near)
+
+
+@click.group(
+    NAME,
+    cls=PlanGroup,
+    invoke_without_command=True,
+    options_metavar="[FLAGS]",
+    subcommand_metavar="[VERB ...]",
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=False,
+)
+@together(
+    PROBLEM,
+    click.option("--objective", type=BuiltWord("O", "throughput", OBJECTIVES),
+                 help="What is best: throughput."),
+    click.option("--pin", "pins", multiple=True, metavar="KEY[@LAYERS]=V",
+                 help="Fix a decision, such as tp=8 or recompute@1-40=full; repeatable."),
+    PRICING,
+    click.option("--top", type=WholeNumber(least=0, most=100), metavar="K",
+                 help="How many other plans to show (default 3)."),
+    click.option("--deadline", type=Number(unit="seconds", most=1e6), metavar="S",
+                 help="Answer after S seconds with the best plan so far."),
+    click.option("--out", type=FileTarget(), help="Write the plan here."),
+    JSON,
+    click.option("--execute", is_flag=True, help="Run the plan on this machine."),
+    RUN,
+    unbuilt("--host-gib", "--nvme-gib", "--prices", "--allow", "--for", "--prefer",
+            "--galvatron-profile", "--costs", "--measure-top"),
+    click.version_option(__version__, "--version", prog_name="shardwright",
+                         message="%(prog)s %(version)s"),
+)  # fmt: skip
+@click.pass_context
+def cli(ctx: click.Context, /, **given: Any) -> None:
+    """Find the fastest hybrid-parallel training plan for a model on a cluster.
+
+    Flags alone search for a plan; with none at all, for the embedded model on this machine.
+    """
+    if ctx.invoked_subcommand is None:
+        from .cli_search import search
+
+        search(given)
+        return
+    for param in ctx.command.params:
+        source = ctx.get_parameter_source(str(param.name))
+        if source is click.core.ParameterSource.COMMANDLINE:
+            flag = max(param.opts, key=len)
+            allowed = "flags after the verb"
+            near = f"plan {ctx.invoked_subcommand} {flag} …"
+            raise InputError(flag, f"a place before {ctx.invoked_subcommand}", allowed, near)
+
+
+for _verb in VERBS.values():
+    cli.add_command(_verb)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; its exit code. Never raises, never prints a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # odd names must not break a narrow terminal
+            stream.reconfigure(errors="replace")
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        code = cli.main(arguments, prog_name=_program(), standalone_mode=False)
+        sys.stdout.flush()
+    except _ClosedPipeError:
+        return report(BrokenPipeError())
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 1
+    except BaseException as error:
+        return report(error)
+    return code if isinstance(code, int) else 0
+
+
+def _program() -> str:
+    """The name that was typed, of the two that this command has."""
+    typed = Path(sys.argv[0]).stem
+    return typed if typed == "shardwright" else NAME
+
+
+def main() -> NoReturn:
+    """Entry point of ``plan`` and ``shardwright``."""
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""``plan models`` and ``plan clusters``: what has a name here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .cli_output import check_targets, emit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def models_command(json_target: str | None) -> None:
+    """List the presets."""
+    from .catalogue import models_document
+    from .render_catalogue import print_models
+
+    check_targets(json=json_target)
+    document = models_document()
+
+    def show(out: Console) -> None:
+        print_models(out, document)
+
+    emit(document, json_target, show)
+
+
+def clusters_command(json_target: str | None) -> None:
+    """List devices, nodes and fabrics."""
+    from .catalogue import clusters_document
+    from .render_catalogue import print_clusters
+
+    check_targets(json=json_target)
+    document = clusters_document()
+
+    def show(out: Console) -> None:
+        print_clusters(out, document)
+
+    emit(document, json_target, show)

@@ -1,0 +1,139 @@
+"""``plan execute`` and ``plan --execute``: run a plan here, measured against its prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..spec.errors import InputError
+from .cli_output import ProgressLine, check_targets, emit, note
+
+if TYPE_CHECKING:
+    from ..spec.plan import Plan
+    from ..spec.profile import MachineProfile
+    from ..spec.report import Assumption
+    from ..spec.stack import StackSpec
+    from .inputs import Inputs, Problem
+
+DEFAULT_STEPS = 20
+
+
+def execute_command(given: dict[str, Any]) -> None:
+    """Run the plan in a file.
+
+    Raises:
+        InputError: no usable plan, or one for another machine.
+        RunError: the run failed.
+    """
+    from rich.console import Console
+
+    from .inputs import Inputs, plan_pricing
+    from .plans import read_plan
+    from .render_execute import print_dry_run, print_execution
+    from .this_machine import require_executable
+
+    check_targets(json=given["json_target"])
+    path = given["plan_file"]
+    if path is None:
+        raise InputError("PLAN.json", "nothing", "a plan file", "plan execute plan.json")
+    plan = read_plan(path)
+    if given["dry_run"]:
+        from .dry_run import dry_run
+
+        document = dry_run(plan, _steps(given))
+        emit(document, given["json_target"], lambda out: print_dry_run(out, document))
+        return
+    require_executable(plan, path)
+    _measure_first(plan.cluster.device_count, plan.cluster.groups[0].device)
+    stack, profile, notes = plan_pricing(plan, Inputs())
+    document, steps = run_plan(plan, stack, profile, notes, given)
+
+    def show(out: Console) -> None:
+        print_execution(out, document, steps)
+
+    emit(document, given["json_target"], show)
+
+
+def prepare(inputs: Inputs, problem: Problem) -> Problem:
+    """The problem of ``plan --execute``: of this machine, runnable, priced by measurement.
+
+    Where this machine was never profiled, it is measured for a few seconds first.
+
+    Raises:
+        InputError: another machine's devices, or a number format that is not run.
+    """
+    from ..spec.legality import executable_reason
+    from ..spec.strategy import LayerStrategy
+    from .inputs import resolve
+    from .this_machine import require_devices
+
+    require_devices(problem.cluster, "--cluster with --execute")
+    if reason := executable_reason(LayerStrategy(), problem.workload):
+        dtype = problem.workload.dtype.param
+        raise InputError("--dtype", dtype, f"what --execute can run ({reason})")
+    if problem.profile is not None or inputs.calibration == "none":
+        return problem
+    group = problem.cluster.groups[0]
+    return resolve(inputs) if _measure_first(group.device_count, group.device) else problem
+
+
+def _measure_first(ranks: int, device: str) -> bool:
+    """Measure this machine quickly where it has no profile; whether that was done."""
+    from ..datasets.catalogue.device import CPU
+    from ..profiler.store import newest_profile
+    from .execution import ensure_profile
+
+    if device != CPU or newest_profile(ranks) is not None:
+        return False
+    with ProgressLine("measuring", "rows") as line:
+        ensure_profile(ranks, phases(line))
+    return True
+
+
+def phases(line: ProgressLine) -> Callable[[dict[str, Any]], None]:
+    """A listener that shows what is being measured on ``line``."""
+
+    def on_event(event: dict[str, Any]) -> None:
+        if event.get("phase") == "profile":
+            note(
+                f"no profile of this machine yet: measuring it for up to {event['budget_s']:g} s "
+                "(plan profile measures longer and better)"
+            )
+        line(int(event.get("done", 0)), event.get("total"), str(event.get("phase", "")))
+
+    return on_event
+
+
+def _steps(given: dict[str, Any]) -> int:
+    return int(given["steps"] or DEFAULT_STEPS)
+
+
+def run_plan(
+    plan: Plan,
+    stack: StackSpec,
+    profile: MachineProfile | None,
+    assumptions: tuple[Assumption, ...],
+    given: dict[str, Any],
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Run a plan; the contract's execute document and what each step reported.
+
+    Raises:
+        RunError: the run failed.
+    """
+    from .execution import ExecuteOptions, execute_plan
+
+    options = ExecuteOptions(
+        steps=_steps(given),
+        verify=given["verify"],
+        data=given.get("data"),
+        tokenizer=given.get("tokenizer"),
+    )
+    reported: list[dict[str, Any]] = []
+    with ProgressLine("training", "steps") as line:
+
+        def on_event(event: dict[str, Any]) -> None:
+            if event.get("event") == "step":
+                reported.append(event)
+                line(len(reported), options.steps, f"loss {event['loss']:.4f}")
+
+        return execute_plan(plan, stack, profile, options, on_event, assumptions), reported

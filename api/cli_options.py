@@ -1,0 +1,130 @@
+"""The flags that several verbs share, and those that the contract names and nothing here builds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import reduce
+from typing import Any, TypeVar
+
+import click
+
+from ..spec.errors import NotBuiltError
+from .cli_types import BuiltWord, FileTarget, Number, WholeNumber, Word, flag_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+Decorator = Callable[[F], F]
+
+OBJECTIVES = ("cost", "largest-batch", "largest-sequence")
+INPUT_NAMES = (
+    "model",
+    "cluster",
+    "global_batch",
+    "global_batch_tokens",
+    "seq_len",
+    "dtype",
+    "optimizer",
+    "memory_gib",
+    "stack",
+    "attention",
+    "overlap",
+    "calibration",
+)
+
+
+def together(*decorators: Decorator[Any]) -> Decorator[Any]:
+    """Several decorators as one, the first listed on top."""
+    return lambda function: reduce(lambda made, add: add(made), reversed(decorators), function)
+
+
+def _table_names(table: str) -> Callable[[], Iterable[str]]:
+    """Names of a catalogue table, read only when a shell completes one."""
+
+    def names() -> Iterable[str]:
+        from ..datasets.catalogue.tables import read_table
+
+        return list(read_table(table))
+
+    return names
+
+
+preset_names = _table_names("presets")
+"""Names of the bundled models."""
+
+
+def _clusters() -> Iterable[str]:
+    from ..datasets.catalogue.tables import read_table
+
+    return ["local", *(f"8x{name}" for name in read_table("devices") if name != "cpu")]
+
+
+def _words(*known: str) -> Callable[[], Iterable[str]]:
+    return lambda: known
+
+
+PROBLEM = together(
+    click.option("--model", type=Word("M", preset_names),
+                 help="Preset, config.json or its folder, typed YAML/JSON, or cached hub name."),
+    click.option("--cluster", type=Word("C", _clusters),
+                 help="NODESxDEVICESxTYPE[@FABRIC], NxTYPE, local[:N], or a YAML/JSON file."),
+    click.option("--global-batch", type=WholeNumber(usual=512), help="Samples a step."),
+    click.option("--global-batch-tokens", type=WholeNumber(usual=2**22),
+                 help="Tokens a step instead of samples."),
+    click.option("--seq-len", type=WholeNumber(usual=4096), help="Tokens of a sample."),
+    click.option("--dtype", type=Word("D", _words("bf16", "fp16", "fp32")),
+                 help="bf16, fp16 or fp32 to compute in; master weights are fp32."),
+    click.option("--optimizer", type=Word("O", _words("adamw")), help="adamw."),
+    click.option("--memory-gib", type=Number(unit="GiB", most=2.0**30),
+                 help="Cap on a device's memory, its context included."),
+    click.option("--trainable", type=BuiltWord("T", "full", ("lora",)),
+                 help="What is trained: full."),
+)  # fmt: skip
+"""What is asked: model, machine, workload."""
+
+PRICING = together(
+    click.option("--stack", type=Word("S", _table_names("stacks")),
+                 help="Training software to price: shardwright or megatron."),
+    click.option("--calibration", type=Word("NAME|none", _words("none")),
+                 help="none: leave out the profile of this machine."),
+    click.option("--oom-risk", type=Number(most=0.5), metavar="R",
+                 help="Accepted chance of running out of memory (default 0.05)."),
+)  # fmt: skip
+"""How it is priced."""
+
+KERNELS = together(
+    click.option("--attention", type=Word("A", _words("flash", "unfused")),
+                 help="flash or unfused."),
+    click.option("--overlap", type=Word("O", _words("none", "dp", "dp+tp", "all")),
+                 help="Communication that hides behind computation: none, dp, dp+tp or all."),
+)  # fmt: skip
+"""Choices of the stack that simulate may change."""
+
+JSON = click.option(
+    "--json", "json_target", type=FileTarget(dash=True), help="Write JSON here; - prints it alone."
+)
+
+RUN = together(
+    click.option("--steps", type=WholeNumber(most=10**9), metavar="N",
+                 help="Optimizer steps to run (default 20)."),
+    click.option("--verify", is_flag=True, help="Compare losses and gradients with one process."),
+)  # fmt: skip
+"""How a plan is run."""
+
+
+def unbuilt(*flags: str, takes_value: bool = True) -> Decorator[Any]:
+    """Hidden flags that refuse in one line: the contract names them, this version lacks them."""
+
+    def refuse(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if value not in (None, False) and not ctx.resilient_parsing:
+            raise NotBuiltError(flag_of(param))
+
+    def option(flag: str) -> Decorator[Any]:
+        return click.option(
+            flag, hidden=True, expose_value=False, callback=refuse, is_flag=not takes_value
+        )
+
+    return together(*(option(flag) for flag in flags))
+
+
+def typed_inputs(given: dict[str, Any]) -> dict[str, Any]:
+    """The part of a command's values that resolves into a problem."""
+    return {name: given[name] for name in INPUT_NAMES if name in given}

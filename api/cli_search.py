@@ -1,0 +1,110 @@
+"""Bare ``plan``: search, show, write, and run where that was asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..spec.errors import InputError
+from .cli_options import typed_inputs
+from .cli_output import ProgressLine, check_targets, emit, write_file
+
+if TYPE_CHECKING:
+    from ..costmodel.feasibility import MemoryRule
+    from ..spec.report import Report
+    from .inputs import Problem
+
+DEFAULT_TOP = 3
+
+
+def search(given: dict[str, Any]) -> None:
+    """Search as the flags say.
+
+    Raises:
+        InputError: flags that cannot be used.
+        InfeasibleError: nothing fits.
+        RunError: the plan was found, and its run failed.
+    """
+    from ..spec.codec import dump_pretty
+    from .inputs import Inputs, resolve
+    from .reports import memory_rule
+
+    check_targets(out=given["out"], json=given["json_target"])
+    if not given["execute"]:
+        _refuse_run_flags(given)
+    rule = memory_rule(given["oom_risk"])
+    inputs = Inputs(**typed_inputs(given))
+    problem = resolve(inputs)
+    if given["execute"]:
+        from .cli_execute import prepare
+
+        problem = prepare(inputs, problem)
+    report = _search(problem, given, rule)
+    if given["out"]:
+        write_file(given["out"], dump_pretty(report.plan.to_document()))
+    steps: list[dict[str, Any]] = []
+    if given["execute"]:
+        from .cli_execute import run_plan
+
+        notes = problem.assumptions
+        document, steps = run_plan(report.plan, problem.stack, problem.profile, notes, given)
+        report = replace(report, execute=document)
+    _emit(report, given, rule, steps)
+
+
+def _refuse_run_flags(given: dict[str, Any]) -> None:
+    for name in ("steps", "verify"):
+        if given[name]:
+            value = given[name] if name == "steps" else "it"
+            near = f"--execute --{name}" + (f" {value}" if name == "steps" else "")
+            raise InputError(f"--{name}", f"{value} without --execute", "--execute beside it", near)
+
+
+def _search(problem: Problem, given: dict[str, Any], rule: MemoryRule) -> Report:
+    from .pinning import resolve_pins
+    from .reports import search_plan
+
+    pins = resolve_pins(given["pins"], problem, given["execute"])
+    with ProgressLine("searching", "shapes") as line:
+
+        def progress(seen: int, shapes: int, best_s: float) -> None:
+            best = f"best {best_s:.4g} s" if best_s < float("inf") else "nothing fits yet"
+            line(seen, shapes, best)
+
+        return search_plan(
+            problem,
+            pins,
+            top=DEFAULT_TOP if given["top"] is None else given["top"],
+            deadline_s=given["deadline"],
+            risk=rule.risk,
+            executable=given["execute"],
+            progress=progress,
+        )
+
+
+def _emit(
+    report: Report, given: dict[str, Any], rule: MemoryRule, steps: list[dict[str, Any]]
+) -> None:
+    from rich.console import Console
+
+    from .render_execute import print_execution
+    from .render_plan import print_report
+
+    def show(out: Console) -> None:
+        print_report(out, report, rule, _next_steps(report, given))
+        if report.execute is not None:
+            out.print()
+            print_execution(out, report.execute, steps)
+
+    emit(report.to_document(), given["json_target"], show)
+
+
+def _next_steps(report: Report, given: dict[str, Any]) -> list[str]:
+    """What a person may type after seeing a plan."""
+    path = given["out"]
+    if path is None:
+        return ["the same with --out plan.json, then plan explain plan.json"]
+    found = [f"plan explain {path}", f"plan simulate {path} --trace trace.json"]
+    if report.plan.cluster.groups[0].node == "local" and not given["execute"]:
+        found.append(f"plan execute {path}")
+    return found

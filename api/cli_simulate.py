@@ -1,0 +1,121 @@
+"""``plan simulate`` and ``plan explain``: price a plan, and take its price apart."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from ..spec.errors import InputError
+from .cli_options import typed_inputs
+from .cli_output import check_targets, emit, note, write_file
+
+if TYPE_CHECKING:
+    from ..costmodel.feasibility import MemoryRule
+    from ..spec.plan import Plan
+    from ..spec.report import Assumption
+    from ..spec.stack import StackSpec
+    from .reports import Simulated
+
+BESIDE_A_PLAN = ("stack", "calibration", "oom_risk", "attention", "overlap", "json_target", "trace")
+
+
+def simulate_command(given: dict[str, Any]) -> None:
+    """Simulate what the flags say.
+
+    Raises:
+        InputError: flags, files or strategies that cannot be used.
+    """
+    from .reports import memory_rule
+
+    check_targets(json=given["json_target"], trace=given["trace"])
+    rule = memory_rule(given["oom_risk"])
+    found = _simulated(given, rule)
+    if given["trace"]:
+        from ..costmodel.trace import simulated_timeline
+
+        timeline = simulated_timeline(found.simulation, found.simulator)
+        write_file(given["trace"], timeline.to_perfetto())
+    _emit_simulation(found, given, rule)
+
+
+def _simulated(given: dict[str, Any], rule: MemoryRule) -> Simulated:
+    from .inputs import Inputs, resolve
+    from .reports import simulate_plan
+    from .uniform import UniformStrategy, uniform_plan
+
+    if given["plan_file"] is not None:
+        return _simulated_file(given, rule)
+    problem = resolve(Inputs(**typed_inputs(given)))
+    flags = UniformStrategy(**{f.name: given[f.name] for f in fields(UniformStrategy)})
+    plan, notes = uniform_plan(problem, flags)
+    every = problem.assumptions + notes
+    return simulate_plan(plan, problem.stack, problem.profile, every, rule.risk)
+
+
+def _simulated_file(given: dict[str, Any], rule: MemoryRule) -> Simulated:
+    from .plans import read_plan
+    from .reports import simulate_plan
+
+    for name, value in given.items():
+        if name not in (*BESIDE_A_PLAN, "plan_file") and value is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(flag, value, f"nothing beside {given['plan_file']}, which decides it")
+    plan = read_plan(given["plan_file"])
+    stack, profile, notes = _pricing(plan, given)
+    return simulate_plan(plan, stack, profile, notes, rule.risk)
+
+
+def _pricing(plan: Plan, given: dict[str, Any]) -> tuple[StackSpec, Any, tuple[Assumption, ...]]:
+    from .inputs import Inputs, plan_pricing
+
+    return plan_pricing(plan, Inputs(**typed_inputs(given)))
+
+
+def _emit_simulation(found: Simulated, given: dict[str, Any], rule: MemoryRule) -> None:
+    from rich.console import Console
+
+    from .render_plan import excess_lines, print_report
+
+    report = found.report
+
+    def show(out: Console) -> None:
+        print_report(out, report, rule, _next_steps(given))
+
+    emit(report.to_document(), given["json_target"], show)
+    if given["json_target"] == "-":
+        for line in excess_lines(report.prediction.memory, rule)[:1]:
+            note(f"does not fit: {line}")
+
+
+def _next_steps(given: dict[str, Any]) -> list[str]:
+    if given["trace"]:
+        return [f"open {given['trace']} in ui.perfetto.dev"]
+    path = given["plan_file"]
+    if path is None:
+        return ["the same with --trace trace.json"]
+    return [f"plan explain {path}", f"plan simulate {path} --trace trace.json"]
+
+
+def explain_command(given: dict[str, Any]) -> None:
+    """Explain the plan in a file.
+
+    Raises:
+        InputError: no usable plan.
+    """
+    from rich.console import Console
+
+    from .explaining import explain_report
+    from .render_explain import print_explanation
+    from .reports import memory_rule
+
+    check_targets(json=given["json_target"])
+    if given["plan_file"] is None:
+        raise InputError("PLAN.json", "nothing", "a plan file", "plan explain plan.json")
+    rule = memory_rule(given["oom_risk"])
+    found = _simulated_file(given, rule)
+    explanation = explain_report(found.report, found.simulation)
+
+    def show(out: Console) -> None:
+        print_explanation(out, explanation, rule)
+
+    emit(explanation.to_document(), given["json_target"], show)

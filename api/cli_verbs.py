@@ -1,0 +1,134 @@
+"""The verbs of ``plan``: their flags, and where each one's work is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .cli_options import JSON, KERNELS, PRICING, PROBLEM, RUN, together, unbuilt
+from .cli_types import FileTarget, Number, WholeNumber, Word
+
+PLAN_FILE = click.argument("plan_file", metavar="PLAN.json", required=False, type=click.STRING)
+
+STRATEGY = together(
+    click.option("--tp", type=WholeNumber(), help="Tensor-parallel degree."),
+    click.option("--pp", type=WholeNumber(), help="Pipeline stages."),
+    click.option("--vpp", type=WholeNumber(), help="Virtual stages on each stage."),
+    click.option("--cp", type=WholeNumber(), help="Context-parallel degree (1)."),
+    click.option("--ep", type=WholeNumber(), help="Expert-parallel degree (1)."),
+    click.option("--etp", type=WholeNumber(), help="Expert-tensor-parallel degree (1)."),
+    click.option("--dp", type=WholeNumber(), help="Data-parallel degree; left out: the rest."),
+    click.option("--sp", type=Word("S", lambda: ("none", "megatron")),
+                 help="Sequence parallelism: none or megatron."),
+    click.option("--shard", type=Word("S", lambda: ("zero0", "zero1", "zero2", "zero3", "hsdp:")),
+                 help="zero0 to zero3, hsdp:DEGREE, or P/G/O degrees."),
+    click.option("--schedule", type=Word("S", lambda: ("gpipe", "1f1b", "interleaved")),
+                 help="gpipe, 1f1b or interleaved."),
+    click.option("--micro-batch", type=WholeNumber(), help="Samples of a micro-batch."),
+    click.option("--recompute", type=Word("R", lambda: ("none", "selective", "full")),
+                 help="none, selective or full."),
+)  # fmt: skip
+
+
+@click.command("simulate", options_metavar="[FLAGS]")
+@PLAN_FILE
+@together(
+    PROBLEM,
+    STRATEGY,
+    KERNELS,
+    PRICING,
+    JSON,
+    click.option("--trace", type=FileTarget(), help="Write the step's timeline for Perfetto."),
+)
+def simulate(**given: Any) -> None:
+    """Price one plan: a file, or one strategy for all layers given by flags.
+
+    A plan that does not fit is priced too, and what is over is named.
+    """
+    from .cli_simulate import simulate_command
+
+    simulate_command(given)
+
+
+@click.command("explain", options_metavar="[FLAGS]")
+@PLAN_FILE
+@together(KERNELS, PRICING, JSON)
+def explain(**given: Any) -> None:
+    """Take a plan's step time and memory apart into terms that add up."""
+    from .cli_simulate import explain_command
+
+    explain_command(given)
+
+
+@click.command("execute", options_metavar="[FLAGS]")
+@PLAN_FILE
+@together(
+    RUN,
+    click.option("--data", metavar="PATH", help="Text file or folder; else Python's sources."),
+    click.option("--tokenizer", metavar="PATH", help="A tokenizer.json for the data."),
+    click.option("--dry-run", is_flag=True, help="Say which ranks would do what; run nothing."),
+    JSON,
+    unbuilt("--init-from", "--checkpoint", "--every", "--resume", "--save-hf"),
+)
+def execute(**given: Any) -> None:
+    """Run a plan on this machine and compare what was measured with what was predicted."""
+    from .cli_execute import execute_command
+
+    execute_command(given)
+
+
+@click.command("profile", options_metavar="[FLAGS]")
+@together(
+    click.option("--cluster", type=Word("local[:N]", lambda: ("local",)),
+                 help="How many ranks work at once: local is one a core."),
+    click.option("--budget", type=Number(unit="seconds", above=4.0, most=120), metavar="S",
+                 help="Seconds that it may take (default and most 120)."),
+    JSON,
+)  # fmt: skip
+def profile(**given: Any) -> None:
+    """Measure this machine, so that plans for it are priced by measurement."""
+    from .cli_profile import profile_command
+
+    profile_command(given)
+
+
+@click.command("models", options_metavar="[FLAGS]")
+@JSON
+def models(json_target: str | None) -> None:
+    """List the models that have a name here, with sizes and sources."""
+    from .cli_catalogue import models_command
+
+    models_command(json_target)
+
+
+@click.command("clusters", options_metavar="[FLAGS]")
+@JSON
+def clusters(json_target: str | None) -> None:
+    """List devices, usual nodes and fabrics, and this machine."""
+    from .cli_catalogue import clusters_command
+
+    clusters_command(json_target)
+
+
+@click.command("serve", options_metavar="[FLAGS]")
+@together(
+    click.option("--host", default="127.0.0.1", show_default=True,
+                 help="Address to listen on; others than this machine's own need a token."),
+    click.option("--port", type=WholeNumber(least=0, most=65535, usual=8642), default=8642,
+                 show_default=True, help="Port; 0 takes a free one."),
+    click.option("--token-file", metavar="F", help="Tokens, one a line; every request needs one."),
+    unbuilt("--db"),
+    unbuilt("--allow-execute", takes_value=False),
+)  # fmt: skip
+def serve(host: str, port: int, token_file: str | None) -> None:
+    """Answer planning and simulation requests over HTTP."""
+    from .server.serve import serve as run_server
+
+    run_server(host, port, token_file)
+
+
+VERBS: dict[str, click.Command] = {
+    str(command.name): command
+    for command in (simulate, explain, execute, profile, models, clusters, serve)
+}

@@ -1,0 +1,132 @@
+"""What Python gets back: a plan with its report, and a simulation with its timeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..costmodel.feasibility import DEFAULT_RISK
+from ..costmodel.trace import simulated_timeline
+from ..spec.codec import dump_pretty, write_atomically
+from ..spec.plan import Plan
+from ..spec.profile import MachineProfile
+from ..spec.report import Prediction, Report
+from ..spec.stack import StackSpec
+from ..spec.timeline import Timeline
+from ..spec.units import format_seconds
+from .explaining import Explanation, explain_report
+from .render_html import report_html
+from .render_rows import shape_text
+from .reports import Simulated, simulate_plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanHandle:
+    """A plan and what is predicted of it.
+
+    ``stack`` and ``profile`` are what priced it and ``risk`` is the accepted chance of running
+    out of memory; simulating and running use them again.
+    """
+
+    report: Report
+    stack: StackSpec
+    profile: MachineProfile | None = None
+    risk: float = DEFAULT_RISK
+
+    @property
+    def plan(self) -> Plan:
+        """The decisions."""
+        return self.report.plan
+
+    @property
+    def prediction(self) -> Prediction:
+        """Time, throughput and memory of a step."""
+        return self.report.prediction
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document that ``plan --json`` writes."""
+        return self.report.to_document()
+
+    def save(self, path: str | Path) -> Path:
+        """Write the plan (not its report) to ``path``, whole or not at all; returns the path.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        target = Path(path).expanduser()
+        write_atomically(target, dump_pretty(self.plan.to_document()))
+        return target
+
+    def simulate(self) -> SimulationHandle:
+        """The same plan simulated again, with its timeline."""
+        notes = self.report.assumptions
+        found = simulate_plan(self.plan, self.stack, self.profile, notes, self.risk)
+        return SimulationHandle(
+            report=found.report,
+            stack=self.stack,
+            profile=self.profile,
+            risk=self.risk,
+            simulated=found,
+        )
+
+    def explain(self) -> Explanation:
+        """Where the step and the memory go, in terms that add up."""
+        found = self.simulate().simulated
+        return explain_report(found.report, found.simulation)
+
+    def execute(
+        self,
+        steps: int = 20,
+        *,
+        verify: bool = False,
+        data: str | None = None,
+        tokenizer: str | None = None,
+    ) -> dict[str, Any]:
+        """Run the plan on this machine; the contract's ``execute`` document.
+
+        Args:
+            steps: optimizer steps to run.
+            verify: whether to compare losses and gradients with a single process.
+            data: text file or folder; Python's own sources if None.
+            tokenizer: a ``tokenizer.json`` for the data.
+
+        Raises:
+            InputError: the plan cannot run on this machine.
+            RunError: the run failed.
+        """
+        from .execution import ExecuteOptions, execute_plan
+        from .this_machine import require_executable
+
+        require_executable(self.plan, "plan")
+        options = ExecuteOptions(steps=steps, verify=verify, data=data, tokenizer=tokenizer)
+        notes = self.report.assumptions
+        return execute_plan(self.plan, self.stack, self.profile, options, _ignore, notes)
+
+    def __repr__(self) -> str:
+        """One line: model, shape, step time, whether it fits."""
+        fits = "" if self.prediction.feasible else ", does not fit"
+        step = format_seconds(self.prediction.step_time_s)
+        kind = type(self).__name__
+        return f"<{kind} {self.plan.model.name}: {shape_text(self.plan)}; step {step}{fits}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return report_html(self.report)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SimulationHandle(PlanHandle):
+    """A simulated plan; ``simulated`` holds the events behind its report."""
+
+    simulated: Simulated = field(repr=False)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Every span of the simulated step; ``timeline.to_perfetto()`` is its trace."""
+        return simulated_timeline(self.simulated.simulation, self.simulated.simulator)
+
+
+def _ignore(event: dict[str, Any]) -> None:
+    """Events of a run that nobody watches."""

@@ -1,0 +1,214 @@
+"""The Python face: ``import shardwright as sw; p = sw.plan("llama-3-8b", "8xH100", …)``.
+
+Arguments are named as the command line's flags. Errors are those of ``shardwright.spec.errors``,
+each one line: what a flag's name would be in a message is the argument's name here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from ..spec.errors import InputError
+from ..spec.plan import Plan
+from .explaining import Explanation
+from .handles import PlanHandle, SimulationHandle
+from .inputs import Inputs, plan_pricing, resolve
+from .nouns import ClusterLike, ModelLike, check_plan
+from .pinning import resolve_pins
+from .plans import read_plan
+from .reports import memory_rule, search_plan, simulate_plan
+from .uniform import UniformStrategy, uniform_plan
+
+P = ParamSpec("P")
+R = TypeVar("R")
+PlanLike = PlanHandle | Plan | str | Path
+
+__all__ = ["PlanHandle", "SimulationHandle", "execute", "explain", "plan", "simulate"]
+
+
+def _arguments_named(function: Callable[P, R]) -> Callable[P, R]:
+    """Name arguments, not flags, in the errors of ``function``."""
+
+    @wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except InputError as error:
+            if not error.field.startswith("--"):
+                raise
+            name = error.field.removeprefix("--").replace("-", "_")
+            name = "pins" + name.removeprefix("pin") if name.split()[0] == "pin" else name
+            raise InputError(name, error.given, error.allowed, error.nearest) from None
+
+    return wrapped
+
+
+@_arguments_named
+def plan(
+    model: ModelLike | None = None,
+    cluster: ClusterLike | None = None,
+    *,
+    global_batch: int | None = None,
+    global_batch_tokens: int | None = None,
+    seq_len: int | None = None,
+    dtype: str | None = None,
+    optimizer: str | None = None,
+    memory_gib: float | None = None,
+    stack: str | None = None,
+    calibration: str | None = None,
+    pins: Iterable[str] = (),
+    top: int = 3,
+    deadline_s: float | None = None,
+    oom_risk: float | None = None,
+    executable: bool = False,
+) -> PlanHandle:
+    """Search for the fastest plan.
+
+    Args:
+        model: a name, a path, a typed document, or a ModelSpec; the embedded default if None.
+        cluster: a text, a path, a typed document, or a ClusterSpec; this machine if None.
+        global_batch: samples of a step.
+        global_batch_tokens: tokens of a step, instead of samples.
+        seq_len: tokens of a sample.
+        dtype: bf16, fp16 or fp32.
+        optimizer: adamw.
+        memory_gib: cap on a device's memory in GiB, its context included.
+        stack: training software that is priced.
+        calibration: ``none`` to leave out this machine's profile.
+        pins: fixed decisions, such as ``tp=8`` or ``recompute@1-40=full``.
+        top: how many other plans to report.
+        deadline_s: answer after so many seconds with the best plan so far.
+        oom_risk: accepted chance of running out of memory, 0.05 if None.
+        executable: keep to what ``PlanHandle.execute`` runs.
+
+    Raises:
+        InputError: an argument that cannot be used.
+        InfeasibleError: nothing fits.
+    """
+    inputs = Inputs(
+        model=model,
+        cluster=cluster,
+        global_batch=global_batch,
+        global_batch_tokens=global_batch_tokens,
+        seq_len=seq_len,
+        dtype=dtype,
+        optimizer=optimizer,
+        memory_gib=memory_gib,
+        stack=stack,
+        calibration=calibration,
+    )
+    problem = resolve(inputs)
+    risk = memory_rule(oom_risk).risk
+    fixed = resolve_pins(pins, problem, executable)
+    report = search_plan(problem, fixed, top, deadline_s, risk, executable)
+    return PlanHandle(report=report, stack=problem.stack, profile=problem.profile, risk=risk)
+
+
+@_arguments_named
+def simulate(
+    plan_or_model: PlanLike | ModelLike | None = None,
+    cluster: ClusterLike | None = None,
+    *,
+    oom_risk: float | None = None,
+    **flags: Any,
+) -> SimulationHandle:
+    """Price one plan, whether it fits or not.
+
+    Args:
+        plan_or_model: a plan (handle, Plan, or the path of a ``.json`` file without a cluster),
+            or a model as for :func:`plan`.
+        cluster: with a model: where it runs.
+        oom_risk: accepted chance of running out of memory, 0.05 if None.
+        flags: with a model the flags of ``plan simulate`` (``tp=8, pp=2, global_batch=512, …``);
+            with a plan only ``stack``, ``attention``, ``overlap`` and ``calibration``.
+
+    Raises:
+        InputError: an argument that cannot be used.
+    """
+    risk = memory_rule(oom_risk).risk
+    if cluster is None and (known := _as_plan(plan_or_model)) is not None:
+        stack, profile, notes = plan_pricing(known, Inputs(**_picked(flags, PRICING_FLAGS)))
+        found = simulate_plan(known, stack, profile, notes, risk)
+    else:
+        given = _picked(flags, INPUT_FLAGS + STRATEGY_FLAGS)
+        asked = {name: value for name, value in given.items() if name in INPUT_FLAGS}
+        strategy = {name: value for name, value in given.items() if name in STRATEGY_FLAGS}
+        problem = resolve(Inputs(model=plan_or_model, cluster=cluster, **asked))  # type: ignore[arg-type]
+        made, notes = uniform_plan(problem, UniformStrategy(**strategy))
+        stack, profile = problem.stack, problem.profile
+        found = simulate_plan(made, stack, profile, problem.assumptions + notes, risk)
+    return SimulationHandle(
+        report=found.report, stack=stack, profile=profile, risk=risk, simulated=found
+    )
+
+
+PRICING_FLAGS = ("stack", "attention", "overlap", "calibration")
+INPUT_FLAGS = tuple(n for n in Inputs.__dataclass_fields__ if n not in ("model", "cluster"))
+STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)
+
+
+def _picked(flags: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+    """The flags, refused where one is unknown."""
+    from ..spec.errors import nearest_name
+
+    for name in flags:
+        if name not in known:
+            allowed = "one of " + ", ".join(known)
+            raise InputError(name, "an unknown argument", allowed, nearest_name(name, known))
+    return flags
+
+
+def _as_plan(given: Any) -> Plan | None:
+    """The plan that was given; None if it is no plan but perhaps a model."""
+    if isinstance(given, PlanHandle):
+        return given.plan
+    if isinstance(given, Plan):
+        return check_plan(given, "plan")
+    if isinstance(given, Path) or (isinstance(given, str) and given.endswith(".json")):
+        return read_plan(str(given))
+    return None
+
+
+@_arguments_named
+def explain(plan: PlanLike, **flags: Any) -> Explanation:
+    """Take a plan's step time and memory apart.
+
+    Args:
+        plan: a handle, a Plan or the path of a plan file.
+        flags: ``stack``, ``attention``, ``overlap``, ``calibration``; a handle keeps its own.
+
+    Raises:
+        InputError: no usable plan.
+    """
+    return _handle(plan, flags).explain()
+
+
+@_arguments_named
+def execute(
+    plan: PlanLike, steps: int = 20, *, verify: bool = False, **paths: Any
+) -> dict[str, Any]:
+    """Run a plan on this machine; the contract's ``execute`` document.
+
+    Args:
+        plan: a handle, a Plan or the path of a plan file.
+        steps: optimizer steps to run.
+        verify: whether to compare losses and gradients with a single process.
+        paths: ``data`` and ``tokenizer``.
+
+    Raises:
+        InputError: the plan cannot run on this machine.
+        RunError: the run failed.
+    """
+    return _handle(plan, {}).execute(steps, verify=verify, **_picked(paths, ("data", "tokenizer")))
+
+
+def _handle(plan: PlanLike, flags: dict[str, Any]) -> PlanHandle:
+    if isinstance(plan, PlanHandle) and not flags:
+        return plan
+    known = _as_plan(plan)
+    if known is None:
+        raise InputError("plan", plan, "a PlanHandle, a Plan or the path of a .json file")
+    return simulate(known, **flags)

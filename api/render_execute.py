@@ -1,0 +1,92 @@
+"""A run on a terminal: its steps, and predicted against measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from ..spec.units import format_bytes, format_seconds
+from .render_console import columns
+from .render_rows import ranges, span
+
+STEPS_SHOWN = 20
+TOLD_FROM = 1e-6
+"""Terms below this part of the step are rounding."""
+
+
+def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str, Any]]) -> None:
+    """Print the steps that ran, and each measured figure beside the predicted one.
+
+    Args:
+        out: where to.
+        document: the contract's execute document.
+        steps: what the run reported of its steps; may be empty.
+    """
+    measured, predicted = document["measured"], document["predicted"]
+    _print_steps(out, measured.get("losses", []), steps)
+    table = columns("", "predicted", "measured", "difference", right=("predicted", "measured"))
+    _compare(table, "step", predicted["step_time_s"], measured["step_time_s"], format_seconds)
+    rate = "tokens_per_s_per_device"
+    _compare(table, "tokens/s a device", predicted[rate], measured[rate], lambda x: f"{x:.4g}")
+    if allocated := measured.get("allocated_bytes"):
+        expected = max(row["allocated_bytes"] for row in predicted["memory"])
+        _compare(table, "peak live bytes", expected, allocated, format_bytes)
+    for term in document.get("comparison", {}).get("terms", ()):
+        if max(term["predicted_s"], term["measured_s"]) < TOLD_FROM * measured["step_time_s"]:
+            continue
+        label = "  " + term["term"].replace("_", " ")
+        _compare(table, label, term["predicted_s"], term["measured_s"], format_seconds)
+    out.print(Text("predicted against measured", style="bold"))
+    out.print(table)
+    if verified := document.get("verify"):
+        out.print(
+            f"against one process: losses differ by at most {verified['max_rel_loss_diff']:.1e}, "
+            f"gradients by {verified['max_rel_grad_diff']:.1e} (relative)"
+        )
+
+
+def _compare(table: Any, name: str, predicted: float, measured: float, show: Any) -> None:
+    difference = f"{predicted / measured - 1:+.1%}" if measured > 0 else ""
+    table.add_row(name, show(predicted), show(measured), difference)
+
+
+def _print_steps(out: Console, losses: list[float], steps: list[dict[str, Any]]) -> None:
+    rows: list[dict[str, Any]] = [*steps] or [
+        {"step": n, "loss": loss} for n, loss in enumerate(losses, start=1)
+    ]
+    every = max(1, -(-len(rows) // STEPS_SHOWN))
+    table = columns("step", "loss", "gradient norm", "seconds", right=("step", "loss"))
+    for number, row in enumerate(rows):
+        if number % every == 0 or number == len(rows) - 1:
+            norm, time_s = row.get("gradient_norm"), row.get("time_s")
+            table.add_row(
+                str(row.get("step", number + 1)),
+                f"{row['loss']:.4f}",
+                "" if norm is None else f"{norm:.4f}",
+                "" if time_s is None else f"{time_s:.4f}",
+            )
+    out.print(table)
+
+
+def print_dry_run(out: Console, document: dict[str, Any]) -> None:
+    """Print which ranks would hold what, and in which groups they would talk."""
+    out.print(
+        f"would start {document['ranks']} ranks of {document['device']} "
+        f"for {document['steps']} steps; nothing was run"
+    )
+    table = columns("stage", "ranks", "layers", "groups", right=("stage",))
+    for stage in document["stages"]:
+        groups = "; ".join(_group_text(group) for group in stage["groups"]) or "none"
+        cells = (str(stage["stage"]), span(*stage["ranks"]), ranges(stage["layers"]), groups)
+        table.add_row(*cells)
+    out.print(table)
+    out.print(f"by hand: {document['command']}")
+
+
+def _group_text(group: dict[str, Any]) -> str:
+    members = [ranges(member) if len(member) > 1 else str(member[0]) for member in group["members"]]
+    shown = ", ".join("{" + text + "}" for text in members[:4])
+    more = f", … {len(members) - 4} more" if len(members) > 4 else ""
+    return f"{group['use']} of {group['size']}: {shown}{more}"

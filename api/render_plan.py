@@ -1,0 +1,159 @@
+"""A report of ``plan`` or ``simulate`` on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from ..costmodel.feasibility import MemoryRule
+from ..spec.report import Assumption, MemoryRow, Report
+from ..spec.units import format_bytes, format_seconds
+from .render_console import columns, memory_bar
+from .render_rows import (
+    StageRow,
+    cluster_text,
+    fullest,
+    interval_text,
+    memory_text,
+    percent,
+    question_text,
+    search_text,
+    shape_text,
+    shortened,
+    sources_text,
+    stage_rows,
+    terms,
+)
+
+
+def print_report(out: Console, report: Report, rule: MemoryRule, next_steps: Sequence[str]) -> None:
+    """Print everything that a person decides by: time, stages, terms, rivals, assumptions.
+
+    Args:
+        out: where to.
+        report: of a search or a simulation.
+        rule: the rule that ``feasible`` was judged by.
+        next_steps: what one may type next.
+    """
+    _print_head(out, report, rule)
+    _print_stages(out, report)
+    _print_terms(out, report)
+    if report.search is not None:
+        _print_rivals(out, report)
+    print_assumptions(out, report.assumptions)
+    if next_steps:
+        _list(out, "next: ", next_steps)
+
+
+def _line(out: Console, label: str, text: str, style: str = "") -> None:
+    line = Text(label, style="bold")
+    line.append(text, style=style or "not bold")
+    out.print(line, overflow="fold")
+
+
+def _list(out: Console, label: str, parts: Sequence[str], between: str = " | ") -> None:
+    """Print parts in as few lines as hold them, broken between parts only."""
+    lines, used = [label], len(label)
+    for part in parts:
+        glue = between if lines[-1] != label and lines[-1].strip() else ""
+        if used + len(glue) + len(part) > out.width and glue:
+            lines.append("  " + part)
+        else:
+            lines[-1] += glue + part
+        used = len(lines[-1])
+    text = Text("\n".join(lines))
+    text.stylize("bold", 0, len(label))
+    out.print(text, overflow="fold")
+
+
+def _print_head(out: Console, report: Report, rule: MemoryRule) -> None:
+    prediction = report.prediction
+    full = fullest(prediction)
+    _line(out, "", question_text(report.plan))
+    _line(out, "on ", cluster_text(report))
+    if text := search_text(report):
+        _line(out, "search: ", text)
+    _line(out, "plan: ", shape_text(report.plan))
+    head = (
+        f"{interval_text(prediction)} (80 %)   {percent(prediction.mfu)} MFU   "
+        f"{prediction.tokens_per_s_per_device:.4g} tokens/s a device   "
+        f"peak {memory_text(full)} on stage {full.stage}"
+    )
+    _line(out, "step: ", head, "bold green" if prediction.feasible else "bold red")
+    for line in excess_lines(prediction.memory, rule):
+        _line(out, "does not fit: ", line, "red")
+
+
+def excess_lines(memory: Sequence[MemoryRow], rule: MemoryRule) -> list[str]:
+    """What does not fit, worst first: tier, stage, amounts; at most three lines."""
+    over = [(rule.excess_bytes(row), row) for row in memory if rule.excess_bytes(row) > 0]
+    over.sort(key=lambda pair: (-pair[0], pair[1].stage))
+    lines = [
+        f"{row.tier} of stage {row.stage} may need {format_bytes(row.capacity_bytes + excess)} of "
+        f"{format_bytes(row.capacity_bytes)}: over by {format_bytes(excess)}"
+        for excess, row in over[:3]
+    ]
+    if len(over) > 3:
+        lines.append(f"{len(over) - 3} more stages are over by less")
+    return lines
+
+
+def _print_stages(out: Console, report: Report) -> None:
+    names = ("stage", "layers", "devices", "tp", "dp", "shard", "recompute", "memory", "")
+    table = columns(*names, right=("stage",))
+    first, last, between = shortened(stage_rows(report.plan, report.prediction))
+    for row in first:
+        table.add_row(*_cells(row))
+    if between:
+        table.add_row("…", f"{between} more rows", *[""] * 7)
+    for row in last:
+        table.add_row(*_cells(row))
+    out.print(table)
+
+
+def _cells(row: StageRow) -> list[str | Text]:
+    memory: list[str | Text] = ["", ""]
+    if row.memory is not None:
+        memory = [memory_bar(row.memory), memory_text(row.memory)]
+    return [
+        row.stage, row.layers, row.devices, row.tp, row.dp, row.shard, row.recompute, *memory
+    ]  # fmt: skip
+
+
+def _print_terms(out: Console, report: Report) -> None:
+    prediction = report.prediction
+    parts = [f"{name} {format_seconds(s)} ({percent(f)})" for name, s, f in terms(prediction)]
+    _list(out, "where the step goes: ", parts)
+    _line(out, "prices: ", f"{sources_text(report)}; {report.provenance.stack}")
+
+
+def _print_rivals(out: Console, report: Report) -> None:
+    plain = not any(rival.simplest for rival in report.alternatives)
+    if report.alternatives:
+        _line(out, "lost to this plan:", "")
+        table = columns("", "")
+        table.show_header = False
+        for rival in report.alternatives:
+            mark = " (the simplest within the model's error)" if rival.simplest else ""
+            table.add_row(f"  {rival.lost_by}", shape_text(rival.plan) + mark)
+        out.print(table)
+    if plain:
+        _line(out, "", "this plan is the simplest of those within the model's error")
+
+
+def print_assumptions(out: Console, assumptions: Sequence[Assumption]) -> None:
+    """Print what nobody gave, in the order of the report (the fabric first)."""
+    if not assumptions:
+        return
+    _line(out, "assumed:", "")
+    table = columns("", "", "")
+    table.show_header = False
+    for note in assumptions:
+        table.add_row(f"  {note.path}", _shown(note.value), note.why)
+    out.print(table)
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else repr(value)

@@ -1,0 +1,194 @@
+"""One request to one answer: what the children compute. Nothing here reads a path it was sent."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import ValidationError
+
+from ...datasets.catalogue.models import presets
+from ...spec.codec import parse_json
+from ...spec.errors import (
+    InfeasibleError,
+    InputError,
+    NotBuiltError,
+    ShardwrightError,
+    nearest_name,
+)
+from ...spec.report import Report
+from ..inputs import Inputs, plan_pricing, resolve
+from ..nouns import ClusterLike, ModelLike
+from ..pinning import resolve_pins
+from ..plans import plan_from_text
+from ..reports import memory_rule, search_plan, simulate_plan
+from ..uniform import UniformStrategy, uniform_plan
+from .problems import INFEASIBLE, INVALID, MAX_ERRORS, NOT_BUILT, TOO_LARGE, encode, problem
+from .requests import (
+    PLAN_ADAPTER,
+    SIMULATION_ADAPTER,
+    PlanBody,
+    SimulationBody,
+    WorkloadBody,
+)
+
+CLUSTER_TEXT = re.compile(r"[A-Za-z0-9][A-Za-z0-9@:.=+_-]*", re.ASCII)
+FILE_SUFFIXES = (".json", ".yaml", ".yml")
+OBJECTIVES = ("cost", "largest-batch", "largest-sequence")
+Answer = tuple[int, bytes]
+POINTERS = {
+    "global_batch": "/workload/global_batch",
+    "global_batch_tokens": "/workload/global_batch_tokens",
+    "seq_len": "/workload/seq_len",
+    "dtype": "/workload/dtype",
+    "optimizer": "/workload/optimizer",
+    "memory_gib": "/constraints/memory_gib",
+    "oom_risk": "/constraints/oom_risk",
+    "pin": "/constraints/pins",
+}
+STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)
+
+
+def answer(operation: str, body: bytes, limit_s: float) -> Answer:
+    """Status and JSON body for a request; every failure is a problem, none is raised.
+
+    Args:
+        operation: ``plan`` or ``simulation``.
+        body: as it was sent.
+        limit_s: seconds in which to answer.
+    """
+    start_s = time.monotonic()
+    try:
+        parse_json(body, "body")  # refuses repeated keys and numbers that are not finite
+        if operation == "plan":
+            report = _plan(PLAN_ADAPTER.validate_json(body), start_s + limit_s)
+        else:
+            report = _simulation(SIMULATION_ADAPTER.validate_json(body))
+        return 200, encode(report.to_document())
+    except ShardwrightError as error:
+        return 422, encode(_refusal(error))
+    except ValidationError as error:
+        return 422, encode(_faults(error))
+    except (MemoryError, RecursionError):
+        detail = "the request needs more memory or depth than one request may use"
+        return 422, encode(problem(422, detail, TOO_LARGE))
+    except Exception as error:  # a fault of ours must cost this request only
+        return 500, encode(problem(500, f"{type(error).__name__}; please report it"))
+
+
+def _faults(error: ValidationError) -> dict[str, Any]:
+    """What is wrong with the body's shape, without what it held."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    faults = [{"pointer": _pointer(item["loc"]), "msg": item["msg"]} for item in found[:MAX_ERRORS]]
+    return problem(422, f"{len(found)} faults in the body; see errors", INVALID, faults)
+
+
+def _pointer(location: tuple[Any, ...]) -> str:
+    """A JSON pointer; the names that the validator gives to union members are left out."""
+    kept = [str(p) for p in location if not re.fullmatch(r"constrained-str|dict\[.*\]", str(p))]
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in kept)
+
+
+def _refusal(error: ShardwrightError) -> dict[str, Any]:
+    if isinstance(error, InputError):
+        near = "" if error.nearest in (None, "") else f"; nearest: {error.nearest}"
+        pointer = _error_pointer(error.field)
+        message = f"allowed: {error.allowed}{near}"
+        faults = [{"pointer": pointer, "msg": message}]
+        return problem(422, f"{pointer or 'body'}: {message}", INVALID, faults)
+    kind = INFEASIBLE if isinstance(error, InfeasibleError) else NOT_BUILT
+    return problem(422, str(error), kind)
+
+
+def _error_pointer(field: str) -> str:
+    """Where a field of an error lies in the body: flags, or ``WHERE: dotted.path``."""
+    head, _, path = field.partition(": ")
+    name = head.removeprefix("--").split(" ")[0].replace("-", "_")
+    parts = [part for part in path.split(".") if part and " " not in part]
+    if field.startswith("--") or name in ("model", "cluster", "plan"):
+        start = POINTERS.get(name) or ("/strategy/" if name in STRATEGY_FLAGS else "/") + name
+        return start + "".join(f"/{part}" for part in parts)
+    return "".join(f"/{part}" for part in parts)
+
+
+def _plan(body: PlanBody, deadline_s: float) -> Report:
+    if body.objective not in (None, "throughput"):
+        if body.objective in OBJECTIVES:
+            raise NotBuiltError(f"objective {body.objective}", "use throughput")
+        raise InputError("--objective", body.objective, "throughput")
+    limits = body.constraints
+    problem_ = resolve(
+        Inputs(
+            **_nouns(body.model, body.cluster, body.workload),
+            stack=body.stack,
+            calibration=body.calibration,
+            memory_gib=None if limits is None else limits.memory_gib,
+        )
+    )
+    pins = resolve_pins((limits and limits.pins) or (), problem_)
+    left_s = deadline_s - time.monotonic()
+    if body.deadline_s is not None:
+        left_s = min(left_s, body.deadline_s)
+    return search_plan(
+        problem_,
+        pins,
+        top=3 if limits is None or limits.top is None else limits.top,
+        deadline_s=max(0.0, left_s),
+        risk=memory_rule(limits.oom_risk if limits else None).risk,
+    )
+
+
+def _simulation(body: SimulationBody) -> Report:
+    risk = memory_rule(body.oom_risk).risk
+    how: dict[str, Any] = {
+        "stack": body.stack,
+        "attention": body.attention,
+        "overlap": body.overlap,
+        "calibration": body.calibration,
+    }
+    if body.plan is not None:
+        for name in ("model", "cluster", "workload", "strategy"):
+            if getattr(body, name) is not None:
+                raise InputError(f"--{name}", "a value", "nothing beside plan, which decides it")
+        plan = plan_from_text(encode(body.plan), "plan")
+        stack, profile, notes = plan_pricing(plan, Inputs(**how))
+        return simulate_plan(plan, stack, profile, notes, risk).report
+    if body.model is None or body.cluster is None or body.workload is None:
+        missing = next(n for n in ("model", "cluster", "workload") if getattr(body, n) is None)
+        raise InputError(f"--{missing}", "nothing", "a value, or a plan instead")
+    problem_ = resolve(Inputs(**_nouns(body.model, body.cluster, body.workload), **how))
+    flags = UniformStrategy(**({} if body.strategy is None else asdict(body.strategy)))
+    made, notes = uniform_plan(problem_, flags)
+    every = problem_.assumptions + notes
+    return simulate_plan(made, problem_.stack, problem_.profile, every, risk).report
+
+
+def _nouns(
+    model: str | dict[str, Any], cluster: str | dict[str, Any], workload: WorkloadBody
+) -> dict[str, Any]:
+    """Model, cluster and workload as inputs; a text names nothing in the file system."""
+    return {"model": _model(model), "cluster": _cluster(cluster), **asdict(workload)}
+
+
+def _model(given: str | Mapping[str, Any]) -> ModelLike:
+    if not isinstance(given, str):
+        return given
+    names = {name.casefold(): name for name in presets()}
+    known = names.get(given.strip().casefold())
+    if known is None:
+        allowed = "a preset (GET /v1/models lists them), typed keys or a config.json's content"
+        raise InputError("model", given, allowed, nearest_name(given[:100], names.values()))
+    return known
+
+
+def _cluster(given: str | Mapping[str, Any]) -> ClusterLike:
+    if not isinstance(given, str):
+        return given
+    text = given.strip()
+    if not CLUSTER_TEXT.fullmatch(text) or text.casefold().endswith(FILE_SUFFIXES):
+        allowed = "NODESxDEVICESxTYPE[@FABRIC], NxTYPE[@FABRIC], local[:N], or typed keys"
+        raise InputError("cluster", given, allowed, "8x8xH100-80GB@8x400G-IB")
+    return text

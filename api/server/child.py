@@ -1,0 +1,79 @@
+"""A child of the service: takes requests on its standard input, one after another, under limits.
+
+Message in: one JSON line ``{"operation", "limit_s", "cpu_s", "length"}`` and the body. Message
+out: one JSON line ``{"status", "length"}`` and the body. It has no network use, runs no code
+that it was sent, and lives in an empty folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import sys
+from typing import BinaryIO
+
+MEMORY_BYTES = 1024**3
+FILE_BYTES = 1024**2
+OPEN_FILES = 64
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    limit_resources()
+    source = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+    target = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    # Whatever a library prints must not reach the channel.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    from .answers import answer
+
+    _warm_up()
+    _send(target, 0, b"")
+    while line := source.readline():
+        header = json.loads(line)
+        body = source.read(header["length"])
+        _allow_seconds(header["cpu_s"])
+        status, reply = answer(header["operation"], body, header["limit_s"])
+        _send(target, status, reply)
+
+
+def _send(target: BinaryIO, status: int, body: bytes) -> None:
+    line = json.dumps({"status": status, "length": len(body)}).encode() + b"\n"
+    target.write(line + body)
+    target.flush()
+
+
+def limit_resources() -> None:
+    """Cap memory, file sizes and open files; leave no core file."""
+    for what, amount in (
+        (resource.RLIMIT_AS, MEMORY_BYTES),
+        (resource.RLIMIT_FSIZE, FILE_BYTES),
+        (resource.RLIMIT_NOFILE, OPEN_FILES),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, hard = resource.getrlimit(what)
+        most = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
+        resource.setrlimit(what, (most, most))
+
+
+def _allow_seconds(more_s: float) -> None:
+    """Let this process use so much more processor time before the kernel ends it."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    most = int(used.ru_utime + used.ru_stime + more_s) + 1
+    with contextlib.suppress(ValueError):  # the hard limit of the service's own starter is lower
+        resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
+
+
+def _warm_up() -> None:
+    """Read the catalogues once, so that the first request does not wait for them."""
+    from ...datasets.catalogue.device import devices
+    from ...datasets.catalogue.models import presets
+
+    presets()
+    devices()
+
+
+if __name__ == "__main__":
+    main()

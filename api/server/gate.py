@@ -1,0 +1,171 @@
+"""What every request passes before any route: host, token, type, size. Plain ASGI.
+
+The Host check keeps a web page that the user visits from reaching a service on the user's own
+machine under a name of the page's choosing (DNS rebinding). Bodies are read here, whole and
+bounded, so that no route ever waits for one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .problems import problem_response
+
+MAX_BODY_BYTES = 1024 * 1024
+BODY_S = 10.0
+MAX_PATH = 2048
+OPEN_PATHS = ("/healthz", "/readyz")
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+SAFE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateRules:
+    """Who may ask.
+
+    ``hosts``: names that a request may be for, None for any. ``token_hashes``: sha256 of the
+    tokens, one of which a request must bear; empty for none.
+    """
+
+    hosts: tuple[str, ...] | None = LOOPBACK_HOSTS
+    token_hashes: tuple[bytes, ...] = ()
+
+
+def hash_token(token: str) -> bytes:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+class _RefusedError(Exception):
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status_code)
+        self.response = response
+
+
+class Gate:
+    """ASGI middleware that refuses what no route should see.
+
+    Args:
+        app: what is behind the gate.
+        rules: who may ask.
+    """
+
+    def __init__(self, app: ASGIApp, rules: GateRules) -> None:
+        self._app, self._rules = app, rules
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer it with a problem."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {
+            key.decode("latin-1").lower(): v.decode("latin-1") for key, v in scope["headers"]
+        }
+        try:
+            self._check_host(headers)
+            self._check_token(scope["path"], headers)
+            if len(scope["raw_path"] or b"") > MAX_PATH:
+                raise _refused(404, "the path is too long")
+            inner = receive
+            if scope["method"] in ("POST", "PUT", "PATCH"):
+                _check_type(headers)
+                _check_length(headers)
+                inner = _replayed(await _body(receive), receive)
+        except _RefusedError as refused:
+            await refused.response(scope, receive, _with_headers(send))
+            return
+        await self._app(scope, inner, _with_headers(send))
+
+    def _check_host(self, headers: MutableMapping[str, str]) -> None:
+        if self._rules.hosts is None:
+            return
+        host = headers.get("host", "").strip()
+        name = host[1 : host.find("]")] if host.startswith("[") else host.rpartition(":")[0] or host
+        if name.casefold() not in self._rules.hosts:
+            raise _refused(421, "allowed: requests for this machine by its own name or address")
+
+    def _check_token(self, path: str, headers: MutableMapping[str, str]) -> None:
+        if not self._rules.token_hashes or path in OPEN_PATHS:
+            return
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        given = hash_token(token.strip())
+        # Every stored token is compared, so that the time tells nothing.
+        matches = [hmac.compare_digest(given, known) for known in self._rules.token_hashes]
+        if scheme.casefold() != "bearer" or not any(matches):
+            detail = "send the header Authorization: Bearer TOKEN"
+            raise _refused(401, detail, {"WWW-Authenticate": "Bearer"})
+
+
+def _refused(status: int, detail: str, headers: dict[str, str] | None = None) -> _RefusedError:
+    return _RefusedError(problem_response(status, detail, headers=headers))
+
+
+def _check_type(headers: MutableMapping[str, str]) -> None:
+    kind = headers.get("content-type", "").partition(";")[0].strip().casefold()
+    if kind != "application/json":
+        raise _refused(415, "allowed: Content-Type: application/json")
+    if headers.get("content-encoding", "identity").strip().casefold() not in ("identity", ""):
+        raise _refused(415, "allowed: a body without Content-Encoding")
+
+
+def _check_length(headers: MutableMapping[str, str]) -> None:
+    length = headers.get("content-length")
+    if length is not None and (not length.isdigit() or int(length[:20]) > MAX_BODY_BYTES):
+        raise _too_large()
+
+
+def _too_large() -> _RefusedError:
+    return _refused(413, f"allowed: a body of at most {MAX_BODY_BYTES} bytes")
+
+
+async def _body(receive: Receive) -> bytes:
+    """The whole body; refused once it is too large or too slow."""
+    try:
+        return await asyncio.wait_for(_read(receive), BODY_S)
+    except TimeoutError:
+        detail = f"allowed: a body that arrives within {BODY_S:g} s"
+        raise _refused(408, detail, {"Connection": "close"}) from None
+
+
+async def _read(receive: Receive) -> bytes:
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise _refused(400, "the client went away")
+        part = message.get("body", b"")
+        size += len(part)
+        if size > MAX_BODY_BYTES:
+            raise _too_large()
+        parts.append(part)
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A receive function that gives the body once, and then what really comes."""
+    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return replay
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            have: list[Any] = list(message.get("headers", []))
+            have += [(k.encode(), v.encode()) for k, v in SAFE_HEADERS.items()]
+            message = {**message, "headers": have}
+        await send(message)
+
+    return sending

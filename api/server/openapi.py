@@ -1,0 +1,197 @@
+"""The service's own description: request types, answers, problems, an example each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import TypeAdapter
+
+from ...spec.report import Assumption, Prediction, Provenance, SearchResult
+from .problems import MEDIA_TYPE, TITLES, problem
+from .requests import PLAN_ADAPTER, PLAN_EXAMPLE, SIMULATION_ADAPTER, SIMULATION_EXAMPLE
+
+REF = "#/components/schemas/{model}"
+PROBLEM_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "An RFC 9457 problem.",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string", "format": "uri-reference"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "maxItems": 20,
+            "items": {
+                "type": "object",
+                "required": ["pointer", "msg"],
+                "properties": {
+                    "pointer": {"type": "string", "description": "A JSON pointer."},
+                    "msg": {"type": "string"},
+                },
+            },
+        },
+    },
+}
+EVERYWHERE = (401, 421, 500)
+COMPUTING = (400, 408, 413, 415, 422, 429, 503)
+PROBLEM_TEXT = {
+    401: "send the header Authorization: Bearer TOKEN",
+    421: "allowed: requests for this machine by its own name or address",
+    422: "/workload/seq_len: allowed: a positive whole number, such as 4096; nearest: 4096",
+}
+
+
+def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Responses of these statuses, each with an example."""
+    return {
+        status: {
+            "description": TITLES[status],
+            "content": {
+                MEDIA_TYPE: {
+                    "schema": {"$ref": REF.format(model="Problem")},
+                    "example": problem(status, PROBLEM_TEXT.get(status, TITLES[status])),
+                }
+            },
+        }
+        for status in sorted(statuses)
+    }
+
+
+def _answer(model: str, description: str, example: dict[str, Any]) -> dict[int | str, Any]:
+    content = {"schema": {"$ref": REF.format(model=model)}, "example": example}
+    return {200: {"description": description, "content": {"application/json": content}}}
+
+
+def _body(model: str, example: dict[str, Any]) -> dict[str, Any]:
+    content = {"schema": {"$ref": REF.format(model=model)}, "example": example}
+    return {"requestBody": {"required": True, "content": {"application/json": content}}}
+
+
+PREFER_HEADER: dict[str, Any] = {
+    "name": "Prefer",
+    "in": "header",
+    "description": "wait=N: seconds (up to 30) in which to answer with the best plan so far.",
+    "schema": {"type": "string"},
+    "example": "wait=20",
+}
+REPORT_EXAMPLE: dict[str, Any] = {
+    "plan": {"schema_version": 1},
+    "plan_hash": "sha256:…",
+    "prediction": {"feasible": True, "step_time_s": 4.2},
+}
+HEALTH_DOCS: dict[str, Any] = {
+    "operation_id": "health",
+    "summary": "Whether the service runs.",
+    "responses": {**_answer("Status", "It runs.", {"status": "ok"}), **_problems(421, 500)},
+}
+READY_DOCS: dict[str, Any] = {
+    "operation_id": "readiness",
+    "summary": "Whether the service can compute.",
+    "responses": {
+        **_answer("Status", "It can.", {"status": "ready"}),
+        **_problems(421, 500, 503),
+    },
+}
+CATALOGUE_DOCS: dict[str, dict[str, Any]] = {
+    "models": {
+        "operation_id": "listModels",
+        "summary": "Models that have a name here.",
+        "responses": {
+            **_answer(
+                "Models", "Sizes and sources.", {"default": "shardwright-demo", "models": []}
+            ),
+            **_problems(*EVERYWHERE),
+        },
+    },
+    "clusters": {
+        "operation_id": "listClusters",
+        "summary": "Devices, nodes and fabrics that have a name here.",
+        "responses": {
+            **_answer("Clusters", "Figures and sources.", {"forms": [], "devices": []}),
+            **_problems(*EVERYWHERE),
+        },
+    },
+}
+PLAN_DOCS: dict[str, Any] = {
+    "operation_id": "createPlan",
+    "summary": "Search for the fastest plan of a model on a cluster.",
+    "openapi_extra": {**_body("PlanBody", PLAN_EXAMPLE), "parameters": [PREFER_HEADER]},
+    "responses": {
+        **_answer("Report", "The best plan, and how far the search got.", REPORT_EXAMPLE),
+        **_problems(*EVERYWHERE, *COMPUTING),
+    },
+}
+SIMULATION_DOCS: dict[str, Any] = {
+    "operation_id": "createSimulation",
+    "summary": "Price one plan, whether it fits or not.",
+    "openapi_extra": _body("SimulationBody", SIMULATION_EXAMPLE),
+    "responses": {
+        **_answer("Report", "What is predicted of the plan.", REPORT_EXAMPLE),
+        **_problems(*EVERYWHERE, *COMPUTING),
+    },
+}
+
+
+def _schemas() -> dict[str, Any]:
+    """Every component: request bodies, the report, the catalogues, problems."""
+    found: dict[str, Any] = {"Problem": PROBLEM_SCHEMA}
+    adapters: dict[str, TypeAdapter[Any]] = {
+        "PlanBody": PLAN_ADAPTER,
+        "SimulationBody": SIMULATION_ADAPTER,
+        **{kind.__name__: TypeAdapter(kind) for kind in REPORT_PARTS},
+    }
+    for name, adapter in adapters.items():
+        schema = adapter.json_schema(ref_template=REF)
+        found.update(schema.pop("$defs", {}))
+        found[name] = schema
+    found["Report"] = _report_schema()
+    found["Status"] = _object({"status": {"type": "string"}})
+    found["Models"] = _object({"default": {"type": "string"}, "models": _array_of_objects()})
+    names = ("devices", "nodes", "fabrics")
+    found["Clusters"] = _object({name: _array_of_objects() for name in names})
+    return found
+
+
+REPORT_PARTS: tuple[type[Any], ...] = (Prediction, SearchResult, Assumption, Provenance)
+
+
+def _object(properties: dict[str, Any], required: list[str] | None = None) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required or list(properties)}
+
+
+def _array_of_objects() -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "object"}}
+
+
+def _report_schema() -> dict[str, Any]:
+    properties: dict[str, Any] = {
+        "plan": {"type": "object", "description": "The decisions; a document to keep and run."},
+        "plan_hash": {"type": "string"},
+        "prediction": {"$ref": REF.format(model="Prediction")},
+        "assumptions": {"type": "array", "items": {"$ref": REF.format(model="Assumption")}},
+        "source_share": {"type": "object", "additionalProperties": {"type": "number"}},
+        "provenance": {"$ref": REF.format(model="Provenance")},
+        "search": {"$ref": REF.format(model="SearchResult")},
+        "alternatives": _array_of_objects(),
+    }
+    required = [name for name in properties if name not in ("search", "alternatives")]
+    return _object(properties, required)
+
+
+def install_openapi(app: FastAPI) -> None:
+    """Let ``app`` describe itself with the components of this module."""
+
+    def describe() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = get_openapi(
+                title=app.title, version=app.version, summary=app.summary, routes=app.routes
+            )
+            document.setdefault("components", {})["schemas"] = _schemas()
+            app.openapi_schema = document
+        return app.openapi_schema
+
+    app.openapi = describe  # type: ignore[method-assign]

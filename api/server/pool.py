@@ -1,0 +1,218 @@
+"""Children that wait for requests; one that fails, tires or is left alone is replaced.
+
+A request has a child to itself. A client that goes away, a limit that is passed and a crash all
+end the child, never the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+MODULE = "shardwright.api.server.child"
+START_S = 60.0
+JOBS_PER_CHILD = 200
+KEPT_VARIABLES = ("PATH", "PYTHONPATH", "HOME", "XDG_DATA_HOME", "LANG", "LC_ALL", "TMPDIR")
+RETRY_S = 1.0
+ANSWER_WITHIN = 0.9
+"""A search ends after this part of its time, so that its answer is written in the rest."""
+
+
+class BusyError(Exception):
+    """Too many requests wait already, or none got its turn in time."""
+
+
+class LostError(Exception):
+    """The child passed a limit or broke; ``timed_out`` tells which."""
+
+    def __init__(self, timed_out: bool) -> None:
+        super().__init__("timed out" if timed_out else "ended")
+        self.timed_out = timed_out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLimits:
+    """Sizes of a pool: children, requests that may wait for one."""
+
+    children: int = 2
+    waiting: int = 16
+
+
+class _Child:
+    """One child process and its pipes."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.jobs = 0
+
+    async def ask(self, header: Mapping[str, object], body: bytes) -> tuple[int, bytes]:
+        """Send a request and wait for its answer."""
+        if self.process.stdin is None:
+            raise ConnectionError
+        self.jobs += 1
+        line = json.dumps({**header, "length": len(body)}).encode() + b"\n"
+        self.process.stdin.write(line + body)
+        await self.process.stdin.drain()
+        return await self.receive()
+
+    async def receive(self) -> tuple[int, bytes]:
+        """The next message of the child."""
+        if self.process.stdout is None:
+            raise ConnectionError
+        line = await self.process.stdout.readline()
+        if not line:
+            raise ConnectionError
+        header = json.loads(line)
+        return header["status"], await self.process.stdout.readexactly(header["length"])
+
+    def kill(self) -> None:
+        """End it at once."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+
+
+class ChildPool:
+    """Children ready for requests.
+
+    Args:
+        limits: how many, and how many requests may wait.
+    """
+
+    def __init__(self, limits: PoolLimits | None = None) -> None:
+        self.limits = limits or PoolLimits()
+        self._idle: asyncio.Queue[_Child] = asyncio.Queue()
+        self._all: set[_Child] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting = 0
+        self._closed = False
+        self._folder = tempfile.TemporaryDirectory(prefix="shardwright-serve-")
+
+    @property
+    def ready(self) -> bool:
+        """Whether a child is alive."""
+        return any(child.process.returncode is None for child in self._all)
+
+    def start(self) -> None:
+        """Begin to start the children; returns at once."""
+        for _ in range(self.limits.children):
+            self._replace()
+
+    async def ask(
+        self, operation: str, body: bytes, limit_s: float, cpu_s: float
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer.
+
+        Args:
+            operation: what to do with the body.
+            body: as it was sent.
+            limit_s: seconds in all, waiting for a child included.
+            cpu_s: processor seconds that the child may use.
+
+        Raises:
+            BusyError: no child was free in time.
+            LostError: the child ended, or took longer than ``limit_s``.
+        """
+        loop = asyncio.get_running_loop()
+        start_s = loop.time()
+        child = await self._take(limit_s)
+        left_s = max(0.1, limit_s - (loop.time() - start_s))
+        header: dict[str, object] = {
+            "operation": operation,
+            "limit_s": left_s * 0.9,
+            "cpu_s": cpu_s,
+        }
+        healthy = False
+        try:
+            answer = await asyncio.wait_for(child.ask(header, body), left_s)
+            healthy = child.jobs < JOBS_PER_CHILD
+            return answer
+        except TimeoutError:
+            raise LostError(timed_out=True) from None
+        except (OSError, asyncio.IncompleteReadError, ValueError):
+            raise LostError(timed_out=False) from None
+        finally:
+            self._give_back(child, healthy)
+
+    async def _take(self, limit_s: float) -> _Child:
+        if self._idle.empty() and self._waiting >= self.limits.waiting:
+            raise BusyError
+        self._waiting += 1
+        try:
+            return await asyncio.wait_for(self._idle.get(), limit_s)
+        except TimeoutError:
+            raise BusyError from None
+        finally:
+            self._waiting -= 1
+
+    def _give_back(self, child: _Child, healthy: bool) -> None:
+        if healthy and not self._closed:
+            self._idle.put_nowait(child)
+            return
+        child.kill()
+        self._all.discard(child)
+        self._replace()
+
+    def _replace(self) -> None:
+        if self._closed:
+            return
+        task = asyncio.create_task(self._spawn())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _spawn(self) -> None:
+        """Start a child and offer it once it is ready; keep trying while that fails."""
+        while not self._closed:
+            child: _Child | None = None
+            try:
+                child = _Child(await self._process())
+                self._all.add(child)
+                await asyncio.wait_for(child.receive(), START_S)
+                self._idle.put_nowait(child)
+                return
+            except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
+                if child is not None:
+                    child.kill()
+                    self._all.discard(child)
+                await asyncio.sleep(RETRY_S)
+
+    async def _process(self) -> asyncio.subprocess.Process:
+        environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+        environment |= {
+            "PYTHONSAFEPATH": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            # A thread reserves address space, which is limited.
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-m",
+            MODULE,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=environment,
+            cwd=self._folder.name,
+            start_new_session=True,  # Ctrl-C is the service's to handle
+            limit=2**16,
+        )
+
+    async def close(self) -> None:
+        """End all children."""
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        for child in self._all:
+            child.kill()
+        for child in self._all:
+            await child.process.wait()
+        self._all.clear()
+        self._folder.cleanup()

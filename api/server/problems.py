@@ -1,0 +1,76 @@
+"""Errors over HTTP as RFC 9457 problem documents; what was sent is never repeated in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.responses import Response
+
+MEDIA_TYPE = "application/problem+json"
+MAX_ERRORS = 20
+MAX_TEXT = 300
+TITLES = {
+    400: "The request cannot be read",
+    401: "A token is needed",
+    404: "There is no such resource",
+    405: "The resource has no such method",
+    408: "The request took too long to arrive",
+    413: "The request is too large",
+    415: "The request is not JSON",
+    421: "The request is for another host",
+    422: "The request cannot be answered as it is",
+    429: "Too many requests at once",
+    500: "The service failed",
+    503: "The service has no time for this now",
+}
+INFEASIBLE, INVALID, NOT_BUILT, TOO_LARGE = "infeasible", "invalid", "not-built", "too-large"
+
+
+def problem(
+    status: int,
+    detail: str,
+    kind: str | None = None,
+    errors: Sequence[Mapping[str, str]] = (),
+) -> dict[str, Any]:
+    """A problem document.
+
+    Args:
+        status: HTTP status.
+        detail: what is wrong with this request.
+        kind: what sort of problem, where the status alone does not say.
+        errors: ``pointer`` (JSON pointer) and ``msg`` of each fault; the first 20 are kept.
+    """
+    document: dict[str, Any] = {
+        "type": "about:blank" if kind is None else f"urn:shardwright:problem:{kind}",
+        "title": TITLES.get(status, "The request failed"),
+        "status": status,
+        "detail": _clipped(detail),
+    }
+    if errors:
+        document["errors"] = [
+            {"pointer": _clipped(item["pointer"]), "msg": _clipped(item["msg"])}
+            for item in errors[:MAX_ERRORS]
+        ]
+    return document
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+
+
+def encode(document: Any) -> bytes:
+    """JSON bytes of a document; odd characters are escaped, so this never fails on text."""
+    return json.dumps(document, sort_keys=True, allow_nan=False).encode("ascii")
+
+
+def problem_response(
+    status: int,
+    detail: str,
+    kind: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """A problem as a response."""
+    body = encode(problem(status, detail, kind))
+    return Response(body, status, dict(headers or {}), media_type=MEDIA_TYPE)

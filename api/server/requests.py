@@ -1,0 +1,115 @@
+"""The bodies that the service takes, as strict types; they are its schema, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+Count = Annotated[int, Field(ge=1, le=2**40)]
+Degree = Annotated[int, Field(ge=1, le=2**24)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Positive = Annotated[float, Field(gt=0, le=2.0**40)]
+ModelBody = Annotated[
+    Name | dict[str, Any],
+    Field(description="A preset's name (GET /v1/models), typed keys, or a config.json's content."),
+]
+ClusterBody = Annotated[
+    Name | dict[str, Any],
+    Field(description="NODESxDEVICESxTYPE[@FABRIC], NxTYPE[@FABRIC], local[:N], or typed keys."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadBody:
+    """What is trained: batch, sequence, number format, optimizer."""
+
+    __pydantic_config__ = STRICT
+
+    global_batch: Count | None = None
+    global_batch_tokens: Count | None = None
+    seq_len: Count | None = None
+    dtype: Name | None = None
+    optimizer: Name | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstraintsBody:
+    """What a plan must keep to; ``pins`` as ``plan --pin`` takes them."""
+
+    __pydantic_config__ = STRICT
+
+    pins: Annotated[list[Name], Field(max_length=100)] | None = None
+    memory_gib: Positive | None = None
+    oom_risk: Annotated[float, Field(gt=0, le=0.5)] | None = None
+    top: Annotated[int, Field(ge=0, le=100)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanBody:
+    """A search: the fastest plan of a model on a cluster."""
+
+    __pydantic_config__ = STRICT
+
+    model: ModelBody
+    cluster: ClusterBody
+    workload: WorkloadBody
+    objective: Name | None = None
+    stack: Name | None = None
+    calibration: Name | None = None
+    constraints: ConstraintsBody | None = None
+    deadline_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyBody:
+    """One strategy for all layers, as ``plan simulate``'s flags."""
+
+    __pydantic_config__ = STRICT
+
+    tp: Degree | None = None
+    pp: Degree | None = None
+    vpp: Degree | None = None
+    cp: Degree | None = None
+    ep: Degree | None = None
+    etp: Degree | None = None
+    dp: Degree | None = None
+    sp: Name | None = None
+    shard: Name | None = None
+    schedule: Name | None = None
+    micro_batch: Degree | None = None
+    recompute: Name | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationBody:
+    """A plan, or a model, a cluster, a workload and a strategy for all layers."""
+
+    __pydantic_config__ = STRICT
+
+    plan: dict[str, Any] | None = None
+    model: ModelBody | None = None
+    cluster: ClusterBody | None = None
+    workload: WorkloadBody | None = None
+    strategy: StrategyBody | None = None
+    stack: Name | None = None
+    attention: Literal["flash", "unfused"] | None = None
+    overlap: Literal["none", "dp", "dp+tp", "all"] | None = None
+    calibration: Name | None = None
+    oom_risk: Annotated[float, Field(gt=0, le=0.5)] | None = None
+
+
+PLAN_ADAPTER = TypeAdapter(PlanBody)
+SIMULATION_ADAPTER = TypeAdapter(SimulationBody)
+
+PLAN_EXAMPLE: dict[str, Any] = {
+    "model": "llama-3-8b",
+    "cluster": "8xH100-80GB",
+    "workload": {"global_batch": 64, "seq_len": 8192},
+}
+SIMULATION_EXAMPLE: dict[str, Any] = {
+    **PLAN_EXAMPLE,
+    "strategy": {"tp": 2, "pp": 2, "micro_batch": 1, "shard": "zero1", "recompute": "full"},
+}

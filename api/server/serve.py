@@ -1,0 +1,109 @@
+"""``plan serve``: bind, guard, answer until told to stop."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import sys
+from pathlib import Path
+
+from ...spec.codec import read_text
+from ...spec.errors import InputError
+from .gate import LOOPBACK_HOSTS, GateRules, hash_token
+from .pool import PoolLimits
+
+MIN_TOKEN = 16
+MAX_CHILDREN = 4
+
+
+def serve(host: str, port: int, token_file: str | None) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Args:
+        host: address to listen on.
+        port: port; 0 for a free one.
+        token_file: file of tokens, one a line.
+
+    Raises:
+        InputError: an address that cannot be had, a port that is taken, an open service without
+            tokens, or an unusable token file.
+    """
+    hashes = () if token_file is None else read_tokens(token_file)
+    local = is_loopback(host)
+    if not local and not hashes:
+        allowed = "this machine's own address, or another one with --token-file"
+        raise InputError("--host", host, allowed, "127.0.0.1")
+    bound = bind(host, port)
+    import uvicorn
+
+    from .app import make_app
+
+    rules = GateRules(hosts=LOOPBACK_HOSTS if local else None, token_hashes=hashes)
+    limits = PoolLimits(children=max(2, min(MAX_CHILDREN, os.cpu_count() or 2)))
+    config = uvicorn.Config(
+        make_app(rules, limits),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        http="h11",
+        ws="none",
+        timeout_graceful_shutdown=5,
+    )
+    shown = f"[{host}]" if ":" in host else host
+    sys.stdout.write(f"serving on http://{shown}:{bound.getsockname()[1]} (Ctrl-C ends it)\n")
+    sys.stdout.flush()
+    try:
+        uvicorn.Server(config).run(sockets=[bound])
+    except KeyboardInterrupt:  # the usual way to end it
+        return
+    finally:
+        bound.close()
+
+
+def read_tokens(path: str) -> tuple[bytes, ...]:
+    """Hashes of the tokens in a file.
+
+    Raises:
+        InputError: no readable file, no token, or one that is easily guessed.
+    """
+    text = read_text(Path(path).expanduser(), "a file of tokens, one a line", 65536)
+    tokens = [line.strip() for line in text.splitlines() if line.strip()]
+    if not tokens:
+        raise InputError("--token-file", f"no token in {path}", "one token a line")
+    if any(len(token) < MIN_TOKEN for token in tokens):
+        allowed = f"tokens of at least {MIN_TOKEN} characters"
+        raise InputError("--token-file", f"a short token in {path}", allowed)
+    return tuple(hash_token(token) for token in tokens)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    if host.casefold() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        InputError: the name is not an address here, or the port is taken.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+        made.listen(128)
+    except OSError as error:
+        made.close()
+        reason = (error.strerror or str(error)).casefold()
+        if isinstance(error, socket.gaierror) or "assign" in reason:
+            raise InputError("--host", host, f"an address here ({reason})", "127.0.0.1") from None
+        allowed = f"a port that is free and may be used ({reason})"
+        raise InputError("--port", port, allowed, "0, which takes a free one") from None
+    return made

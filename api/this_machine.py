@@ -1,0 +1,70 @@
+"""What this machine can run, found without importing torch."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from ..datasets.catalogue.device import CPU
+from ..datasets.catalogue.local import core_count
+from ..executor.layout import plan_device, plan_world_size
+from ..spec.cluster import ClusterSpec
+from ..spec.errors import InputError
+from ..spec.legality import executable_reason
+from ..spec.plan import Plan
+
+CUDA_DEVICE = re.compile(r"nvidia\d+")
+
+
+def cuda_count(root: Path = Path("/")) -> int:
+    """CUDA devices that a process here may use.
+
+    Args:
+        root: where ``dev`` is mounted (for tests).
+    """
+    try:
+        found = sum(bool(CUDA_DEVICE.fullmatch(path.name)) for path in (root / "dev").iterdir())
+    except OSError:
+        found = 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return found
+    listed = [part for part in visible.split(",") if part.strip() not in ("", "-1")]
+    return min(found, len(listed))
+
+
+def require_devices(cluster: ClusterSpec, where: str) -> None:
+    """Refuse a cluster that is not this machine, before any work is done for it.
+
+    A CPU cluster may have more devices than there are cores; its report says so.
+
+    Args:
+        cluster: where ranks would run.
+        where: how to name it in an error.
+
+    Raises:
+        InputError: devices that this machine lacks.
+    """
+    group = cluster.groups[0]
+    if group.device == CPU:
+        return
+    here = cuda_count()
+    if group.device_count > here:
+        given = f"{group.device_count} x {group.device}"
+        allowed = f"what this machine has: {core_count()} CPU cores, {here} CUDA devices"
+        raise InputError(where, given, allowed, "local, or plan simulate")
+
+
+def require_executable(plan: Plan, where: str) -> None:
+    """Refuse a plan that the bundled executor cannot run on this machine.
+
+    Raises:
+        InputError: devices that this machine lacks, or a strategy that is not run yet.
+    """
+    ranks = plan_world_size(plan)
+    if plan_device(plan) != CPU and ranks > cuda_count():
+        require_devices(plan.cluster, f"{where}: cluster")
+    for strategy in dict.fromkeys(plan.layer_strategies()):
+        if reason := executable_reason(strategy, plan.workload):
+            raise InputError(where, reason, "a plan that the executor runs", "plan --execute")
