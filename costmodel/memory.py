@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..spec.errors import InputError
 from ..spec.model import BlockLayer
 from ..spec.plan import Plan
 from ..spec.report import MEMORY_TERMS, MemoryRow
@@ -27,6 +28,7 @@ from .sharding import Unit
 
 PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS, WORKSPACE, COMMUNICATION = range(6)
 LEDGER_TERMS = MEMORY_TERMS[:6]
+COUNTABLE_BYTES = 2**60
 
 
 class PassKind(NamedTuple):
@@ -85,11 +87,15 @@ def stage_peak(
         order: the stage's passes.
         chunks: the stage's lowered chunks.
         prefetch: whether the next unit's gather is under way while a layer computes.
+
+    Raises:
+        InputError: states too large to count in 64 bits.
     """
     player = _PassPlayer(stack, chunks, prefetch)
     last = plan.program.schedule.microbatches - 1
     rows, kinds = _kinds_of(order, last)
     effects = [player.play(kind) for kind in kinds]
+    _refuse_overflow(effects, _resident(plan, stack, chunks), len(order))
     change = np.array([effect.change for effect in effects], dtype=np.int64)[rows]
     peak = np.array([effect.peak for effect in effects], dtype=np.int64)[rows]
     resident = np.array(_resident(plan, stack, chunks), dtype=np.int64)
@@ -102,6 +108,14 @@ def stage_peak(
     moments = np.vstack([fullest, update])
     best = moments[int(np.argmax(moments.sum(axis=1)))]
     return dict(zip(LEDGER_TERMS, best.tolist(), strict=True))
+
+
+def _refuse_overflow(effects: list[PassEffect], resident: list[int], passes: int) -> None:
+    """The sums of all passes must stay within 64-bit integers."""
+    largest = max(abs(size) for e in effects for size in (*e.peak, *e.change, *resident))
+    if largest * (passes + 1) >= COUNTABLE_BYTES:
+        allowed = "sizes whose bytes on one device count in 64 bits"
+        raise InputError("model and workload", f"{largest} bytes in one pass", allowed)
 
 
 def _kinds_of(

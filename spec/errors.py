@@ -13,6 +13,10 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 
+LONGEST_PART = 400
+"""Characters of a field's name or of what is allowed: both may quote what a person wrote."""
+
+
 class ShardwrightError(Exception):
     """Base of every error meant for a user. ``str()`` is one line."""
 
@@ -37,7 +41,8 @@ class InputError(ShardwrightError):
         self.allowed = allowed
         self.nearest = nearest
         hint = "" if nearest in (None, "") else f"; nearest: {_short(nearest)}"
-        super().__init__(f"{field}: got {_short(given)}; allowed: {allowed}{hint}")
+        where, what = _short(field, LONGEST_PART), _short(allowed, LONGEST_PART)
+        super().__init__(f"{where}: got {_short(given)}; allowed: {what}{hint}")
 
 
 class NotBuiltError(ShardwrightError):
@@ -62,8 +67,11 @@ class RunError(ShardwrightError):
 
 
 def _short(value: object, limit: int = 120) -> str:
+    """One printable line of at most ``limit`` characters; control characters are escaped."""
     text = value if isinstance(value, str) else repr(value)
     text = " ".join(text.split()) or "''"
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

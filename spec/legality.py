@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from .cluster import LEVEL_ORDER, ClusterSpec
 from .model import BlockLayer, EmbeddingLayer, HeadLayer, Layer, ModelSpec
 from .schedule import ScheduleKind
 from .strategy import LayerStrategy
 from .workload import Workload
+
+MAX_LAYERS = 2**16
+"""Layers are listed one by one; the largest published models have some hundreds."""
 
 if TYPE_CHECKING:
     from .plan import Plan, Program, Stage, Violation
@@ -125,8 +129,30 @@ def schedule_reason(
     return None
 
 
+def cluster_reason(cluster: ClusterSpec) -> str | None:
+    """Why a cluster cannot be priced; None if it can."""
+    if len(cluster.groups) != 1:
+        return f"{len(cluster.groups)} device groups; one is built so far"
+    places = [LEVEL_ORDER.index(level.level) for level in cluster.levels]
+    sizes = [level.group_size for level in cluster.levels]
+    if places != sorted(set(places)) or sizes != sorted(sizes):
+        return "levels must be listed once each, from the innermost to the outermost"
+    devices = cluster.device_count
+    if devices > 1 and (not sizes or sizes[-1] < devices):
+        return f"levels: no level joins all {devices} devices"
+    return None
+
+
+def model_reason(model: ModelSpec) -> str | None:
+    """Why the model is too large to be planned layer by layer; None if it is not."""
+    count = sum(tower.layer_count for tower in model.towers)
+    return f"{count} layers; at most {MAX_LAYERS}" if count > MAX_LAYERS else None
+
+
 def workload_reason(model: ModelSpec, workload: Workload) -> str | None:
     """Why the model cannot take this sequence length; None if it can."""
+    if reason := model_reason(model):
+        return reason
     for layer in model.kinds():
         positions = layer.positions if isinstance(layer, EmbeddingLayer) else None
         if positions and workload.seq_len > positions:
@@ -145,10 +171,15 @@ def plan_violations(plan: Plan) -> list[Violation]:
     found: list[Violation] = []
     if len(plan.programs) != 1:
         _add(found, "programs", f"{len(plan.programs)} programs; one is built so far")
+    if reason := cluster_reason(plan.cluster):
+        _add(found, "cluster", reason)
     for index, program in enumerate(plan.programs):
         path = f"programs.{index}"
         if program.model not in plan.models or program.workload not in plan.workloads:
             _add(found, path, "model or workload names no entry of the plan")
+            continue
+        if reason := model_reason(plan.models[program.model]):
+            _add(found, f"models.{program.model}", reason)
             continue
         if not _shape_ok(found, path, program):
             continue
