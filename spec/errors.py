@@ -12,7 +12,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-
 LONGEST_PART = 400
 """Characters of a field's name or of what is allowed: both may quote what a person wrote."""
 

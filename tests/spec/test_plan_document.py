@@ -158,7 +158,8 @@ def test_a_second_device_group_is_refused_not_priced_as_the_first() -> None:
 def test_sizes_beyond_64_bits_are_one_line_not_an_overflow() -> None:
     text = changed(("workloads", "main", "seq_len"), 2**40)
     assert verdict(text, sample(1).space.stack) in ("refused", "too large to simulate")
-    wide = changed(("models", "main", "towers", 0, "layers", 1, "layer", "mlp", "ffn"), 2**40)
+    block = ("models", "main", "towers", 0, "layers", 1, "layer")
+    wide = changed((*block, "attention", "heads"), 2**40)
     assert verdict(wide, sample(1).space.stack) in ("refused", "too large to simulate")
 
 

@@ -59,5 +59,6 @@ def run_mutants(count: int, first_seed: int = 0) -> Counter[str]:
         try:
             found[verdict(json.dumps(changed), base.space.stack)] += 1
         except Exception as error:
-            raise AssertionError(f"mutant {number} ({what}): {type(error).__name__} {error}") from error
+            fault = f"{type(error).__name__} {error}"
+            raise AssertionError(f"mutant {number} ({what}): {fault}") from error
     return found
