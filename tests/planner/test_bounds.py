@@ -1,0 +1,101 @@
+"""Bounds are what makes a search a proof: none may ever be above a plan that it speaks for."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+from bound_checks import check_bounds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import space as real_space
+from samples import random_problem
+
+from shardwright.planner.bounds import hull_of, least_total
+
+PLANS = 25
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_bound_is_above_a_random_plan(seed: int) -> None:
+    space = random_problem(seed)
+    found = check_bounds(space, PLANS, seed)
+    assert found.faults == []
+    assert found.plans == PLANS
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "batch", "seq_len"),
+    [("gpt2-xl", "8xA100-80GB", 64, 1024), ("llama-2-7b", "2x8xH100-80GB", 32, 2048)],
+)
+def test_no_bound_is_above_a_random_plan_of_a_real_model(
+    model: str, cluster: str, batch: int, seq_len: int
+) -> None:
+    found = check_bounds(real_space(model, cluster, batch, seq_len), 25, 0)
+    assert found.faults == []
+
+
+def test_a_bound_that_is_too_high_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    from shardwright.planner.search import Search
+
+    plain = Search._shape_bound
+    monkeypatch.setattr(Search, "_shape_bound", lambda self, shape: 1.5 * plain(self, shape))
+    assert any(check_bounds(random_problem(seed), 10, seed).faults for seed in range(4))
+
+
+Groups = list[tuple[int, list[tuple[float, float]]]]
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> Groups:
+    """(count, [(bytes, seconds)]) of some kinds of layers."""
+    pair = st.tuples(st.integers(1, 50), st.integers(1, 50))
+    kinds = st.tuples(st.integers(1, 3), st.lists(pair, min_size=1, max_size=4))
+    return draw(st.lists(kinds, min_size=1, max_size=3))
+
+
+@given(groups(), st.integers(1, 400))
+@settings(max_examples=300)
+def test_the_relaxed_knapsack_is_below_every_choice(found: Groups, budget: int) -> None:
+    hulls = [
+        (n, hull_of(np.array([b for b, _ in o], float), np.array([s for _, s in o], float)))
+        for n, o in found
+    ]
+    bound = least_total(hulls, float(budget))
+    layers = [options for n, options in found for _ in range(n)]
+    fitting = [
+        sum(s for _, s in choice)
+        for choice in itertools.product(*layers)
+        if sum(b for b, _ in choice) <= budget
+    ]
+    assert bound <= min(fitting, default=math.inf) * (1 + 1e-9)
+    if math.isinf(bound):
+        assert not fitting
+
+
+@given(st.lists(st.tuples(st.integers(1, 99), st.integers(1, 99)), min_size=1, max_size=12))
+@settings(max_examples=200)
+def test_the_hull_is_below_every_point_and_touches_its_ends(points: list[tuple[int, int]]) -> None:
+    bytes_, seconds = (np.array(column, float) for column in zip(*points, strict=True))
+    xs, ys = hull_of(bytes_, seconds)
+    assert xs == sorted(set(xs))
+    assert ys == sorted(set(ys), reverse=True)
+    assert xs[0] == min(b for b, _ in points)
+    assert ys[-1] == min(s for _, s in points)
+    for b, s in points:
+        if b <= xs[-1]:
+            assert s >= np.interp(b, xs, ys) - 1e-9
+
+
+@given(st.integers(1, 6), st.integers(1, 12), st.randoms(use_true_random=False))
+@settings(max_examples=200)
+def test_fill_work_and_drain_bound_every_partition(
+    stages: int, batches: int, source: random.Random
+) -> None:
+    """The closed form of the best uneven split is below what any split takes."""
+    work = [source.uniform(0.1, 1) for _ in range(stages)]
+    least = max(batches * w + sum(work[:s]) for s, w in enumerate(work))
+    assert sum(work) / (1 - (1 - 1 / batches) ** stages) <= least * (1 + 1e-12)

@@ -1,0 +1,98 @@
+"""Every bound that the search uses, against plans it speaks for."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from oracle import Space, simulator_of
+from planning import RULE, search_of
+from random_plans import Draft, Drawer, capped
+from random_spaces import PLENTY_BYTES
+
+from shardwright.costmodel.simulate import Simulation, Simulator
+from shardwright.planner.exhaustive import bounded_plans
+from shardwright.planner.options import OptionTable
+from shardwright.planner.search import Search
+from shardwright.planner.space import Shape
+
+ROUNDING = 1e-12
+
+
+@dataclass
+class Tightness:
+    """Largest and mean ratio of each bound to the simulated step, and what was above it."""
+
+    plans: int = 0
+    largest: dict[str, float] = field(default_factory=dict)
+    total: dict[str, float] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def note(self, name: str, bound_s: float, step_s: float, draft: Draft) -> None:
+        ratio = bound_s / step_s
+        self.largest[name] = max(self.largest.get(name, 0.0), ratio)
+        self.total[name] = self.total.get(name, 0.0) + ratio
+        if ratio > 1 + ROUNDING:
+            self.faults.append(f"{name} {ratio:.6f} of {draft}")
+
+    @property
+    def mean(self) -> dict[str, float]:
+        return {name: total / self.plans for name, total in self.total.items()}
+
+
+def check_bounds(space: Space, plans: int, seed: int) -> Tightness:
+    """Random plans on devices that hold just what each needs, which is where bounds are tight."""
+    drawer = Drawer(space, random.Random(f"bounds {seed}"))
+    search, simulator = search_of(space.with_memory(PLENTY_BYTES)), simulator_of(space)
+    found = Tightness()
+    for _ in range(plans):
+        draft = drawer.draft()
+        plan = draft.plan(space)
+        simulation = simulator.run(plan)
+        assert simulation is not None
+        reserved = max(row.reserved_bytes for row in simulation.memory)
+        cluster = capped(space, reserved, RULE.margin).cluster
+        search.request = replace(search.request, cluster=cluster)
+        found.plans += 1
+        _note_all(found, search, simulator, draft, simulation)
+    return found
+
+
+def _note_all(
+    found: Tightness, search: Search, simulator: Simulator, draft: Draft, simulation: Simulation
+) -> None:
+    p = draft.pipeline
+    shape = Shape(p.stages, p.width, p.kind, p.chunks, p.microbatches)
+    step_s, host_s = simulation.step_time_s, simulator.pricer.step_s
+    found.note("shape", search._shape_bound(shape), step_s, draft)
+    tables = [
+        _row(table, draft, number) for number, table in enumerate(search._layer_tables(shape))
+    ]
+    budget = search._live_budget(shape)
+    own = list(bounded_plans(shape, draft.cuts, tables, budget, float("inf")))
+    if not own:
+        found.faults.append(f"live budget {budget} cuts {draft}")
+    else:
+        found.note("plan", own[0][0] + host_s, step_s, draft)
+    plan = draft.plan(search_space(search, draft))
+    times = [simulator._times(plan, chunks) for chunks in simulation.chunks]
+    found.note("give up", simulator._bound_s(plan, times), step_s, draft)
+
+
+def search_space(search: Search, draft: Draft) -> Space:
+    """The space of a search, to build its plans in."""
+    request = search.request
+    return Space(
+        model=request.model,
+        cluster=request.cluster,
+        workload=request.workload,
+        stack=request.stack,
+    )
+
+
+def _row(table: OptionTable, draft: Draft, number: int) -> OptionTable:
+    wanted = draft.strategies[number]
+    rows = np.array([strategy == wanted for strategy in table.strategies])
+    assert rows.sum() == 1, (wanted, number)
+    return table.only(rows)
