@@ -12,6 +12,8 @@ import click
 from ..spec.errors import InputError, ShardwrightError, nearest_name
 
 MAX_LINE = 300
+SHORTEST_ALLOWED = 40
+"""Characters below which a shortened list of what is allowed tells nothing."""
 DEBUG_VARIABLE = "SHARDWRIGHT_DEBUG"
 INTERRUPTED_CODE = 130
 """What a shell reports of a command that Ctrl-C ended: 128 + SIGINT."""
@@ -32,12 +34,13 @@ def one_line(error: BaseException, limit: int = MAX_LINE) -> str:
     text = _printable(str(error))
     if len(text) <= limit:
         return text
-    if isinstance(error, InputError):
-        allowed = _printable(error.allowed)
-        head, _, tail = text.partition(f"allowed: {allowed}")
-        room = limit - len(head) - len("allowed: ") - len(tail)
-        if room >= 40:
-            return f"{head}allowed: {_clipped(allowed, room)}{tail}"
+    head, middle, rest = text.partition("; allowed: ")
+    allowed, near, hint = rest.rpartition("; nearest: ")
+    if not near:
+        allowed, hint = rest, ""
+    room = limit - len(head + middle + near + hint)
+    if isinstance(error, InputError) and room >= SHORTEST_ALLOWED:
+        return head + middle + _clipped(allowed, room) + near + hint
     return _clipped(text, limit)
 
 
@@ -99,6 +102,10 @@ def report(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         _abandon_output()
         return BROKEN_PIPE_CODE
+    if isinstance(error, OSError) and error.filename is None:
+        _abandon_output()
+        _say(f"output: got {error.strerror or error}; allowed: a place with room to write to")
+        return InputError.exit_code
     what = f"{type(error).__name__}: {error}{_place(error)}"
     hint = f"; please report this line; {DEBUG_VARIABLE}=1 shows more"
     _say(_clipped(_printable(f"internal error: {what}"), MAX_LINE - len(hint)) + hint)

@@ -32,6 +32,8 @@ def check_targets(**targets: str | None) -> None:
         path, flag = Path(target).expanduser(), f"--{name.replace('_', '-')}"
         if path.is_dir():
             raise InputError(flag, target, "a file, not a folder", str(Path(target) / "plan.json"))
+        if path.exists() and not path.is_file():
+            raise InputError(flag, target, "a plain file; - prints the result", "-")
         if not path.parent.is_dir():
             raise InputError(flag, target, "a file in a folder that exists")
         if not os.access(path.parent, os.W_OK):
@@ -67,8 +69,15 @@ def emit(
     else:
         text = io.StringIO()
         show(console(text))
-        sys.stdout.write("\n".join(line.rstrip() for line in text.getvalue().split("\n")))
+        lines = "\n".join(line.rstrip() for line in text.getvalue().split("\n"))
+        sys.stdout.write(lines.translate(_spelling()))
     sys.stdout.flush()
+
+
+def _spelling() -> dict[int, str]:
+    """How signs beyond ASCII are written where the standard output has none."""
+    encoding = (sys.stdout.encoding or "").casefold()
+    return {} if encoding.startswith("utf") else {ord("±"): "+-", ord("…"): "..."}
 
 
 def note(text: str) -> None:

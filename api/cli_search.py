@@ -10,6 +10,8 @@ from .cli_options import typed_inputs
 from .cli_output import ProgressLine, check_targets, emit, write_file
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..costmodel.feasibility import MemoryRule
     from ..spec.report import Report
     from .inputs import Problem
@@ -85,12 +87,10 @@ def _search(problem: Problem, given: dict[str, Any], rule: MemoryRule) -> Report
 def _emit(
     report: Report, given: dict[str, Any], rule: MemoryRule, steps: list[dict[str, Any]]
 ) -> None:
-    from rich.console import Console
-
-    from .render_execute import print_execution
-    from .render_plan import print_report
-
     def show(out: Console) -> None:
+        from .render_execute import print_execution
+        from .render_plan import print_report
+
         print_report(out, report, rule, _next_steps(report, given))
         if report.execute is not None:
             out.print()

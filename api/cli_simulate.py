@@ -10,6 +10,8 @@ from .cli_options import typed_inputs
 from .cli_output import check_targets, emit, note, write_file
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..costmodel.feasibility import MemoryRule
     from ..spec.plan import Plan
     from ..spec.report import Assumption
@@ -72,13 +74,13 @@ def _pricing(plan: Plan, given: dict[str, Any]) -> tuple[StackSpec, Any, tuple[A
 
 
 def _emit_simulation(found: Simulated, given: dict[str, Any], rule: MemoryRule) -> None:
-    from rich.console import Console
-
-    from .render_plan import excess_lines, print_report
+    from .render_rows import excess_lines
 
     report = found.report
 
     def show(out: Console) -> None:
+        from .render_plan import print_report
+
         print_report(out, report, rule, _next_steps(given))
 
     emit(report.to_document(), given["json_target"], show)
@@ -102,10 +104,7 @@ def explain_command(given: dict[str, Any]) -> None:
     Raises:
         InputError: no usable plan.
     """
-    from rich.console import Console
-
     from .explaining import explain_report
-    from .render_explain import print_explanation
     from .reports import memory_rule
 
     check_targets(json=given["json_target"])
@@ -116,6 +115,8 @@ def explain_command(given: dict[str, Any]) -> None:
     explanation = explain_report(found.report, found.simulation)
 
     def show(out: Console) -> None:
+        from .render_explain import print_explanation
+
         print_explanation(out, explanation, rule)
 
     emit(explanation.to_document(), given["json_target"], show)

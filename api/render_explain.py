@@ -10,10 +10,11 @@ from ..spec.report import MEMORY_TERMS
 from ..spec.units import GIB, MIB, format_bytes, format_seconds
 from .explaining import Explanation
 from .render_console import columns
-from .render_plan import excess_lines, print_assumptions
+from .render_plan import print_assumptions
 from .render_rows import (
     ROUNDING,
     cluster_text,
+    excess_lines,
     interval_text,
     percent,
     question_text,

@@ -8,12 +8,13 @@ from rich.console import Console
 from rich.text import Text
 
 from ..costmodel.feasibility import MemoryRule
-from ..spec.report import Assumption, MemoryRow, Report
-from ..spec.units import format_bytes, format_seconds
+from ..spec.report import Assumption, Report
+from ..spec.units import format_seconds
 from .render_console import columns, memory_bar
 from .render_rows import (
     StageRow,
     cluster_text,
+    excess_lines,
     fullest,
     interval_text,
     memory_text,
@@ -53,7 +54,9 @@ def _line(out: Console, label: str, text: str, style: str = "") -> None:
     out.print(line, overflow="fold")
 
 
-def _list(out: Console, label: str, parts: Sequence[str], between: str = " | ") -> None:
+def _list(
+    out: Console, label: str, parts: Sequence[str], between: str = " | ", style: str = ""
+) -> None:
     """Print parts in as few lines as hold them, broken between parts only."""
     lines, used = [label], len(label)
     for part in parts:
@@ -63,9 +66,9 @@ def _list(out: Console, label: str, parts: Sequence[str], between: str = " | ") 
         else:
             lines[-1] += glue + part
         used = len(lines[-1])
-    text = Text("\n".join(lines))
+    text = Text("\n".join(lines), style=style)
     text.stylize("bold", 0, len(label))
-    out.print(text, overflow="fold")
+    out.print(text, soft_wrap=True)  # a part may be a command to copy
 
 
 def _print_head(out: Console, report: Report, rule: MemoryRule) -> None:
@@ -76,28 +79,16 @@ def _print_head(out: Console, report: Report, rule: MemoryRule) -> None:
     if text := search_text(report):
         _line(out, "search: ", text)
     _line(out, "plan: ", shape_text(report.plan))
-    head = (
-        f"{interval_text(prediction)} (80 %)   {percent(prediction.mfu)} MFU   "
-        f"{prediction.tokens_per_s_per_device:.4g} tokens/s a device   "
-        f"peak {memory_text(full)} on stage {full.stage}"
-    )
-    _line(out, "step: ", head, "bold green" if prediction.feasible else "bold red")
+    figures = [
+        f"{interval_text(prediction)} (80 %)",
+        f"{percent(prediction.mfu)} MFU",
+        f"{prediction.tokens_per_s_per_device:.4g} tokens/s a device",
+        f"peak {memory_text(full)} on stage {full.stage}",
+    ]
+    style = "bold green" if prediction.feasible else "bold red"
+    _list(out, "step: ", figures, between="   ", style=style)
     for line in excess_lines(prediction.memory, rule):
         _line(out, "does not fit: ", line, "red")
-
-
-def excess_lines(memory: Sequence[MemoryRow], rule: MemoryRule) -> list[str]:
-    """What does not fit, worst first: tier, stage, amounts; at most three lines."""
-    over = [(rule.excess_bytes(row), row) for row in memory if rule.excess_bytes(row) > 0]
-    over.sort(key=lambda pair: (-pair[0], pair[1].stage))
-    lines = [
-        f"{row.tier} of stage {row.stage} may need {format_bytes(row.capacity_bytes + excess)} of "
-        f"{format_bytes(row.capacity_bytes)}: over by {format_bytes(excess)}"
-        for excess, row in over[:3]
-    ]
-    if len(over) > 3:
-        lines.append(f"{len(over) - 3} more stages are over by less")
-    return lines
 
 
 def _print_stages(out: Console, report: Report) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ..costmodel.feasibility import MemoryRule
 from ..spec.model import BlockLayer
 from ..spec.plan import Plan, Stage
 from ..spec.report import MemoryRow, Prediction, Report
 from ..spec.strategy import LayerStrategy
-from ..spec.units import GIB, format_count, format_seconds
+from ..spec.units import GIB, format_bytes, format_count, format_seconds
 
-RECOMPUTE_WORDS = {"none": "none", "selective": "attention", "full": "full"}
+RECOMPUTES = ("none", "selective", "full")
 ROUNDING = 1e-9
 """Terms below this part of the step are left out."""
 HEAD_ROWS, TAIL_ROWS = 16, 3
@@ -85,12 +86,12 @@ def _alike(plan: Plan, stage: Stage) -> list[_Alike]:
 
 def _recompute(recomputes: list[str]) -> str:
     """``none``, ``full``, or ``full 6 of 20`` where layers differ."""
-    used = {kind: recomputes.count(kind) for kind in RECOMPUTE_WORDS if kind in recomputes}
+    used = {kind: recomputes.count(kind) for kind in RECOMPUTES if kind in recomputes}
     if not used:
         return "-"
     if len(used) == 1:
-        return RECOMPUTE_WORDS[next(iter(used))]
-    counts = [f"{RECOMPUTE_WORDS[kind]} {n}" for kind, n in used.items() if kind != "none"]
+        return next(iter(used))
+    counts = [f"{kind} {n}" for kind, n in used.items() if kind != "none"]
     return " + ".join(counts) + f" of {len(recomputes)}"
 
 
@@ -228,3 +229,17 @@ def search_text(report: Report) -> str:
     }[found.stopped_by]
     bound = format_seconds(found.lower_bound_s)
     return f"{done}; {why}: at most {percent(found.gap)} above the proven bound {bound}"
+
+
+def excess_lines(memory: Sequence[MemoryRow], rule: MemoryRule) -> list[str]:
+    """What does not fit, worst first: tier, stage, amounts; at most three lines."""
+    over = [(rule.excess_bytes(row), row) for row in memory if rule.excess_bytes(row) > 0]
+    over.sort(key=lambda pair: (-pair[0], pair[1].stage))
+    lines = [
+        f"{row.tier} of stage {row.stage} may need {format_bytes(row.capacity_bytes + excess)} of "
+        f"{format_bytes(row.capacity_bytes)}: over by {format_bytes(excess)}"
+        for excess, row in over[:3]
+    ]
+    if len(over) > 3:
+        lines.append(f"{len(over) - 3} more stages are over by less")
+    return lines

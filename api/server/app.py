@@ -141,9 +141,9 @@ async def _compute(
             return Response(status_code=499)  # nobody reads it
         status, answer = asking.result()
         return _json(status, answer, headers if status == 200 else None)
-    except BusyError:
-        detail = "every worker is busy; ask again"
-        return problem_response(429, detail, headers={"Retry-After": "5"})
+    except BusyError as busy:
+        detail = "every worker is busy and the queue is full" if busy.full else "no worker was free"
+        return problem_response(429 if busy.full else 503, detail, headers={"Retry-After": "5"})
     except LostError as lost:
         return _lost(lost, limit_s)
     finally:

@@ -25,7 +25,11 @@ ANSWER_WITHIN = 0.9
 
 
 class BusyError(Exception):
-    """Too many requests wait already, or none got its turn in time."""
+    """No child was free: too many requests wait already (``full``), or none came in time."""
+
+    def __init__(self, full: bool) -> None:
+        super().__init__("full" if full else "late")
+        self.full = full
 
 
 class LostError(Exception):
@@ -141,14 +145,21 @@ class ChildPool:
 
     async def _take(self, limit_s: float) -> _Child:
         if self._idle.empty() and self._waiting >= self.limits.waiting:
-            raise BusyError
+            raise BusyError(full=True)
         self._waiting += 1
         try:
-            return await asyncio.wait_for(self._idle.get(), limit_s)
+            return await asyncio.wait_for(self._living(), limit_s)
         except TimeoutError:
-            raise BusyError from None
+            raise BusyError(full=False) from None
         finally:
             self._waiting -= 1
+
+    async def _living(self) -> _Child:
+        """The next idle child that has not ended meanwhile; those that have are replaced."""
+        while (child := await self._idle.get()).process.returncode is not None:
+            self._all.discard(child)
+            self._replace()
+        return child
 
     def _give_back(self, child: _Child, healthy: bool) -> None:
         if healthy and not self._closed:
