@@ -74,7 +74,8 @@ def execute_plan(
         InputError: the plan is priced for a stack that the executor is not.
     """
     if stack.name != "shardwright":
-        raise InputError("--stack", stack.name, "shardwright: that is what runs here", "shardwright")
+        allowed = "shardwright: that is what runs here"
+        raise InputError("--stack", stack.name, allowed, "shardwright")
     simulated = simulate_plan(plan, stack, profile, assumptions, DEFAULT_RISK)
     payload = {
         "steps": options.steps,

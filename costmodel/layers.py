@@ -128,8 +128,10 @@ def recomputed(
         out = finish(*results) if finish is not None else results[0]
         del results
 
+    producers_before = [value.producer for value in inputs]
+
     def backward(grad: Value) -> tuple[Value | None, ...]:
-        entries = [Node((), 1, _no_backward) for _ in inputs]
+        entries = [Node((producer,), 1, _pass_on) for producer in producers_before]
         start = t.node_count
         with t.recomputing():
             again = function(*(_leaf(x, e) for x, e in zip(inputs, entries, strict=True)))
@@ -141,9 +143,8 @@ def recomputed(
         for producer in producers:
             if producer is not None:
                 t.add_gradient(producer, grad)
-        del grad
-        t.run_backward(nodes)
-        return tuple(entry.gradients[0] for entry in entries)
+        t.run_next([*entries, *nodes])
+        return tuple(None for _ in inputs)
 
     t.record((out,), inputs, backward)
     return out
@@ -155,8 +156,9 @@ def _leaf(value: Value, entry: Node) -> Value:
     return leaf
 
 
-def _no_backward(*grads: Value) -> tuple[Value | None, ...]:
-    raise RuntimeError("the entry of a recomputed function has no backward")
+def _pass_on(grad: Value) -> tuple[Value | None, ...]:
+    """The entry of a recomputed function hands its gradient to what made the input."""
+    return (grad,)
 
 
 def move(c: OpContext, x: Value, before: LayerStrategy, after: LayerStrategy) -> Value:

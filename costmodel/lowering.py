@@ -9,7 +9,7 @@ from ..spec.plan import Plan
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
 from ..spec.workload import Workload
-from .lower import LayerShape, LoweredLayer, lower_layer
+from .lower import LayerShape, LoweredLayer, LoweredPass, lower_layer
 from .sharding import Unit, UnitShape, lower_unit
 
 
@@ -34,6 +34,19 @@ class StageChunk:
     layers: tuple[StageLayer, ...]
     receives_bytes: int
     sends_bytes: int
+
+    def backward(self, number: int, first: bool) -> LoweredPass:
+        """Layer ``number``'s work going backward, in the first micro-batch or a later one.
+
+        A later one adds its gradients to those that are there, unless its unit has reduced
+        them away or keeps them in another number format. An embedding whose unit is not in
+        this chunk adds nothing, which makes its work a lower bound.
+        """
+        entry = self.layers[number]
+        unit = entry.unit or self.layers[-1].unit
+        fresh = unit is None or unit.reduces_each_micro_batch or bool(unit.upcast)
+        lowered = entry.lowered
+        return lowered.backward if first or fresh else lowered.accumulating_backward
 
 
 class Lowering:

@@ -23,7 +23,8 @@ from ..spec.report import MEMORY_TERMS, MemoryRow
 from ..spec.schedule import Pass
 from ..spec.stack import StackSpec
 from ..spec.workload import DTYPE_BYTES
-from .lowering import StageChunk, StageLayer
+from .lower import LoweredPass
+from .lowering import StageChunk
 from .sharding import Unit
 
 PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS, WORKSPACE, COMMUNICATION = range(6)
@@ -248,7 +249,7 @@ class _PassPlayer:
                 ledger.add(COMMUNICATION, -self._gather(ledger, entry.unit, 0))
             ahead = self._ahead_backward(chunk, number)
             ledger.add(COMMUNICATION, ahead)
-            self._layer_backward(ledger, entry, kind)
+            self._layer_backward(ledger, chunk.backward(number, kind.first))
             ledger.live[COMMUNICATION] -= ahead
             unit = entry.unit if number else entry_unit(chunk, number)
             if entry.unit is not None and self._shares_first(chunk, number):
@@ -274,12 +275,7 @@ class _PassPlayer:
     def _shares_first(chunk: StageChunk, number: int) -> bool:
         return number > 0 and chunk.layers[0].unit is None and number == len(chunk.layers) - 1
 
-    def _layer_backward(self, ledger: Ledger, entry: StageLayer, kind: PassKind) -> None:
-        unit, lowered = entry.unit, entry.lowered
-        fresh = kind.first or (
-            unit is not None and (unit.reduces_each_micro_batch or bool(unit.upcast))
-        )
-        backward = lowered.backward if fresh else lowered.accumulating_backward
+    def _layer_backward(self, ledger: Ledger, backward: LoweredPass) -> None:
         ledger.touch(backward.peak_bytes)
         gradient_bytes = backward.gradient_bytes
         ledger.add(ACTIVATIONS, backward.change_bytes - gradient_bytes)

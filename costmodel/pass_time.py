@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .lowering import StageChunk, StageLayer
+from .lowering import StageChunk
 from .memory import PassKind, entry_unit
 from .overlap import slowed
 from .prices import TERMS, PassCost, Pricer, UnitCost
@@ -85,24 +85,22 @@ def _forward_slots(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> list[_S
 
 
 def _backward_slots(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> list[_Slot]:
-    return [_backward_slot(entry, kind, pricer) for entry in reversed(chunk.layers)]
+    return [_backward_slot(chunk, n, kind, pricer) for n in reversed(range(len(chunk.layers)))]
 
 
-def _backward_slot(entry: StageLayer, kind: PassKind, pricer: Pricer) -> _Slot:
-    unit, lowered = entry.unit, entry.lowered
-    name = f"layer {entry.index} B"
+def _backward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer) -> _Slot:
+    entry = chunk.layers[number]
+    unit, name = entry.unit, f"layer {entry.index} B"
+    backward = pricer.layer_pass(chunk.backward(number, kind.first))
     if unit is None or not (unit.wrapped or unit.reduce):
-        backward = lowered.backward if kind.first else lowered.accumulating_backward
-        return _Slot(name, pricer.layer_pass(backward), 0.0, 0.0, 0.0)
+        return _Slot(name, backward, 0.0, 0.0, 0.0)
     cost = pricer.unit(unit)
-    fresh = kind.first or unit.reduces_each_micro_batch or bool(unit.upcast)
-    backward = lowered.backward if fresh else lowered.accumulating_backward
     copy_s = cost.gather_copy_s if unit.gathers_each_use else 0.0
     gather_s = cost.gather_wire_s if unit.gathers_each_use else 0.0
     reduces = kind.last or unit.reduces_each_micro_batch
     copy_s += _after_backward_s(cost, kind, reduces, unit.reduces_each_micro_batch)
     reduce_s = cost.reduce_wire_s if reduces else 0.0
-    return _Slot(name, pricer.layer_pass(backward), copy_s, gather_s, reduce_s)
+    return _Slot(name, backward, copy_s, gather_s, reduce_s)
 
 
 def _after_backward_s(cost: UnitCost, kind: PassKind, reduces: bool, each: bool) -> float:

@@ -15,7 +15,7 @@ from ..spec.model import HeadLayer
 from ..spec.plan import Plan
 from ..spec.stack import StackSpec
 from ..spec.workload import DTYPE_BYTES
-from .lowering import Lowering, StageChunk, StageLayer
+from .lowering import Lowering, StageChunk
 from .sharding import Unit, partial_sum_work, update_work
 from .tape import Item
 
@@ -28,20 +28,18 @@ def step_work(plan: Plan, stack: StackSpec, stage: int) -> list[Item]:
     micro_batches = plan.program.schedule.microbatches
     work: list[Item] = []
     for chunk in chunks:
-        for entry in chunk.layers:
-            work += _layer_work(entry, micro_batches)
+        for number in range(len(chunk.layers)):
+            work += _layer_work(chunk, number, micro_batches)
         work += _messages(plan, stage, chunk, micro_batches)
     work += end_of_step(plan, stack, stage, chunks)
     return work
 
 
-def _layer_work(entry: StageLayer, micro_batches: int) -> Iterator[Item]:
-    lowered, unit = entry.lowered, entry.unit
+def _layer_work(chunk: StageChunk, number: int, micro_batches: int) -> Iterator[Item]:
+    forward, unit = chunk.layers[number].lowered.forward, chunk.layers[number].unit
     for micro_batch in range(micro_batches):
-        first = micro_batch == 0 or (unit is not None and unit.reduces_each_micro_batch)
-        fresh = first or (unit is not None and bool(unit.upcast))
-        backward = lowered.backward if fresh else lowered.accumulating_backward
-        yield from (e.work for e in (*lowered.forward.entries, *backward.entries))
+        backward = chunk.backward(number, first=micro_batch == 0)
+        yield from (e.work for e in (*forward.entries, *backward.entries))
         if unit is not None:
             yield from _unit_work(unit, micro_batch, micro_batch == micro_batches - 1)
 

@@ -112,6 +112,7 @@ class Tape:
         self.accumulating = accumulating
         self.parameter_gradients: list[Value] = []
         self._nodes: list[Node] = []
+        self._pending: list[Node] = []
         self._keeps = True
         self._recomputing = False
 
@@ -220,8 +221,16 @@ class Tape:
         The gradients of the last outputs are set beforehand; gradients of nodes outside
         ``nodes`` stay in their ``gradients``.
         """
+        self._pending = nodes
         while nodes:
             _run_node(self, nodes.pop())
+
+    def run_next(self, nodes: list[Node]) -> None:
+        """Called while a node runs backward: ``nodes`` go backward after it, the last first.
+
+        The gradient that the node was given is no longer held for it then.
+        """
+        self._pending += nodes
 
     def add_gradient(self, producer: tuple[Node, int], gradient: Value) -> None:
         """A second gradient of one tensor is added to the first, out of place."""

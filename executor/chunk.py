@@ -101,9 +101,7 @@ class Chunk(nn.Module):
             unit.set_reshard_after_backward(last or shard.gathers_each_use, recurse=False)
 
 
-def needs_sharding_wrapper(
-    strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord
-) -> bool:
+def needs_sharding_wrapper(strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord) -> bool:
     """Whether a layer has anything to gather, reduce or cast; plain modules otherwise."""
     return strategy.data_parallel(stage_ranks) > 1 or dtype.param != dtype.master
 

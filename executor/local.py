@@ -89,12 +89,17 @@ def _describe(
         spec=spec,
         strategy=strategy,
         parameter=parameter,
-        data=parameter.to_local() if isinstance(parameter, DTensor) else parameter.data,
+        data=_local_data(parameter),
         replicas=book.stage_ranks // (split * shards),
         partial_gradient=partial,
         tied=tied,
         counts=not (tied and isinstance(plan.model.layers()[index], HeadLayer)),
     )
+
+
+def _local_data(parameter: nn.Parameter) -> Tensor:
+    data = parameter.detach()
+    return data.to_local() if isinstance(data, DTensor) else data
 
 
 def gather_whole(local: LocalParameter, value: Tensor, book: GroupBook) -> Tensor:

@@ -70,9 +70,7 @@ def _apply(step: type[Function], x: Tensor, dim: int, group: dist.ProcessGroup) 
     return out
 
 
-def relayout(
-    x: Tensor, before: LayerStrategy, after: LayerStrategy, book: GroupBook
-) -> Tensor:
+def relayout(x: Tensor, before: LayerStrategy, after: LayerStrategy, book: GroupBook) -> Tensor:
     """Activations in the layout of ``before`` brought into that of ``after``.
 
     Args:

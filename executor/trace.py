@@ -42,9 +42,7 @@ def _rank_trace(profiler: profile, device: torch.device) -> RankTrace:
         raise RuntimeError("the profiler kept no events")
     events = results.events()
     thread = next(e.start_thread_id() for e in events if e.name() == STEP)
-    own = [
-        e for e in events if e.start_thread_id() == thread and not e.is_async() and _on_host(e)
-    ]
+    own = [e for e in events if e.start_thread_id() == thread and not e.is_async() and _on_host(e)]
     operations = [Operation(e.name(), e.start_ns(), e.end_ns()) for e in own]
     found = segments(operations)
     if device.type == "cuda":

@@ -119,9 +119,7 @@ def make_batches(plan: Plan, settings: TrainSettings) -> Batch:
     return TextBatches(load_tokens(vocab, data, tokenizer), *sizes)
 
 
-def make_engine(
-    plan: Plan, context: RankContext, settings: TrainSettings, batch: Batch
-) -> Engine:
+def make_engine(plan: Plan, context: RankContext, settings: TrainSettings, batch: Batch) -> Engine:
     """This rank's part of the plan."""
     options = BuildOptions(
         seed=settings.seed,

@@ -3,8 +3,8 @@
 The norm: a gradient is off by max|g - r| over the larger of max|r| of its tensor and a
 thousandth of the largest gradient of all tensors; a loss by its relative difference. Bounds for
 float32 are far above rounding and far below any mistake in a sum. bfloat16 keeps 8 bits of
-every number, so there the bounds are those that a right run meets with different summation
-orders, about ten roundings (2^-9 each) for a gradient.
+every number, so there the bounds are what right runs need, whose sums have other orders: 60
+plans of small models were off by up to 5e-2 in a gradient and 4e-5 in a loss.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Bounds:
 
 BOUNDS = {
     "fp32": Bounds(gradient=5e-6, first_loss=1e-6, loss=1e-5),
-    "bf16": Bounds(gradient=4e-2, first_loss=1e-3, loss=1e-2),
+    "bf16": Bounds(gradient=1e-1, first_loss=1e-3, loss=1e-2),
 }
 
 

@@ -115,8 +115,7 @@ class Watch:
     def cause_is_plain(self) -> bool:
         """Whether a failure is known that no other rank's failure explains."""
         return any(
-            (state.report and not state.report.communication)
-            or (state.ending and not state.report)
+            (state.report and not state.report.communication) or (state.ending and not state.report)
             for state in self.states
         )
 

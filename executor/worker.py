@@ -87,7 +87,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", help="text file or folder (default: Python's own sources)")
     parser.add_argument("--tokenizer", help="tokenizer.json (default: trained on the data)")
     parser.add_argument("--verify", action="store_true", help="compare with a single process")
-    parser.add_argument("--trace", help="write a traced step here, as Perfetto JSON")
+    parser.add_argument(
+        "--trace", dest="trace_file", metavar="FILE", help="write a traced step here"
+    )
     parser.add_argument("--json", help="write the result here")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for a collective")
     pool = parser.add_argument_group("a pool's own")
@@ -129,8 +131,9 @@ def _run_under_torchrun(options: argparse.Namespace) -> int:
             raise InputError("environment", f"no {missing[0]}", f"ranks started by {started}")
         return _train(options)
     except ShardwrightError as error:
-        if os.environ.get("RANK", "0") == "0":
-            sys.stderr.write(f"{error}\n")
+        rank = os.environ.get("RANK", "0")
+        if rank == "0" or PROGRESS.count:  # before they start, all ranks say the same
+            sys.stderr.write(f"rank {rank}: {error}\n" if PROGRESS.count else f"{error}\n")
         return error.exit_code
     except Exception as error:
         traceback.print_exc()
@@ -143,12 +146,13 @@ def _train(options: argparse.Namespace) -> int:
     ranks, started = plan_world_size(plan), int(os.environ["WORLD_SIZE"])
     if ranks != started:
         raise RunError(f"the plan runs on {ranks} ranks, but {started} were started")
+    PROGRESS.mark("joining the other ranks")
     device = join_ranks(plan_device(plan), options.timeout)
     from .train import train
 
     rank = int(os.environ["RANK"])
     context = RankContext(rank, started, device, options.timeout, _print_step)
-    settings = ("steps", "seed", "data", "tokenizer", "verify", "trace")
+    settings = ("steps", "seed", "data", "tokenizer", "verify", "trace_file")
     payload = {name: getattr(options, name) for name in settings}
     result = train(context, {**payload, "plan": plan.to_document()})
     if rank == 0 and result is not None and options.json:

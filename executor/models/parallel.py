@@ -36,9 +36,7 @@ class TensorParallel:
         """All ranks' sequence shards joined; ``x`` itself without sequence parallelism."""
         if not self.sequence_parallel:
             return x
-        out = torch.empty(
-            (x.shape[0] * self.size, *x.shape[1:]), dtype=x.dtype, device=x.device
-        )
+        out = torch.empty((x.shape[0] * self.size, *x.shape[1:]), dtype=x.dtype, device=x.device)
         x = x.contiguous()
         with mark(COMMUNICATE_TP):
             dist.all_gather_single(out, x, group=self.group)
@@ -52,9 +50,7 @@ class TensorParallel:
             with mark(COMMUNICATE_TP):
                 dist.all_reduce(x, group=self.group)
             return x
-        out = torch.empty(
-            (x.shape[0] // self.size, *x.shape[1:]), dtype=x.dtype, device=x.device
-        )
+        out = torch.empty((x.shape[0] // self.size, *x.shape[1:]), dtype=x.dtype, device=x.device)
         with mark(COMMUNICATE_TP):
             dist.reduce_scatter_single(out, x, group=self.group)
         return out

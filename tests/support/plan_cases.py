@@ -76,6 +76,7 @@ PLAIN = LayerStrategy()
 LLAMA = Sizes()
 QWEN3 = Sizes(qk_norm=True)
 GPT2 = Sizes(gpt2=True, tied=True)
+RANDOM_SIZES = Sizes()
 
 
 def cpu_cluster(ranks: int) -> ClusterSpec:
@@ -145,9 +146,7 @@ class Case:
         stages = tuple(
             Stage(
                 devices=(StageDevices(device_group="cpu", first_rank=s * width, count=width),),
-                virtual_stages=tuple(
-                    chunk_layers[v * self.stages + s] for v in range(self.chunks)
-                ),
+                virtual_stages=tuple(chunk_layers[v * self.stages + s] for v in range(self.chunks)),
             )
             for s in range(self.stages)
         )
@@ -179,11 +178,13 @@ def sharded(level: str, data_parallel: int, **fields: object) -> LayerStrategy:
     return LayerStrategy(shard=Sharding.from_text(level, data_parallel), **fields)  # type: ignore[arg-type]
 
 
-def random_strategy(random_source: random.Random, width: int, block: bool) -> LayerStrategy:
-    """A legal strategy for a stage of ``width`` ranks (a power of two)."""
-    tp = random_source.choice([t for t in (1, 2, 4) if t <= width])
+def random_strategy(
+    random_source: random.Random, width: int, block: bool, heads: int
+) -> LayerStrategy:
+    """A legal strategy for a stage of ``width`` ranks, all numbers powers of two."""
+    tp = random_source.choice([t for t in (1, 2, 4, 8) if t <= min(width, heads)])
     data_parallel = width // tp
-    degrees = [d for d in (1, 2, 4, 8) if d <= data_parallel]
+    degrees = [1 << i for i in range(data_parallel.bit_length())]
     optimizer = random_source.choice(degrees)
     gradients = random_source.choice([d for d in degrees if d in (1, optimizer)])
     parameters = random_source.choice([d for d in degrees if d in (1, gradients)])
@@ -195,8 +196,17 @@ def random_strategy(random_source: random.Random, width: int, block: bool) -> La
     )
 
 
-def random_case(seed: int, ranks: int = 4, stages: int | None = None) -> Case:
-    """A plan with a strategy of its own for every layer."""
+def random_case(
+    seed: int, ranks: int = 4, stages: int | None = None, sizes: Sizes = RANDOM_SIZES
+) -> Case:
+    """A plan with a strategy of its own for every layer.
+
+    Args:
+        seed: of all choices.
+        ranks: a power of two.
+        stages: of the pipeline; chosen by the seed if None.
+        sizes: heads, hidden and ffn are used; the seed chooses the family.
+    """
     source = random.Random(seed)
     if stages is None:
         stages = source.choice([1, 1, 2, 2, 4])
@@ -206,10 +216,12 @@ def random_case(seed: int, ranks: int = 4, stages: int | None = None) -> Case:
     kind = source.choice(kinds)
     chunks = source.choice([2, 3]) if kind == "interleaved" else 1
     width = ranks // stages
-    sizes = source.choice([LLAMA, QWEN3, Sizes(gpt2=True), Sizes(kv_heads=4)])
-    sizes = replace(sizes, kv_heads=4)
+    family = source.choice([{}, {"qk_norm": True}, {"gpt2": True}, {"kv_heads": sizes.heads}])
+    sizes = replace(sizes, **family)
+    heads = sizes.heads if sizes.gpt2 else min(sizes.heads, sizes.kv_heads)
     strategies = [
-        random_strategy(source, width, block=0 < i <= sizes.blocks) for i in range(sizes.blocks + 2)
+        random_strategy(source, width, 0 < i <= sizes.blocks, heads)
+        for i in range(sizes.blocks + 2)
     ]
     micro_batch = max(4, width)
     return Case(

@@ -15,7 +15,11 @@ import torch.distributed as dist
 from shardwright.executor.chunk import BuildOptions
 from shardwright.executor.data import RandomBatches
 from shardwright.executor.engine import Engine
+from shardwright.executor.local import gather_whole
 from shardwright.executor.recorder import LiveBytes, Recorder
+from shardwright.executor.reference import Reference
+from shardwright.executor.train import train
+from shardwright.executor.update import AdamWOptions, Updater
 from shardwright.executor.worker import RankContext
 from shardwright.spec.codec import from_document
 from shardwright.spec.plan import Plan
@@ -117,3 +121,50 @@ def skip(context: RankContext, payload: dict[str, Any]) -> str:
     if context.rank == payload["rank"]:
         return "skipped"
     return str(leave(context, {"rank": -1, "how": ""}))
+
+
+def train_with_a_mistake(context: RankContext, payload: dict[str, Any]) -> Any:
+    """Verified training in which one gradient, or the update, is a little wrong."""
+    finish, update, wrong = Updater.finish_gradients, Updater.update, payload["parameter"]
+
+    def finish_badly(self: Updater) -> None:
+        finish(self)
+        for parameter in self.parameters:
+            if parameter.name == wrong and parameter.grad is not None:
+                parameter.grad.mul_(1.0001)
+
+    def update_badly(self: Updater, norm: torch.Tensor) -> None:
+        update(self, norm)
+        with torch.no_grad():
+            self.parameters[0].data.mul_(1.01)
+
+    if wrong is None:
+        Updater.update = update_badly  # type: ignore[method-assign]
+    else:
+        Updater.finish_gradients = finish_badly  # type: ignore[method-assign]
+    settings = {"steps": 3, "verify": True, "random_tokens": True, "follow_bytes": False}
+    try:
+        return train(context, {**settings, "plan": payload["plan"]})
+    finally:
+        Updater.finish_gradients = finish  # type: ignore[method-assign]
+        Updater.update = update  # type: ignore[method-assign]
+
+
+def norms(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
+    """Gradient norms of some steps beside the reference's, and the weights afterwards."""
+    engine = _engine(context, payload)
+    plan, reference_norms = engine.plan, []
+    found = [engine.step().gradient_norm for _ in range(payload["steps"])]
+    weights = {p.name: gather_whole(p, p.data, engine.book).clone() for p in engine.parameters}
+    engine.close()
+    if context.rank:
+        return {}
+    reference = Reference(plan, 0, context.device, engine.batch, torch.float32, AdamWOptions())
+    for _ in range(payload["steps"]):
+        reference.backward_step()
+        squares = [g.double().square().sum() for g in reference.gradients().values()]
+        reference_norms.append(float(torch.stack(squares).sum().sqrt()))
+        reference.update()
+    expected = {name: p.detach() for name, p in reference.parameters.items()}
+    off = [float((w - expected[reference.name_of(n)]).abs().max()) for n, w in weights.items()]
+    return {"norms": found, "reference_norms": reference_norms, "weight_difference": max(off)}

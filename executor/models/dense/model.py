@@ -169,9 +169,7 @@ class Head(LayerModule):
     def forward(self, x: Tensor, targets: Tensor, scale: float) -> Tensor:
         """``scale`` times the sum of the losses of ``targets`` (seq, batch)."""
         group = self.tp.group if self.tp.size > 1 else None
-        return cross_entropy(
-            self._logits(x).flatten(0, 1), targets, scale, self.vocab_start, group
-        )
+        return cross_entropy(self._logits(x).flatten(0, 1), targets, scale, self.vocab_start, group)
 
     def _logits(self, x: Tensor) -> Tensor:
         x = self._norm("norm", self.layer.norm, self.layer.norm_eps, x)

@@ -1,0 +1,76 @@
+"""The kernels and collectives that the cost model names are those that real ranks issue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from lowering_check import compare
+from plan_cases import GPT2, Case, Sizes, random_case, sharded
+from rank_pools import RankPool
+
+from shardwright.spec.strategy import LayerStrategy
+
+SIZES = Sizes(hidden=64, ffn=160, vocab=512)
+SEQ_LEN = 64
+TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")
+MIN_BYTES_SHARE = 0.99
+
+
+def check(pool: RankPool, case: Case) -> None:
+    plan = case.plan()
+    payload = {"plan": plan.to_document(), "flash": case.flash}
+    for rank, record in enumerate(pool.run("rank_jobs:record", payload)):
+        found = compare(case, plan, record)
+        assert found.recorded_flops == found.lowered_flops, rank
+        assert found.kernels_apart == {}, rank
+        assert found.collectives_apart == {}, rank
+        assert found.matched_bytes >= MIN_BYTES_SHARE * found.recorded_bytes, rank
+        assert found.lowered_bytes <= found.recorded_bytes / MIN_BYTES_SHARE, rank
+
+
+@pytest.mark.parametrize("seed", range(14))
+def test_random_plans(four_ranks: RankPool, seed: int) -> None:
+    check(four_ranks, replace(random_case(seed, sizes=SIZES), seq_len=SEQ_LEN))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(name="bf16 zero2", dtype="bf16", strategies=sharded("zero2", 4)),
+        Case(name="bf16 hsdp in a pipeline", dtype="bf16", stages=2, micro_batch=2),
+        Case(name="tied zero3", strategies=sharded("zero3", 4)),
+        Case(
+            name="tied interleaved",
+            stages=2,
+            chunks=3,
+            kind="interleaved",
+            micro_batch=2,
+            strategies=TP2_SP,
+        ),
+        Case(name="selective", strategies=sharded("hsdp:2", 4, recompute="selective")),
+        Case(name="no clipping", clip=None, strategies=sharded("zero1", 4)),
+    ],
+    ids=lambda c: c.name,
+)
+def test_named_plans(four_ranks: RankPool, case: Case) -> None:
+    family = GPT2 if "tied" in case.name else SIZES
+    sizes = replace(SIZES, gpt2=family.gpt2, tied=family.tied)
+    check(four_ranks, replace(case, sizes=sizes, seq_len=SEQ_LEN))
+
+
+def test_the_comparison_sees_a_missing_kernel(four_ranks: RankPool) -> None:
+    case = Case(name="plain", sizes=SIZES, seq_len=SEQ_LEN)
+    plan = case.plan()
+    record = four_ranks.run("rank_jobs:record", {"plan": plan.to_document()})[0]
+    largest = max(record["kernels"], key=lambda row: row[0][3])
+    largest[1] -= 1
+    found = compare(case, plan, record)
+    assert found.recorded_flops < found.lowered_flops
+    assert list(found.kernels_apart.values()) == [-1]
+
+
+@pytest.mark.evidence
+@pytest.mark.parametrize("seed", range(20, 100))
+def test_many_random_plans(four_ranks: RankPool, seed: int) -> None:
+    check(four_ranks, replace(random_case(seed, sizes=SIZES), seq_len=SEQ_LEN))

@@ -1,0 +1,212 @@
+"""A run under any plan equals the single-process reference, by the norm of executor.verify."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from plan_cases import GPT2, LLAMA, QWEN3, Case, Sizes, random_case, sharded
+from rank_pools import RankPool
+
+from shardwright.executor.launch import TRAIN_JOB
+from shardwright.executor.verify import BOUNDS
+from shardwright.spec.errors import RunError
+from shardwright.spec.strategy import LayerStrategy
+
+STEPS = 3
+TP2 = LayerStrategy(tp=2)
+TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")
+TP4_SP = LayerStrategy(tp=4, sequence_parallel="megatron")
+FULL_HEADS = Sizes(kv_heads=4)
+
+
+def run(pool: RankPool, case: Case, **settings: Any) -> dict[str, Any]:
+    """Rank 0's result of three verified steps."""
+    payload = {
+        "plan": case.plan().to_document(),
+        "steps": STEPS,
+        "verify": True,
+        "random_tokens": True,
+        "follow_bytes": False,
+        "attention": "flash" if case.flash else "unfused",
+        **settings,
+    }
+    result: dict[str, Any] = pool.run(TRAIN_JOB, payload)[0]
+    return result
+
+
+def check(pool: RankPool, case: Case) -> None:
+    result = run(pool, case)
+    found, bounds = result["verify"], BOUNDS[case.dtype]
+    assert len(result["measured"]["losses"]) == STEPS
+    assert found["max_rel_grad_diff"] <= bounds.gradient, found["worst_tensor"]
+    assert found["max_rel_loss_diff"] <= bounds.loss
+
+
+LEVELS = ("zero0", "zero1", "zero2", "zero3", "hsdp:2")
+MIXED = (
+    sharded("zero1", 4),
+    LayerStrategy(tp=2, shard=sharded("zero3", 2).shard),
+    TP4_SP,
+    sharded("hsdp:2", 4, recompute="full"),
+    TP2_SP,
+    TP2,
+)
+MIXED_STAGE = (
+    sharded("zero1", 2),
+    TP2,
+    sharded("zero3", 2, recompute="full"),
+    TP2_SP,
+    sharded("zero2", 2),
+    LayerStrategy(),
+)
+
+ONE_STAGE = [
+    *(Case(name=level, strategies=sharded(level, 4)) for level in LEVELS),
+    *(Case(name=f"gpt2 {level}", sizes=GPT2, strategies=sharded(level, 4)) for level in LEVELS),
+    Case(name="qwen3 zero3", sizes=QWEN3, strategies=sharded("zero3", 4)),
+    Case(name="tp2", strategies=TP2),
+    Case(name="tp2 gpt2", sizes=GPT2, strategies=TP2),
+    Case(name="tp2 qwen3", sizes=QWEN3, strategies=TP2),
+    Case(name="tp4", sizes=FULL_HEADS, strategies=LayerStrategy(tp=4)),
+    Case(name="tp2 sp", strategies=TP2_SP),
+    Case(name="tp2 sp gpt2", sizes=GPT2, strategies=TP2_SP),
+    Case(name="tp2 sp qwen3", sizes=QWEN3, strategies=TP2_SP),
+    Case(name="tp4 sp", sizes=FULL_HEADS, strategies=TP4_SP),
+    *(
+        Case(name=f"tp2 {level}", strategies=replace(TP2, shard=sharded(level, 2).shard))
+        for level in ("zero1", "zero2", "zero3")
+    ),
+    Case(name="tp2 sp zero3", strategies=replace(TP2_SP, shard=sharded("zero3", 2).shard)),
+    *(
+        Case(
+            name=f"recompute {how} {'flash' if flash else 'unfused'}",
+            strategies=sharded("zero3", 4, recompute=how),
+            flash=flash,
+        )
+        for how in ("full", "selective")
+        for flash in (True, False)
+    ),
+    Case(name="tp2 sp full", strategies=replace(TP2_SP, recompute="full")),
+    Case(name="unfused gpt2", sizes=GPT2, flash=False),
+    Case(name="mixed", sizes=FULL_HEADS, strategies=MIXED),
+    Case(name="one micro-batch", strategies=sharded("zero2", 4), micro_batch=8),
+    Case(
+        name="vocabulary that tp does not divide",
+        sizes=Sizes(vocab=67),
+        strategies=replace(TP2, shard=sharded("zero3", 2).shard),
+    ),
+    Case(
+        name="parameters with fewer rows than shards",
+        sizes=Sizes(hidden=8, heads=4, kv_heads=4, ffn=16, qk_norm=True),
+        strategies=sharded("zero3", 4),
+    ),
+]
+
+
+def pipelines() -> list[Case]:
+    found = []
+    for kind, chunks in (("gpipe", 1), ("1f1b", 1), ("interleaved", 3)):
+        shape = Case(name=kind, stages=2, chunks=chunks, kind=kind, micro_batch=2)
+        found += [
+            shape,
+            replace(shape, name=f"{kind} tp2 sp", strategies=TP2_SP),
+            replace(shape, name=f"{kind} tp2 gpt2", sizes=GPT2, strategies=TP2),
+            *(
+                replace(shape, name=f"{kind} {level}", strategies=sharded(level, 2))
+                for level in ("zero1", "zero2", "zero3")
+            ),
+            replace(shape, name=f"{kind} tied", sizes=GPT2, strategies=sharded("zero1", 2)),
+            replace(shape, name=f"{kind} mixed", strategies=MIXED_STAGE),
+        ]
+    four = Case(name="four stages", stages=4, micro_batch=1)
+    return [
+        *found,
+        four,
+        replace(four, name="uneven stages", cuts=(1, 3, 5)),
+        replace(four, name="gpipe uneven tied", cuts=(2, 3, 4), kind="gpipe", sizes=GPT2),
+        replace(four, name="one micro-batch in four stages", micro_batch=8),
+    ]
+
+
+@pytest.mark.parametrize("case", ONE_STAGE, ids=lambda c: c.name)
+def test_one_stage(four_ranks: RankPool, case: Case) -> None:
+    check(four_ranks, case)
+
+
+@pytest.mark.parametrize("case", pipelines(), ids=lambda c: c.name)
+def test_pipelines(four_ranks: RankPool, case: Case) -> None:
+    check(four_ranks, case)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_plans(four_ranks: RankPool, seed: int) -> None:
+    check(four_ranks, random_case(seed))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(
+            name="2 stages of tp2 sp x zero2",
+            ranks=8,
+            stages=2,
+            strategies=replace(TP2_SP, shard=sharded("zero2", 2).shard),
+        ),
+        Case(
+            name="4 interleaved stages of zero3",
+            ranks=8,
+            stages=4,
+            chunks=2,
+            sizes=Sizes(blocks=6),
+            kind="interleaved",
+            micro_batch=2,
+            strategies=sharded("zero3", 2, recompute="selective"),
+        ),
+        replace(random_case(100, ranks=8, stages=2), name="random on 2 stages"),
+    ],
+    ids=lambda c: c.name,
+)
+def test_eight_ranks(eight_ranks: RankPool, case: Case) -> None:
+    check(eight_ranks, case)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(name="zero3", dtype="bf16", strategies=sharded("zero3", 4)),
+        Case(name="tp2 sp gpt2", dtype="bf16", sizes=GPT2, strategies=TP2_SP),
+        Case(name="zero0", dtype="bf16", sizes=LLAMA),
+        Case(name="1f1b zero2", dtype="bf16", stages=2, strategies=sharded("zero2", 2)),
+    ],
+    ids=lambda c: c.name,
+)
+def test_bf16_stays_within_its_bounds(four_ranks: RankPool, case: Case) -> None:
+    check(four_ranks, case)
+
+
+def test_verification_catches_a_gradient_that_is_off(four_ranks: RankPool) -> None:
+    case = Case(name="zero3", strategies=sharded("zero3", 4))
+    payload = {"plan": case.plan().to_document(), "parameter": "layers.2.up.weight"}
+    with pytest.raises(RunError, match=r"the gradient of layers\.2\.up\.weight is off by"):
+        four_ranks.run("rank_jobs:train_with_a_mistake", payload)
+
+
+def test_verification_catches_a_loss_that_is_off(four_ranks: RankPool) -> None:
+    case = Case(name="zero0")
+    payload = {"plan": case.plan().to_document(), "parameter": None}
+    with pytest.raises(RunError, match="verification: a loss is off by"):
+        four_ranks.run("rank_jobs:train_with_a_mistake", payload)
+
+
+@pytest.mark.evidence
+@pytest.mark.parametrize("seed", range(20, 200))
+def test_many_random_plans(four_ranks: RankPool, seed: int) -> None:
+    check(four_ranks, random_case(seed))
+
+
+@pytest.mark.evidence
+@pytest.mark.parametrize("seed", range(30))
+def test_many_random_plans_on_eight_ranks(eight_ranks: RankPool, seed: int) -> None:
+    check(eight_ranks, random_case(1000 + seed, ranks=8))
