@@ -70,8 +70,7 @@ class Pricer:
         self.launch_s = host.get("kernel", stack.launch_s)
         self.pass_s = host.get("layer_pass", stack.pass_s)
         self.step_s = host.get("step", stack.step_s)
-        self.gather_s = host.get("gather", 0.0)
-        self.reduce_s = host.get("reduce", 0.0)
+        self.unit_s = host.get("unit", 0.0)
         self.message_s = host.get("message", 0.0)
         self._kernels: dict[Kernel, Price] = {}
         self._collectives: dict[Collective, Price] = {}
@@ -147,11 +146,11 @@ class Pricer:
         gather_copy_s, gather_wire_s = self.split(unit.gather)
         reduce_copy_s, reduce_wire_s = self.split(unit.reduce)
         return UnitCost(
-            gather_copy_s=gather_copy_s + self.gather_s,
+            gather_copy_s=gather_copy_s + self.unit_s,
             gather_wire_s=gather_wire_s,
-            reduce_copy_s=reduce_copy_s + self.reduce_s,
+            reduce_copy_s=reduce_copy_s + self.unit_s,
             reduce_wire_s=reduce_wire_s,
-            reduce_accumulated_copy_s=self.split(unit.reduce_accumulated)[0] + self.reduce_s,
+            reduce_accumulated_copy_s=self.split(unit.reduce_accumulated)[0] + self.unit_s,
             accumulate_shard_s=self.split(unit.accumulate_shard)[0],
             upcast_s=self.split(unit.upcast)[0],
             accumulate_upcast_s=self.split(unit.accumulate_upcast)[0],

@@ -1,16 +1,17 @@
-"""Host time between kernels, fitted from whole steps of small plans.
+"""What whole steps take beyond their kernels and collectives, fitted from steps of small plans.
 
-A step takes what its kernels and collectives take, and host time on top: a constant for every
-kernel (Python and dispatch), every layer pass (module hooks), every gather and reduction of a
-sharded unit, every message, and the step itself. Steps of a few tiny plans whose counts differ
-are measured, what the profile explains is taken off, and the constants follow by non-negative
-least squares; each constant is seconds, so it can be read and doubted.
+Six constants, each with a meaning. Host seconds for every kernel (Python and dispatch), every
+layer pass (module hooks), every gather or reduction of a sharded unit, every message, and the
+step itself; and by how much kernels are slower inside a step, where caches are cold and ranks
+move apart, than repeated alone. Steps of plans whose counts differ are measured, what the
+profile explains is taken off, and the constants follow by non-negative least squares.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,16 +40,18 @@ from ..spec.profile import MachineProfile
 from ..spec.strategy import LayerStrategy, Sharding
 from ..spec.workload import DtypeRecord, Workload
 
-CONSTANTS = ("kernel", "layer_pass", "gather", "reduce", "step")
-HIDDEN, SEQ_LEN, VOCAB = 64, 64, 512
+CONSTANTS = ("kernel", "layer_pass", "unit", "step")
+SMALL, LARGE = 64, 256
+VOCAB = 1024
 Measure = Callable[[Plan], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """A small plan to time: blocks, sharding level, tensor-parallel degree, stages."""
+    """A plan to time; ``hidden`` is also its sequence length."""
 
     blocks: int = 4
+    hidden: int = SMALL
     shard: str = "zero0"
     tp: int = 1
     stages: int = 1
@@ -56,16 +59,20 @@ class Probe:
 
 
 def probes(ranks: int, coarse: bool) -> list[Probe]:
-    """Probes whose counts of kernels, passes, gathers and reductions differ."""
+    """Probes whose kernel seconds and counts of kernels, passes and collectives differ."""
     found = [
         Probe(),
-        Probe(microbatches=4),
+        Probe(hidden=LARGE, microbatches=2),
+        Probe(shard="zero3" if ranks > 1 else "zero0", microbatches=4),
         Probe(blocks=12),
+        Probe(microbatches=4),
+        Probe(hidden=LARGE, blocks=8),
     ]
     if ranks > 1:
-        found += [Probe(shard="zero3"), Probe(shard="zero3", microbatches=4), Probe(tp=2)]
+        found += [Probe(tp=2), Probe(shard="zero3")]
     if not coarse:
         found += [Probe(blocks=12, microbatches=4), Probe(blocks=1, microbatches=8)]
+        found += [Probe(hidden=2 * LARGE), Probe(hidden=LARGE, microbatches=4)]
     if not coarse and ranks > 1:
         found += [Probe(shard="zero2", microbatches=4), Probe(tp=2, blocks=8, microbatches=2)]
     return found
@@ -89,11 +96,11 @@ def probe_plan(probe: Probe, ranks: int) -> Plan:
     samples = width // probe.tp
     batch = samples * probe.microbatches
     return Plan(
-        models={"main": _model(probe.blocks)},
+        models={"main": _model(probe)},
         cluster=_cluster(ranks),
         workloads={
             "main": Workload(
-                global_batch=batch, seq_len=SEQ_LEN, dtype=DtypeRecord.from_shorthand("fp32")
+                global_batch=batch, seq_len=probe.hidden, dtype=DtypeRecord.from_shorthand("fp32")
             )
         },
         programs=(
@@ -109,97 +116,115 @@ def _cluster(ranks: int) -> ClusterSpec:
     return parse_cluster(f"local:{ranks}").cluster
 
 
-def _model(blocks: int) -> ModelSpec:
-    attention = Attention(heads=4, kv_heads=4, head_dim=HIDDEN // 4)
-    block = BlockLayer(hidden=HIDDEN, attention=attention, mlp=Mlp(ffn=3 * HIDDEN))
+def _model(probe: Probe) -> ModelSpec:
+    hidden, heads = probe.hidden, max(4, probe.hidden // 32)
+    attention = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads)
+    block = BlockLayer(hidden=hidden, attention=attention, mlp=Mlp(ffn=3 * hidden))
     runs = (
-        LayerRun(layer=EmbeddingLayer(vocab=VOCAB, hidden=HIDDEN)),
-        LayerRun(layer=block, count=blocks),
-        LayerRun(layer=HeadLayer(hidden=HIDDEN, vocab=VOCAB)),
+        LayerRun(layer=EmbeddingLayer(vocab=VOCAB, hidden=hidden)),
+        LayerRun(layer=block, count=probe.blocks),
+        LayerRun(layer=HeadLayer(hidden=hidden, vocab=VOCAB)),
     )
     return ModelSpec(name="probe", towers=(Tower(name="text", layers=runs),))
 
 
-def fit_host(profile: MachineProfile, measure: Measure, coarse: bool) -> dict[str, float]:
-    """The host constants of a machine.
+def with_overheads(
+    profile: MachineProfile, measure: Measure, coarse: bool, is_over: Callable[[], bool]
+) -> MachineProfile:
+    """The profile with the six constants of its machine.
 
     Args:
         profile: its kernels and collectives.
         measure: times a plan's step on real ranks, in seconds.
         coarse: fewer probes.
+        is_over: whether the time is spent; then the probes so far must do, if they can.
     """
-    counts, rest_s = [], []
+    bare = _with_constants(profile, {}, 1.0)
+    counts: list[list[float]] = []
+    step_s: list[float] = []
+    rest_s: list[float] = []
     for probe in probes(profile.ranks, coarse):
+        if len(step_s) > len(CONSTANTS) and is_over():
+            break
         plan = probe_plan(probe, profile.ranks)
-        counts.append(_counts(plan))
-        rest_s.append(measure(plan) - _explained_s(plan, profile))
-    constants = non_negative_least_squares(np.array(counts, float), np.array(rest_s))
-    found = dict(zip(CONSTANTS, constants.tolist(), strict=True))
+        counts.append(_counts(plan, bare))
+        step_s.append(measure(plan))
+        rest_s.append(step_s[-1] - _explained_s(plan, bare))
+    weights = 1 / np.array(step_s)  # the error that counts is relative to the step
+    fit = non_negative_least_squares(np.array(counts, float), np.array(rest_s), weights)
+    *host, excess = fit.tolist()
+    found = dict(zip(CONSTANTS, host, strict=True))
+    fitted = _with_constants(profile, found, 1 + excess)
     if profile.ranks > 1:
-        found["message"] = _message_s(profile, found, measure)
-    return found
+        found["message"] = _message_s(fitted, measure)
+    return _with_constants(profile, found, 1 + excess)
 
 
-def _explained_s(
-    plan: Plan, profile: MachineProfile, host_s: dict[str, float] | None = None
-) -> float:
-    """The simulated step with these host constants (none: kernels and collectives alone)."""
-    known = _with_host(profile, host_s or {})
-    chosen = stack("shardwright")
-    pricer = Pricer(Machine(plan.cluster, known), chosen)
-    simulation = Simulator(Lowering(plan.model, plan.workload, chosen), pricer).run(plan)
+def _with_constants(
+    profile: MachineProfile, host_s: dict[str, float], slowdown: float
+) -> MachineProfile:
+    known = {**dict.fromkeys((*CONSTANTS, "message"), 0.0), **host_s}
+    return replace(profile, host_s=known, kernel_slowdown=slowdown)
+
+
+def _pricer(plan: Plan, profile: MachineProfile) -> Pricer:
+    return Pricer(Machine(plan.cluster, profile), stack("shardwright"))
+
+
+def _explained_s(plan: Plan, profile: MachineProfile) -> float:
+    """The simulated step."""
+    lowering = Lowering(plan.model, plan.workload, stack("shardwright"))
+    simulation = Simulator(lowering, _pricer(plan, profile)).run(plan)
     if simulation is None:
         raise RuntimeError("a simulation without a limit ends")
     return simulation.step_time_s
 
 
-def _with_host(profile: MachineProfile, host_s: dict[str, float]) -> MachineProfile:
-    from dataclasses import replace
+def _counts(plan: Plan, profile: MachineProfile) -> list[float]:
+    """How often each constant occurs in a one-stage step, in the order of CONSTANTS.
 
-    zero = dict.fromkeys((*CONSTANTS, "message"), 0.0)
-    return replace(profile, host_s={**zero, **host_s})
-
-
-def _counts(plan: Plan) -> list[float]:
-    """How often each constant occurs in a one-stage step, in the order of CONSTANTS."""
+    The last number is the seconds of the step's measured kernels.
+    """
     chosen = stack("shardwright")
-    kernels = sum(isinstance(item, Kernel) for item in step_work(plan, chosen, 0))
+    pricer = _pricer(plan, profile)
+    kernels = [item for item in step_work(plan, chosen, 0) if isinstance(item, Kernel)]
     micro_batches = plan.program.schedule.microbatches
-    gathers = reductions = passes = 0
+    collectives = passes = 0
     for chunk in Lowering(plan.model, plan.workload, chosen).stage(plan, 0):
         for entry in chunk.layers:
             passes += 2 * micro_batches
             unit = entry.unit
             if unit is not None and unit.wrapped:
-                gathers += 2 * micro_batches if unit.gathers_each_use else 1
-                reductions += micro_batches if unit.reduces_each_micro_batch else 1
-    return [kernels, passes, gathers, reductions, 1]
+                collectives += 2 * micro_batches if unit.gathers_each_use else 1
+                collectives += micro_batches if unit.reduces_each_micro_batch else 1
+    prices = [pricer.kernel(item) for item in kernels]
+    kernel_s = sum(price.time_s for price in prices if price.source == "measured")
+    return [len(kernels), passes, collectives, 1, kernel_s]
 
 
-def _message_s(profile: MachineProfile, host_s: dict[str, float], measure: Measure) -> float:
+def _message_s(profile: MachineProfile, measure: Measure) -> float:
     """Host time of a message: what a two-stage step takes longer than explained, a message."""
     probe = Probe(stages=2, microbatches=8)
     plan = probe_plan(probe, profile.ranks)
-    rest_s = measure(plan) - _explained_s(plan, profile, host_s)
+    rest_s = measure(plan) - _explained_s(plan, profile)
     messages_in_line = 2 * probe.microbatches + 2
     return max(0.0, rest_s / messages_in_line)
 
 
 def non_negative_least_squares(
-    matrix: NDArray[np.float64], values: NDArray[np.float64]
+    matrix: NDArray[np.float64], values: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Least squares with no negative coefficient, rows weighted by their relative error.
+    """Weighted least squares with no negative coefficient, by trying every set of columns.
 
-    Columns whose coefficient comes out negative are dropped one by one, the worst first.
+    The columns are few; the best set whose own solution is positive is the optimum.
     """
-    weights = 1 / np.maximum(np.abs(values), values.max() * 1e-3)
-    columns = list(range(matrix.shape[1]))
-    found = np.zeros(matrix.shape[1])
-    while columns:
-        scaled = matrix[:, columns] * weights[:, None]
-        solution, *_ = np.linalg.lstsq(scaled, values * weights, rcond=None)
-        if (solution >= 0).all():
-            found[columns] = solution
-            break
-        columns.pop(int(np.argmin(solution * matrix[:, columns].max(axis=0))))
-    return found
+    rows, goal = matrix * weights[:, None], values * weights
+    best, least = np.zeros(matrix.shape[1]), float(goal @ goal)
+    for chosen in itertools.product((False, True), repeat=matrix.shape[1]):
+        columns = np.flatnonzero(chosen)
+        solution, *_ = np.linalg.lstsq(rows[:, columns], goal, rcond=None)
+        rest = rows[:, columns] @ solution - goal
+        if (solution > 0).all() and rest @ rest < least:
+            best, least = np.zeros(matrix.shape[1]), float(rest @ rest)
+            best[columns] = solution
+    return best

@@ -11,7 +11,7 @@ from typing import Any
 from ..executor.launch import WorkerPool
 from ..spec.plan import Plan
 from ..spec.profile import CollectiveRow, KernelRow, MachineProfile
-from .host_overhead import fit_host
+from .host_overhead import with_overheads
 from .store import fingerprint, machine_facts
 
 QUICK_BUDGET_S = 20.0
@@ -19,6 +19,8 @@ FULL_BUDGET_S = 120.0
 COARSE_BELOW_S = 40.0
 HOST_SHARE = 0.3
 """Part of the budget that is kept for links and whole steps."""
+END_S = 2.0
+"""Seconds that the last probe and the pool's end may take."""
 STEPS = 7
 OnEvent = Callable[[dict[str, Any]], None]
 
@@ -53,8 +55,13 @@ def measure(budget_s: float, ranks: int, on_event: OnEvent | None = None) -> Mac
             links = pool.run(job, {"coarse": coarse}, None, relay)
         profile = _profile(ranks, kernels[0], links[0], start_s)
         emit({"phase": "host"})
-        host_s = fit_host(profile, lambda plan: _least_step_s(pool, plan), coarse)
-    return replace(profile, host_s=host_s, duration_s=time.monotonic() - start_s)
+        profile = with_overheads(
+            profile,
+            lambda plan: _least_step_s(pool, plan),
+            coarse,
+            lambda: time.monotonic() - start_s > budget_s - END_S,
+        )
+    return replace(profile, duration_s=time.monotonic() - start_s)
 
 
 def _relay(emit: OnEvent) -> Callable[[int, dict[str, Any]], None]:

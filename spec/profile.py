@@ -44,7 +44,9 @@ class MachineProfile:
     """All measurements of one machine with ``ranks`` ranks at work.
 
     ``fingerprint`` identifies hardware, thread count and torch version; ``machine`` is the
-    readable form of it. ``host_s`` holds host-side seconds by name.
+    readable form of it. ``host_s`` holds host-side seconds by name; ``kernel_slowdown`` is what
+    a kernel takes inside a step, where caches are cold and ranks move apart, over what its row
+    says.
     """
 
     schema_version: Literal[1] = 1
@@ -56,3 +58,4 @@ class MachineProfile:
     kernels: tuple[KernelRow, ...]
     collectives: tuple[CollectiveRow, ...] = ()
     host_s: dict[str, float] = field(default_factory=dict)
+    kernel_slowdown: Annotated[float, Field(ge=1)] = 1.0

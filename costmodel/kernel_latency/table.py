@@ -95,6 +95,7 @@ class KernelTable:
         self._exact = {
             (row.op, row.shape, row.dtype, row.traffic_bytes): row.time_s for row in profile.kernels
         }
+        self._slowdown = profile.kernel_slowdown
         groups: dict[tuple[str, str], list[KernelRow]] = defaultdict(list)
         for row in profile.kernels:
             groups[row.op, row.dtype].append(row)
@@ -106,21 +107,21 @@ class KernelTable:
         }
 
     def price(self, kernel: Kernel) -> Price | None:
-        """Seconds of ``kernel``, or None where nothing comparable was measured."""
+        """Seconds of ``kernel`` in a step, or None where nothing comparable was measured."""
+        alone_s = self._alone_s(kernel)
+        return None if alone_s is None else Price(alone_s * self._slowdown, "measured")
+
+    def _alone_s(self, kernel: Kernel) -> float | None:
         exact = self._exact.get((kernel.op, kernel.shape, kernel.dtype, kernel.traffic_bytes))
         if exact is not None:
-            return Price(exact, "measured")
+            return exact
         if kernel.op in _SHAPED:
             grid = self._grids.get((kernel.op, kernel.dtype))
-            return (
-                None
-                if grid is None
-                else Price(_work(kernel) / grid.rate(_axes(kernel)), "measured")
-            )
+            return None if grid is None else _work(kernel) / grid.rate(_axes(kernel))
         curve = self._curves.get((kernel.op, kernel.dtype)) or self._curves.get(
             (GENERIC_OP, kernel.dtype)
         )
-        return None if curve is None else Price(curve.at(kernel.traffic_bytes), "measured")
+        return None if curve is None else curve.at(kernel.traffic_bytes)
 
 
 _SHAPED = MATMULS | ATTENTIONS

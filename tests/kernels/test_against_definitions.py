@@ -1,0 +1,137 @@
+"""Every kernel's result and gradients against its definition in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from shardwright.kernels.activation import gelu, swiglu
+from shardwright.kernels.attention import attention_reference, flash_attention, unfused_attention
+from shardwright.kernels.cross_entropy import cross_entropy
+from shardwright.kernels.norm import layer_norm, rms_norm, rms_norm_reference
+from shardwright.kernels.rope import angle_table, apply_rope
+
+TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2e-2}
+Function = Callable[..., Tensor]
+
+
+def random_tensors(*shapes: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+
+
+def results(function: Function, inputs: list[Tensor], grad: Tensor) -> list[Tensor]:
+    leaves = [x.detach().clone().requires_grad_() for x in inputs]
+    out = function(*leaves)
+    out.backward(grad.to(out.dtype))
+    return [out.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
+
+
+def assert_equals_definition(ours: Function, definition: Function, inputs: list[Tensor]) -> None:
+    """By the norm of runs: off by at most so much of the largest element."""
+    (grad,) = random_tensors(ours(*inputs).shape, dtype=inputs[0].dtype)
+    found = results(ours, inputs, grad)
+    expected = results(definition, [x.double() for x in inputs], grad)
+    assert len(found) == len(inputs) + 1
+    for number, (a, b) in enumerate(zip(found, expected, strict=True)):
+        off = float((a.double() - b).abs().max() / b.abs().max())
+        assert off <= TOLERANCE[inputs[0].dtype], (number, off)
+
+
+dtypes = pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+
+
+@dtypes
+def test_rms_norm(dtype: torch.dtype) -> None:
+    assert_equals_definition(
+        lambda x, w: rms_norm(x, w, 1e-5),
+        lambda x, w: rms_norm_reference(x, w, 1e-5),
+        random_tensors((5, 3, 24), (24,), dtype=dtype),
+    )
+
+
+@dtypes
+def test_layer_norm(dtype: torch.dtype) -> None:
+    def definition(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight + bias
+
+    inputs = random_tensors((5, 3, 24), (24,), (24,), dtype=dtype)
+    assert_equals_definition(lambda *a: layer_norm(*a, 1e-5), definition, inputs)
+
+
+@dtypes
+def test_swiglu(dtype: torch.dtype) -> None:
+    inputs = random_tensors((7, 16), (7, 16), dtype=dtype)
+    assert_equals_definition(swiglu, lambda g, u: g * torch.sigmoid(g) * u, inputs)
+
+
+@pytest.mark.parametrize("tanh", [True, False])
+def test_gelu(tanh: bool) -> None:
+    def definition(x: Tensor) -> Tensor:
+        if tanh:
+            inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+            return x / 2 * (1 + torch.tanh(inner))
+        return x / 2 * (1 + torch.erf(x / math.sqrt(2)))
+
+    inputs = random_tensors((7, 16), dtype=torch.float32)
+    assert_equals_definition(lambda x: gelu(x, tanh), definition, inputs)
+
+
+@dtypes
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("attention", [flash_attention, unfused_attention])
+def test_attention(attention: Function, kv_heads: int, dtype: torch.dtype) -> None:
+    shapes = [(9, 2, 4, 8), (9, 2, kv_heads, 8), (9, 2, kv_heads, 8)]
+    inputs = random_tensors(*shapes, dtype=dtype)
+    assert_equals_definition(attention, attention_reference, inputs)
+
+
+@pytest.mark.parametrize("attention", [flash_attention, unfused_attention, attention_reference])
+def test_attention_never_sees_the_future(attention: Function) -> None:
+    query, key, value = random_tensors(*[(9, 2, 4, 8)] * 3, dtype=torch.float32)
+    before = attention(query, key, value)
+    key[5:], value[5:] = 7.0, -7.0
+    after = attention(query, key, value)
+    assert torch.equal(before[:5], after[:5])
+    assert not torch.allclose(before[5:], after[5:])
+
+
+def test_rope_turns_pairs_by_their_angles() -> None:
+    def definition(x: Tensor) -> Tensor:
+        half = x.shape[-1] // 2
+        positions = torch.arange(x.shape[0], dtype=torch.float64)
+        angles = positions[:, None] * 100.0 ** (-torch.arange(half, dtype=torch.float64) / half)
+        turned = torch.complex(x[..., :half], x[..., half:]) * torch.polar(
+            torch.ones_like(angles), angles
+        ).view(x.shape[0], 1, 1, half)
+        return torch.cat((turned.real, turned.imag), dim=-1)
+
+    table = angle_table(6, 8, 100.0, torch.float32, torch.device("cpu"))
+    inputs = random_tensors((6, 2, 3, 8), dtype=torch.float32)
+    assert_equals_definition(lambda x: apply_rope(x, *table), definition, inputs)
+
+
+@dtypes
+def test_cross_entropy(dtype: torch.dtype) -> None:
+    targets = torch.tensor([[0, 3], [9, 3], [5, 8]])
+    (logits,) = random_tensors((6, 10), dtype=dtype)
+
+    def ours(x: Tensor) -> Tensor:
+        return cross_entropy(x.clone(), targets, 0.25)  # it works in place
+
+    def definition(x: Tensor) -> Tensor:
+        return 0.25 * F.cross_entropy(x, targets.flatten(), reduction="sum")
+
+    assert_equals_definition(ours, definition, [logits])
+
+
+def test_cross_entropy_of_huge_logits_is_finite() -> None:
+    logits = torch.tensor([[1e4, 0.0], [0.0, 1e4]])
+    loss = cross_entropy(logits, torch.tensor([0, 0]), 1.0)
+    assert float(loss) == pytest.approx(1e4)
