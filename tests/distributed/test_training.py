@@ -17,6 +17,7 @@ from rank_pools import RankPool
 
 from shardwright.executor.launch import TRAIN_JOB, run_plan
 from shardwright.executor.measured import critical_rank, measured_breakdown
+from shardwright.executor.update import AdamWOptions
 from shardwright.spec.codec import canonical_json
 from shardwright.spec.errors import NotBuiltError, RunError, ShardwrightError
 from shardwright.spec.plan import Plan
@@ -73,7 +74,8 @@ def test_gradient_norms_and_clipped_updates_equal_the_reference(
     found = four_ranks.run("rank_jobs:norms", payload)[0]
     assert min(found["reference_norms"]) > 10 * 0.05
     assert found["norms"] == pytest.approx(found["reference_norms"], rel=2e-6)
-    assert found["weight_difference"] < 1e-6
+    # Adam divides by the root of tiny squares, so rounding grows; a hundredth of one update
+    assert found["weight_difference"] < 0.01 * AdamWOptions().learning_rate
 
 
 def test_what_a_run_reports(four_ranks: RankPool) -> None:
