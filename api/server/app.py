@@ -23,7 +23,7 @@ from .openapi import (
     SIMULATION_DOCS,
     install_openapi,
 )
-from .pool import BusyError, ChildPool, LostError, PoolLimits
+from .pool import BusyError, ChildPool, EndingError, LostError, PoolLimits
 from .problems import MEDIA_TYPE, TOO_LARGE, encode, problem_response
 
 MAX_WAIT_S = 30
@@ -55,6 +55,7 @@ def make_app(rules: GateRules | None = None, limits: PoolLimits | None = None) -
         redoc_url=None,
         redirect_slashes=False,
     )
+    app.state.pool = pool
     app.add_middleware(Gate, rules=rules or GateRules())
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(Exception, _unknown_problem)
@@ -146,6 +147,8 @@ async def _compute(
         return problem_response(429 if busy.full else 503, detail, headers={"Retry-After": "5"})
     except LostError as lost:
         return _lost(lost, limit_s)
+    except EndingError:
+        return problem_response(503, "the service is ending", headers={"Connection": "close"})
     finally:
         for task in (asking, leaving):
             task.cancel()

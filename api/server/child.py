@@ -11,7 +11,9 @@ import contextlib
 import json
 import os
 import resource
+import select
 import sys
+import threading
 from typing import BinaryIO
 
 MEMORY_BYTES = 1024**3
@@ -22,6 +24,7 @@ OPEN_FILES = 64
 def main() -> None:
     """Answer until the input ends."""
     limit_resources()
+    _end_with_the_service()
     source = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     target = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     # Whatever a library prints must not reach the channel.
@@ -36,6 +39,18 @@ def main() -> None:
         _allow_seconds(header["cpu_s"])
         status, reply = answer(header["operation"], body, header["limit_s"])
         _send(target, status, reply)
+
+
+def _end_with_the_service() -> None:
+    """End this process when the service is gone, killed or not, in the midst of a search, too."""
+    watch = select.poll()
+    watch.register(sys.stdin.fileno(), 0)  # no event but the other end's closing
+
+    def wait() -> None:
+        watch.poll()
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _send(target: BinaryIO, status: int, body: bytes) -> None:

@@ -22,6 +22,7 @@ from .problems import problem_response
 MAX_BODY_BYTES = 1024 * 1024
 BODY_S = 10.0
 MAX_PATH = 2048
+MAX_HEADER_BYTES = 16384
 OPEN_PATHS = ("/healthz", "/readyz")
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 SAFE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -74,6 +75,8 @@ class Gate:
             self._check_token(scope["path"], headers)
             if len(scope["raw_path"] or b"") > MAX_PATH:
                 raise _refused(404, "the path is too long")
+            if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
+                raise _refused(431, f"allowed: headers of at most {MAX_HEADER_BYTES} bytes")
             inner = receive
             if scope["method"] in ("POST", "PUT", "PATCH"):
                 _check_type(headers)
@@ -118,7 +121,10 @@ def _check_type(headers: MutableMapping[str, str]) -> None:
 
 def _check_length(headers: MutableMapping[str, str]) -> None:
     length = headers.get("content-length")
-    if length is not None and (not length.isdigit() or int(length[:20]) > MAX_BODY_BYTES):
+    if length is not None and "transfer-encoding" in headers:  # two readers might differ
+        detail = "allowed: either Content-Length or Transfer-Encoding"
+        raise _refused(400, detail, {"Connection": "close"})
+    if length is not None and not (length.isdecimal() and int(length[:20]) <= MAX_BODY_BYTES):
         raise _too_large()
 
 

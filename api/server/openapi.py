@@ -9,8 +9,16 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
 from ...spec.report import Assumption, Prediction, Provenance, SearchResult
+from .examples import (
+    CLUSTERS_EXAMPLE,
+    MODELS_EXAMPLE,
+    PLAN_EXAMPLE,
+    PLAN_REPORT_EXAMPLE,
+    REPORT_EXAMPLE,
+    SIMULATION_EXAMPLE,
+)
 from .problems import MEDIA_TYPE, TITLES, problem
-from .requests import PLAN_ADAPTER, PLAN_EXAMPLE, SIMULATION_ADAPTER, SIMULATION_EXAMPLE
+from .requests import PLAN_ADAPTER, SIMULATION_ADAPTER
 
 REF = "#/components/schemas/{model}"
 PROBLEM_SCHEMA: dict[str, Any] = {
@@ -36,7 +44,7 @@ PROBLEM_SCHEMA: dict[str, Any] = {
         },
     },
 }
-EVERYWHERE = (401, 421, 500)
+EVERYWHERE = (401, 421, 431, 500)
 COMPUTING = (400, 408, 413, 415, 422, 429, 503)
 PROBLEM_TEXT = {
     401: "send the header Authorization: Bearer TOKEN",
@@ -78,22 +86,17 @@ PREFER_HEADER: dict[str, Any] = {
     "schema": {"type": "string"},
     "example": "wait=20",
 }
-REPORT_EXAMPLE: dict[str, Any] = {
-    "plan": {"schema_version": 1},
-    "plan_hash": "sha256:…",
-    "prediction": {"feasible": True, "step_time_s": 4.2},
-}
 HEALTH_DOCS: dict[str, Any] = {
     "operation_id": "health",
     "summary": "Whether the service runs.",
-    "responses": {**_answer("Status", "It runs.", {"status": "ok"}), **_problems(421, 500)},
+    "responses": {**_answer("Status", "It runs.", {"status": "ok"}), **_problems(421, 431, 500)},
 }
 READY_DOCS: dict[str, Any] = {
     "operation_id": "readiness",
     "summary": "Whether the service can compute.",
     "responses": {
         **_answer("Status", "It can.", {"status": "ready"}),
-        **_problems(421, 500, 503),
+        **_problems(421, 431, 500, 503),
     },
 }
 CATALOGUE_DOCS: dict[str, dict[str, Any]] = {
@@ -101,9 +104,7 @@ CATALOGUE_DOCS: dict[str, dict[str, Any]] = {
         "operation_id": "listModels",
         "summary": "Models that have a name here.",
         "responses": {
-            **_answer(
-                "Models", "Sizes and sources.", {"default": "shardwright-demo", "models": []}
-            ),
+            **_answer("Models", "Sizes and sources.", MODELS_EXAMPLE),
             **_problems(*EVERYWHERE),
         },
     },
@@ -111,7 +112,7 @@ CATALOGUE_DOCS: dict[str, dict[str, Any]] = {
         "operation_id": "listClusters",
         "summary": "Devices, nodes and fabrics that have a name here.",
         "responses": {
-            **_answer("Clusters", "Figures and sources.", {"forms": [], "devices": []}),
+            **_answer("Clusters", "Figures and sources.", CLUSTERS_EXAMPLE),
             **_problems(*EVERYWHERE),
         },
     },
@@ -121,7 +122,7 @@ PLAN_DOCS: dict[str, Any] = {
     "summary": "Search for the fastest plan of a model on a cluster.",
     "openapi_extra": {**_body("PlanBody", PLAN_EXAMPLE), "parameters": [PREFER_HEADER]},
     "responses": {
-        **_answer("Report", "The best plan, and how far the search got.", REPORT_EXAMPLE),
+        **_answer("PlanReport", "The best plan, and how far the search got.", PLAN_REPORT_EXAMPLE),
         **_problems(*EVERYWHERE, *COMPUTING),
     },
 }
@@ -148,38 +149,45 @@ def _schemas() -> dict[str, Any]:
         schema = adapter.json_schema(ref_template=REF)
         found.update(schema.pop("$defs", {}))
         found[name] = schema
-    found["Report"] = _report_schema()
+    found["Report"] = _object(_report_properties())
+    searched = {"search": _ref("SearchResult"), "alternatives": _array_of_objects()}
+    found["PlanReport"] = _object({**_report_properties(), **searched})
     found["Status"] = _object({"status": {"type": "string"}})
     found["Models"] = _object({"default": {"type": "string"}, "models": _array_of_objects()})
-    names = ("devices", "nodes", "fabrics")
-    found["Clusters"] = _object({name: _array_of_objects() for name in names})
+    found["Clusters"] = _object(
+        {
+            "forms": {"type": "array", "items": {"type": "string"}},
+            "local": {"type": "object", "description": "The machine that the service runs on."},
+            **{name: _array_of_objects() for name in ("devices", "nodes", "fabrics")},
+        }
+    )
     return found
 
 
 REPORT_PARTS: tuple[type[Any], ...] = (Prediction, SearchResult, Assumption, Provenance)
 
 
-def _object(properties: dict[str, Any], required: list[str] | None = None) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": required or list(properties)}
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": REF.format(model=name)}
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 def _array_of_objects() -> dict[str, Any]:
     return {"type": "array", "items": {"type": "object"}}
 
 
-def _report_schema() -> dict[str, Any]:
-    properties: dict[str, Any] = {
+def _report_properties() -> dict[str, Any]:
+    return {
         "plan": {"type": "object", "description": "The decisions; a document to keep and run."},
         "plan_hash": {"type": "string"},
-        "prediction": {"$ref": REF.format(model="Prediction")},
-        "assumptions": {"type": "array", "items": {"$ref": REF.format(model="Assumption")}},
+        "prediction": _ref("Prediction"),
+        "assumptions": {"type": "array", "items": _ref("Assumption")},
         "source_share": {"type": "object", "additionalProperties": {"type": "number"}},
-        "provenance": {"$ref": REF.format(model="Provenance")},
-        "search": {"$ref": REF.format(model="SearchResult")},
-        "alternatives": _array_of_objects(),
+        "provenance": _ref("Provenance"),
     }
-    required = [name for name in properties if name not in ("search", "alternatives")]
-    return _object(properties, required)
 
 
 def install_openapi(app: FastAPI) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -38,6 +39,10 @@ class LostError(Exception):
     def __init__(self, timed_out: bool) -> None:
         super().__init__("timed out" if timed_out else "ended")
         self.timed_out = timed_out
+
+
+class EndingError(Exception):
+    """The service is ending and answers nothing more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +81,12 @@ class _Child:
         return header["status"], await self.process.stdout.readexactly(header["length"])
 
     def kill(self) -> None:
-        """End it at once."""
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
+        """End it at once, with all that it started."""
+        # Not process.kill(): that looks whether the child has ended, and where it has, takes the
+        # exit status from under the event loop, which then complains.
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
 
 
 class ChildPool:
@@ -90,11 +98,12 @@ class ChildPool:
 
     def __init__(self, limits: PoolLimits | None = None) -> None:
         self.limits = limits or PoolLimits()
-        self._idle: asyncio.Queue[_Child] = asyncio.Queue()
+        # A None in it wakes one who waits, to learn that the service is ending.
+        self._idle: asyncio.Queue[_Child | None] = asyncio.Queue()
         self._all: set[_Child] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting = 0
-        self._closed = False
+        self._ending = asyncio.Event()
         self._folder = tempfile.TemporaryDirectory(prefix="shardwright-serve-")
 
     @property
@@ -121,6 +130,7 @@ class ChildPool:
         Raises:
             BusyError: no child was free in time.
             LostError: the child ended, or took longer than ``limit_s``.
+            EndingError: the service is ending.
         """
         loop = asyncio.get_running_loop()
         start_s = loop.time()
@@ -139,7 +149,7 @@ class ChildPool:
         except TimeoutError:
             raise LostError(timed_out=True) from None
         except (OSError, asyncio.IncompleteReadError, ValueError):
-            raise LostError(timed_out=False) from None
+            raise (EndingError() if self._ending.is_set() else LostError(timed_out=False)) from None
         finally:
             self._give_back(child, healthy)
 
@@ -156,13 +166,18 @@ class ChildPool:
 
     async def _living(self) -> _Child:
         """The next idle child that has not ended meanwhile; those that have are replaced."""
-        while (child := await self._idle.get()).process.returncode is not None:
-            self._all.discard(child)
-            self._replace()
-        return child
+        while not self._ending.is_set():
+            child = await self._idle.get()
+            if child is not None and child.process.returncode is None:
+                return child
+            if child is not None:
+                self._all.discard(child)
+                self._replace()
+        self._idle.put_nowait(None)  # the next one who waits learns it, too
+        raise EndingError
 
     def _give_back(self, child: _Child, healthy: bool) -> None:
-        if healthy and not self._closed:
+        if healthy and not self._ending.is_set():
             self._idle.put_nowait(child)
             return
         child.kill()
@@ -170,7 +185,7 @@ class ChildPool:
         self._replace()
 
     def _replace(self) -> None:
-        if self._closed:
+        if self._ending.is_set():
             return
         task = asyncio.create_task(self._spawn())
         self._tasks.add(task)
@@ -178,11 +193,13 @@ class ChildPool:
 
     async def _spawn(self) -> None:
         """Start a child and offer it once it is ready; keep trying while that fails."""
-        while not self._closed:
+        while not self._ending.is_set():
             child: _Child | None = None
             try:
                 child = _Child(await self._process())
                 self._all.add(child)
+                if self._ending.is_set():
+                    child.kill()
                 await asyncio.wait_for(child.receive(), START_S)
                 self._idle.put_nowait(child)
                 return
@@ -190,7 +207,9 @@ class ChildPool:
                 if child is not None:
                     child.kill()
                     self._all.discard(child)
-                await asyncio.sleep(RETRY_S)
+                    await child.process.wait()
+                if not self._ending.is_set():
+                    await asyncio.sleep(RETRY_S)
 
     async def _process(self) -> asyncio.subprocess.Process:
         environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
@@ -217,13 +236,12 @@ class ChildPool:
         )
 
     async def close(self) -> None:
-        """End all children."""
-        self._closed = True
-        for task in self._tasks:
-            task.cancel()
-        for child in self._all:
+        """End all children; whoever waits for an answer gets an EndingError. Twice is once."""
+        self._ending.set()
+        self._idle.put_nowait(None)
+        for child in (children := tuple(self._all)):
             child.kill()
-        for child in self._all:
-            await child.process.wait()
+        # Not cancelled: a process that is just being started would be nobody's.
+        await asyncio.gather(*self._tasks, *(child.process.wait() for child in children))
         self._all.clear()
         self._folder.cleanup()

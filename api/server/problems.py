@@ -21,6 +21,7 @@ TITLES = {
     415: "The request is not JSON",
     421: "The request is for another host",
     422: "The request cannot be answered as it is",
+    431: "The headers are too large",
     429: "Too many requests at once",
     500: "The service failed",
     503: "The service has no time for this now",

@@ -103,13 +103,3 @@ class SimulationBody:
 
 PLAN_ADAPTER = TypeAdapter(PlanBody)
 SIMULATION_ADAPTER = TypeAdapter(SimulationBody)
-
-PLAN_EXAMPLE: dict[str, Any] = {
-    "model": "llama-3-8b",
-    "cluster": "8xH100-80GB",
-    "workload": {"global_batch": 64, "seq_len": 8192},
-}
-SIMULATION_EXAMPLE: dict[str, Any] = {
-    **PLAN_EXAMPLE,
-    "strategy": {"tp": 2, "pp": 2, "micro_batch": 1, "shard": "zero1", "recompute": "full"},
-}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -35,26 +36,17 @@ def serve(host: str, port: int, token_file: str | None) -> None:
         allowed = "this machine's own address, or another one with --token-file"
         raise InputError("--host", host, allowed, "127.0.0.1")
     bound = bind(host, port)
-    import uvicorn
-
-    from .app import make_app
-
-    rules = GateRules(hosts=LOOPBACK_HOSTS if local else None, token_hashes=hashes)
-    limits = PoolLimits(children=max(2, min(MAX_CHILDREN, os.cpu_count() or 2)))
-    config = uvicorn.Config(
-        make_app(rules, limits),
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        http="h11",
-        ws="none",
-        timeout_graceful_shutdown=5,
-    )
-    shown = f"[{host}]" if ":" in host else host
-    sys.stdout.write(f"serving on http://{shown}:{bound.getsockname()[1]} (Ctrl-C ends it)\n")
-    sys.stdout.flush()
     try:
-        uvicorn.Server(config).run(sockets=[bound])
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as Ctrl-C does
+        from .app import make_app
+        from .running import run_until_told
+
+        rules = GateRules(hosts=LOOPBACK_HOSTS if local else None, token_hashes=hashes)
+        limits = PoolLimits(children=max(2, min(MAX_CHILDREN, os.cpu_count() or 2)))
+        shown = f"[{host}]" if ":" in host else host
+        sys.stdout.write(f"serving on http://{shown}:{bound.getsockname()[1]} (Ctrl-C ends it)\n")
+        sys.stdout.flush()
+        run_until_told(make_app(rules, limits), bound)
     except KeyboardInterrupt:  # the usual way to end it
         return
     finally:

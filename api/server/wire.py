@@ -1,0 +1,94 @@
+"""The HTTP/1.1 connection: uvicorn's, with problems for answers and an end to every wait.
+
+What cannot be read as HTTP reaches no route, so it is refused here, in the same form as all else.
+It is the sender's fault and nothing for the operator to see: no log line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from .problems import MEDIA_TYPE, encode, problem
+
+MAX_CONNECTIONS = 256
+HEAD_S = 10.0
+"""Seconds for a request's head to arrive, and for a refused one's body to end."""
+ANSWERED_S = 60.0
+"""Seconds more for the whole exchange: the body, the answer, and the client that reads it."""
+
+
+class ProblemProtocol(H11Protocol):
+    """A connection that answers what is no HTTP with a problem, and is never held open in vain."""
+
+    patience: asyncio.TimerHandle | None = None
+    heard = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the connection, unless there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            self.refuse(503, "too many connections are open")
+        else:
+            self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        if self.patience is not None:
+            self.patience.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes of a request."""
+        self.heard = True
+        if not self.transport.is_closing():  # what follows a refusal is not read
+            super().data_received(data)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        self.heard = False
+        super().on_response_complete()
+        self._wait_for_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP (uvicorn calls this)."""
+        self.refuse(400, "allowed: HTTP/1.1 with a head of at most 32 KiB and a length or chunks")
+
+    def refuse(self, status: int, detail: str) -> None:
+        """Answer with a problem, where no answer has begun, and close."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = encode(problem(status, detail))
+            headers = {
+                "content-type": MEDIA_TYPE,
+                "content-length": str(len(body)),
+                "connection": "close",
+            }
+            head: Any = [(name.encode(), value.encode()) for name, value in headers.items()]
+            reason = HTTPStatus(status).phrase.encode()
+            for event in (
+                h11.Response(status_code=status, headers=head, reason=reason),
+                h11.Data(data=body),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _wait_for_head(self) -> None:
+        if self.patience is not None:
+            self.patience.cancel()
+        self.patience = self.loop.call_later(HEAD_S, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        """Close, unless a request is being answered: that may take longer."""
+        if self.transport.is_closing():
+            return
+        if self.conn.our_state in (h11.SEND_RESPONSE, h11.SEND_BODY):
+            self.patience = self.loop.call_later(ANSWERED_S, self.transport.abort)
+        elif self.heard:
+            self.refuse(408, f"allowed: a request's head within {HEAD_S:g} s")
+        else:
+            self.transport.close()
