@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..costmodel.machine import Machine
-from ..datasets.catalogue.clusters import ParsedCluster
 from ..datasets.catalogue.device import CPU, Device, device
 from ..datasets.catalogue.models import DEFAULT_MODEL
+from ..datasets.catalogue.parsed_cluster import ParsedCluster
 from ..datasets.catalogue.stack import stack
 from ..profiler.store import newest_profile
 from ..spec.cluster import ClusterSpec

@@ -7,9 +7,10 @@ from typing import Any
 
 from ..datasets.catalogue.cluster_file import _from_keys as _cluster_from_keys
 from ..datasets.catalogue.cluster_file import check_cluster
-from ..datasets.catalogue.clusters import ParsedCluster, expansion, parse_cluster
+from ..datasets.catalogue.clusters import parse_cluster
 from ..datasets.catalogue.models import _checked as _check_model
 from ..datasets.catalogue.models import load_model
+from ..datasets.catalogue.parsed_cluster import ParsedCluster, expansion
 from ..datasets.catalogue.typed_model import model_from_keys
 from ..spec.cluster import ClusterSpec
 from ..spec.codec import from_document

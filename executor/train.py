@@ -23,6 +23,7 @@ from ..spec.errors import InputError, RunError
 from ..spec.plan import Plan
 from ..spec.stack import ATTENTIONS
 from .chunk import TORCH_DTYPES, BuildOptions
+from .context import RankContext
 from .data import RandomBatches, TextBatches, load_tokens
 from .engine import Engine, StepResult
 from .exchange import gather_json
@@ -32,7 +33,6 @@ from .reference import Reference
 from .trace import trace_step
 from .update import AdamWOptions
 from .verify import gather_gradients, verification_document, verify
-from .worker import RankContext
 
 WARM_UP_STEPS = 2
 COLLECT_EVERY = 20

@@ -19,8 +19,6 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -28,6 +26,7 @@ from ..spec.codec import dump_pretty, read_text, write_atomically
 from ..spec.errors import InputError, RunError, ShardwrightError
 from ..spec.plan import load_plan
 from .channel import Message, Receiver, Sender
+from .context import RankContext
 from .layout import plan_device, plan_world_size
 from .progress import PROGRESS
 
@@ -41,20 +40,6 @@ SOURCE_PLACE = re.compile(r"\[[^\]]*\.(cc|cpp|h):\d+\] ?")
 TORCHRUN_SETS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 BROKEN_PEER = ("timed out", "timeout", "connection", "broken pipe", "socket", "peer")
 """Words in errors that a rank gets when another one is gone or late."""
-
-
-@dataclass(frozen=True, slots=True)
-class RankContext:
-    """What a job knows of the rank that runs it.
-
-    ``emit`` reports an event (a JSON-ready dict) to whoever started the job.
-    """
-
-    rank: int
-    world_size: int
-    device: torch.device
-    collective_timeout_s: float
-    emit: Callable[[dict[str, Any]], None]
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

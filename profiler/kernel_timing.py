@@ -15,7 +15,7 @@ import torch.distributed as dist
 from .cases import COARSE, FINE, Case, all_cases
 
 if TYPE_CHECKING:
-    from ..executor.worker import RankContext
+    from ..executor.context import RankContext
 
 MIN_RUNS, MAX_RUNS = 3, 30
 ENOUGH_S = 0.02

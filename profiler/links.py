@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 if TYPE_CHECKING:
-    from ..executor.worker import RankContext
+    from ..executor.context import RankContext
 
 COARSE_ELEMENTS = (2**8, 2**14, 2**18, 2**21)
 FINE_ELEMENTS = (2**4, 2**8, 2**12, 2**14, 2**16, 2**18, 2**20, 2**22)

@@ -16,7 +16,7 @@ from ..spec.codec import from_document
 from ..spec.plan import Plan
 
 if TYPE_CHECKING:
-    from ..executor.worker import RankContext
+    from ..executor.context import RankContext
 
 WARM_UP = 2
 

@@ -33,7 +33,11 @@ from ...spec.errors import InputError, NotBuiltError
 from ...spec.report import Assumption
 from ...spec.typed_keys import TypedKeys
 from ...spec.units import GIB
-from .clusters import (
+from .device import Device, device
+from .documents import read_document
+from .fabric import fabric
+from .node import Node, largest_node, node, node_holding, nodes
+from .parsed_cluster import (
     GROUP,
     MAX_DEVICES_PER_NODE,
     MAX_NODES,
@@ -42,10 +46,6 @@ from .clusters import (
     device_assumptions,
     expansion,
 )
-from .device import Device, device
-from .documents import read_document
-from .fabric import fabric
-from .node import Node, largest_node, node, node_holding, nodes
 
 REQUIRED = ("nodes", "devices_per_node", "device")
 LEVEL_NAMES = ("intra_node", "inter_node", "inter_rack")

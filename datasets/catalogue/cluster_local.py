@@ -11,9 +11,9 @@ import re
 from ...spec.cluster import ClusterSpec, DeviceGroup, LinkLevel, MemoryTiers
 from ...spec.errors import InputError
 from ...spec.report import Assumption
-from .clusters import GROUP, MAX_DEVICES_PER_NODE, ParsedCluster
 from .device import CPU
 from .local import core_count, memory_bytes
+from .parsed_cluster import GROUP, MAX_DEVICES_PER_NODE, ParsedCluster
 
 LOCAL = "local"
 

@@ -1,47 +1,23 @@
-"""Clusters from text: ``16x8xH100-80GB@8x400G-IB``, ``64xH100-80GB``, ``local``, or a file.
+"""Clusters from what a person types: counted devices, this machine, or a file.
 
-    NODESxDEVICESxTYPE       nodes, devices in each, device (``16x8xH100-80GB``)
-    NxTYPE                   N devices in whole usual nodes, or part of one (``64xH100-80GB``)
-    …@FABRIC[:oversub=K]     the network between nodes (left out: the node's usual one, assumed)
-    local, local:N           this machine's cores (cluster_local.py)
-    FILE.yaml, FILE.json     typed keys (cluster_file.py)
+    16x8xH100-80GB@8x400G-IB   counted (cluster_text.py)
+    local, local:N             this machine's cores (cluster_local.py)
+    FILE.yaml, FILE.json       typed keys (cluster_file.py)
 
-Names are read as the catalogue reads them: the form is SXM and the memory the usual one where
-they are left out, and what that meant is an assumption. ``expansion`` is the whole text again,
-with nothing left out; parsing it gives the same cluster. Devices of a node form the level
-``intra_node``; all nodes form the level just above it, ``intra_rack``.
+Each gives the cluster, what was assumed of it, and the text that says all of it.
 """
 
 from __future__ import annotations
 
-import math
-import re
-from dataclasses import dataclass
 from pathlib import Path
 
-from ...spec.cluster import ClusterSpec, DeviceGroup, LinkLevel, MemoryTiers
-from ...spec.errors import InputError, NotBuiltError, nearest_name
-from ...spec.report import Assumption
-from .device import CPU, Device, device
-from .fabric import fabric
-from .node import Node, largest_node, node_holding, usual_node
+from ...spec.errors import InputError, NotBuiltError
+from .cluster_local import local_cluster
+from .cluster_text import EXAMPLE, FORMS, counted_cluster
+from .parsed_cluster import ParsedCluster
 from .tables import DOCUMENT_SUFFIXES
 
-FORMS = "NODESxDEVICESxTYPE or NxTYPE, with or without @FABRIC; local; local:N; a YAML or JSON file"
-EXAMPLE = "8x8xH100-80GB@8x400G-IB"
-COUNTED = re.compile(r"(?:([0-9]+)x)?([0-9]+)x([a-z][\w.-]*)", re.ASCII | re.IGNORECASE)
-MAX_NODES, MAX_DEVICES_PER_NODE = 2**24, 2**16
 MAX_TEXT = 1000
-GROUP = "main"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedCluster:
-    """A cluster, what was assumed of it, and the text that says all of it."""
-
-    cluster: ClusterSpec
-    assumptions: tuple[Assumption, ...]
-    expansion: str
 
 
 def parse_cluster(text: str, where: str = "--cluster") -> ParsedCluster:
@@ -59,23 +35,14 @@ def parse_cluster(text: str, where: str = "--cluster") -> ParsedCluster:
     if not stripped.isprintable() or len(stripped) > MAX_TEXT:
         raise InputError(where, text, FORMS, EXAMPLE)
     if _is_file(stripped):
-        from .cluster_file import cluster_from_file
+        from .cluster_file import cluster_from_file  # brings in the YAML library
 
         return cluster_from_file(Path(stripped).expanduser())
     if "+" in stripped:
         raise NotBuiltError(f"{where}: device groups joined with +", "give one group")
     if stripped.partition(":")[0].partition("@")[0].casefold() == "local":
-        from .cluster_local import local_cluster
-
         return local_cluster(stripped, where)
-    head, at, network = stripped.partition("@")
-    nodes, per_node, name = _counts(head, stripped, where)
-    found = device(name, where=where)
-    if nodes is None:
-        nodes, per_node, host = _fill_nodes(per_node, found, stripped, where)
-    else:
-        host = _node_for(nodes, per_node, found, stripped, where)
-    return _build(_Request(nodes, per_node, name, found, host, network if at else None), where)
+    return counted_cluster(stripped, where)
 
 
 def _is_file(text: str) -> bool:
@@ -85,171 +52,3 @@ def _is_file(text: str) -> bool:
         return bool(text) and Path(text).is_file()
     except OSError:  # a name too long for the file system
         return False
-
-
-def _counts(head: str, text: str, where: str) -> tuple[int | None, int, str]:
-    matched = COUNTED.fullmatch(head)
-    if matched is None:
-        raise InputError(where, text, FORMS, _nearest_form(head))
-    numbers = [None if part is None else _count(part, text, where) for part in matched.groups()[:2]]
-    nodes, per_node = numbers
-    if nodes is not None and nodes > MAX_NODES:
-        raise InputError(where, text, f"at most {MAX_NODES} nodes")
-    if nodes is not None and per_node is not None and per_node > MAX_DEVICES_PER_NODE:
-        raise InputError(where, text, f"at most {MAX_DEVICES_PER_NODE} devices a node")
-    return nodes, per_node or 0, matched[3]
-
-
-def _count(digits: str, text: str, where: str) -> int:
-    if len(digits.lstrip("0")) > 12:
-        raise InputError(where, text, f"counts of at most {MAX_NODES} nodes")
-    if int(digits) < 1:
-        raise InputError(where, text, "counts of at least 1", text.replace(digits, "1", 1))
-    return int(digits)
-
-
-def _nearest_form(head: str) -> str:
-    """A cluster text near something that is none: without signs and spaces, with a count."""
-    tidy = re.sub(r"[\s-]*[x*×][\s-]*", "x", head.strip().lstrip("-"), flags=re.IGNORECASE)
-    if COUNTED.fullmatch(tidy):
-        return tidy
-    try:
-        return f"8x{device(tidy).name}"
-    except InputError:
-        return EXAMPLE
-
-
-def _fill_nodes(count: int, found: Device, text: str, where: str) -> tuple[int, int, Node]:
-    """Whole usual nodes of ``count`` devices together, or a part of one."""
-    host = usual_node(found.name)
-    if host is None:
-        nearest = f"local:{count}" if found.name == CPU else f"1x{count}x{found.name}"
-        allowed = f"NODESxDEVICESxTYPE, for {found.name} has no usual node in the catalogue"
-        raise InputError(where, text, allowed, nearest)
-    size = host.devices_per_node
-    if count <= size:
-        return 1, count, host
-    if count % size:
-        lower, upper = count // size * size, (count // size + 1) * size
-        allowed = f"at most {size} devices or whole {host.name} nodes of {size}"
-        nearest = f"{lower}x{found.name} or {upper}x{found.name}"
-        raise InputError(where, text, allowed, nearest)
-    if count // size > MAX_NODES:
-        raise InputError(where, text, f"at most {MAX_NODES} nodes")
-    return count // size, size, host
-
-
-def _node_for(nodes: int, per_node: int, found: Device, text: str, where: str) -> Node:
-    host = node_holding(found.name, per_node)
-    if host is not None:
-        return host
-    largest = largest_node(found.name)
-    if largest is None:
-        raise InputError(where, text, f"a device with a node in the catalogue, not {found.name}")
-    size = largest.devices_per_node
-    spread = -(-nodes * per_node // size)
-    allowed = f"at most {size} devices a node ({largest.name}), or a cluster file with rates"
-    raise InputError(where, text, allowed, f"{spread}x{size}x{found.name}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """What the text says: counts, the device as typed and as found, its node, the network."""
-
-    nodes: int
-    per_node: int
-    typed: str
-    device: Device
-    node: Node
-    network: str | None
-
-
-def _build(request: _Request, where: str) -> ParsedCluster:
-    group = DeviceGroup(
-        name=GROUP,
-        device=request.device.name,
-        node=request.node.name,
-        nodes=request.nodes,
-        devices_per_node=request.per_node,
-        memory=MemoryTiers(hbm_bytes=request.device.capacity_bytes),
-    )
-    levels = [LinkLevel(level="intra_node", group_size=request.per_node, fabric=request.node.link)]
-    name, oversubscription = _network(request.network, where)
-    assumptions = []
-    if request.nodes > 1:
-        network = name or request.node.network
-        if name is None:
-            assumptions.append(assumed_network(network, request.node))
-        levels.append(
-            LinkLevel(
-                level="intra_rack",
-                group_size=group.device_count,
-                fabric=network,
-                oversubscription=oversubscription,
-            )
-        )
-    elif name is not None:
-        why = "not used: one node has no network"
-        assumptions.append(Assumption(path="cluster.levels", value=name, why=why))
-    assumptions += device_assumptions(request.typed, request.device, request.node)
-    cluster = ClusterSpec(groups=(group,), levels=tuple(levels))
-    return ParsedCluster(
-        cluster=cluster, assumptions=tuple(assumptions), expansion=expansion(cluster)
-    )
-
-
-def _network(text: str | None, where: str) -> tuple[str | None, float]:
-    """The fabric's catalogue name and the oversubscription of ``FABRIC[:oversub=K]``."""
-    if text is None:
-        return None, 1.0
-    name, *options = text.split(":")
-    found = fabric(name, where=f"{where}: fabric", scope="network").name
-    oversubscription = 1.0
-    for option in options:
-        key, _, value = option.partition("=")
-        if key.casefold() != "oversub":
-            near = nearest_name(key, ["oversub"])
-            raise InputError(f"{where}: {name}", option, "oversub=K", near and f"{near}=2")
-        oversubscription = _oversubscription(value, f"{where}: oversub")
-    return found, oversubscription
-
-
-def _oversubscription(text: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 1 <= value <= 1e6:
-        nearest = f"{1 / value:g}" if 0 < value < 1 else "1"
-        raise InputError(where, text, "a number of at least 1, such as 2", nearest)
-    return value
-
-
-def assumed_network(network: str, host: Node) -> Assumption:
-    """The assumption that nodes are joined by their usual network."""
-    why = f"no fabric given; the usual network of {host.name} nodes"
-    return Assumption(path="cluster.levels.1.fabric", value=network, why=why)
-
-
-def device_assumptions(typed: str, found: Device, host: Node) -> list[Assumption]:
-    """What the name of the device left open, and which node and link its devices share."""
-    notes = []
-    if typed.casefold() != found.name.casefold():
-        why = f"{typed} means this: the usual memory size, SXM where a device has forms"
-        notes.append(Assumption(path="cluster.groups.0.device", value=found.name, why=why))
-    why = f"the usual node of {found.name}" if found.name in host.usual_for else "it holds them"
-    notes.append(
-        Assumption(path="cluster.groups.0.node", value=host.name, why=f"{why}; link {host.link}")
-    )
-    return notes
-
-
-def expansion(cluster: ClusterSpec) -> str:
-    """The text that :func:`parse_cluster` reads as a cluster of this shape."""
-    group = cluster.groups[0]
-    text = f"{group.nodes}x{group.devices_per_node}x{group.device}"
-    if group.nodes > 1:
-        level = cluster.levels[-1]
-        text += f"@{level.fabric}"
-        text += f":oversub={level.oversubscription:g}" if level.oversubscription != 1 else ""
-    return text

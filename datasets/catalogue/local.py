@@ -16,11 +16,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-
-from .device import Device
 
 TURBO_FACTOR = 1.4
 """Assumed clock of a busy core over the base clock, where the maximum is not told."""
@@ -181,49 +179,3 @@ def clock_hz(found: Processor, root: Path = Path("/")) -> tuple[float, str]:
         return 2.5e9, "no clock told"
     rounded = round(base_hz, -7)  # bogomips differ by a few kHz from start to start
     return rounded * TURBO_FACTOR, f"{rounded / 1e9:.2f} GHz base x {TURBO_FACTOR} turbo"
-
-
-def local_core(template: Device, root: Path = Path("/")) -> Device:
-    """``template`` with the rates of one core of this machine, as far as it tells them.
-
-    Args:
-        template: the catalogue's ``cpu``.
-        root: where ``proc`` and ``sys`` are mounted (for tests).
-    """
-    found, cores = processor(root), core_count(root)
-    if not found.flags:
-        return template
-    per_clock, unit = flops_per_clock(found)
-    hertz, clock = clock_hz(found, root)
-    shared = found.threads_per_core
-    fp32 = per_clock * hertz / shared
-    bf16 = fp32 * (2 if "avx512_bf16" in found.flags else 1)
-    least, most = CORE_BANDWIDTH_BYTES_PER_S
-    bandwidth = max(least, min(most, MACHINE_BANDWIDTH_BYTES_PER_S / cores))
-    why = ASSUMED + f"{unit}, {clock}" + (f", {shared} threads a core" if shared > 1 else "")
-    dram = ASSUMED + f"51.2 GB/s over {cores} cores, within 4 to 28 GB/s a core"
-    memory = memory_bytes(root) // cores
-    counted = "/proc/meminfo and control group limits, divided by the cores"
-    sources = {
-        **template.sources,
-        "peak_flops_per_s.fp32": why,
-        "peak_flops_per_s.bf16": why + (", AVX512-BF16" if bf16 > fp32 else ", as fp32"),
-        "boost_clock_hz": ASSUMED + clock,
-        "memory_bandwidth_bytes_per_s": dram,
-        "host_link_bytes_per_s": dram,
-        "nominal_memory_bytes": counted,
-        "capacity_bytes": counted,
-    }
-    if found.cache_bytes:
-        sources["l2_bytes"] = "/proc/cpuinfo, cache size"
-    return replace(
-        template,
-        peak_flops_per_s={"fp32": fp32, "bf16": bf16},
-        boost_clock_hz=hertz,
-        memory_bandwidth_bytes_per_s=bandwidth,
-        host_link_bytes_per_s=bandwidth,
-        nominal_memory_bytes=memory,
-        capacity_bytes=memory,
-        l2_bytes=found.cache_bytes or template.l2_bytes,
-        sources=sources,
-    )

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.datasets.catalogue import cluster_local
-from shardwright.datasets.catalogue.clusters import ParsedCluster, parse_cluster
+from shardwright.datasets.catalogue.clusters import parse_cluster
 from shardwright.datasets.catalogue.device import device, devices
 from shardwright.datasets.catalogue.fabric import fabrics
 from shardwright.datasets.catalogue.links import link_rates
 from shardwright.datasets.catalogue.node import largest_node
+from shardwright.datasets.catalogue.parsed_cluster import ParsedCluster
 from shardwright.spec.errors import InputError, NotBuiltError, ShardwrightError
 
 NETWORKS = sorted(item.name for item in fabrics().values() if item.scope == "network")

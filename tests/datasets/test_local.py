@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.datasets.catalogue.device import device
+from shardwright.datasets.catalogue.device import device, local_core
 from shardwright.datasets.catalogue.local import (
     DEFAULT_MEMORY_BYTES,
     Processor,
     clock_hz,
     core_count,
     flops_per_clock,
-    local_core,
     memory_bytes,
     processor,
 )

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from shardwright.executor.chunk import BuildOptions
+from shardwright.executor.context import RankContext
 from shardwright.executor.data import RandomBatches
 from shardwright.executor.engine import Engine
 from shardwright.executor.local import gather_whole
@@ -20,7 +21,6 @@ from shardwright.executor.recorder import LiveBytes, Recorder
 from shardwright.executor.reference import Reference
 from shardwright.executor.train import train
 from shardwright.executor.update import AdamWOptions, Updater
-from shardwright.executor.worker import RankContext
 from shardwright.spec.codec import from_document
 from shardwright.spec.plan import Plan
 
