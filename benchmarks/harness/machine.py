@@ -1,0 +1,66 @@
+"""The machine that a figure was measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+GIB = 2**30
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, memory, system and the versions that figures depend on."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(_memory_bytes() / GIB, 1),
+        "os": f"{platform.system()} {platform.release()}, {_distribution()}",
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "numpy": _version("numpy"),
+        "accelerator": "none",
+    }
+
+
+def load() -> float:
+    """Processes that wanted to run, mean of the last minute."""
+    return round(os.getloadavg()[0], 2)
+
+
+def in_words(found: dict[str, Any]) -> str:
+    """One line."""
+    return (
+        f"{found['cpu']}, {found['cores']} cores, {found['memory_gib']} GiB, {found['os']}, "
+        f"Python {found['python']}, torch {found['torch']}, numpy {found['numpy']}, "
+        f"accelerator: {found['accelerator']}"
+    )
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            return value.strip()
+    return platform.machine()
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _distribution() -> str:
+    try:
+        found = platform.freedesktop_os_release()
+    except OSError:
+        return "unknown distribution"
+    return found.get("PRETTY_NAME", found.get("NAME", "unknown distribution"))
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"

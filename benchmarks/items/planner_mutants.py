@@ -1,0 +1,148 @@
+"""Planners that are a little wrong: the checks that vouch for the right one catch each of them."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # small arrays: threads only take each other's time
+
+from bound_checks import check_bounds
+from harness.shapes import PLANNING, Evidence, Item, Table, judged, reported
+from harness.work import Work
+from mutant_planners import MUTANTS, Mutant
+from oracle import Answer, Space, solve
+from planning import RULE, compare
+from random_spaces import random_cap, random_space
+from samples import random_problem
+
+SPACES = 40
+MOST_PLANS = 1500
+BOUND_PROBLEMS = 20
+BOUND_PLANS = 10
+
+
+@dataclass(frozen=True)
+class Question:
+    """A solved space at one memory capacity."""
+
+    seed: int
+    space: Space
+    answer: Answer
+    capacity_bytes: int
+
+
+@cache
+def question(seed: int) -> Question:
+    """The space ``seed``, solved by brute force once."""
+    space = random_space(seed, MOST_PLANS)
+    answer = solve(space, check_every=1000)
+    return Question(seed, space, answer, random_cap(random.Random(f"cap {seed}"), answer, RULE))
+
+
+def run(work: Work) -> Evidence:
+    """Put each fault into the planner and ask the checks."""
+    mutants = {m.name: m for m in MUTANTS[: work.sized(len(MUTANTS), 3)]}
+    found = work.pieces(["none", *mutants], lambda name: _judge(mutants.get(name)))
+    sound, verdicts = found[0], dict(zip(mutants, found[1:], strict=True))
+    caught = [name for name, verdict in verdicts.items() if verdict["by"]]
+    alive = [name for name in verdicts if name not in caught]
+    by_oracle = sum(verdicts[name]["by"] == "oracle" for name in caught)
+    return Evidence(
+        rows=[
+            judged(
+                "the planner as it is",
+                sound["what"] or f"nothing found in {SPACES} spaces and {BOUND_PROBLEMS} problems",
+                "nothing found",
+                not sound["by"],
+            ),
+            judged(
+                "wrong planners caught",
+                f"{len(caught)} of {len(verdicts)}"
+                + (f"; not caught: {', '.join(alive)}" if alive else ""),
+                f"all {len(MUTANTS)}",
+                not alive,
+                caught=len(caught),
+                mutants=len(verdicts),
+            ),
+            reported(
+                "caught by",
+                f"the oracle {by_oracle}, the bound checks {len(caught) - by_oracle}",
+                oracle=by_oracle,
+                bounds=len(caught) - by_oracle,
+            ),
+        ],
+        tables=[
+            Table(
+                title="Each fault, and what caught it",
+                columns=("fault", "caught by", "after", "as"),
+                rows=[
+                    (mutants[name].what, v["by"] or "nothing", v["after"], v["what"][:140])
+                    for name, v in verdicts.items()
+                ],
+            )
+        ],
+    )
+
+
+def _judge(mutant: Mutant | None) -> dict[str, str]:
+    """The first check that notices, and what it says."""
+    for seed in range(SPACES):
+        asked = question(seed)  # solved before anything is broken
+        with _broken(mutant):
+            said = _said(partial(_compared, asked))
+        if said:
+            return {"by": "oracle", "after": f"{seed + 1} spaces", "what": said}
+    for seed in range(BOUND_PROBLEMS):
+        with _broken(mutant):
+            said = _said(partial(_bounds, seed))
+        if said:
+            return {"by": "bounds", "after": f"{seed + 1} problems", "what": said}
+    return {"by": "", "after": "", "what": ""}
+
+
+def _compared(asked: Question) -> list[str]:
+    return compare(asked.seed, asked.space, asked.answer, asked.capacity_bytes).faults
+
+
+def _bounds(seed: int) -> list[str]:
+    return check_bounds(random_problem(seed), BOUND_PLANS, seed).faults[:1]
+
+
+def _said(check: Callable[[], list[str]]) -> str:
+    """What a check says; an exception that the fault leads to speaks for itself."""
+    try:
+        return "; ".join(check())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@contextmanager
+def _broken(mutant: Mutant | None) -> Iterator[None]:
+    """The planner with a fault, for a while."""
+    if mutant is None:
+        yield
+        return
+    plain: Any = mutant.holder.__dict__[mutant.attribute]
+    setattr(mutant.holder, mutant.attribute, mutant.make(plain))
+    try:
+        yield
+    finally:
+        setattr(mutant.holder, mutant.attribute, plain)
+
+
+ITEM = Item(
+    name="planner_mutants",
+    shows="The checks of the planner notice when something in it is wrong.",
+    target="every wrong planner is caught, the right one is not.",
+    run=run,
+    reads=(*PLANNING, "benchmarks/mutant_planners.py", "tests/support/oracle.py",
+           "tests/support/random_spaces.py", "tests/support/random_plans.py",
+           "tests/support/planning.py", "tests/support/samples.py",
+           "tests/support/bound_checks.py"),
+)  # fmt: skip

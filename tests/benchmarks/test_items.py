@@ -1,0 +1,78 @@
+"""What the items are made of: faults that are faults, published rows that can be priced."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import plan_sample
+import pytest
+from items import monotone, planner_mutants, published
+from mutant_planners import MUTANTS
+from problems import problem
+from random_spaces import random_cluster
+
+
+def test_every_fault_is_put_in_and_taken_out_again() -> None:
+    assert len({m.name for m in MUTANTS}) == len(MUTANTS) >= 30
+    for mutant in MUTANTS:
+        plain = mutant.holder.__dict__[mutant.attribute]
+        with planner_mutants._broken(mutant):
+            assert mutant.holder.__dict__[mutant.attribute] is not plain, mutant.name
+        assert mutant.holder.__dict__[mutant.attribute] is plain, mutant.name
+
+
+def test_published_rows_multiply_to_their_devices() -> None:
+    rows = [row for _, row in published._runs()]
+    assert len({row["id"] for row in rows}) == len(rows)
+    for row in rows:
+        size = int(row["tp"]) * int(row["pp"])
+        assert int(row["devices"]) % size == 0
+        replicas = int(row["devices"]) // size
+        assert int(row["global_batch"]) % (replicas * int(row["micro_batch"])) == 0
+        assert int(row["layers"]) % (int(row["pp"]) * int(row["vpp"])) == 0
+    (anchor,) = (row for row in rows if row["id"] == published.ANCHOR)
+    assert anchor["step_time_s"] == "13.75"
+
+
+def test_a_row_is_judged_by_its_distance() -> None:
+    row = {"id": published.ANCHOR, "step_time_s": "10"}
+    outcomes = [published._anchor_row("x", row, s).outcome for s in (8.4, 8.6, 11.4, 11.6)]
+    assert outcomes == ["MISS", "PASS", "PASS", "MISS"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_grown_cluster_holds_the_old_one(seed: int) -> None:
+    source = random.Random(seed)
+    old = random_cluster(source)
+    new = monotone.grown(old, source)
+    assert new.device_count > old.device_count
+    assert len(new.levels) == len(old.levels)
+    assert new.levels[-1].group_size == new.device_count
+    assert new.groups[0].memory == old.groups[0].memory
+    if len(old.levels) > 1:
+        assert new.groups[0].devices_per_node == old.groups[0].devices_per_node
+
+
+def test_worse_is_slower_or_nothing() -> None:
+    cases = {(None, None): False, (None, 1.0): False, (1.0, None): True, (1.0, 1.0): False,
+             (1.0, 0.5): False, (1.0, 1.01): True}  # fmt: skip
+    for (less, more), worse in cases.items():
+        assert monotone._is_worse({"less_s": less, "more_s": more}) is worse
+
+
+def test_plans_to_measure_are_legal_and_ordered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_sample, "RANDOM_PLANS", 40)
+    model = tmp_path / "model.yaml"
+    model.write_text("layers: 2\nhidden: 64\nheads: 4\nvocab: 512\ntie_embeddings: true\n")
+    found = problem(str(model), "local:2", 4, 64, calibration="none")
+    plans = plan_sample.predicted_plans(found, 5, 0)
+    assert [p.label == plan_sample.TOP for p in plans] == [True, *[False] * 5]
+    assert not any(p.plan.check() for p in plans)
+    assert all(a.step_time_s <= b.step_time_s for a, b in pairwise(plans[1:]))
+    again = plan_sample.predicted_plans(found, 5, 0)
+    assert [p.plan.hash for p in plans] == [p.plan.hash for p in again]
+    assert all(plan_sample.in_words(p.plan) for p in plans)
