@@ -62,19 +62,20 @@ def simulate_plan(
         prediction=predict(plan, simulation, simulator, MemoryRule(risk)),
         assumptions=assumptions,
         source_share=source_share(simulation),
-        provenance=_provenance(stack, profile),
+        provenance=_provenance(simulator.pricer, profile),
     )
     return Simulated(report=report, simulation=simulation, simulator=simulator)
 
 
-def _provenance(stack: StackSpec, profile: MachineProfile | None) -> Provenance:
+def _provenance(pricer: Pricer, profile: MachineProfile | None) -> Provenance:
+    stack = pricer.stack
     versions = {
         "shardwright": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
     }
     calibration = "none" if profile is None else f"profile {profile.fingerprint}"
-    choices = f"attention {stack.attention}, overlap {stack.overlap}"
+    choices = f"attention {stack.attention}, overlap {pricer.overlap}"
     tables = ["catalogue"] if profile is None else ["catalogue", f"profile {profile.measured_at}"]
     return Provenance(
         stack=f"{stack.name} {stack.version} ({choices})",
@@ -132,7 +133,7 @@ def search_plan(
         prediction=predict(best.plan, best.simulation, simulator, rule),
         assumptions=problem.assumptions + _idle_note(problem, best),
         source_share=source_share(best.simulation),
-        provenance=_provenance(problem.stack, problem.profile),
+        provenance=_provenance(pricer, problem.profile),
         search=_search_result(search, found),
         alternatives=_alternatives(found, top, simulator, rule),
     )

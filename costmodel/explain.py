@@ -21,6 +21,8 @@ from .simulate import Simulation, Simulator
 
 TRAINING_FACTOR = 3
 """A training step has the forward pass's model FLOPs three times: the backward is twice it."""
+ROUNDING = 1e-12
+"""Share of a step below which a rest is the sum's rounding."""
 RELATIVE_HALF_WIDTH = {"measured": 0.15, "analytic": 0.25}
 """Half of the 80 % interval of the step time over the prediction, by where prices come from."""
 
@@ -32,11 +34,12 @@ def breakdown(simulation: Simulation) -> dict[str, float]:
     for name, seconds in zip(PASS_TERMS, run.terms_s(), strict=True):
         terms[name] += seconds
     terms["exposed_pp"] += run.message_s
-    terms["exposed_tp"] += run.finish_wire_s + simulation.norm_s
-    terms["optimizer"] += run.update_s
+    terms["exposed_tp"] += run.finish_wire_s
+    terms["optimizer"] += simulation.norm_s + run.update_s
     terms["host"] += simulation.host_s
-    terms["bubble"] = max(0.0, simulation.step_time_s - sum(terms.values()))
-    terms["unattributed"] = simulation.step_time_s - sum(terms.values())
+    rest_s = simulation.step_time_s - sum(terms.values())
+    if abs(rest_s) > ROUNDING * simulation.step_time_s:
+        terms["bubble" if rest_s > 0 else "unattributed"] = rest_s
     return terms
 
 

@@ -83,7 +83,7 @@ def _closing(simulation: Simulation, run: StageRun) -> list[Span]:
     host = Stream(rank=run.stage, kind="host", name="host")
     pieces = [
         (wire, "open sums", run.end_s, run.finish_wire_s, "exposed_tp"),
-        (wire, "norm", simulation.barrier_s - simulation.norm_s, simulation.norm_s, "exposed_tp"),
+        (wire, "norm", simulation.barrier_s - simulation.norm_s, simulation.norm_s, "optimizer"),
         (compute, "update", simulation.barrier_s, run.update_s, "optimizer"),
         (host, "step", simulation.step_time_s - simulation.host_s, simulation.host_s, "host"),
     ]

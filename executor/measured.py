@@ -1,8 +1,9 @@
 """From the segments of all ranks to one measured Timeline, and its terms. Free of torch.
 
 Ranks of one machine share a clock, so a wait can be split: until its message was sent, or until
-the last rank came to the global norm, it is the pipeline's bubble; after that it is the wire's.
-So is the time before a rank begins its step and after it has ended it, when others have not.
+the last rank came to the global norm, it is the pipeline's bubble, as is the time before a rank
+begins its step and after it has ended it, when others have not. The rest of the norm is part of
+the update.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..spec.marks import COMMUNICATE_NORM
 from ..spec.report import BREAKDOWN_TERMS
 from ..spec.timeline import Span, Stream, StreamKind, Timeline
 from .segments import MESSAGE, NORM, Segment
@@ -76,7 +78,7 @@ def _last_at_norm(traces: Sequence[RankTrace]) -> int | None:
 def _resolve(segment: Segment, norm_ns: int | None, sent_ns: int | None) -> list[Segment]:
     """Waits split into what nobody had sent yet and what was under way."""
     if segment.term == NORM:
-        return _split(segment, norm_ns, "exposed_tp")
+        return _split(segment, norm_ns, "optimizer")
     if segment.term == MESSAGE:
         return _split(segment, sent_ns, "exposed_pp")
     return [segment]
@@ -97,6 +99,8 @@ def _span(rank: int, segment: Segment, begin_ns: int) -> Span:
     term = segment.term
     if term.startswith("exposed_"):
         stream = Stream(rank=rank, kind="communication", name=term.removeprefix("exposed_"))
+    elif segment.name == COMMUNICATE_NORM and term != BUBBLE:
+        stream = Stream(rank=rank, kind="communication", name="norm")
     elif term in ("host", BUBBLE):
         stream = Stream(rank=rank, kind="host", name="host")
     else:

@@ -13,6 +13,7 @@ search early with the best plan so far and the bound as far as it is proven.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from ..spec.units import format_bytes
 from .bounds import ShapeBounds
 from .candidates import Decision, Evaluator, Outcome
 from .exhaustive import all_cuts, bounded_plans, plan_count
+from .leanest import leanest
 from .likely import LikelyPlans
 from .options import OptionTable, OptionTables
 from .space import Request, SearchSpace, Shape
@@ -45,6 +47,7 @@ class Limits:
     estimates: int = 1500
     likely: int = 32
     likely_alike: int = 4
+    leanest: int = 16
     enumerated_shape: int = 200_000
     enumerated: int = 4_000_000
     simulated: int = 60_000
@@ -114,6 +117,8 @@ class Search:
         proven = False
         try:
             self._look_in_likely(shapes, bounded)
+            if not self._outcomes:
+                self._look_at_leanest(shapes)
             lower_bound, proven = self._prove(shapes, bounded)
         except KeyboardInterrupt:
             self._interrupted = True
@@ -143,10 +148,9 @@ class Search:
                 f"{self.request.workload.global_batch} and the pins"
             )
         if self._nearest is None:
-            capacity = self.request.cluster.groups[0].memory.hbm_bytes
             return InfeasibleError(
-                f"hbm: no plan's parameters and one micro-batch fit {format_bytes(capacity)} a "
-                "device; smallest change: more devices or memory"
+                "no legal plan: embedding and head share a weight, and no "
+                "strategy of both agrees with the pins"
             )
         rows = self._nearest.simulation.memory
         worst = max(rows, key=self.evaluator.rule.excess_bytes)
@@ -154,8 +158,9 @@ class Search:
         return InfeasibleError(
             f"hbm of stage {worst.stage}: the smallest plan found needs {format_bytes(need)} of "
             f"{format_bytes(worst.capacity_bytes)} (over by "
-            f"{format_bytes(need - worst.capacity_bytes)}); smallest change that fits: "
-            f"--memory-gib {need / 2**30:.1f}, or more devices"
+            f"{format_bytes(need - worst.capacity_bytes)}); smallest change that fits: devices "
+            f"with {format_bytes(need)} (--memory-gib {math.ceil(need / 2**30 * 10) / 10:.1f}), "
+            "or more devices"
         )
 
     def _layer_tables(self, shape: Shape) -> list[OptionTable]:
@@ -215,6 +220,15 @@ class Search:
             if tried[shape.stages, shape.ranks] < self.limits.likely_alike:
                 tried[shape.stages, shape.ranks] += 1
                 likely.search(shape, self._layer_tables(shape), self._try)
+
+    def _look_at_leanest(self, shapes: list[Shape]) -> None:
+        """Plans with the least memory, until one fits: before it is said that none does."""
+        plans = [leanest(shape, self._layer_tables(shape)) for shape in shapes]
+        order = sorted(range(len(plans)), key=lambda n: (plans[n].fullest_bytes, n))
+        for number in order[: self.limits.leanest]:
+            outcome = self._try(plans[number].decision)
+            if outcome is not None and outcome.feasible:
+                return
 
     def _estimates(
         self, shapes: list[Shape], bounded: list[tuple[float, int]]
