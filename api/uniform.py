@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError, NotBuiltError, nearest_divisor, nearest_name
 from ..spec.legality import layer_reason, schedule_reason, stack_reason
 from ..spec.model import BlockLayer
@@ -13,6 +14,7 @@ from ..spec.schedule import SCHEDULE_KINDS, ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
 from .inputs import Problem
 from .nouns import most_microbatches
+from .shard_levels import with_degrees
 from .typed import check_types
 
 UNBUILT_SCHEDULES = ("zero_bubble", "zbv", "dualpipe")
@@ -54,7 +56,7 @@ def uniform_plan(problem: Problem, flags: UniformStrategy) -> tuple[Plan, tuple[
             raise NotBuiltError(f"--{name} {degrees[name]}", f"use --{name} 1")
     tp, pp, vpp = degrees["tp"], degrees["pp"], degrees["vpp"]
     dp = _data_parallel(problem, flags.dp, tp, pp, notes)
-    strategy = _strategy(flags, tp, dp, notes)
+    strategy = _strategy(flags, problem.cluster, tp, dp, notes)
     micro_batch = _degree("micro-batch", flags.micro_batch, notes)
     microbatches = _microbatches(problem, micro_batch, dp, most_microbatches(pp, vpp))
     kind = _schedule(flags.schedule, vpp, notes)
@@ -107,7 +109,9 @@ def _data_parallel(
     return given
 
 
-def _strategy(flags: UniformStrategy, tp: int, dp: int, notes: list[Assumption]) -> LayerStrategy:
+def _strategy(
+    flags: UniformStrategy, cluster: ClusterSpec, tp: int, dp: int, notes: list[Assumption]
+) -> LayerStrategy:
     if flags.sp == "ulysses":
         raise NotBuiltError("--sp ulysses", "use none or megatron")
     sp = _word("sp", flags.sp, "none", ("none", "megatron"), notes)
@@ -126,7 +130,7 @@ def _strategy(flags: UniformStrategy, tp: int, dp: int, notes: list[Assumption])
     return LayerStrategy(
         tp=tp,
         sequence_parallel=sp if tp > 1 else "none",  # type: ignore[arg-type]
-        shard=Sharding.from_text(shard, dp),
+        shard=Sharding.from_text(with_degrees(shard, cluster, tp, dp), dp),
         recompute=recompute,  # type: ignore[arg-type]
     )
 

@@ -18,7 +18,7 @@ from .errors import InputError, nearest_divisor, nearest_name
 SequenceParallel = Literal["none", "megatron"]
 Recompute = Literal["none", "selective", "full"]
 Degree = Annotated[int, Field(ge=1, le=2**24)]
-LEVEL_NAMES = ("zero0", "zero1", "zero2", "zero3", "hsdp")
+LEVEL_NAMES = ("zero0", "zero1", "zero2", "zero3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,8 @@ class Sharding:
             if len(parts) == 3:
                 return cls._checked((parts[0], parts[1], parts[2]), n, text, field_name)
         allowed = "zero0, zero1, zero2, zero3, hsdp:DEGREE or P/G/O degrees"
-        raise InputError(field_name, text, allowed, nearest_name(text, LEVEL_NAMES))
+        nearest = f"hsdp:{data_parallel}" if text.startswith("hsdp") else ""
+        raise InputError(field_name, text, allowed, nearest or nearest_name(text, LEVEL_NAMES))
 
     @classmethod
     def _checked(
