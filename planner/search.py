@@ -99,7 +99,7 @@ class Search:
         self._outcomes: dict[Decision, Outcome] = {}
         self._nearest: Outcome | None = None
         self._bounds: dict[tuple[int, int, bool], ShapeBounds] = {}
-        self._interrupted = False
+        self.interrupted = False
         self._enumerated = 0
 
     def run(self) -> Found:
@@ -121,9 +121,9 @@ class Search:
                 self._look_at_leanest(shapes)
             lower_bound, proven = self._prove(shapes, bounded)
         except KeyboardInterrupt:
-            self._interrupted = True
+            self.interrupted = True
         except _DeadlineError:
-            self._interrupted = True
+            self.interrupted = True
         return self._found(shapes, lower_bound, proven)
 
     def _found(self, shapes: list[Shape], lower_bound: float, proven: bool) -> Found:
@@ -134,7 +134,7 @@ class Search:
         return Found(
             outcomes=outcomes,
             lower_bound_s=min(lower_bound, self._best),
-            stopped_by="deadline" if self._interrupted else stopped,
+            stopped_by="deadline" if self.interrupted else stopped,
             simulated=self.evaluator.count,
             shapes=shapes,
             seconds=time.monotonic() - self._start,
