@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from shardwright.planner import bounds, candidates, exhaustive, options, search, space
 from shardwright.planner.bounds import ShapeBounds
 from shardwright.planner.candidates import Decision, Outcome
@@ -103,13 +101,12 @@ def _first_cuts(plain: Any) -> Any:
     return lambda layers, chunks: itertools.islice(plain(layers, chunks), 1)
 
 
+def _first_plan(plain: Any) -> Any:
+    return lambda *arguments: itertools.islice(plain(*arguments), 1)
+
+
 def _half_of_the_plans(plain: Any) -> Any:
     return lambda *arguments: itertools.islice(plain(*arguments), 0, None, 2)
-
-
-def _in_any_order(plain: Any) -> Any:
-    """The plans of the enumeration backwards, while the caller stops at the first that is late."""
-    return lambda *arguments: iter(list(plain(*arguments))[::-1])
 
 
 def _one_more_held(plain: Any) -> Any:
@@ -150,11 +147,12 @@ def _more_micro_batches(plain: Any) -> Any:
     return lambda microbatches: plain(microbatches + 1)
 
 
-def _greedy_bytes(plain: Any) -> Any:
-    """Bytes of a layer rounded up to whole mebibytes."""
+def _states_twice(plain: Any) -> Any:
+    """Optimizer states counted once more."""
 
     def resident(self: OptionTables, unit: Any) -> float:
-        return float(np.ceil(plain(self, unit) / 2**20) * 2**20)
+        found: float = plain(self, unit)
+        return found + (0 if unit is None else unit.optimizer_bytes)
 
     return resident
 
@@ -277,8 +275,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant("greedy hull", "relaxed knapsack 1 % too high", bounds, "least_total", scaled(1.01)),
     _mutant("live budget 0.9", "a tenth of the memory is not used", Search, "_live_budget",
             scaled(0.9)),
-    _mutant("whole mebibytes", "parameters rounded up to mebibytes", OptionTables,
-            "_resident_bytes", _greedy_bytes),
+    _mutant("states twice", "optimizer states counted twice", OptionTables, "_resident_bytes",
+            _states_twice),
     _mutant("kept twice", "activations counted twice", OptionTables, "table", _kept_twice),
     _mutant("one more in flight", "one micro-batch too many in flight", Shape, "first_in_flight",
             _one_more_held),
@@ -286,7 +284,8 @@ MUTANTS: tuple[Mutant, ...] = (
             _first_cuts),
     _mutant("every second plan", "every second plan is enumerated", search, "bounded_plans",
             _half_of_the_plans),
-    _mutant("backwards", "plans come by falling bound", search, "bounded_plans", _in_any_order),
+    _mutant("first plan only", "one plan of every cut is enumerated", search, "bounded_plans",
+            _first_plan),
     _mutant("nothing enumerated", "shapes count as enumerated and are not", Search, "_enumerate",
             answering(True)),
     _mutant("half a proof", "the proof leaves out half of the shapes", Search, "_prove",

@@ -6,25 +6,29 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small arrays: threads only take each other's time
 
-from bound_checks import check_bounds
+from bound_checks import ROUNDING, check_bounds
 from harness.shapes import PLANNING, Evidence, Item, Table, judged, reported
 from harness.work import Work
 from mutant_planners import MUTANTS, Mutant
-from oracle import Answer, Space, solve
-from planning import RULE, compare
+from oracle import Answer, Pipeline, Space, simulator_of, solve
+from planning import RULE, compare, search_of
+from random_plans import Draft, Drawer
 from random_spaces import random_cap, random_space
 from samples import random_problem
 
-SPACES = 40
+from shardwright.spec.model import LayerRun
+
+SPACES = 150
 MOST_PLANS = 1500
-BOUND_PROBLEMS = 20
-BOUND_PLANS = 10
+BOUND_PROBLEMS = 100
+BOUND_PLANS = 25
+BLOCKS = 14
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,28 @@ def question(seed: int) -> Question:
     space = random_space(seed, MOST_PLANS)
     answer = solve(space, check_every=1000)
     return Question(seed, space, answer, random_cap(random.Random(f"cap {seed}"), answer, RULE))
+
+
+def even_problem(seed: int) -> Space:
+    """A problem whose layers split evenly and whose links cost next to nothing.
+
+    There schedules are as good as they can be, and bounds that ask too much of them show.
+    """
+    base = random_problem(seed, most_devices=4)
+    layers = [run.layer for run in base.model.towers[0].layers]
+    small = {"embedding": 64, "head": 64}
+    ends = [replace(x, vocab=small[x.kind]) for x in layers if x.kind in small]
+    block = next(x for x in layers if x.kind not in small)
+    runs = (LayerRun(layer=ends[0]), LayerRun(layer=block, count=BLOCKS), LayerRun(layer=ends[1]))
+    tower = replace(base.model.towers[0], layers=runs)
+    fast = {"bandwidth_bytes_per_s": 1e14, "latency_s": 1e-9}
+    levels = tuple(replace(level, **fast) for level in base.cluster.levels)
+    return replace(
+        base,
+        model=replace(base.model, towers=(tower,)),
+        cluster=replace(base.cluster, levels=levels),
+        profile=None,
+    )
 
 
 def run(work: Work) -> Evidence:
@@ -111,7 +137,37 @@ def _compared(asked: Question) -> list[str]:
 
 
 def _bounds(seed: int) -> list[str]:
-    return check_bounds(random_problem(seed), BOUND_PLANS, seed).faults[:1]
+    """Of random plans of a random problem, and of the best cut plans of an even one."""
+    found = check_bounds(random_problem(seed), BOUND_PLANS, seed).faults
+    return [*found, *_even_faults(seed)][:1]
+
+
+def _even_faults(seed: int) -> list[str]:
+    """Bounds of shapes above an even plan of theirs, without a limit of memory."""
+    space = even_problem(seed)
+    search, simulator = search_of(space), simulator_of(space)
+    drawer, faults = Drawer(space, random.Random(seed)), []
+    for shape in search.space.shapes():
+        layers = len(space.model.layers())
+        if layers % shape.positions or shape.ranks > 1:
+            continue
+        pipeline = Pipeline(
+            stages=shape.stages,
+            width=shape.ranks,
+            kind=shape.kind,
+            chunks=shape.chunks,
+            microbatches=shape.microbatches,
+        )
+        strategies = tuple(options[0] for options in drawer.choices(pipeline))
+        cuts = tuple(range(0, layers + 1, layers // shape.positions))
+        draft = Draft(pipeline=pipeline, cuts=cuts, strategies=strategies)
+        simulation = simulator.run(draft.plan(space))
+        if simulation is None:
+            raise RuntimeError("a simulation without a limit ends")
+        ratio = search._shape_bound(shape) / simulation.step_time_s
+        if ratio > 1 + ROUNDING:
+            faults.append(f"shape {ratio:.6f} of {shape}")
+    return faults
 
 
 def _said(check: Callable[[], list[str]]) -> str:
