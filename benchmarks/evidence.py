@@ -99,9 +99,9 @@ def _answer(item: Item, again: bool, quick: bool) -> bool:
     """Run an item and write its answer down; False where it broke."""
     inputs = inputs_hash(places(item))
     work = Work(item.name, inputs, quick)
-    if again and not quick:
+    if again or quick:
         work.forget()
-    if work.is_done and not quick:
+    if work.is_done:
         work.say("stands; --again runs it once more")
         return True
     work.tidy()

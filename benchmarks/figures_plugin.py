@@ -14,6 +14,7 @@ from typing import Any
 import lowering_check
 import pytest
 import rank_pools
+from plan_cases import Case
 
 from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.simulate import Simulator
@@ -61,8 +62,8 @@ def _note_bytes(payload: dict[str, Any], found: list[dict[str, Any]]) -> None:
     write(figure="live bytes against the simulated peak", value=max(errors))
 
 
-def _compare(*arguments: Any) -> lowering_check.Comparison:
-    found = _plain_compare(*arguments)
+def _compare(case: Case, plan: Plan, record: dict[str, Any]) -> lowering_check.Comparison:
+    found = _plain_compare(case, plan, record)
     write(
         figure="FLOPs of a run that the lowering lacks",
         value=abs(1 - found.lowered_flops / found.recorded_flops),

@@ -177,7 +177,8 @@ def _later_proof(plain: Any) -> Any:
     """The proof ends at the first shape that is too large, and calls itself complete."""
 
     def prove(self: Search, shapes: list[Shape], bounded: Any) -> tuple[float, bool]:
-        return plain(self, shapes, bounded[: len(bounded) // 2])
+        found: tuple[float, bool] = plain(self, shapes, bounded[: len(bounded) // 2])
+        return found
 
     return prove
 

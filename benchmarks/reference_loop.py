@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 if TYPE_CHECKING:
-    from shardwright.executor.worker import RankContext
+    from shardwright.executor.context import RankContext
 
 SIZE = 512
 PRODUCTS = 12

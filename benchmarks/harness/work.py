@@ -7,11 +7,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.places import STATE
 
 SAY_EVERY_S = 20.0
+N = TypeVar("N", int, float)
 
 
 class Work:
@@ -30,7 +31,8 @@ class Work:
         self.name = name
         self.quick = quick
         self.kept_s = 0.0
-        self._folder = (folder or STATE) / name
+        # A glance never meets the pieces of the real thing.
+        self._folder = (folder or STATE) / (f"{name}.quick" if quick else name)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._pieces = self._folder / f"{inputs}.jsonl"
         self._done = self._folder / "done.json"
@@ -63,8 +65,8 @@ class Work:
             if path.is_file() and chosen(path):
                 path.unlink()
 
-    def sized(self, whole: int, quick: int) -> int:
-        """How many of something: all, or a glance."""
+    def sized(self, whole: N, quick: N) -> N:
+        """How much of something: all, or a glance."""
         return quick if self.quick else whole
 
     def pieces(

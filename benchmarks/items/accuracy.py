@@ -20,7 +20,7 @@ from shardwright.api.inputs import Inputs, Problem, resolve
 from shardwright.executor.launch import TRAIN_JOB, PoolOptions, WorkerPool
 from shardwright.executor.layout import plan_world_size
 from shardwright.profiler.store import save_profile
-from shardwright.profiler.sweep import measure
+from shardwright.profiler.sweep import QUICK_BUDGET_S, measure
 
 STEP_LIMIT, REGRET_LIMIT, PEAK_LIMIT = 0.2, 0.05, 0.02
 PLANS, REPEATS, SEED = 12, 5, 0
@@ -46,10 +46,7 @@ def run(work: Work) -> Evidence:
     """Profile, predict and measure, case by case."""
     cases = {_name(case): case for case in [*CASES, OVERSUBSCRIBED]}
     names = list(cases)[: work.sized(len(cases), 1)]
-    count = work.sized(PLANS, 3)
-    # A glance and the real thing are different pieces.
-    keys = {f"{name}, {count} plans": cases[name] for name in names}
-    found = work.pieces(list(keys), lambda key: _measure(work, keys[key], count))
+    found = work.pieces(names, lambda name: _measure(work, cases[name]))
     pieces = dict(zip(names, found, strict=True))
     two = {name: piece for name, piece in pieces.items() if cases[name][2] == 2}
     rows = [row for name, piece in pieces.items() for row in _case_rows(name, piece)]
@@ -62,16 +59,16 @@ def _name(case: Case) -> str:
     return f"{model}, sequence {seq_len}, {ranks} ranks"
 
 
-def _measure(work: Work, case: Case, count: int) -> dict[str, Any]:
+def _measure(work: Work, case: Case) -> dict[str, Any]:
     """Profile now, since this machine's speed drifts; then predict and run every plan."""
     model, seq_len, ranks = case
     work.say(f"{_name(case)}: profiling")
-    profile = measure(PROFILE_S if count == PLANS else PROFILE_S / 2, ranks)
+    profile = measure(work.sized(PROFILE_S, QUICK_BUDGET_S), ranks)
     save_profile(profile)
     problem = _problem(model, seq_len, ranks)
     if problem.profile != profile:
         raise RuntimeError("the prediction does not use the profile that was just measured")
-    plans = predicted_plans(problem, count, SEED)
+    plans = predicted_plans(problem, work.sized(PLANS, 3), SEED)
     with _Pools() as pools:
         drift = [pools.drift(ranks)]
         measured = []

@@ -22,7 +22,7 @@ from random_plans import Draft, Drawer
 from random_spaces import random_cap, random_space
 from samples import random_problem
 
-from shardwright.spec.model import LayerRun
+from shardwright.spec.model import BlockLayer, LayerRun
 
 SPACES = 150
 MOST_PLANS = 1500
@@ -55,14 +55,16 @@ def even_problem(seed: int) -> Space:
     There schedules are as good as they can be, and bounds that ask too much of them show.
     """
     base = random_problem(seed, most_devices=4)
-    layers = [run.layer for run in base.model.towers[0].layers]
-    small = {"embedding": 64, "head": 64}
-    ends = [replace(x, vocab=small[x.kind]) for x in layers if x.kind in small]
-    block = next(x for x in layers if x.kind not in small)
-    runs = (LayerRun(layer=ends[0]), LayerRun(layer=block, count=BLOCKS), LayerRun(layer=ends[1]))
-    tower = replace(base.model.towers[0], layers=runs)
-    fast = {"bandwidth_bytes_per_s": 1e14, "latency_s": 1e-9}
-    levels = tuple(replace(level, **fast) for level in base.cluster.levels)
+    runs: list[LayerRun] = []
+    for part in base.model.towers[0].layers:
+        if isinstance(part.layer, BlockLayer):
+            runs += [LayerRun(layer=part.layer, count=BLOCKS)] * (len(runs) == 1)
+        else:
+            runs.append(LayerRun(layer=replace(part.layer, vocab=64)))
+    tower = replace(base.model.towers[0], layers=tuple(runs))
+    levels = tuple(
+        replace(level, bandwidth_bytes_per_s=1e14, latency_s=1e-9) for level in base.cluster.levels
+    )
     return replace(
         base,
         model=replace(base.model, towers=(tower,)),
@@ -74,7 +76,10 @@ def even_problem(seed: int) -> Space:
 def run(work: Work) -> Evidence:
     """Put each fault into the planner and ask the checks."""
     mutants = {m.name: m for m in MUTANTS[: work.sized(len(MUTANTS), 3)]}
-    found = work.pieces(["none", *mutants], lambda name: _judge(mutants.get(name)))
+    spaces, problems = work.sized(SPACES, 6), work.sized(BOUND_PROBLEMS, 4)
+    found = work.pieces(
+        ["none", *mutants], lambda name: _judge(mutants.get(name), spaces, problems)
+    )
     sound, verdicts = found[0], dict(zip(mutants, found[1:], strict=True))
     caught = [name for name, verdict in verdicts.items() if verdict["by"]]
     alive = [name for name in verdicts if name not in caught]
@@ -83,7 +88,7 @@ def run(work: Work) -> Evidence:
         rows=[
             judged(
                 "the planner as it is",
-                sound["what"] or f"nothing found in {SPACES} spaces and {BOUND_PROBLEMS} problems",
+                sound["what"] or f"nothing found in {spaces} spaces and {problems} problems",
                 "nothing found",
                 not sound["by"],
             ),
@@ -116,15 +121,15 @@ def run(work: Work) -> Evidence:
     )
 
 
-def _judge(mutant: Mutant | None) -> dict[str, str]:
+def _judge(mutant: Mutant | None, spaces: int, problems: int) -> dict[str, str]:
     """The first check that notices, and what it says."""
-    for seed in range(SPACES):
+    for seed in range(spaces):
         asked = question(seed)  # solved before anything is broken
         with _broken(mutant):
             said = _said(partial(_compared, asked))
         if said:
             return {"by": "oracle", "after": f"{seed + 1} spaces", "what": said}
-    for seed in range(BOUND_PROBLEMS):
+    for seed in range(problems):
         with _broken(mutant):
             said = _said(partial(_bounds, seed))
         if said:
