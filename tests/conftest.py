@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import os
 import socket
@@ -55,6 +56,13 @@ def _private_user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             patch.setenv(f"XDG_{kind}_HOME", str(home / kind.lower()))
         patch.setenv("HF_HUB_OFFLINE", "1")
         yield
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what stays anyway: modules, torch's above all, and tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def _cuda_is_here() -> bool:

@@ -22,6 +22,8 @@ from shardwright.api.server.app import make_app
 from shardwright.api.server.examples import PLAN_EXAMPLE, SIMULATION_EXAMPLE
 from shardwright.api.server.gate import Gate, GateRules, hash_token
 
+pytestmark = pytest.mark.xdist_group("service")
+"""In one process, which starts one service for all."""
 PLAN = {
     "model": "gpt2",
     "cluster": "8xH100",
@@ -262,7 +264,7 @@ def test_a_client_that_leaves_frees_its_child(service: Any) -> None:
     )
     with socket.create_connection(service.address, timeout=10) as client:
         client.sendall(head.encode() + body)
-        time.sleep(1.0)
+        time.sleep(0.4)
     ends_s = time.monotonic() + 20
     while before <= service.children() and time.monotonic() < ends_s:
         time.sleep(0.05)
@@ -305,10 +307,10 @@ def test_a_crowd_is_turned_away_and_health_goes_on(service: Any) -> None:
         httpx.Client(base_url=service.url, limits=limits, timeout=30) as client,
         ThreadPoolExecutor(24) as crowd,
     ):
-        headers = {"Prefer": "wait=3"}
+        headers = {"Prefer": "wait=1"}
         ask = lambda _: client.post("/v1/plans", json=HEAVY, headers=headers)  # noqa: E731
         asking = [crowd.submit(ask, number) for number in range(24)]
-        time.sleep(1.0)
+        time.sleep(0.3)
         start_s = time.monotonic()
         assert client.get("/healthz").status_code == 200
         assert time.monotonic() - start_s < 2
@@ -396,7 +398,7 @@ def test_ctrl_c_answers_what_waits_and_leaves_no_child(
             running.url + "/v1/plans", json=HEAVY, headers=headers, timeout=40
         )
         asking = [crowd.submit(ask, number) for number in range(4)]
-        time.sleep(1.0)
+        time.sleep(0.5)
         children = running.children()
         assert children
         start_s = time.monotonic()

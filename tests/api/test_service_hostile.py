@@ -15,6 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
+pytestmark = pytest.mark.xdist_group("service")
+"""In one process, which starts one service for all."""
 MARK = "ZyzzyvaMark"
 MIB = 1024 * 1024
 JSON = {"Content-Type": "application/json"}
@@ -284,7 +286,7 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_cost_their_own_request_only(client: httpx.Client, name: str) -> None:
     start_s = time.monotonic()
-    headers = {**JSON, "Prefer": "wait=2"}
+    headers = {**JSON, "Prefer": "wait=1"}
     answer = client.post("/v1/plans", content=BOMBS[name], headers=headers)
     assert time.monotonic() - start_s < 6
     if answer.status_code != 200:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,8 @@ from hypothesis import strategies as st
 from plan_cases import GPT2, LLAMA, QWEN3, Sizes
 from samples import random_problem
 
-from shardwright.costmodel.lower import LayerShape, LoweredLayer, lower_layer
+from shardwright.costmodel.lower import LayerShape, LoweredLayer
+from shardwright.costmodel.lower import lower_layer as lower_layer_anew
 from shardwright.costmodel.memory import Ledger
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.kernels import Collective, Kernel
@@ -23,6 +26,9 @@ from shardwright.spec.parameters import layer_parameters
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.workload import DTYPE_BYTES
 
+pytestmark = pytest.mark.xdist_group("lowering")
+lower_layer = cache(lower_layer_anew)
+"""Several tests look at the same layers; each is lowered once in a process."""
 STACKS = [stack("shardwright"), stack("megatron")]
 SIZES = [LLAMA, QWEN3, GPT2, Sizes(gpt2=True), Sizes(kv_heads=4, vocab=100)]
 SPLITS = [
@@ -72,6 +78,13 @@ def cases() -> list[tuple[Layer, LayerShape]]:
 
 
 CASES = cases()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_layers() -> Iterator[None]:
+    """What this module keeps slows down every later collection of garbage."""
+    yield
+    lower_layer.cache_clear()
 
 
 def local_gradient_bytes(layer: Layer, shape: LayerShape) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+from functools import cache
+from typing import Any
 
 import pytest
 from oracle import (
@@ -23,7 +25,7 @@ from shardwright.planner.space import SearchSpace
 from shardwright.spec.errors import InfeasibleError
 
 SEEDS = 30
-MOST_PLANS = 2000
+MOST_PLANS = 1000
 """Small enough spaces for the quick tier; the evidence tier goes to 6,000 plans."""
 
 
@@ -35,21 +37,25 @@ def test_planner_equals_oracle(seed: int) -> None:
     assert not comparison.faults, comparison
 
 
-def small_space(**fields: object) -> Space:
+drawn = cache(random_space)
+"""Spaces by seed and size, each drawn once."""
+
+
+def small_space(**fields: Any) -> Space:
     """A space of a few hundred plans."""
-    space = random_space(3, 1000)
+    space = drawn(3, 1000)
     return Space(
         model=space.model,
         cluster=space.cluster,
         workload=space.workload,
         stack=space.stack,
-        **fields,  # type: ignore[arg-type]
+        **fields,
     )
 
 
 def test_oracle_counts_what_it_enumerates() -> None:
     for seed in (0, 4):
-        space = random_space(seed, 1000)
+        space = drawn(seed, 1000)
         plans = [plan for plan, _ in all_plans(space)]
         assert len(plans) == plan_count(space)
         assert len({plan.hash for plan in plans}) == len(plans)
@@ -59,7 +65,7 @@ def test_oracle_counts_what_it_enumerates() -> None:
 @pytest.mark.parametrize("seed", [1, 2, 8])
 def test_planner_has_every_pipeline_and_strategy_of_the_oracle(seed: int) -> None:
     """Apart from one-stage schedules other than 1f1b, which the planner holds to be dominated."""
-    space = random_space(seed, 1000)
+    space = drawn(seed, 1000)
     ours = SearchSpace(request_of(space))
     found = set()
     for shape in ours.shapes():
@@ -94,7 +100,7 @@ def test_one_value_means_the_same_as_a_pin(axis: str, value: int | str) -> None:
 
 
 def test_nothing_fits_is_said() -> None:
-    space = random_space(0, 1000)
+    space = drawn(0, 1000)
     answer = solve(space)
     least = min(p.reserved_bytes for p in answer.plans) * RULE.margin
     assert planned(space.with_memory(int(least) - 1)) is None
@@ -105,7 +111,7 @@ def test_nothing_fits_is_said() -> None:
 
 def test_a_wrong_planner_would_be_seen() -> None:
     """The comparison notices a plan that is only slightly slower than the best one."""
-    space = random_space(0, 1000)
+    space = drawn(0, 1000)
     answer = solve(space)
     cap = random_cap(random.Random(0), answer, RULE)
     good = compare(0, space, answer, cap)

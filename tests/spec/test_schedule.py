@@ -49,10 +49,7 @@ def test_every_pass_once_and_backward_after_forward(
         wanted = {Pass(f, c, m) for f in (True, False) for c, m in pairs}
         assert Counter(order) == Counter(wanted)
         place = {item: number for number, item in enumerate(order)}
-        assert all(
-            place[Pass(True, c, m)] < place[Pass(False, c, m)]
-            for c, m in pairs
-        )
+        assert all(place[Pass(True, c, m)] < place[Pass(False, c, m)] for c, m in pairs)
 
 
 @given(shapes())
@@ -97,12 +94,13 @@ def test_no_deadlock_and_the_closed_form(
     assert found == pytest.approx(ideal, rel=1e-12)
 
 
-@given(shapes(8), st.randoms(use_true_random=False))
+@given(shapes(8), st.integers(0, 2**32))
 @settings(max_examples=100)
 def test_no_deadlock_for_any_durations_and_messages(
-    shape: tuple[ScheduleKind, int, int, int], source: random.Random
+    shape: tuple[ScheduleKind, int, int, int], seed: int
 ) -> None:
     _, stages, chunks, batches = shape
+    source = random.Random(seed)  # hypothesis' own randoms take most of the test's time
     durations = {
         (s, f, c): source.uniform(0.1, 5)
         for s in range(stages)

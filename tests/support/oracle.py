@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from shardwright.costmodel.feasibility import MemoryRule
 from shardwright.costmodel.lowering import Lowering
@@ -26,7 +27,7 @@ from shardwright.costmodel.prices import Pricer
 from shardwright.costmodel.simulate import Simulator
 from shardwright.spec.cluster import ClusterSpec
 from shardwright.spec.legality import layer_reason, schedule_reason, stack_reason, tied_reason
-from shardwright.spec.model import BlockLayer, ModelSpec
+from shardwright.spec.model import BlockLayer, Layer, ModelSpec
 from shardwright.spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
 from shardwright.spec.profile import MachineProfile
 from shardwright.spec.schedule import SCHEDULE_KINDS, ScheduleKind
@@ -152,25 +153,41 @@ def _pipeline_allowed(space: Space, p: Pipeline, layers: int) -> bool:
 def layer_choices(space: Space, pipeline: Pipeline) -> list[list[LayerStrategy]]:
     """The legal strategies of every layer in a layout."""
     samples = space.workload.global_batch // pipeline.microbatches
+    width = pipeline.width
     return [
-        [s for s in every_strategy(pipeline.width) if _legal(space, number, s, pipeline, samples)]
-        for number in range(len(space.model.layers()))
+        [s for s in every_strategy(width) if _legal(space, number, layer, s, width, samples)]
+        for number, layer in enumerate(space.model.layers())
     ]
 
 
-def every_strategy(width: int) -> Iterator[LayerStrategy]:
+def _choices_by_shape(space: Space) -> Callable[[Pipeline], list[list[LayerStrategy]]]:
+    """``layer_choices``, found once for each width and micro-batch size: nothing else counts."""
+    known: dict[tuple[int, int], list[list[LayerStrategy]]] = {}
+
+    def choices(pipeline: Pipeline) -> list[list[LayerStrategy]]:
+        key = (pipeline.width, pipeline.microbatches)
+        if key not in known:
+            known[key] = layer_choices(space, pipeline)
+        return known[key]
+
+    return choices
+
+
+@cache
+def every_strategy(width: int) -> tuple[LayerStrategy, ...]:
     """Every value of the built axes on a stage of ``width`` ranks, legal or not."""
-    for tp in range(1, width + 1):
-        if width % tp:
-            continue
-        for sharding in every_sharding(width // tp):
-            for sp, recompute in itertools.product(SEQUENCE_PARALLELS, RECOMPUTES):
-                yield LayerStrategy(
-                    tp=tp,
-                    sequence_parallel=sp,  # type: ignore[arg-type]
-                    shard=sharding,
-                    recompute=recompute,  # type: ignore[arg-type]
-                )
+    return tuple(
+        LayerStrategy(
+            tp=tp,
+            sequence_parallel=sp,  # type: ignore[arg-type]
+            shard=sharding,
+            recompute=recompute,  # type: ignore[arg-type]
+        )
+        for tp in range(1, width + 1)
+        if width % tp == 0
+        for sharding in every_sharding(width // tp)
+        for sp, recompute in itertools.product(SEQUENCE_PARALLELS, RECOMPUTES)
+    )
 
 
 def every_sharding(data_parallel: int) -> list[Sharding]:
@@ -182,7 +199,8 @@ def every_sharding(data_parallel: int) -> list[Sharding]:
     return [Sharding(parameters=p, gradients=g, optimizer=o) for p, g, o in unique]
 
 
-def shard_names(sharding: Sharding, data_parallel: int) -> set[str]:
+@cache
+def shard_names(sharding: Sharding, data_parallel: int) -> frozenset[str]:
     """Every name that means these degrees."""
     p, g, o = sharding.parameters, sharding.gradients, sharding.optimizer
     n = data_parallel
@@ -190,14 +208,13 @@ def shard_names(sharding: Sharding, data_parallel: int) -> set[str]:
     if p == g == o:
         names.add(f"hsdp:{p}")
     levels = {"zero0": (1, 1, 1), "zero1": (1, 1, n), "zero2": (1, n, n), "zero3": (n, n, n)}
-    return names | {name for name, degrees in levels.items() if degrees == (p, g, o)}
+    return frozenset(names | {name for name, degrees in levels.items() if degrees == (p, g, o)})
 
 
 def _legal(
-    space: Space, number: int, strategy: LayerStrategy, pipeline: Pipeline, samples: int
+    space: Space, number: int, layer: Layer, strategy: LayerStrategy, width: int, samples: int
 ) -> bool:
-    layer = space.model.layers()[number]
-    dp = strategy.data_parallel(pipeline.width)
+    dp = strategy.data_parallel(width)
     if not space.allowed("tp", strategy.tp, number):
         return False
     block = isinstance(layer, BlockLayer)
@@ -214,7 +231,7 @@ def _legal(
     if number == 0 and samples % dp == 0 and not space.allowed("micro_batch", samples // dp):
         return False
     seq_len = space.workload.seq_len
-    if layer_reason(layer, strategy, pipeline.width, samples, seq_len) is not None:
+    if layer_reason(layer, strategy, width, samples, seq_len) is not None:
         return False
     return stack_reason(strategy, space.stack) is None
 
@@ -222,9 +239,10 @@ def _legal(
 def plan_count(space: Space, limit: int = 10**9) -> int:
     """How many plans :func:`all_plans` yields; stops counting past ``limit``."""
     layers, total = len(space.model.layers()), 0
+    choices_of = _choices_by_shape(space)
     for pipeline in pipelines(space):
         cuts = math.comb(layers - 1, pipeline.stages * pipeline.chunks - 1)
-        total += cuts * _combinations(space, layer_choices(space, pipeline))
+        total += cuts * _combinations(space, choices_of(pipeline))
         if total > limit:
             break
     return total
@@ -241,8 +259,9 @@ def _combinations(space: Space, choices: list[list[LayerStrategy]]) -> int:
 def all_plans(space: Space) -> Iterator[tuple[Plan, bool]]:
     """Every legal plan, and whether it is uniform."""
     layers = len(space.model.layers())
+    choices_of = _choices_by_shape(space)
     for pipeline in pipelines(space):
-        choices = layer_choices(space, pipeline)
+        choices = choices_of(pipeline)
         if not all(choices):
             continue
         parts = pipeline.stages * pipeline.chunks
