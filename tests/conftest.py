@@ -58,6 +58,26 @@ def _private_user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield
 
 
+TOGETHER = {"tests/api/test_service": "service", "tests/distributed/": "ranks"}
+"""Starts of file names whose tests share something expensive, and what that is."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file's tests stay in one process, so that what they share is made once.
+
+    Marks could say it, too, but with pytest 9.2 no mark reaches xdist 3.8's scheduler.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return next((what for start, what in TOGETHER.items() if file.startswith(start)), file)
+
+    return ByFile(config, log)
+
+
 def pytest_collection_finish() -> None:
     """Spare the garbage collector what stays anyway: modules, torch's above all, and tests."""
     gc.collect()

@@ -22,8 +22,6 @@ from shardwright.api.server.app import make_app
 from shardwright.api.server.examples import PLAN_EXAMPLE, SIMULATION_EXAMPLE
 from shardwright.api.server.gate import Gate, GateRules, hash_token
 
-pytestmark = pytest.mark.xdist_group("service")
-"""In one process, which starts one service for all."""
 PLAN = {
     "model": "gpt2",
     "cluster": "8xH100",

@@ -15,8 +15,6 @@ from typing import Any
 import httpx
 import pytest
 
-pytestmark = pytest.mark.xdist_group("service")
-"""In one process, which starts one service for all."""
 MARK = "ZyzzyvaMark"
 MIB = 1024 * 1024
 JSON = {"Content-Type": "application/json"}

@@ -18,8 +18,6 @@ from shardwright.spec.report import BREAKDOWN_TERMS, MEMORY_TERMS
 from shardwright.spec.timeline import from_perfetto
 
 SEEDS = st.integers(0, 160)
-pytestmark = pytest.mark.xdist_group("samples")
-"""In one process, which then makes each sample once."""
 COMPUTE_TERMS = ("matmul", "attention", "elementwise", "recompute", "optimizer")
 
 

@@ -26,7 +26,6 @@ from shardwright.spec.parameters import layer_parameters
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.workload import DTYPE_BYTES
 
-pytestmark = pytest.mark.xdist_group("lowering")
 lower_layer = cache(lower_layer_anew)
 """Several tests look at the same layers; each is lowered once in a process."""
 STACKS = [stack("shardwright"), stack("megatron")]

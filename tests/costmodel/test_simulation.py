@@ -29,8 +29,6 @@ from shardwright.spec.plan import Plan
 from shardwright.spec.schedule import Pass, ScheduleKind
 
 SEEDS = st.integers(0, 160)
-pytestmark = pytest.mark.xdist_group("samples")
-"""In one process, which then makes each sample once."""
 DRAWS = st.integers(0, 2**32)
 """Seeds of random sources: hypothesis' own randoms take longer than what is tested with them."""
 FORWARD_S, BACKWARD_S = 2.0, 3.0

@@ -14,8 +14,6 @@ import pytest
 
 import shardwright
 
-pytestmark = pytest.mark.xdist_group("wheel")
-"""In one process, which builds one wheel for all."""
 OUTSIDE_THE_PACKAGE = {".ci", "benchmarks", "docs", "notebooks", "tests", "tools"}
 
 
