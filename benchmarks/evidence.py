@@ -44,6 +44,9 @@ NAMES = (
 )
 """Every item, in the order of RESULTS.md; what other work would disturb comes late."""
 
+BUSY = 0.5
+"""Load above which a timed item warns; the load before and after is in its answer."""
+
 
 def items(names: Sequence[str] = NAMES) -> list[Item]:
     """The items of these names; one is loaded only when it is asked for."""
@@ -92,7 +95,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _listed(item: Item) -> str:
     stands = Work(item.name, inputs_hash(places(item))).is_done
-    return f"{item.name:16} {'stands' if stands else 'to run':8} {item.shows}"
+    state, timed = "stands" if stands else "to run", "timed" if item.timed else ""
+    return f"{item.name:16} {state:7} {timed:6} {item.shows}"
 
 
 def _answer(item: Item, again: bool, quick: bool) -> bool:
@@ -107,6 +111,8 @@ def _answer(item: Item, again: bool, quick: bool) -> bool:
     work.tidy()
     work.say("begins" + (", at a glance" if quick else ""))
     before, start_s = load(), time.monotonic()
+    if item.timed and before > BUSY:
+        work.say(f"something else is at work here (load {before}); its figures will show it")
     try:
         evidence = item.run(work)
         works = True
