@@ -80,7 +80,9 @@ def _verb_error(typed: str) -> ShardwrightError:
         return NotBuiltError(f"plan {typed}")
     verbs = sorted(VERBS)
     near = nearest_name(typed, [*verbs, *UNBUILT_VERBS], count=1)
-    if typed.endswith(".json"):
+    if typed == "help":
+        near = "plan --help"
+    elif typed.endswith(".json"):
         near = f"plan explain {typed}"
     elif not near and (models := nearest_name(typed, preset_names(), count=1)):
         near = f"plan --model {models}"

@@ -23,6 +23,28 @@ MISPLACED = ("tp", "pp", "vpp", "dp", "sp", "shard", "schedule", "micro-batch", 
 """Flags of simulate that bare ``plan`` takes as pins."""
 
 
+MEANT = {
+    name: flag
+    for flag, names in {
+        "--cluster": "gpus gpu devices nodes num-gpus num-nodes hardware machine ngpus device",
+        "--global-batch": "batch batch-size global-batch-size gbs bs",
+        "--micro-batch": "mbs micro-batch-size micro",
+        "--seq-len": "seq sequence-length seqlen seq-length context context-length max-seq-len",
+        "--dtype": "precision fp16 bf16 fp32",
+        "--out": "o output save",
+        "--deadline": "timeout time-limit time",
+        "--tp": "tensor-parallel tensor-parallel-size tensor-model-parallel-size",
+        "--pp": "pipeline-parallel pipeline-parallel-size pipeline-model-parallel-size stages",
+        "--dp": "data-parallel data-parallel-size",
+        "--shard": "zero zero-stage fsdp sharding",
+        "--recompute": "checkpointing activation-checkpointing recomputation",
+        "--version": "v V",
+    }.items()
+    for name in names.casefold().split()
+}
+"""Flags by what other programs call them."""
+
+
 class InterruptedRunError(ShardwrightError):
     """Ctrl-C before there was anything to answer with."""
 
@@ -81,7 +103,9 @@ def _unknown_option(error: click.NoSuchOption, flags: str) -> InputError:
         shown = [p for p in error.ctx.command.get_params(error.ctx) if not getattr(p, "hidden", 0)]
         known = [opt for param in shown for opt in param.opts if opt.startswith("--")]
     bare = typed.lstrip("-")
-    near = nearest_name(typed, known, count=1)
+    meant = MEANT.get(bare.casefold().replace("_", "-"), typed)
+    near = meant if meant in known else nearest_name(typed, known, count=1)
+    bare = bare if meant == typed else meant.lstrip("-")
     if bare.replace("_", "-") in MISPLACED and f"--{bare}" not in known:
         near = f"--pin {bare.replace('-', '_')}=…, or plan simulate --{bare.replace('_', '-')} …"
     return InputError(typed, "an unknown flag", flags, near)

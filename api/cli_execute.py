@@ -40,7 +40,7 @@ def execute_command(given: dict[str, Any]) -> None:
     if given["dry_run"]:
         from .dry_run import dry_run
 
-        document = dry_run(plan, _steps(given))
+        document = dry_run(plan, _steps(given), path)
         emit(document, given["json_target"], lambda out: print_dry_run(out, document))
         return
     require_executable(plan, path)

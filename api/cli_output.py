@@ -24,12 +24,16 @@ def check_targets(**targets: str | None) -> None:
         targets: flag name (``_`` for ``-``) to the path that was typed; None and ``-`` pass.
 
     Raises:
-        InputError: the path is a folder, or lies in none that can be written.
+        InputError: the path is a folder, lies in none that can be written, or is named twice.
     """
+    seen: dict[Path, str] = {}
     for name, target in targets.items():
         if target is None or target == "-":
             continue
         path, flag = Path(target).expanduser(), f"--{name.replace('_', '-')}"
+        other = seen.setdefault(path.resolve(), flag)
+        if other != flag:
+            raise InputError(flag, target, f"another file than {other} writes")
         if path.is_dir():
             raise InputError(flag, target, "a file, not a folder", str(Path(target) / "plan.json"))
         if path.exists() and not path.is_file():

@@ -44,10 +44,13 @@ def profile_command(given: dict[str, Any]) -> None:
 
 def _ranks(text: str) -> int:
     from ..datasets.catalogue.clusters import parse_cluster
+    from .this_machine import require_room
 
     if not re.fullmatch(r"local(:[^:]*)?", text.strip(), re.IGNORECASE):
         raise InputError("--cluster", text, "local or local:N, this machine", "local")
-    return parse_cluster(text).cluster.device_count
+    ranks = parse_cluster(text).cluster.device_count
+    require_room(ranks, "--cluster")
+    return ranks
 
 
 def _print(out: Console, profile: MachineProfile, path: str) -> None:

@@ -139,6 +139,10 @@ class Word(StrType):
         self.name = metavar
         self._known = known
 
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """As it is written: ``none`` and ``local`` are typed so."""
+        return self.name
+
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
@@ -165,7 +169,19 @@ class BuiltWord(Word):
         raise InputError(flag_of(param), text, self._built, near)
 
 
-class FileTarget(StrType):
+class FileSource(StrType):
+    """A file to read, which a shell completes."""
+
+    name = "FILE"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """File names."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+class FileTarget(FileSource):
     """A file to write; ``-`` for the standard output where that makes sense."""
 
     name = "FILE"
@@ -183,9 +199,3 @@ class FileTarget(StrType):
             allowed = "a file to write" + (", or - for the standard output" if self._dash else "")
             raise InputError(flag_of(param), text, allowed, "-" if self._dash else None)
         return text
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """File names."""
-        return [CompletionItem(incomplete, type="file")]

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from .cli_options import JSON, KERNELS, PRICING, PROBLEM, RUN, together, unbuilt
-from .cli_types import FileTarget, Number, WholeNumber, Word
+from .cli_types import FileSource, FileTarget, Number, WholeNumber, Word
 
-PLAN_FILE = click.argument("plan_file", metavar="PLAN.json", required=False, type=click.STRING)
+PLAN_FILE = click.argument("plan_file", metavar="PLAN.json", required=False, type=FileSource())
 
 STRATEGY = together(
     click.option("--tp", type=WholeNumber(), help="Tensor-parallel degree."),
@@ -22,7 +22,7 @@ STRATEGY = together(
     click.option("--sp", type=Word("S", lambda: ("none", "megatron")),
                  help="Sequence parallelism: none or megatron."),
     click.option("--shard", type=Word("S", lambda: ("zero0", "zero1", "zero2", "zero3", "hsdp:")),
-                 help="zero0 to zero3, hsdp:DEGREE, or P/G/O degrees."),
+                 help="zero0 to zero3, hsdp[:LEVEL|:DEGREE], or P/G/O (degrees or levels)."),
     click.option("--schedule", type=Word("S", lambda: ("gpipe", "1f1b", "interleaved")),
                  help="gpipe, 1f1b or interleaved."),
     click.option("--micro-batch", type=WholeNumber(), help="Samples of a micro-batch."),
@@ -31,7 +31,9 @@ STRATEGY = together(
 )  # fmt: skip
 
 
-@click.command("simulate", options_metavar="[FLAGS]")
+@click.command(
+    "simulate", options_metavar="[FLAGS]", short_help="Price one plan, from a file or from flags."
+)
 @PLAN_FILE
 @together(
     PROBLEM,
@@ -51,7 +53,9 @@ def simulate(**given: Any) -> None:
     simulate_command(given)
 
 
-@click.command("explain", options_metavar="[FLAGS]")
+@click.command(
+    "explain", options_metavar="[FLAGS]", short_help="Take step time and memory apart into terms."
+)
 @PLAN_FILE
 @together(KERNELS, PRICING, JSON)
 def explain(**given: Any) -> None:
@@ -61,12 +65,23 @@ def explain(**given: Any) -> None:
     explain_command(given)
 
 
-@click.command("execute", options_metavar="[FLAGS]")
+@click.command(
+    "execute",
+    options_metavar="[FLAGS]",
+    short_help="Run a plan here; compare measured with predicted.",
+)
 @PLAN_FILE
 @together(
     RUN,
-    click.option("--data", metavar="PATH", help="Text file or folder; else Python's sources."),
-    click.option("--tokenizer", metavar="PATH", help="A tokenizer.json for the data."),
+    click.option(
+        "--data",
+        type=FileSource(),
+        metavar="PATH",
+        help="Text file or folder; else Python's sources.",
+    ),
+    click.option(
+        "--tokenizer", type=FileSource(), metavar="PATH", help="A tokenizer.json for the data."
+    ),
     click.option("--dry-run", is_flag=True, help="Say which ranks would do what; run nothing."),
     JSON,
     unbuilt("--init-from", "--checkpoint", "--every", "--resume", "--save-hf"),
@@ -78,7 +93,11 @@ def execute(**given: Any) -> None:
     execute_command(given)
 
 
-@click.command("profile", options_metavar="[FLAGS]")
+@click.command(
+    "profile",
+    options_metavar="[FLAGS]",
+    short_help="Measure this machine, to price by measurement.",
+)
 @together(
     click.option("--cluster", type=Word("local[:N]", lambda: ("local",)),
                  help="How many ranks work at once: local is one a core."),
@@ -93,7 +112,7 @@ def profile(**given: Any) -> None:
     profile_command(given)
 
 
-@click.command("models", options_metavar="[FLAGS]")
+@click.command("models", options_metavar="[FLAGS]", short_help="List models with a name here.")
 @JSON
 def models(json_target: str | None) -> None:
     """List the models that have a name here, with sizes and sources."""
@@ -102,7 +121,7 @@ def models(json_target: str | None) -> None:
     models_command(json_target)
 
 
-@click.command("clusters", options_metavar="[FLAGS]")
+@click.command("clusters", options_metavar="[FLAGS]", short_help="List devices, nodes and fabrics.")
 @JSON
 def clusters(json_target: str | None) -> None:
     """List devices, usual nodes and fabrics, and this machine."""
@@ -111,13 +130,14 @@ def clusters(json_target: str | None) -> None:
     clusters_command(json_target)
 
 
-@click.command("serve", options_metavar="[FLAGS]")
+@click.command("serve", options_metavar="[FLAGS]", short_help="Answer over HTTP.")
 @together(
-    click.option("--host", default="127.0.0.1", show_default=True,
+    click.option("--host", default="127.0.0.1", metavar="A", show_default=True,
                  help="Address to listen on; others than this machine's own need a token."),
     click.option("--port", type=WholeNumber(least=0, most=65535, usual=8642), default=8642,
                  show_default=True, help="Port; 0 takes a free one."),
-    click.option("--token-file", metavar="F", help="Tokens, one a line; every request needs one."),
+    click.option("--token-file", type=FileSource(), metavar="F",
+                 help="Tokens, one a line; every request needs one."),
     unbuilt("--db"),
     unbuilt("--allow-execute", takes_value=False),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from ..executor.layout import plan_device, plan_world_size, stage_layout
@@ -10,14 +11,16 @@ from ..spec.plan import Plan, Stage
 from ..spec.strategy import LayerStrategy
 
 
-def dry_run(plan: Plan, steps: int) -> dict[str, Any]:
+def dry_run(plan: Plan, steps: int, path: str = "PLAN.json") -> dict[str, Any]:
     """The ranks of a plan and the groups in which they would talk.
 
     Args:
         plan: a legal plan.
         steps: optimizer steps that would be run.
+        path: the plan's file, for the command that starts the ranks by hand.
     """
     layout = stage_layout(plan)
+    file = shlex.quote(path)
     return {
         "plan_hash": plan.hash,
         "device": plan_device(plan),
@@ -25,7 +28,7 @@ def dry_run(plan: Plan, steps: int) -> dict[str, Any]:
         "steps": steps,
         "stages": [_stage(plan, number, first) for number, (first, _) in enumerate(layout)],
         "command": f"torchrun --nproc-per-node {plan_world_size(plan)} "
-        f"-m shardwright.executor.worker PLAN.json --steps {steps}",
+        f"-m shardwright.executor.worker {file} --steps {steps}",
     }
 
 

@@ -12,6 +12,8 @@ from ..spec.plan import Plan, load_plan
 from .nouns import MAX_LAYERS, check_plan
 
 MAX_DEVICES = 2**22
+PLAN_KEYS = ("schema_version", "models", "cluster", "workloads", "programs")
+HINT = "a file that plan --out or --json wrote"
 
 
 def read_plan(path: str) -> Plan:
@@ -32,7 +34,10 @@ def read_plan(path: str) -> Plan:
 
 def plan_from_text(text: str | bytes, where: str) -> Plan:
     """The same from JSON text that ``where`` names."""
-    _refuse_giants(parse_json(text, where), where)
+    document = parse_json(text, where)
+    if isinstance(document, dict) and not {"plan", *PLAN_KEYS} & set(document):
+        raise InputError(where, "none of a plan's keys", f"a plan ({', '.join(PLAN_KEYS)})", HINT)
+    _refuse_giants(document, where)
     return check_plan(load_plan(text, where), where)
 
 

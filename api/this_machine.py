@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from ..datasets.catalogue.device import CPU
-from ..datasets.catalogue.local import core_count
+from ..datasets.catalogue.local import core_count, memory_bytes
 from ..executor.layout import plan_device, plan_world_size
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError
@@ -15,6 +15,9 @@ from ..spec.legality import executable_reason
 from ..spec.plan import Plan
 
 CUDA_DEVICE = re.compile(r"nvidia\d+")
+RANK_BYTES = 2**28
+"""What a rank holds of its own before it does anything: an interpreter with torch loaded (its
+anonymous memory on Linux, torch 2.13, rounded up)."""
 
 
 def cuda_count(root: Path = Path("/")) -> int:
@@ -48,12 +51,25 @@ def require_devices(cluster: ClusterSpec, where: str) -> None:
     """
     group = cluster.groups[0]
     if group.device == CPU:
+        require_room(group.device_count, where)
         return
     here = cuda_count()
     if group.device_count > here:
         given = f"{group.device_count} x {group.device}"
         allowed = f"what this machine has: {core_count()} CPU cores, {here} CUDA devices"
         raise InputError(where, given, allowed, "local, or plan simulate")
+
+
+def require_room(ranks: int, where: str) -> None:
+    """Refuse more processes than this machine's memory holds, before they take it from others.
+
+    Raises:
+        InputError: too many ranks.
+    """
+    most = memory_bytes() // RANK_BYTES
+    if ranks > most:
+        given, allowed = f"{ranks} processes", f"at most {most}, which this machine's memory holds"
+        raise InputError(where, given, allowed, "local")
 
 
 def require_executable(plan: Plan, where: str) -> None:
@@ -63,7 +79,9 @@ def require_executable(plan: Plan, where: str) -> None:
         InputError: devices that this machine lacks, or a strategy that is not run yet.
     """
     ranks = plan_world_size(plan)
-    if plan_device(plan) != CPU and ranks > cuda_count():
+    if plan_device(plan) == CPU:
+        require_room(ranks, f"{where}: cluster")
+    elif ranks > cuda_count():
         require_devices(plan.cluster, f"{where}: cluster")
     for strategy in dict.fromkeys(plan.layer_strategies()):
         if reason := executable_reason(strategy, plan.workload):
