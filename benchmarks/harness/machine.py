@@ -17,7 +17,7 @@ def machine() -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(_memory_bytes() / GIB, 1),
-        "os": f"{platform.system()} {platform.release()}, {_distribution()}",
+        "os": f"{platform.system()} {platform.release().partition('-')[0]}, {_distribution()}",
         "python": platform.python_version(),
         "torch": _version("torch"),
         "numpy": _version("numpy"),
