@@ -70,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Profiles that a person measured are neither used nor added to.
     for kind in ("CACHE", "CONFIG", "DATA", "STATE"):
         os.environ[f"XDG_{kind}_HOME"] = str(STATE / "user" / kind.lower())
+    # Children must not find our folders under the bare names of other distributions.
+    os.environ["PYTHONSAFEPATH"] = "1"
     chosen = items(options.only or NAMES)
     if options.list:
         for item in chosen:

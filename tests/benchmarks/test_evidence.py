@@ -92,6 +92,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
     monkeypatch.setattr(ledger, "read", lambda: plain_read(tmp_path))
     for kind in ("CACHE", "CONFIG", "DATA", "STATE"):
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path))
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
 
     def make(run: Callable[[Work], Evidence]) -> None:
         item = Item(name="gpu", shows="A toy.", target="none.", run=run, reads=("py.typed",))
