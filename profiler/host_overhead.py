@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,111 +21,14 @@ from ..costmodel.machine import Machine
 from ..costmodel.prices import Pricer
 from ..costmodel.simulate import Simulator
 from ..costmodel.step import step_work
-from ..datasets.catalogue.clusters import parse_cluster
 from ..datasets.catalogue.stack import stack
-from ..spec.cluster import ClusterSpec
 from ..spec.kernels import Kernel
-from ..spec.model import (
-    Attention,
-    BlockLayer,
-    EmbeddingLayer,
-    HeadLayer,
-    LayerRun,
-    Mlp,
-    ModelSpec,
-    Tower,
-)
-from ..spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
+from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
-from ..spec.strategy import LayerStrategy, Sharding
-from ..spec.workload import DtypeRecord, Workload
+from .probes import message_probe, probe_plan, probes
 
 CONSTANTS = ("kernel", "layer_pass", "unit", "step")
-SMALL, LARGE = 64, 256
-VOCAB = 1024
 Measure = Callable[[Plan], float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
-    """A plan to time; ``hidden`` is also its sequence length."""
-
-    blocks: int = 4
-    hidden: int = SMALL
-    shard: str = "zero0"
-    tp: int = 1
-    stages: int = 1
-    microbatches: int = 1
-
-
-def probes(ranks: int, coarse: bool) -> list[Probe]:
-    """Probes whose kernel seconds and counts of kernels, passes and collectives differ."""
-    found = [
-        Probe(),
-        Probe(hidden=LARGE, microbatches=2),
-        Probe(shard="zero3" if ranks > 1 else "zero0", microbatches=4),
-        Probe(blocks=12),
-        Probe(microbatches=4),
-        Probe(hidden=LARGE, blocks=8),
-    ]
-    if ranks > 1:
-        found += [Probe(tp=2), Probe(shard="zero3")]
-    if not coarse:
-        found += [Probe(blocks=12, microbatches=4), Probe(blocks=1, microbatches=8)]
-        found += [Probe(hidden=2 * LARGE), Probe(hidden=LARGE, microbatches=4)]
-    if not coarse and ranks > 1:
-        found += [Probe(shard="zero2", microbatches=4), Probe(tp=2, blocks=8, microbatches=2)]
-    return found
-
-
-def probe_plan(probe: Probe, ranks: int) -> Plan:
-    """The plan of a probe on ``ranks`` local ranks."""
-    width = ranks // probe.stages
-    strategy = LayerStrategy(tp=probe.tp, shard=Sharding.from_text(probe.shard, width // probe.tp))
-    layers = probe.blocks + 2
-    cuts = [round(i * layers / probe.stages) for i in range(probe.stages + 1)]
-    stages = tuple(
-        Stage(
-            devices=(StageDevices(device_group="main", first_rank=s * width, count=width),),
-            virtual_stages=(
-                (LayerPlan(layers=("text", cuts[s], cuts[s + 1] - 1), strategy=strategy),),
-            ),
-        )
-        for s in range(probe.stages)
-    )
-    samples = width // probe.tp
-    batch = samples * probe.microbatches
-    return Plan(
-        models={"main": _model(probe)},
-        cluster=_cluster(ranks),
-        workloads={
-            "main": Workload(
-                global_batch=batch, seq_len=probe.hidden, dtype=DtypeRecord.from_shorthand("fp32")
-            )
-        },
-        programs=(
-            Program(
-                stages=stages,
-                schedule=Schedule(micro_batch=1, microbatches=probe.microbatches),
-            ),
-        ),
-    )
-
-
-def _cluster(ranks: int) -> ClusterSpec:
-    return parse_cluster(f"local:{ranks}").cluster
-
-
-def _model(probe: Probe) -> ModelSpec:
-    hidden, heads = probe.hidden, max(4, probe.hidden // 32)
-    attention = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads)
-    block = BlockLayer(hidden=hidden, attention=attention, mlp=Mlp(ffn=3 * hidden))
-    runs = (
-        LayerRun(layer=EmbeddingLayer(vocab=VOCAB, hidden=hidden)),
-        LayerRun(layer=block, count=probe.blocks),
-        LayerRun(layer=HeadLayer(hidden=hidden, vocab=VOCAB)),
-    )
-    return ModelSpec(name="probe", towers=(Tower(name="text", layers=runs),))
 
 
 def with_overheads(
@@ -155,8 +58,7 @@ def with_overheads(
     *host, excess = fit.tolist()
     found = dict(zip(CONSTANTS, host, strict=True))
     fitted = _with_constants(profile, found, 1 + excess)
-    if profile.ranks > 1:
-        found["message"] = _message_s(fitted, measure)
+    found["message"] = _message_s(fitted, measure)
     return _with_constants(profile, found, 1 + excess)
 
 
@@ -203,8 +105,13 @@ def _counts(plan: Plan, profile: MachineProfile) -> list[float]:
 
 
 def _message_s(profile: MachineProfile, measure: Measure) -> float:
-    """Host time of a message: what a two-stage step takes longer than explained, a message."""
-    probe = Probe(stages=2, microbatches=8)
+    """Host time of a message: what a two-stage step takes longer than explained, a message.
+
+    Zero where the ranks do not make two stages.
+    """
+    probe = message_probe(profile.ranks)
+    if probe is None:
+        return 0.0
     plan = probe_plan(probe, profile.ranks)
     rest_s = measure(plan) - _explained_s(plan, profile)
     messages_in_line = 2 * probe.microbatches + 2

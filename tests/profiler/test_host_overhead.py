@@ -16,10 +16,9 @@ from shardwright.datasets.catalogue.stack import stack
 from shardwright.profiler.host_overhead import (
     CONSTANTS,
     non_negative_least_squares,
-    probe_plan,
-    probes,
     with_overheads,
 )
+from shardwright.profiler.probes import message_probe, probe_plan, probes
 from shardwright.spec.plan import Plan
 from shardwright.spec.profile import MachineProfile
 
@@ -38,7 +37,7 @@ def step_s(plan: Plan, profile: MachineProfile) -> float:
     return simulator.run(plan).step_time_s
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("coarse", [True, False])
 def test_known_constants_are_recovered(ranks: int, coarse: bool) -> None:
     bare = made_up_profile(ranks)
@@ -48,6 +47,7 @@ def test_known_constants_are_recovered(ranks: int, coarse: bool) -> None:
     for probe in probes(ranks, coarse):
         plan = probe_plan(probe, ranks)
         assert step_s(plan, found) == pytest.approx(step_s(plan, true), rel=1e-6)
+    assert (found.host_s["message"] > 0) == (message_probe(ranks) is not None)
 
 
 def test_when_time_is_up_the_probes_so_far_do() -> None:
