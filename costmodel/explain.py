@@ -34,7 +34,9 @@ def breakdown(simulation: Simulation) -> dict[str, float]:
     for name, seconds in zip(PASS_TERMS, run.terms_s(), strict=True):
         terms[name] += seconds
     terms["exposed_pp"] += run.message_s
-    terms["exposed_tp"] += run.finish_wire_s
+    terms["exposed_pp"] += run.tied_sum_s
+    terms["exposed_tp"] += run.tensor_sums_s
+    terms["exposed_dp"] += run.gathers_s
     terms["optimizer"] += simulation.norm_s + run.update_s
     terms["host"] += simulation.host_s
     rest_s = simulation.step_time_s - sum(terms.values())
@@ -111,8 +113,6 @@ def relative_half_width(simulation: Simulation) -> float:
 
 
 def source_share(simulation: Simulation) -> dict[str, float]:
-    """Fraction of the critical stage's priced seconds by source."""
-    run = simulation.critical
-    busy_s = run.busy_s or 1.0
-    measured = min(1.0, run.measured_s / busy_s)
+    """Fraction of the critical stage's priced layer work by source."""
+    measured = min(1.0, simulation.critical.measured_share)
     return {"measured": measured, "learned": 0.0, "analytic": 1.0 - measured}

@@ -127,7 +127,7 @@ def activation_shape(layer: Layer, shape: LayerShape, strategy: LayerStrategy) -
 
 
 def _run(layer: Layer, shape: LayerShape, accumulating: bool) -> _Run:
-    tape = Tape(accumulating)
+    tape = Tape(accumulating, shape.stack.fusion.weight_gradient_accumulation)
     strategy = shape.strategy
     c = OpContext(
         tape, shape.stack, shape.dtype, strategy.tp, strategy.megatron_sp, shape.shares_weight

@@ -37,6 +37,13 @@ class Machine:
         """Whether devices are cores: kernels run on the host and nothing overlaps."""
         return self.device.name == CPU
 
+    def level_around(self, first: int, count: int) -> LinkRates:
+        """The innermost level with one group around devices ``first`` to ``first + count - 1``."""
+        for level in self.levels:
+            if first // level.group_size == (first + count - 1) // level.group_size:
+                return level
+        return self.levels[-1]
+
     def level_spanning(self, ranks: int) -> LinkRates:
         """The innermost level whose groups hold ``ranks`` neighbouring devices."""
         for level in self.levels:

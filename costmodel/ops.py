@@ -147,14 +147,14 @@ def column_linear(
             t.product(tokens, width, hidden, c.dtype, accumulate=number > 0)
         grad_x = c.reduce(grad_x)
         again = c.gather_sequence(x)
-        weight_gradients = [_weight_gradient(c, width, hidden, tokens) for width in parts]
+        gradients = [_weight_gradient(c, width, hidden, tokens) for width in parts]
         del again
         bias_gradients = [
             t.kernel("sum", (g,), t.new((width,), c.dtype))
             for g, width in zip(joined, parts, strict=True)
             if bias
         ]
-        for gradient in [*weight_gradients, *bias_gradients]:
+        for gradient in [*(g for g in gradients if g is not None), *bias_gradients]:
             t.parameter_gradient(gradient)
         return (grad_x,)
 
@@ -170,10 +170,10 @@ def _join_gradients(t: Tape, grads: tuple[Value, ...]) -> tuple[Value, ...]:
     return (joined,)
 
 
-def _weight_gradient(c: OpContext, out_width: int, in_width: int, tokens: int) -> Value:
-    """Gradient of an (out, in) weight from ``tokens`` tokens."""
-    c.tape.product(out_width, tokens, in_width, c.dtype)
-    return c.tape.new((out_width, in_width), c.dtype)
+def _weight_gradient(c: OpContext, out_width: int, in_width: int, tokens: int) -> Value | None:
+    """Gradient of an (out, in) weight from ``tokens`` tokens; None if the product added it."""
+    c.tape.product(out_width, tokens, in_width, c.dtype, accumulate=c.tape.main_gradients)
+    return None if c.tape.main_gradients else c.tape.new((out_width, in_width), c.dtype)
 
 
 def row_linear(c: OpContext, x: Value, width: int, bias: bool) -> Value:
@@ -191,8 +191,10 @@ def row_linear(c: OpContext, x: Value, width: int, bias: bool) -> Value:
         del grad
         t.product(tokens, width, local, c.dtype)
         grad_x = t.new(x.shape, c.dtype)
-        t.parameter_gradient(_weight_gradient(c, width, local, tokens))
-        del whole
+        gradient = _weight_gradient(c, width, local, tokens)
+        if gradient is not None:
+            t.parameter_gradient(gradient)
+        del whole, gradient
         if grad_bias is not None:
             t.parameter_gradient(grad_bias)
         return (grad_x,)

@@ -38,6 +38,7 @@ class PassTime:
 
     time_s: float
     terms_s: list[float]
+    priced_s: float
     measured_s: float
     segments: list[Segment] = field(default_factory=list)
 
@@ -114,22 +115,23 @@ def _after_backward_s(cost: UnitCost, kind: PassKind, reduces: bool, each: bool)
     return cost.accumulate_upcast_s + cost.reduce_accumulated_copy_s
 
 
-def _sum_terms(slots: list[_Slot]) -> tuple[list[float], float]:
+def _sum_terms(slots: list[_Slot]) -> tuple[list[float], float, float]:
     terms = [0.0] * len(PASS_TERMS)
-    measured_s = 0.0
+    priced_s = measured_s = 0.0
     for slot in slots:
         for number, seconds in enumerate(slot.cost.terms_s):
             terms[number] += seconds
         terms[ELEMENTWISE] += slot.copy_s
+        priced_s += slot.cost.priced_s
         measured_s += slot.cost.measured_s
-    return terms, measured_s
+    return terms, priced_s, measured_s
 
 
 def _in_line(slots: list[_Slot], detail: bool) -> PassTime:
     """Everything one after another on the compute stream's clock."""
-    terms, measured_s = _sum_terms(slots)
+    terms, *sources_s = _sum_terms(slots)
     terms[EXPOSED_DP] = sum(slot.gather_s + slot.reduce_s for slot in slots)
-    found = PassTime(sum(terms), terms, measured_s)
+    found = PassTime(sum(terms), terms, *sources_s)
     if detail:
         clock_s = 0.0
         for slot in slots:
@@ -141,8 +143,8 @@ def _in_line(slots: list[_Slot], detail: bool) -> PassTime:
 
 def _overlapped(slots: list[_Slot], slowdown: float, detail: bool) -> PassTime:
     """Two streams with prefetch of one layer; see the module docstring."""
-    terms, measured_s = _sum_terms(slots)
-    found = PassTime(0.0, terms, measured_s)
+    terms, *sources_s = _sum_terms(slots)
+    found = PassTime(0.0, terms, *sources_s)
     segments = found.segments if detail else None
     compute_free = pending_reduce_s = 0.0
     gathered = wire_free = _wire(segments, f"{slots[0].name} gather", 0.0, slots[0].gather_s)

@@ -11,9 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ..datasets.catalogue.links import LinkRates
 from ..spec.kernels import Collective, Kernel
 from ..spec.stack import StackSpec
-from .collectives import collective_seconds
+from .collectives import collective_seconds, message_seconds
 from .kernel_latency.table import Curve, KernelTable, Price
 from .lower import LoweredPass
 from .machine import Machine
@@ -30,11 +31,13 @@ Terms = tuple[float, ...]
 class PassCost(NamedTuple):
     """Seconds of one layer's pass on the compute stream, and what they consist of.
 
-    ``measured_s`` of them rest on measurements of this machine.
+    ``priced_s`` of them are kernels and collectives, ``measured_s`` of these rest on
+    measurements of this machine.
     """
 
     time_s: float
     terms_s: Terms
+    priced_s: float
     measured_s: float
 
 
@@ -98,10 +101,11 @@ class Pricer:
             self._collectives[item] = found
         return found
 
-    def message(self, size_bytes: int, distance: int) -> float:
-        """Seconds of a message between ranks ``distance`` apart."""
-        item = Collective("send", 2, distance, size_bytes, "fp32")
-        return self.collective(item).time_s + self.message_s
+    def message(self, size_bytes: int, level: LinkRates) -> float:
+        """Seconds of a message between two devices over a link level."""
+        curve = self._wires.get(("send", 2))
+        wire_s = message_seconds(size_bytes, level) if curve is None else curve.at(size_bytes)
+        return wire_s + self.message_s
 
     def layer_pass(self, lowered: LoweredPass) -> PassCost:
         """Seconds of one micro-batch through a layer in one direction."""
@@ -127,8 +131,9 @@ class Pricer:
                 if self.overlap in ("dp+tp", "all"):
                     seconds = exposed_beside_product(seconds, product_s)
             terms[_TERM_NUMBER[name]] += seconds
-        terms[_TERM_NUMBER["host"]] += self._host_seconds(launches, sum(terms))
-        return PassCost(sum(terms), tuple(terms), measured_s)
+        priced_s = sum(terms)
+        terms[_TERM_NUMBER["host"]] += self._host_seconds(launches, priced_s)
+        return PassCost(sum(terms), tuple(terms), priced_s, measured_s)
 
     def _host_seconds(self, launches: int, device_s: float) -> float:
         """Host time that shows: all of it on a core, what outlasts the kernels elsewhere."""

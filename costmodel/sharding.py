@@ -81,6 +81,7 @@ class Unit:
     vector_elements: int
     partial_shards: tuple[int, ...]
     tied_bytes: int
+    tied_elements: int
 
 
 def local_specs(shape: UnitShape) -> list[tuple[ParameterSpec, tuple[int, ...]]]:
@@ -193,7 +194,8 @@ def _sharded_unit(shape: UnitShape) -> Unit:
         matrix_elements=n.shard - n.vectors,
         vector_elements=n.vectors,
         partial_shards=n.partials,
-        tied_bytes=_tied_bytes(shape, degree),
+        tied_bytes=_tied_elements(shape, degree) * master,
+        tied_elements=_tied_elements(shape, degree),
     )
 
 
@@ -274,13 +276,12 @@ def update_work(
     return tuple(work)
 
 
-def _tied_bytes(shape: UnitShape, degree: int) -> int:
-    """Reduced gradient bytes of the token table, which another stage may share."""
+def _tied_elements(shape: UnitShape, degree: int) -> int:
+    """Elements in a shard of the token table, which another stage may share."""
     for layer in shape.layers:
         if isinstance(layer, (EmbeddingLayer, HeadLayer)):
             rows = local_vocab(layer.vocab, shape.strategy.tp, shape.stack.vocab_multiple)
-            shard = -(-rows // degree) * layer.hidden
-            return shard * DTYPE_BYTES[shape.dtype.master]
+            return -(-rows // degree) * layer.hidden
     return 0
 
 
@@ -319,7 +320,8 @@ def _contiguous_unit(shape: UnitShape) -> Unit:
         matrix_elements=n.shard - n.vectors,
         vector_elements=n.vectors,
         partial_shards=n.partials,
-        tied_bytes=n.whole and _tied_bytes(shape, 1),
+        tied_bytes=_tied_elements(shape, 1) * DTYPE_BYTES[dtype.master],
+        tied_elements=_tied_elements(shape, degree),
     )
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..datasets.catalogue.links import LinkRates
 from ..spec.errors import InputError
 from ..spec.groups import stage_groups
-from ..spec.kernels import Kernel
-from ..spec.plan import Plan
+from ..spec.plan import Plan, Stage
 from ..spec.report import MemoryRow
 from ..spec.schedule import Pass, stage_order
 from ..spec.stack import StackSpec
@@ -22,7 +22,7 @@ from .machine import Machine
 from .memory import PassKind, memory_row, stage_peak
 from .pass_time import PASS_TERMS, PassTime, pass_time
 from .prices import Pricer
-from .step import NORM_AND_LOSS_BYTES, end_of_step
+from .step import end_of_step
 
 MAX_PASSES = 4_000_000
 
@@ -40,13 +40,20 @@ class StageRun:
     starts_s: list[float] = field(default_factory=list)
     message_s: float = 0.0
     end_s: float = 0.0
-    finish_wire_s: float = 0.0
+    tensor_sums_s: float = 0.0
+    tied_sum_s: float = 0.0
     update_s: float = 0.0
+    gathers_s: float = 0.0
 
     def counts(self) -> dict[PassKind, int]:
         """How many passes of each kind the step has."""
         micro_batches = len(self.order) // sum(kind.first for kind in self.times)
         return {k: 1 if k.first or k.last else micro_batches - 2 for k in self.times}
+
+    @property
+    def ready_s(self) -> float:
+        """When the stage comes to the norm that all wait for."""
+        return self.end_s + self.tensor_sums_s + self.tied_sum_s
 
     @property
     def busy_s(self) -> float:
@@ -62,9 +69,12 @@ class StageRun:
         return total
 
     @property
-    def measured_s(self) -> float:
-        """Seconds of the passes that rest on measurements."""
-        return sum(n * self.times[kind].measured_s for kind, n in self.counts().items())
+    def measured_share(self) -> float:
+        """Share of the layers' kernel and collective seconds that rests on measurements."""
+        counts = self.counts()
+        priced_s = sum(n * self.times[kind].priced_s for kind, n in counts.items())
+        measured_s = sum(n * self.times[kind].measured_s for kind, n in counts.items())
+        return measured_s / priced_s if priced_s else 0.0
 
 
 @dataclass(slots=True)
@@ -174,16 +184,15 @@ class Simulator:
         stack = self.lowering.stack
         norm_s = 0.0
         for run in runs:
-            for item in end_of_step(plan, stack, run.stage, chunks[run.stage]):
-                if isinstance(item, Kernel):
-                    run.update_s += self.pricer.split((item,))[0]
-                elif item.payload_bytes == NORM_AND_LOSS_BYTES:
-                    norm_s = self.pricer.collective(item).time_s
-                else:
-                    run.finish_wire_s += self.pricer.collective(item).time_s
-        barrier_s = max(run.end_s + run.finish_wire_s for run in runs) + norm_s
+            end = end_of_step(plan, stack, run.stage, chunks[run.stage])
+            copies_s, run.tensor_sums_s = self.pricer.split(end.tensor_sums)
+            run.tied_sum_s = self.pricer.split(end.tied_sum)[1]
+            run.update_s = copies_s + self.pricer.split(end.update)[0]
+            run.gathers_s = self.pricer.split(end.gathers)[1]
+            norm_s = self.pricer.collective(end.norm).time_s
+        barrier_s = max(run.ready_s for run in runs) + norm_s
         host_s = self.pricer.step_s
-        step_time_s = barrier_s + max(run.update_s for run in runs) + host_s
+        step_time_s = barrier_s + max(run.update_s + run.gathers_s for run in runs) + host_s
         prefetch = self.pricer.overlap != "none"
         memory = tuple(
             memory_row(
@@ -217,20 +226,28 @@ class Messages:
         self.positions = len(chunks) * len(chunks[0])
         self.micro_batches = plan.program.schedule.microbatches
         self.blocking = not pricer.stack.overlapped_p2p
-        ranks = plan.program.stages[0].device_count
+        places = plan.program.stages
         self._seconds: dict[tuple[bool, int], float] = {}
         for position in range(self.positions):
             virtual, stage = divmod(position, self.stages)
             chunk = chunks[stage][virtual]
             for forward, size in ((True, chunk.sends_bytes), (False, chunk.receives_bytes)):
                 peer = (position + (1 if forward else -1)) % self.stages
-                distance = abs(peer - stage) * ranks
-                seconds = pricer.message(size, distance) if size and distance else 0.0
+                seconds = 0.0
+                if size and peer != stage:
+                    level = _level_between(places[stage], places[peer], pricer.machine)
+                    seconds = pricer.message(size, level)
                 self._seconds[forward, position] = seconds
 
     def seconds(self, forward: bool, position: int) -> float:
         """Seconds of the message that leaves the chunk at ``position``."""
         return self._seconds.get((forward, position), 0.0)
+
+
+def _level_between(stage: Stage, peer: Stage, machine: Machine) -> LinkRates:
+    """The level that the slowest message between the ranks of two stages crosses."""
+    first, other = (s.devices[0].first_rank for s in (stage, peer))
+    return machine.level_around(min(first, other), abs(first - other) + stage.device_count)
 
 
 Timing = tuple[float, "list[float] | None", float, "list[float]", float]
@@ -307,7 +324,8 @@ def _advance(run: StageRun, steps: list[Step]) -> None:
 def communicators(plan: Plan, stage: int) -> int:
     """How many process groups of more than one rank a rank of ``stage`` is in, the world too."""
     place = plan.program.stages[stage]
-    strategies = [part.strategy for parts in place.virtual_stages for part in parts]
     world = sum(s.device_count for s in plan.program.stages)
     messages = 4 if len(plan.program.stages) > 1 else 0
-    return len(stage_groups(strategies, place.device_count)) + messages + (world > 1)
+    groups = stage_groups(plan.stage_strategies(stage), place.device_count)
+    tied = plan.model.tie_embeddings and stage in (0, len(plan.program.stages) - 1) and messages > 0
+    return len(groups) + messages + tied + (world > 1)

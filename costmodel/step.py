@@ -8,14 +8,15 @@ schedules use the same lowered layers and units.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ..spec.groups import RankGroup
 from ..spec.kernels import Collective
 from ..spec.model import HeadLayer
 from ..spec.plan import Plan
 from ..spec.stack import StackSpec
-from ..spec.workload import DTYPE_BYTES
-from .lowering import Lowering, StageChunk
+from ..spec.workload import DtypeRecord
+from .lowering import Lowering, StageChunk, StageLayer
 from .sharding import Unit, partial_sum_work, update_work
 from .tape import Item
 
@@ -31,8 +32,8 @@ def step_work(plan: Plan, stack: StackSpec, stage: int) -> list[Item]:
         for number in range(len(chunk.layers)):
             work += _layer_work(chunk, number, micro_batches)
         work += _messages(plan, stage, chunk, micro_batches)
-    work += end_of_step(plan, stack, stage, chunks)
-    return work
+    end = end_of_step(plan, stack, stage, chunks)
+    return [*work, *end.tensor_sums, *end.tied_sum, end.norm, *end.update, *end.gathers]
 
 
 def _layer_work(chunk: StageChunk, number: int, micro_batches: int) -> Iterator[Item]:
@@ -78,35 +79,72 @@ def _messages(plan: Plan, stage: int, chunk: StageChunk, micro_batches: int) -> 
                 yield from [message] * micro_batches
 
 
+class StepEnd(NamedTuple):
+    """What follows the last backward pass on a rank, in this order.
+
+    ``tensor_sums``: gradients summed over tensor-parallel ranks. ``tied_sum``: that of a weight
+    which two stages share. ``norm``: the global norm with the loss. ``update``: norm, clipping,
+    AdamW. ``gathers``: updated shards, where parameters stay whole between steps.
+    """
+
+    tensor_sums: tuple[Item, ...]
+    tied_sum: tuple[Item, ...]
+    norm: Collective
+    update: tuple[Item, ...]
+    gathers: tuple[Item, ...]
+
+
 def end_of_step(
     plan: Plan, stack: StackSpec, stage: int, chunks: tuple[StageChunk, ...]
-) -> Iterator[Item]:
+) -> StepEnd:
     """Sums that backward leaves open, the global norm, the update."""
-    units = [(e, e.unit) for chunk in chunks for e in chunk.layers if e.unit is not None]
+    entries = [entry for chunk in chunks for entry in chunk.layers]
+    units = [entry.unit for entry in entries if entry.unit is not None]
     dtype = plan.workload.dtype
+    tied_sum, tied_copy = _tied_sum(plan, entries)
+    contiguous = stack.state_layout == "contiguous"
+    return StepEnd(
+        tensor_sums=tuple(_tensor_sums(entries, dtype)),
+        tied_sum=tied_sum,
+        norm=Collective(
+            "all_reduce",
+            sum(s.device_count for s in plan.program.stages),
+            1,
+            NORM_AND_LOSS_BYTES,
+            "fp64",
+        ),
+        update=update_work(
+            sum(unit.matrix_elements for unit in units),
+            sum(unit.vector_elements for unit in units),
+            tied_copy,
+            dtype,
+            plan.workload.gradient_clip_norm is not None,
+        ),
+        gathers=tuple(item for unit in units for item in unit.gather) if contiguous else (),
+    )
+
+
+def _tensor_sums(entries: list[StageLayer], dtype: DtypeRecord) -> Iterator[Item]:
+    """One sum a tensor-parallel degree, over everything that is open at it."""
     by_degree: dict[int, tuple[int, ...]] = {}
-    for entry, unit in units:
-        if unit.partial_shards:
+    for entry in entries:
+        if entry.unit is not None and entry.unit.partial_shards:
             degree = entry.strategy.tp
-            by_degree[degree] = (*by_degree.get(degree, ()), *unit.partial_shards)
+            by_degree[degree] = (*by_degree.get(degree, ()), *entry.unit.partial_shards)
     for degree in sorted(by_degree):
         yield from partial_sum_work(by_degree[degree], degree, dtype)
-    tied_copy = 0
+
+
+def _tied_sum(plan: Plan, entries: list[StageLayer]) -> tuple[tuple[Item, ...], int]:
+    """The sum of a shared weight's gradient, and how many elements the norm leaves to the other."""
     stages = len(plan.program.stages)
-    if plan.model.tie_embeddings and stages > 1:
-        distance = (stages - 1) * plan.program.stages[0].device_count
-        for entry, unit in units:
-            if unit.tied_bytes:
-                group = RankGroup(2, distance)
-                yield Collective("all_reduce", *group, unit.tied_bytes, dtype.master)
-                if isinstance(entry.layer, HeadLayer):
-                    tied_copy = unit.tied_bytes // DTYPE_BYTES[dtype.master]
-    world = sum(s.device_count for s in plan.program.stages)
-    yield Collective("all_reduce", world, 1, NORM_AND_LOSS_BYTES, "fp64")
-    matrices = sum(unit.matrix_elements for _, unit in units)
-    vectors = sum(unit.vector_elements for _, unit in units)
-    clips = plan.workload.gradient_clip_norm is not None
-    yield from update_work(matrices, vectors, tied_copy, dtype, clips)
-    if stack.state_layout == "contiguous":
-        for _, unit in units:
-            yield from unit.gather
+    if not plan.model.tie_embeddings or stages == 1:
+        return (), 0
+    group = RankGroup(2, (stages - 1) * plan.program.stages[0].device_count)
+    for entry in entries:
+        unit = entry.unit
+        if unit is not None and unit.tied_bytes:
+            total = Collective("all_reduce", *group, unit.tied_bytes, plan.workload.dtype.master)
+            head = isinstance(entry.layer, HeadLayer)
+            return (total,), unit.tied_elements if head else 0
+    return (), 0

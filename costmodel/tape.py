@@ -102,14 +102,16 @@ class Tape:
     """Collects the items of symbolic work and follows live and peak bytes.
 
     ``accumulating``: parameter gradients of an earlier micro-batch are there already, so new
-    ones are added to them.
+    ones are added to them. ``main_gradients``: all are added to buffers that live anyway,
+    those of matrix products by the product itself.
     """
 
-    def __init__(self, accumulating: bool = False) -> None:
+    def __init__(self, accumulating: bool = False, main_gradients: bool = False) -> None:
         self.entries: list[Entry] = []
         self.live_bytes = 0
         self.peak_bytes = 0
         self.accumulating = accumulating
+        self.main_gradients = main_gradients
         self.parameter_gradients: list[Value] = []
         self._nodes: list[Node] = []
         self._pending: list[Node] = []
@@ -182,7 +184,7 @@ class Tape:
 
     def parameter_gradient(self, gradient: Value, shared: bool = False) -> None:
         """A parameter's gradient: kept, or added to the one that is there (``shared``: always)."""
-        if self.accumulating or shared:
+        if self.accumulating or shared or self.main_gradients:
             self.kernel("add", (gradient, gradient), gradient)
         else:
             self.parameter_gradients.append(gradient)

@@ -82,9 +82,11 @@ def _closing(simulation: Simulation, run: StageRun) -> list[Span]:
     compute = Stream(rank=run.stage, kind="compute", name="compute")
     host = Stream(rank=run.stage, kind="host", name="host")
     pieces = [
-        (wire, "open sums", run.end_s, run.finish_wire_s, "exposed_tp"),
+        (wire, "open sums", run.end_s, run.tensor_sums_s, "exposed_tp"),
+        (wire, "tied sum", run.end_s + run.tensor_sums_s, run.tied_sum_s, "exposed_pp"),
         (wire, "norm", simulation.barrier_s - simulation.norm_s, simulation.norm_s, "optimizer"),
         (compute, "update", simulation.barrier_s, run.update_s, "optimizer"),
+        (wire, "gathers", simulation.barrier_s + run.update_s, run.gathers_s, "exposed_dp"),
         (host, "step", simulation.step_time_s - simulation.host_s, simulation.host_s, "host"),
     ]
     return [

@@ -61,7 +61,7 @@ class GroupBook:
 
     def _make_stage_groups(self, plan: Plan, index: int, stage: Stage) -> None:
         first, count = self.layout[index]
-        for shape in stage_groups(stage_strategies(plan, index), count):
+        for shape in stage_groups(plan.stage_strategies(index), count):
             for local in range(count):
                 if shape.position(local) == 0:
                     self._make(tuple(first + r for r in shape.members(local)))
@@ -138,14 +138,3 @@ class GroupBook:
             mesh=torch.tensor(rows, dtype=torch.int),
             mesh_dim_names=("replicate", "shard"),
         )
-
-
-def stage_strategies(plan: Plan, index: int) -> list[LayerStrategy]:
-    """Strategies along every chunk of a stage, the layer before each chunk first."""
-    every = plan.layer_strategies()
-    found: list[LayerStrategy] = []
-    for parts in plan.program.stages[index].virtual_stages:
-        layers = plan.chunk_layers(parts)
-        first = layers[0][0]
-        found += [every[max(first - 1, 0)], *(strategy for _, _, strategy in layers)]
-    return found

@@ -171,6 +171,16 @@ class Plan:
                     found[offset + index] = part.strategy
         return tuple(found[i] for i in sorted(found))
 
+    def stage_strategies(self, stage: int) -> list[LayerStrategy]:
+        """Strategies along every chunk of a stage, that of the layer before each chunk first."""
+        every = self.layer_strategies()
+        found: list[LayerStrategy] = []
+        for parts in self.program.stages[stage].virtual_stages:
+            layers = self.chunk_layers(parts)
+            first = layers[0][0]
+            found += [every[max(first - 1, 0)], *(strategy for _, _, strategy in layers)]
+        return found
+
     def _tower_offset(self, name: str) -> int:
         offset = 0
         for tower in self.model.towers:

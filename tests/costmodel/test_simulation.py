@@ -39,7 +39,7 @@ class _Fixed(Simulator):
 
     def pass_time(self, chunk: StageChunk, kind: PassKind) -> PassTime:
         seconds = FORWARD_S if kind.forward else BACKWARD_S
-        return PassTime(seconds, [seconds, *[0.0] * (len(PASS_TERMS) - 1)], 0.0)
+        return PassTime(seconds, [seconds, *[0.0] * (len(PASS_TERMS) - 1)], 0.0, 0.0)
 
 
 class _Free(Pricer):
@@ -154,7 +154,7 @@ class _LongerPass(Pricer):
         if lowered is not self._victim:
             return cost
         terms = (cost.terms_s[0] + self._extra_s, *cost.terms_s[1:])
-        return PassCost(cost.time_s + self._extra_s, terms, cost.measured_s)
+        return cost._replace(time_s=cost.time_s + self._extra_s, terms_s=terms)
 
 
 def again(s: Sample, pricer: Pricer) -> Simulation:
