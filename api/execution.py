@@ -37,7 +37,9 @@ class ExecuteOptions:
 
 
 def ensure_profile(devices: int, on_event: OnEvent) -> MachineProfile:
-    """The newest profile of this machine; measured now, in some 20 s, where there is none.
+    """The newest profile of this machine with so many ranks; measured now, where there is none.
+
+    Measuring takes some 20 s.
 
     Args:
         devices: ranks that will work at once.

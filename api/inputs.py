@@ -25,6 +25,7 @@ from ..spec.stack import ATTENTIONS, OVERLAPS, StackSpec
 from ..spec.units import GIB
 from ..spec.workload import DTYPE_BYTES, DtypeRecord, Workload
 from .nouns import ClusterLike, ModelLike, cluster_of, model_of
+from .profile_notes import profile_notes
 from .typed import check_types
 
 DEFAULT_BATCH, DEFAULT_SEQ_LEN = 8, 256
@@ -253,13 +254,14 @@ def _one_of(name: str, given: str, allowed: tuple[str, ...]) -> None:
 def _profile(
     inputs: Inputs, found: Device, cluster: ClusterSpec, notes: list[Assumption]
 ) -> MachineProfile | None:
-    """The newest profile of this machine, for a CPU cluster and unless ``none`` was asked."""
+    """The newest profile of this machine, for a CPU cluster and unless ``none`` was asked.
+
+    Measurements with another number of ranks are not used: they share memory bandwidth otherwise.
+    """
     if inputs.calibration not in (None, "none"):
         raise NotBuiltError("--calibration NAME", "use none, or plan profile")
     if found.name != CPU or inputs.calibration == "none":
         return None
     profile = newest_profile(cluster.device_count)
-    if profile is None:
-        why = "this machine was not profiled (plan profile); rates are analytic"
-        notes.append(_note("calibration", "none", why))
+    notes += profile_notes(cluster.device_count, profile is not None)
     return profile

@@ -2,7 +2,9 @@
 
 A profile is a JSON file under ``$XDG_DATA_HOME/shardwright/profiles``, named by the machine's
 fingerprint and the time it was taken. Only a profile whose fingerprint is this machine's is
-ever used: processor, cores, memory, interpreter and torch version, without importing torch.
+ever used: processor, cores, memory, interpreter, and the versions of torch (found without
+importing it) and of this package, to whose executor the host constants are fitted. Nor is one of
+another number of ranks, which share the machine's memory otherwise.
 """
 
 from __future__ import annotations
@@ -12,12 +14,17 @@ import os
 import platform
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
+from .. import __version__
 from ..datasets.catalogue.local import core_count, memory_bytes, processor
 from ..spec.codec import canonical_json, from_json, read_text, write_atomically
 from ..spec.errors import InputError
 from ..spec.profile import MachineProfile
 from ..spec.units import GIB
+
+THREADS_PER_RANK = 1
+"""The executor gives a rank one thread."""
 
 
 def machine_facts() -> dict[str, str]:
@@ -29,6 +36,8 @@ def machine_facts() -> dict[str, str]:
         "memory_gib": str(round(memory_bytes() / GIB)),
         "python": platform.python_version(),
         "torch": _version("torch"),
+        "shardwright": __version__,
+        "threads_per_rank": str(THREADS_PER_RANK),
     }
 
 
@@ -63,13 +72,53 @@ def save_profile(profile: MachineProfile) -> Path:
     return path
 
 
+class Shelf(NamedTuple):
+    """What is stored of this machine.
+
+    ``profile`` is the newest of the ranks asked for, ``other_ranks`` the numbers of ranks of the
+    others, ``unreadable`` one line for each newer file that had to be skipped, naming it.
+    """
+
+    profile: MachineProfile | None = None
+    other_ranks: tuple[int, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+
 def newest_profile(ranks: int) -> MachineProfile | None:
-    """The newest profile of this machine: for ``ranks`` ranks if there is one, else for any."""
-    folder = profile_folder()
-    if not folder.is_dir():
-        return None
-    mine = sorted(folder.glob(f"{fingerprint()}-*.json"), key=lambda p: p.name.split("-")[-1])
-    loaded = [from_json(MachineProfile, read_text(p, "a profile"), str(p)) for p in mine]
-    same = [profile for profile in loaded if profile.ranks == ranks]
-    usable = same or loaded
-    return usable[-1] if usable else None
+    """The newest readable profile of this machine with ``ranks`` ranks at work, if any."""
+    return shelf(ranks).profile
+
+
+def shelf(ranks: int) -> Shelf:
+    """What is stored of this machine; files of other machines are not opened."""
+    mine = fingerprint()
+    others: set[int] = set()
+    same: list[tuple[str, Path]] = []
+    for path in profile_folder().glob(f"{mine}-*.json"):
+        counted, _, stamp = path.stem.removeprefix(f"{mine}-").partition("-")
+        if counted == str(ranks):
+            same.append((stamp, path))
+        elif counted.isdecimal():
+            others.add(int(counted))
+    unreadable: list[str] = []
+    for _, path in sorted(same, reverse=True):
+        try:
+            profile = _load(path, mine, ranks)
+        except InputError as error:
+            unreadable.append(str(error))
+        else:
+            return Shelf(profile, tuple(sorted(others)), tuple(unreadable))
+    return Shelf(None, tuple(sorted(others)), tuple(unreadable))
+
+
+def _load(path: Path, mine: str, ranks: int) -> MachineProfile:
+    """A stored profile.
+
+    Raises:
+        InputError: unreadable, or not what its name says.
+    """
+    profile = from_json(MachineProfile, read_text(path, "a profile"), str(path))
+    if (profile.fingerprint, profile.ranks) != (mine, ranks):
+        given = f"fingerprint {profile.fingerprint}, {profile.ranks} ranks"
+        raise InputError(str(path), given, "what the file's name says")
+    return profile

@@ -43,7 +43,7 @@ class CollectiveRow:
 class MachineProfile:
     """All measurements of one machine with ``ranks`` ranks at work.
 
-    ``fingerprint`` identifies hardware, thread count and torch version; ``machine`` is the
+    ``fingerprint`` identifies hardware, threads per rank and versions; ``machine`` is the
     readable form of it. ``host_s`` holds host-side seconds by name; ``kernel_slowdown`` is what
     a kernel takes inside a step, where caches are cold and ranks move apart, over what its row
     says.
