@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..costmodel.kernel_latency.table import KernelTable
 from ..costmodel.lowering import Lowering
 from ..costmodel.machine import Machine
 from ..costmodel.prices import Pricer
@@ -85,10 +86,10 @@ def _explained_s(plan: Plan, profile: MachineProfile) -> float:
 def _counts(plan: Plan, profile: MachineProfile) -> list[float]:
     """How often each constant occurs in a one-stage step, in the order of CONSTANTS.
 
-    The last number is the seconds of the step's measured kernels.
+    The last number is the seconds of the kernels that the profile's table prices.
     """
     chosen = stack("shardwright")
-    pricer = _pricer(plan, profile)
+    table = KernelTable(profile)
     kernels = [item for item in step_work(plan, chosen, 0) if isinstance(item, Kernel)]
     micro_batches = plan.program.schedule.microbatches
     collectives = passes = 0
@@ -99,8 +100,8 @@ def _counts(plan: Plan, profile: MachineProfile) -> list[float]:
             if unit is not None and unit.wrapped:
                 collectives += 2 * micro_batches if unit.gathers_each_use else 1
                 collectives += micro_batches if unit.reduces_each_micro_batch else 1
-    prices = [pricer.kernel(item) for item in kernels]
-    kernel_s = sum(price.time_s for price in prices if price.source == "measured")
+    prices = [price for item in kernels if (price := table.price(item)) is not None]
+    kernel_s = sum(price.time_s for price in prices)
     return [len(kernels), passes, collectives, 1, kernel_s]
 
 

@@ -1,9 +1,8 @@
-"""Kernel seconds from a machine profile: exact hit, then interpolation, then scaling.
+"""Kernel seconds from a machine profile: what was measured, between points interpolated.
 
-Rates vary smoothly with the logarithm of the sizes, so tables hold log rates on a grid of log
-sizes and are interpolated linearly between grid points. Outside the grid the nearest edge's
-rate is held. Elementwise kernels are a curve over the bytes that they move; an operation that
-was not measured takes the curve of an out-of-place addition.
+Rates of products vary smoothly with the logarithm of the sizes, so they lie on a grid of log
+sizes. Elementwise kernels are a curve over the bytes that they move. At a measured size both
+give its own time, unless a smaller size took longer: a larger one never takes less.
 """
 
 from __future__ import annotations
@@ -12,14 +11,17 @@ import bisect
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from itertools import product
 from typing import Literal, NamedTuple
 
 from ...spec.kernels import ATTENTIONS, MATMULS, Kernel
 from ...spec.profile import KernelRow, MachineProfile
+from .grid import Grid
 
 Source = Literal["measured", "learned", "analytic"]
 GENERIC_OP = "add"
+"""Stands in, as an analytic price, for an elementwise operation that was not measured."""
+GridKey = tuple[str, str, str]
+"""Operation, pattern of its sizes, type."""
 
 
 class Price(NamedTuple):
@@ -54,95 +56,78 @@ class Curve:
         return math.exp((1 - weight) * math.log(before) + weight * math.log(after))
 
 
-class Grid:
-    """Log rate over a full grid of sizes, interpolated linearly in log sizes."""
-
-    def __init__(self, rates: dict[tuple[int, ...], float]) -> None:
-        dimensions = len(next(iter(rates)))
-        self.axes = [sorted({point[i] for point in rates}) for i in range(dimensions)]
-        self._log_rates = {point: math.log(rate) for point, rate in rates.items()}
-        self._fallback = min(self._log_rates.values())
-
-    def rate(self, sizes: tuple[int, ...]) -> float:
-        """Work a second at these sizes."""
-        corners = [_bracket(axis, size) for axis, size in zip(self.axes, sizes, strict=True)]
-        total = 0.0
-        for choice in product((0, 1), repeat=len(corners)):
-            weight, point = 1.0, []
-            for (low, high, fraction), side in zip(corners, choice, strict=True):
-                weight *= fraction if side else 1 - fraction
-                point.append(high if side else low)
-            if weight:
-                total += weight * self._log_rates.get(tuple(point), self._fallback)
-        return math.exp(total)
-
-
-def _bracket(axis: list[int], size: int) -> tuple[int, int, float]:
-    """Neighbouring grid values and the log position between them, held at the edges."""
-    if size <= axis[0]:
-        return axis[0], axis[0], 0.0
-    if size >= axis[-1]:
-        return axis[-1], axis[-1], 0.0
-    right = bisect.bisect_right(axis, size)
-    low, high = axis[right - 1], axis[right]
-    return low, high, math.log(size / low) / math.log(high / low)
-
-
 class KernelTable:
     """Prices kernels from the rows of one profile."""
 
     def __init__(self, profile: MachineProfile) -> None:
-        self._exact = {
-            (row.op, row.shape, row.dtype, row.traffic_bytes): row.time_s for row in profile.kernels
-        }
         self._slowdown = profile.kernel_slowdown
-        groups: dict[tuple[str, str], list[KernelRow]] = defaultdict(list)
+        shaped: dict[GridKey, list[KernelRow]] = defaultdict(list)
+        others: dict[tuple[str, str], list[KernelRow]] = defaultdict(list)
         for row in profile.kernels:
-            groups[row.op, row.dtype].append(row)
-        self._grids = {key: _grid(rows) for key, rows in groups.items() if key[0] in _SHAPED}
+            if row.op not in _SHAPED:
+                others[row.op, row.dtype].append(row)
+            for pattern in _patterns(row.op, row.shape):
+                shaped[row.op, pattern, row.dtype].append(row)
+        self._grids = {key: _grid(rows) for key, rows in shaped.items()}
         self._curves = {
             key: Curve((row.traffic_bytes, row.time_s) for row in rows)
-            for key, rows in groups.items()
-            if key[0] not in _SHAPED
+            for key, rows in others.items()
         }
 
     def price(self, kernel: Kernel) -> Price | None:
         """Seconds of ``kernel`` in a step, or None where nothing comparable was measured."""
-        alone_s = self._alone_s(kernel)
-        return None if alone_s is None else Price(alone_s * self._slowdown, "measured")
-
-    def _alone_s(self, kernel: Kernel) -> float | None:
-        exact = self._exact.get((kernel.op, kernel.shape, kernel.dtype, kernel.traffic_bytes))
-        if exact is not None:
-            return exact
         if kernel.op in _SHAPED:
-            grid = self._grids.get((kernel.op, kernel.dtype))
-            return None if grid is None else _work(kernel) / grid.rate(_axes(kernel))
-        curve = self._curves.get((kernel.op, kernel.dtype)) or self._curves.get(
-            (GENERIC_OP, kernel.dtype)
-        )
-        return None if curve is None else curve.at(kernel.traffic_bytes)
+            return self._shaped(kernel)
+        own = self._curves.get((kernel.op, kernel.dtype))
+        curve = own or self._curves.get((GENERIC_OP, kernel.dtype))
+        if curve is None:
+            return None
+        time_s = curve.at(kernel.traffic_bytes) * self._slowdown
+        return Price(time_s, "measured" if own else "analytic")
+
+    def _shaped(self, kernel: Kernel) -> Price | None:
+        for pattern in _patterns(kernel.op, kernel.shape):
+            grid = self._grids.get((kernel.op, pattern, kernel.dtype))
+            if grid is not None:
+                time_s = _work(kernel.flops) / grid.rate(_sizes(kernel.op, kernel.shape))
+                return Price(time_s * self._slowdown, "measured")
+        return None
 
 
 _SHAPED = MATMULS | ATTENTIONS
 
 
-def _work(kernel: Kernel) -> float:
-    return float(max(kernel.flops, 1))
+def _work(flops: int) -> float:
+    return float(max(flops, 1))
 
 
-def _axes(kernel: Kernel) -> tuple[int, ...]:
-    """The sizes that a shaped kernel's rate depends on."""
-    if kernel.op in ATTENTIONS:
-        batch, heads, _, seq, dim = kernel.shape
+def _patterns(op: str, shape: tuple[int, ...]) -> tuple[str, ...]:
+    """The patterns of sizes that a shaped kernel fits; each has a grid of its own.
+
+    Unfused attention's products are (batch, seq, dim, seq) and (batch, seq, seq, dim), so three
+    sizes say all and their grid is full. Where seq is dim a product is both.
+    """
+    if op != "batched_matmul":
+        return ("all",) if op in _SHAPED else ()
+    _, m, k, n = shape
+    return ("scores",) * (m == n) + ("mix",) * (m == k)
+
+
+def _sizes(op: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes that a shaped kernel's rate depends on: (m, k, n) or (batch, seq, dim)."""
+    if op in ATTENTIONS:
+        batch, heads, _, seq, dim = shape
         return (batch * heads, seq, dim)
-    return kernel.shape
+    if op == "batched_matmul":
+        batch, m, k, n = shape
+        return (batch, m, k if m == n else n)
+    return shape
 
 
 def _grid(rows: list[KernelRow]) -> Grid:
     rates: dict[tuple[int, ...], float] = {}
     for row in rows:
-        kernel = Kernel(row.op, row.shape, row.dtype, row.flops, row.traffic_bytes)
-        axes = _axes(kernel)
-        rates[axes] = max(_work(kernel) / row.time_s, rates.get(axes, 0.0))
-    return Grid(rates)
+        sizes = _sizes(row.op, row.shape)
+        rates[sizes] = max(_work(row.flops) / row.time_s, rates.get(sizes, 0.0))
+    powers = (1, 1, 1) if rows[0].op == "matmul" else (1, 2, 1)  # of the sizes, in the FLOPs
+    return Grid(rates, powers)
