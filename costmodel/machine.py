@@ -15,12 +15,14 @@ from ..spec.profile import MachineProfile
 class Machine:
     """What pricing needs to know of a homogeneous cluster.
 
-    ``levels`` go from the innermost link level to the outermost. ``profile`` replaces the
-    catalogue's figures where it has measurements.
+    ``levels`` go from the innermost link level to the outermost; ``reach`` limits them to the
+    innermost ones, for work that stays inside. ``profile`` replaces the catalogue's figures
+    where it has measurements.
     """
 
     cluster: ClusterSpec
     profile: MachineProfile | None = None
+    reach: int | None = None
 
     @cached_property
     def device(self) -> Device:
@@ -29,8 +31,9 @@ class Machine:
 
     @cached_property
     def levels(self) -> tuple[LinkRates, ...]:
-        """Rates of each link level."""
-        return tuple(link_rates(self.cluster, level) for level in self.cluster.levels)
+        """Rates of each link level within reach."""
+        levels = self.cluster.levels[: self.reach]
+        return tuple(link_rates(self.cluster, level) for level in levels)
 
     @property
     def is_cpu(self) -> bool:
@@ -43,6 +46,19 @@ class Machine:
             if first // level.group_size == (first + count - 1) // level.group_size:
                 return level
         return self.levels[-1]
+
+    def reach_of(self, width: int, used: int) -> int:
+        """How many levels the groups of stages of ``width`` devices cross.
+
+        Stages that nest in the levels lie alike wherever they lie; others may straddle every
+        edge that the ``used`` devices of a plan hold. What a plan costs does not depend on
+        devices that it leaves idle.
+        """
+        sizes = [level.group_size for level in self.levels]
+        nests = all(size % width == 0 or width % size == 0 for size in sizes)
+        span = width if nests else used
+        inner = sum(size < span for size in sizes[:-1])
+        return inner + 1
 
     def level_spanning(self, ranks: int) -> LinkRates:
         """The innermost level whose groups hold ``ranks`` neighbouring devices."""

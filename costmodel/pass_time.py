@@ -129,9 +129,9 @@ def _sum_terms(slots: list[_Slot]) -> tuple[list[float], float, float]:
 
 def _in_line(slots: list[_Slot], detail: bool) -> PassTime:
     """Everything one after another on the compute stream's clock."""
-    terms, *sources_s = _sum_terms(slots)
+    terms, priced_s, measured_s = _sum_terms(slots)
     terms[EXPOSED_DP] = sum(slot.gather_s + slot.reduce_s for slot in slots)
-    found = PassTime(sum(terms), terms, *sources_s)
+    found = PassTime(sum(terms), terms, priced_s, measured_s)
     if detail:
         clock_s = 0.0
         for slot in slots:
@@ -143,8 +143,8 @@ def _in_line(slots: list[_Slot], detail: bool) -> PassTime:
 
 def _overlapped(slots: list[_Slot], slowdown: float, detail: bool) -> PassTime:
     """Two streams with prefetch of one layer; see the module docstring."""
-    terms, *sources_s = _sum_terms(slots)
-    found = PassTime(0.0, terms, *sources_s)
+    terms, priced_s, measured_s = _sum_terms(slots)
+    found = PassTime(0.0, terms, priced_s, measured_s)
     segments = found.segments if detail else None
     compute_free = pending_reduce_s = 0.0
     gathered = wire_free = _wire(segments, f"{slots[0].name} gather", 0.0, slots[0].gather_s)

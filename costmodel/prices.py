@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from ..datasets.catalogue.links import LinkRates
@@ -79,6 +80,16 @@ class Pricer:
         self._collectives: dict[Collective, Price] = {}
         self._passes: dict[int, tuple[LoweredPass, PassCost]] = {}
         self._units: dict[int, tuple[Unit, UnitCost]] = {}
+        self._reaching = {len(machine.levels): self}
+
+    def reaching(self, reach: int) -> Pricer:
+        """Prices of work that crosses only the ``reach`` innermost link levels."""
+        found = self._reaching.get(reach)
+        if found is None:
+            found = Pricer(replace(self.machine, reach=reach), self.stack)
+            found._table, found._kernels = self._table, self._kernels
+            self._reaching[reach] = found
+        return found
 
     def kernel(self, kernel: Kernel) -> Price:
         """Seconds of one kernel on the device."""

@@ -32,6 +32,7 @@ class StageRun:
     """One stage's step: when each pass started, work by term.
 
     ``message_s`` is what its stream lost to messages: waiting for one under way, or sending.
+    ``reach`` is how many link levels its groups cross.
     """
 
     stage: int
@@ -44,6 +45,7 @@ class StageRun:
     tied_sum_s: float = 0.0
     update_s: float = 0.0
     gathers_s: float = 0.0
+    reach: int = 1
 
     def counts(self) -> dict[PassKind, int]:
         """How many passes of each kind the step has."""
@@ -130,23 +132,30 @@ class Simulator:
                 "schedule.microbatches", micro_batches, f"at most {MAX_PASSES} passes in all"
             )
         chunks = [self.lowering.stage(plan, stage) for stage in range(stages)]
-        times = [self._times(plan, held) for held in chunks]
+        times = [self._times(plan, stage, held) for stage, held in enumerate(chunks)]
         if give_up_s < float("inf") and self._bound_s(plan, times) >= give_up_s:
             return None
         runs = [StageRun(s, _order(plan, s), times[s]) for s in range(stages)]
         _play(runs, Messages(plan, chunks, self.pricer))
         return self._finish(plan, chunks, runs)
 
-    def pass_time(self, chunk: StageChunk, kind: PassKind) -> PassTime:
+    def pass_time(self, chunk: StageChunk, kind: PassKind, reach: int) -> PassTime:
         """Seconds of one pass, computed once for chunks of equal layers."""
         layers = tuple((id(e.lowered), id(e.unit)) for e in chunk.layers)
-        key = (layers, kind.forward, kind.first, kind.last)
+        key = (layers, kind.forward, kind.first, kind.last, reach)
         found = self._passes.get(key)
         if found is None:
-            found = self._passes[key] = pass_time(chunk, kind, self.pricer)
+            found = self._passes[key] = pass_time(chunk, kind, self.pricer.reaching(reach))
         return found
 
-    def _times(self, plan: Plan, chunks: tuple[StageChunk, ...]) -> dict[PassKind, PassTime]:
+    def stage_reach(self, plan: Plan, stage: int) -> int:
+        """How many link levels the groups of a stage cross."""
+        width = plan.program.stages[stage].device_count
+        return self.pricer.machine.reach_of(width, used_devices(plan))
+
+    def _times(
+        self, plan: Plan, stage: int, chunks: tuple[StageChunk, ...]
+    ) -> dict[PassKind, PassTime]:
         """Seconds of every kind of pass of a stage."""
         alone = plan.program.schedule.microbatches == 1
         ends = [(True, True)] if alone else [(True, False), (False, False), (False, True)]
@@ -156,7 +165,8 @@ class Simulator:
             for forward in (True, False)
             for first, last in ends
         ]
-        return {kind: self.pass_time(chunks[kind.chunk], kind) for kind in kinds}
+        reach = self.stage_reach(plan, stage)
+        return {kind: self.pass_time(chunks[kind.chunk], kind, reach) for kind in kinds}
 
     def _bound_s(self, plan: Plan, times: list[dict[PassKind, PassTime]]) -> float:
         """Least step time: a stage's work, after and before one micro-batch of earlier stages.
@@ -182,14 +192,18 @@ class Simulator:
     ) -> Simulation:
         """Open sums, the norm that all stages wait for, the update, and memory."""
         stack = self.lowering.stack
+        used = used_devices(plan)
+        across = self.pricer.reaching(self.pricer.machine.reach_of(used, used))
         norm_s = 0.0
         for run in runs:
             end = end_of_step(plan, stack, run.stage, chunks[run.stage])
-            copies_s, run.tensor_sums_s = self.pricer.split(end.tensor_sums)
-            run.tied_sum_s = self.pricer.split(end.tied_sum)[1]
-            run.update_s = copies_s + self.pricer.split(end.update)[0]
-            run.gathers_s = self.pricer.split(end.gathers)[1]
-            norm_s = self.pricer.collective(end.norm).time_s
+            run.reach = self.stage_reach(plan, run.stage)
+            inside = self.pricer.reaching(run.reach)
+            copies_s, run.tensor_sums_s = inside.split(end.tensor_sums)
+            run.tied_sum_s = across.split(end.tied_sum)[1]
+            run.update_s = copies_s + inside.split(end.update)[0]
+            run.gathers_s = inside.split(end.gathers)[1]
+            norm_s = across.collective(end.norm).time_s
         barrier_s = max(run.ready_s for run in runs) + norm_s
         host_s = self.pricer.step_s
         step_time_s = barrier_s + max(run.update_s + run.gathers_s for run in runs) + host_s
@@ -205,6 +219,12 @@ class Simulator:
             for run in runs
         )
         return Simulation(step_time_s, barrier_s, norm_s, host_s, runs, chunks, memory)
+
+
+def used_devices(plan: Plan) -> int:
+    """Devices from the cluster's first to the last that a stage holds."""
+    places = [place.devices[0] for place in plan.program.stages]
+    return max(place.first_rank + place.count for place in places)
 
 
 def _order(plan: Plan, stage: int) -> tuple[Pass, ...]:

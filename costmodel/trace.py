@@ -52,7 +52,8 @@ def _segments(
 ) -> list[Segment]:
     if detail:
         chunk = simulation.chunks[run.stage][kind.chunk]
-        return pass_time(chunk, kind, simulator.pricer, detail=True).segments
+        pricer = simulator.pricer.reaching(run.reach)
+        return pass_time(chunk, kind, pricer, detail=True).segments
     name = f"chunk {kind.chunk} {'F' if kind.forward else 'B'}"
     clock_s, found = 0.0, []
     for term, seconds in zip(PASS_TERMS, run.times[kind].terms_s, strict=True):

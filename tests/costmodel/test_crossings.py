@@ -119,3 +119,38 @@ def test_products_that_accumulate_leave_nothing_to_add() -> None:
         simulator = Simulator.for_plan(plan, Machine(parse_cluster("1xA100").cluster), chosen)
         seconds.append(simulator.run(plan).step_time_s)
     assert seconds[0] < seconds[1]
+
+
+def step_s(ranks: int, stages: int, tp: int, cluster: str) -> float:
+    sizes = Sizes(hidden=384, heads=12, kv_heads=12, ffn=768, vocab=768)
+    case = Case(
+        name="odd",
+        ranks=ranks,
+        stages=stages,
+        sizes=sizes,
+        seq_len=1024,
+        strategies=replace(sharded("zero0", 1), tp=tp),
+        global_batch=12,
+        micro_batch=ranks // stages // tp,
+    )
+    stages_ = tuple(
+        replace(stage, devices=(replace(stage.devices[0], device_group="main"),))
+        for stage in case.plan().program.stages
+    )
+    plan = case.plan()
+    program = replace(plan.program, stages=stages_)
+    plan = replace(plan, cluster=parse_cluster(cluster).cluster, programs=(program,))
+    simulator = Simulator.for_plan(plan, Machine(plan.cluster), stack("shardwright"))
+    return simulator.run(plan).step_time_s
+
+
+@pytest.mark.parametrize(("ranks", "stages", "tp"), [(3, 1, 3), (6, 1, 3), (6, 2, 3), (8, 2, 4)])
+def test_devices_that_stay_idle_cost_nothing(ranks: int, stages: int, tp: int) -> None:
+    one, two = (step_s(ranks, stages, tp, c) for c in ("1x8xH100", "2x8xH100"))
+    assert one == two
+
+
+def test_only_stages_that_reach_over_the_edge_pay_for_it() -> None:
+    """Groups of 3 in stages of 6: ranks 6 to 8 of the second lie in two nodes."""
+    assert step_s(12, 2, 3, "2x8xH100") > step_s(12, 2, 3, "1x8xH100") * 1.2
+    assert step_s(6, 1, 3, "2x8xH100") == step_s(6, 1, 3, "1x8xH100")

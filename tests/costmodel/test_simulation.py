@@ -23,6 +23,7 @@ from shardwright.costmodel.memory import PassKind
 from shardwright.costmodel.pass_time import PASS_TERMS, PassTime
 from shardwright.costmodel.prices import PassCost, Pricer
 from shardwright.costmodel.simulate import Messages, Simulation, Simulator
+from shardwright.datasets.catalogue.links import LinkRates
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.kernels import Collective, Kernel
 from shardwright.spec.plan import Plan
@@ -37,7 +38,7 @@ FORWARD_S, BACKWARD_S = 2.0, 3.0
 class _Fixed(Simulator):
     """Every pass of a chunk takes the same time; the update and the host take none."""
 
-    def pass_time(self, chunk: StageChunk, kind: PassKind) -> PassTime:
+    def pass_time(self, chunk: StageChunk, kind: PassKind, reach: int) -> PassTime:
         seconds = FORWARD_S if kind.forward else BACKWARD_S
         return PassTime(seconds, [seconds, *[0.0] * (len(PASS_TERMS) - 1)], 0.0, 0.0)
 
@@ -48,7 +49,7 @@ class _Free(Pricer):
     def collective(self, item: Collective) -> Price:
         return Price(0.0, "analytic")
 
-    def message(self, size_bytes: int, distance: int) -> float:
+    def message(self, size_bytes: int, level: LinkRates) -> float:
         return 0.0
 
     def kernel(self, kernel: Kernel) -> Price:
@@ -133,6 +134,9 @@ class _Perturbed(Pricer):
         super().__init__(pricer.machine, pricer.stack)
         self._factor, self._hits = factor, hits
 
+    def reaching(self, reach: int) -> Pricer:
+        return _Perturbed(super().reaching(reach), self._factor, self._hits)
+
     def kernel(self, kernel: Kernel) -> Price:
         price = super().kernel(kernel)
         return Price(price.time_s * self._factor, price.source) if self._hits(kernel) else price
@@ -148,6 +152,9 @@ class _LongerPass(Pricer):
     def __init__(self, pricer: Pricer, victim: LoweredPass, extra_s: float) -> None:
         super().__init__(pricer.machine, pricer.stack)
         self._victim, self._extra_s = victim, extra_s
+
+    def reaching(self, reach: int) -> Pricer:
+        return _LongerPass(super().reaching(reach), self._victim, self._extra_s)
 
     def layer_pass(self, lowered: LoweredPass) -> PassCost:
         cost = super().layer_pass(lowered)
