@@ -6,8 +6,8 @@ are allocated as a training step allocates them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import NamedTuple
 
@@ -23,10 +23,11 @@ WIDTH = 256
 
 
 class Case(NamedTuple):
-    """A kernel and how to run it."""
+    """A kernel and how to run it; ``first`` where it is the only one of its kind so far."""
 
     kernel: Kernel
     run: Callable[[], object]
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,14 @@ class Sizes:
     heads: tuple[int, ...]
     sequences: tuple[int, ...]
     head_dims: tuple[int, ...]
+
+    def middle(self) -> Sizes:
+        """One size of each, the lower middle one."""
+        return Sizes(**{f.name: _middle(getattr(self, f.name)) for f in fields(self)})
+
+
+def _middle(ascending: tuple[int, ...]) -> tuple[int, ...]:
+    return (ascending[(len(ascending) - 1) // 2],)
 
 
 COARSE = Sizes(
@@ -56,8 +65,18 @@ FINE = Sizes(
 )
 
 
-def all_cases(sizes: Sizes, dtype: str) -> Iterator[Case]:
-    """Every case, the ones that matter most first."""
+def all_cases(sizes: Sizes, dtypes: Sequence[str]) -> Iterator[Case]:
+    """Every case once: one size of every kind first, then those that matter most."""
+    seen: set[Kernel] = set()
+    for part in (sizes.middle(), sizes):
+        for dtype in dtypes:
+            for case in _cases(part, dtype):
+                if case.kernel not in seen:
+                    seen.add(case.kernel)
+                    yield case._replace(first=part is not sizes)
+
+
+def _cases(sizes: Sizes, dtype: str) -> Iterator[Case]:
     yield from products(sizes, dtype)
     yield from attention(sizes, dtype)
     for elements in sizes.elements:

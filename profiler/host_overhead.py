@@ -29,6 +29,8 @@ from ..spec.profile import MachineProfile
 from .probes import message_probe, probe_plan, probes
 
 CONSTANTS = ("kernel", "layer_pass", "unit", "step")
+LEAST_PROBES = 3
+"""How many are timed even when the time is spent."""
 Measure = Callable[[Plan], float]
 
 
@@ -48,7 +50,7 @@ def with_overheads(
     step_s: list[float] = []
     rest_s: list[float] = []
     for probe in probes(profile.ranks, coarse):
-        if len(step_s) > len(CONSTANTS) and is_over():
+        if len(step_s) >= LEAST_PROBES and is_over():
             break
         plan = probe_plan(probe, profile.ranks)
         counts.append(_counts(plan, bare))
@@ -124,12 +126,18 @@ def non_negative_least_squares(
 ) -> NDArray[np.float64]:
     """Weighted least squares with no negative coefficient, by trying every set of columns.
 
-    The columns are few; the best set whose own solution is positive is the optimum.
+    The columns are few; the best set whose own solution is positive is the optimum. Where there
+    are fewer rows than columns, sets of at most half as many columns as rows are tried, for more
+    would repeat the rows and say nothing of what lies between them.
     """
+    short = matrix.shape[0] < matrix.shape[1]
+    most = max(1, matrix.shape[0] // 2) if short else matrix.shape[1]
     rows, goal = matrix * weights[:, None], values * weights
     best, least = np.zeros(matrix.shape[1]), float(goal @ goal)
     for chosen in itertools.product((False, True), repeat=matrix.shape[1]):
         columns = np.flatnonzero(chosen)
+        if len(columns) > most:
+            continue
         solution, *_ = np.linalg.lstsq(rows[:, columns], goal, rcond=None)
         rest = rows[:, columns] @ solution - goal
         if (solution > 0).all() and rest @ rest < least:

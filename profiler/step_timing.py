@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -24,16 +25,20 @@ WARM_UP = 2
 def step_seconds(context: RankContext, payload: dict[str, Any]) -> list[float]:
     """Seconds of each step after warm-up, the slowest rank's.
 
+    Where the budget is spent, one step warms up and one is timed.
+
     Args:
         context: the rank.
-        payload: ``plan`` (a document) and ``steps``.
+        payload: ``plan`` (a document), ``steps``, and ``budget_s`` if there is one.
     """
+    end_s = time.perf_counter() + payload.get("budget_s", math.inf)
     plan = from_document(Plan, payload["plan"], "plan")
     workload = plan.workload
     batches = RandomBatches(plan.model.vocab, workload.seq_len, workload.global_batch, 0)
     options = BuildOptions(seed=0, device=context.device, flash=True, prefetch=False)
     engine = Engine(plan, context.rank, options, batches)
     found: list[float] = []
+    is_over = False
     gc.collect()
     gc.disable()
     try:
@@ -41,10 +46,14 @@ def step_seconds(context: RankContext, payload: dict[str, Any]) -> list[float]:
             dist.barrier()
             start_s = time.perf_counter()
             engine.step()
-            taken = torch.tensor([time.perf_counter() - start_s], dtype=torch.float64)
-            dist.all_reduce(taken, dist.ReduceOp.MAX)
-            if step >= WARM_UP:
-                found.append(float(taken.item()))
+            now_s = time.perf_counter()
+            both = torch.tensor([now_s - start_s, float(now_s > end_s)], dtype=torch.float64)
+            dist.all_reduce(both, dist.ReduceOp.MAX)
+            if step >= WARM_UP or is_over:
+                found.append(float(both[0]))
+            is_over = bool(both[1])
+            if is_over and found:
+                break
     finally:
         gc.enable()
     return found

@@ -17,8 +17,12 @@ from .store import fingerprint, machine_facts
 QUICK_BUDGET_S = 20.0
 FULL_BUDGET_S = 120.0
 COARSE_BELOW_S = 40.0
-HOST_SHARE = 0.3
-"""Part of the budget that is kept for links and whole steps."""
+HOST_SHARE = {True: 0.5, False: 0.3}
+"""Part of the budget that is kept for links and whole steps; more where the grid is coarse."""
+LINK_SHARE = 0.4
+"""Part of what the kernels leave that links may take."""
+PROBE_SHARE = 1 / 3
+"""Part of what is left that one probe may take."""
 END_S = 2.0
 """Seconds that the last probe and the pool's end may take."""
 STEPS = 7
@@ -34,17 +38,20 @@ def measure(budget_s: float, ranks: int, on_event: OnEvent | None = None) -> Mac
         on_event: called with progress events (dicts with a ``phase``).
     """
     start_s = time.monotonic()
+
+    def left_s() -> float:
+        return max(0.0, start_s + budget_s - END_S - time.monotonic())
+
     coarse = budget_s < COARSE_BELOW_S
     emit = on_event or (lambda event: None)
     emit({"phase": "start", "ranks": ranks})
     with WorkerPool(ranks) as pool:
         relay = _relay(emit)
         pool.run("shardwright.profiler.kernel_timing:warm_up", {}, on_event=relay)
-        left_s = budget_s - (time.monotonic() - start_s)
         payload = {
             "coarse": coarse,
             "dtypes": ["fp32"] if coarse else ["fp32", "bf16"],
-            "budget_s": max(2.0, left_s * (1 - HOST_SHARE)),
+            "budget_s": left_s() * (1 - HOST_SHARE[coarse]),
         }
         kernels = pool.run(
             "shardwright.profiler.kernel_timing:measure_kernels", payload, None, relay
@@ -52,14 +59,15 @@ def measure(budget_s: float, ranks: int, on_event: OnEvent | None = None) -> Mac
         links: list[Any] = [[]]
         if ranks > 1:
             job = "shardwright.profiler.links:measure_links"
-            links = pool.run(job, {"coarse": coarse}, None, relay)
+            limits = {"coarse": coarse, "budget_s": left_s() * LINK_SHARE}
+            links = pool.run(job, limits, None, relay)
         profile = _profile(ranks, kernels[0], links[0], start_s)
         emit({"phase": "host"})
         profile = with_overheads(
             profile,
-            lambda plan: _least_step_s(pool, plan),
+            lambda plan: _least_step_s(pool, plan, left_s() * PROBE_SHARE),
             coarse,
-            lambda: time.monotonic() - start_s > budget_s - END_S,
+            lambda: not left_s(),
         )
     return replace(profile, duration_s=time.monotonic() - start_s)
 
@@ -74,8 +82,8 @@ def _relay(emit: OnEvent) -> Callable[[int, dict[str, Any]], None]:
     return relay
 
 
-def _least_step_s(pool: WorkerPool, plan: Plan) -> float:
-    payload = {"plan": plan.to_document(), "steps": STEPS}
+def _least_step_s(pool: WorkerPool, plan: Plan, budget_s: float) -> float:
+    payload = {"plan": plan.to_document(), "steps": STEPS, "budget_s": budget_s}
     times: list[float] = pool.run("shardwright.profiler.step_timing:step_seconds", payload)[0]
     return min(times)
 

@@ -15,6 +15,7 @@ from shardwright.datasets.catalogue.clusters import parse_cluster
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.profiler.host_overhead import (
     CONSTANTS,
+    LEAST_PROBES,
     non_negative_least_squares,
     with_overheads,
 )
@@ -58,8 +59,13 @@ def test_when_time_is_up_the_probes_so_far_do() -> None:
         measured.append(plan)
         return 1.5 * step_s(plan, bare)
 
-    with_overheads(bare, measure, True, lambda: True)
-    assert len(CONSTANTS) < len(measured) < len(probes(2, coarse=True))
+    found = with_overheads(bare, measure, True, lambda: True)
+    assert len(measured) == LEAST_PROBES + 1, "the last is for messages"
+    assert len(measured) < len(probes(2, coarse=True))
+    constants = [found.host_s[name] for name in CONSTANTS] + [found.kernel_slowdown - 1]
+    assert sum(value > 0 for value in constants) == 1, "no more than three steps can tell"
+    for plan in measured[:LEAST_PROBES]:
+        assert step_s(plan, found) == pytest.approx(1.5 * step_s(plan, bare), rel=0.3)
 
 
 def test_no_constant_is_negative() -> None:
