@@ -14,10 +14,13 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ..spec.errors import RunError
 
 
 def flash_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Causal attention without a score matrix.
+    """Causal attention without a score matrix, by the flash kernel and no other.
 
     Args:
         query: (seq, batch, heads, head_dim).
@@ -26,11 +29,48 @@ def flash_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
     Returns:
         (seq, batch, heads · head_dim).
+
+    Raises:
+        RunError: the library has no flash kernel for these tensors on this device.
     """
     q, k, v = (t.permute(1, 2, 0, 3) for t in (query, key, value))
-    grouped = query.shape[2] != key.shape[2]
-    out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
+    out = _flash_on_cpu(q, k, v) if query.device.type == "cpu" else _flash_on_device(q, k, v)
     return out.permute(2, 0, 1, 3).flatten(2)
+
+
+def _flash_on_cpu(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """The kernel itself: the library's choice between kernels may fall on the score matrix."""
+    try:
+        return torch._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, True)[0]
+    except RuntimeError as error:
+        raise _no_flash(query, error) from None
+
+
+def _flash_on_device(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """The library's call, which pads odd head widths, with every other kernel barred.
+
+    Barring costs the host some 10 µs, so it is left out where the choice falls on flash anyway.
+    """
+    grouped = query.shape[1] != key.shape[1]
+    choice = torch._fused_sdp_choice(query, key, value, None, 0.0, True, enable_gqa=grouped)
+    if choice == SDPBackend.FLASH_ATTENTION.value:
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
+    try:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return F.scaled_dot_product_attention(
+                query, key, value, is_causal=True, enable_gqa=grouped
+            )
+    except RuntimeError as error:
+        raise _no_flash(query, error) from None
+
+
+def _no_flash(query: Tensor, error: RuntimeError) -> Exception:
+    """The error in one line; one about memory stays as it is."""
+    why = " ".join(str(error).split())[:160]
+    if "memory" in why:
+        return error
+    kind = f"{str(query.dtype).removeprefix('torch.')} with head_dim {query.shape[-1]}"
+    return RunError(f"no flash attention for {kind} on {query.device}; use unfused ({why})")
 
 
 def _batched(x: Tensor) -> Tensor:

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from shardwright.kernels.activation import gelu, swiglu
-from shardwright.kernels.attention import attention_reference, flash_attention, unfused_attention
+from shardwright.kernels.attention import (
+    _flash_on_cpu,
+    _flash_on_device,
+    attention_reference,
+    flash_attention,
+    unfused_attention,
+)
 from shardwright.kernels.cross_entropy import cross_entropy
 from shardwright.kernels.norm import layer_norm, rms_norm, rms_norm_reference
 from shardwright.kernels.rope import angle_table, apply_rope
+from shardwright.spec.errors import RunError
 
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2e-2}
 Function = Callable[..., Tensor]
@@ -100,6 +110,49 @@ def test_attention_never_sees_the_future(attention: Function) -> None:
     after = attention(query, key, value)
     assert torch.equal(before[:5], after[:5])
     assert not torch.allclose(before[5:], after[5:])
+
+
+class Names(TorchDispatchMode):
+    """Writes down the library's name of every operation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kv_heads", [1, 4])
+def test_flash_attention_is_the_flash_kernel_where_others_are_preferred(kv_heads: int) -> None:
+    shapes = [(9, 2, 4, 8), (9, 2, kv_heads, 8), (9, 2, kv_heads, 8)]
+    inputs = [x.requires_grad_() for x in random_tensors(*shapes, dtype=torch.float32)]
+    with sdpa_kernel(SDPBackend.MATH), Names() as names:
+        flash_attention(*inputs).sum().backward()
+    flash = "_scaled_dot_product_flash_attention_for_cpu"
+    assert [n for n in names.seen if "attention" in n] == [flash, flash + "_backward"]
+    assert not {"bmm", "_softmax", "baddbmm"} & set(names.seen)
+
+
+@pytest.mark.parametrize("path", [_flash_on_cpu, _flash_on_device])
+@pytest.mark.filterwarnings("ignore::UserWarning")  # the library's reasons, one warning each
+def test_no_flash_kernel_is_one_line_and_no_other_kernel(path: Function) -> None:
+    query, key, _ = random_tensors(*[(2, 4, 9, 8)] * 3, dtype=torch.float32)
+    (wide,) = random_tensors((2, 4, 9, 16), dtype=torch.float32)
+    with Names() as names, pytest.raises(RunError, match="no flash attention for float32") as found:
+        path(query, key, wide)
+    assert "\n" not in str(found.value)
+    assert "use unfused" in str(found.value)
+    assert not {"bmm", "_softmax", "baddbmm"} & set(names.seen)
+
+
+def test_the_two_ways_to_the_flash_kernel_agree() -> None:
+    query, key, value = random_tensors(*[(2, 4, 9, 8)] * 3, dtype=torch.float32)
+    expected = _flash_on_cpu(query, key, value)
+    assert torch.equal(_flash_on_device(query, key, value), expected)
+    with sdpa_kernel(SDPBackend.MATH):  # the choice falls on another kernel, which is barred
+        assert torch.equal(_flash_on_device(query, key, value), expected)
 
 
 def test_rope_turns_pairs_by_their_angles() -> None:
