@@ -10,18 +10,29 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
-import tempfile
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from .errors import InputError, nearest_name
+from .files import MAX_DOCUMENT_BYTES, read_text, write_atomically
+
+__all__ = [
+    "MAX_DOCUMENT_BYTES",
+    "canonical_json",
+    "content_hash",
+    "dump_pretty",
+    "from_document",
+    "from_json",
+    "json_schema",
+    "parse_json",
+    "read_text",
+    "to_document",
+    "write_atomically",
+]
 
 T = TypeVar("T")
-MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
@@ -197,56 +208,3 @@ def json_schema(target: type[Any]) -> dict[str, Any]:
 def dump_pretty(document: Any) -> str:
     """Readable, byte-stable JSON for files and terminals, one trailing newline."""
     return json.dumps(document, sort_keys=True, indent=1, allow_nan=False) + "\n"
-
-
-def write_atomically(path: Path, data: str | bytes) -> None:
-    """Write a file whole or not at all: temp file, fsync, rename.
-
-    Raises:
-        InputError: the folder is missing or not writable.
-    """
-    payload = data.encode() if isinstance(data, str) else data
-    try:
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as f:
-            temporary = Path(f.name)
-            f.write(payload)
-            f.flush()
-            os.fsync(f.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError as error:
-        if "temporary" in locals():
-            temporary.unlink(missing_ok=True)
-        raise InputError(str(path), error.strerror or str(error), "a writable file path") from None
-
-
-def read_text(path: Path, what: str, limit_bytes: int = MAX_DOCUMENT_BYTES) -> str:
-    """A text file's content.
-
-    Raises:
-        InputError: missing, a directory, unreadable, too large or not UTF-8.
-    """
-    try:
-        if path.is_file() and path.stat().st_size > limit_bytes:
-            raise InputError(
-                str(path), f"{path.stat().st_size} bytes", f"{what} of ≤ {limit_bytes} bytes"
-            )
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise InputError(str(path), "binary data", f"{what} in UTF-8 text") from None
-    except FileNotFoundError:
-        siblings = _siblings(path)
-        raise InputError(
-            str(path), "no such file", what, nearest_name(path.name, siblings)
-        ) from None
-    except OSError as error:
-        raise InputError(str(path), error.strerror or str(error), what) from None
-
-
-def _siblings(path: Path) -> Iterable[str]:
-    try:
-        return sorted(p.name for p in path.parent.iterdir())[:1000]
-    except OSError:
-        return []
