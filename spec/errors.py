@@ -10,6 +10,7 @@ ShardwrightError
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Sequence
 
 LONGEST_PART = 400
@@ -84,5 +85,6 @@ def nearest_name(given: str, known: Iterable[str], count: int = 3) -> str:
 
 def nearest_divisor(given: int, whole: int) -> int:
     """The divisor of ``whole`` closest to ``given`` (the smaller one on a tie)."""
-    divisors = [d for d in range(1, whole + 1) if whole % d == 0]
+    low = [d for d in range(1, math.isqrt(whole) + 1) if whole % d == 0]
+    divisors = low + [whole // d for d in low]
     return min(divisors, key=lambda d: (abs(d - given), d))

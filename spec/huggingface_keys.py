@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import InputError, NotBuiltError
+from .errors import InputError, NotBuiltError, nearest_divisor
 from .report import Assumption
 from .typed_keys import TypedKeys
 
@@ -160,12 +160,3 @@ def _runs(windows: list[int | None]) -> WindowRuns:
         else:
             found.append((window, 1))
     return found
-
-
-def nearest_divisor(given: int, whole: int) -> int | None:
-    """A divisor of ``whole`` near ``given``; None if none is within reach (sizes may be huge)."""
-    for distance in range(1, min(given, 100_000) + 1):
-        for candidate in (given - distance, given + distance):
-            if candidate > 0 and whole % candidate == 0:
-                return candidate
-    return None

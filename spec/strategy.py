@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from .errors import InputError, nearest_divisor, nearest_name
+from .numbers import whole_number
 
 SequenceParallel = Literal["none", "megatron"]
 Recompute = Literal["none", "selective", "full"]
@@ -101,9 +102,10 @@ class Sharding:
 
 
 def _degree(part: str, text: str, field_name: str) -> int:
-    if not part.isdigit() or int(part) < 1:
+    degree = whole_number(part)
+    if degree is None or degree < 1:
         raise InputError(field_name, text, "positive whole degrees, such as hsdp:8 or 1/1/8")
-    return int(part)
+    return degree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,9 +27,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast, get_args
 
-from ...spec.errors import InputError, NotBuiltError
+from ...spec.errors import InputError, NotBuiltError, nearest_divisor
 from ...spec.huggingface import ModelAndAssumptions, decoder
-from ...spec.huggingface_keys import nearest_divisor
 from ...spec.model import (
     Activation,
     Attention,
