@@ -27,9 +27,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...spec.cluster import LEVEL_ORDER, ClusterSpec, DeviceGroup, LevelName, LinkLevel, MemoryTiers
+from ...spec.cluster import ClusterSpec, DeviceGroup, LevelName, LinkLevel, MemoryTiers
 from ...spec.codec import from_document
 from ...spec.errors import InputError, NotBuiltError
+from ...spec.noun_legality import cluster_problems
 from ...spec.report import Assumption
 from ...spec.typed_keys import TypedKeys
 from ...spec.units import GIB
@@ -212,24 +213,7 @@ def check_cluster(cluster: ClusterSpec, where: str) -> None:
     ):
         if name != known:
             raise InputError(f"{where}: groups.0.{key}", name, "the catalogue's full name", known)
-    _check_levels(cluster, where)
-
-
-def _check_levels(cluster: ClusterSpec, where: str) -> None:
-    size, order = 1, -1
     for number, level in enumerate(cluster.levels):
-        path = f"{where}: levels.{number}"
-        fabric(level.fabric, where=f"{path}.fabric")
-        if LEVEL_ORDER.index(level.level) <= order:
-            raise InputError(f"{path}.level", level.level, "levels once each, innermost first")
-        if level.group_size % size:
-            allowed = f"a multiple of the level below, {size}"
-            near = max(1, round(level.group_size / size)) * size
-            raise InputError(f"{path}.group_size", level.group_size, allowed, near)
-        if level.level == "intra_node" and level.group_size != cluster.groups[0].devices_per_node:
-            allowed = f"devices_per_node {cluster.groups[0].devices_per_node}"
-            raise InputError(f"{path}.group_size", level.group_size, allowed)
-        size, order = level.group_size, LEVEL_ORDER.index(level.level)
-    if size < cluster.device_count:
-        allowed = f"an outermost level that joins all {cluster.device_count} devices"
-        raise InputError(f"{where}: levels", f"group_size {size}", allowed, cluster.device_count)
+        fabric(level.fabric, where=f"{where}: levels.{number}.fabric")
+    for problem in cluster_problems(cluster):
+        raise problem.error(where)

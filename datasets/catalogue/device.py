@@ -177,6 +177,22 @@ def device(name: str, where: str = "device") -> Device:
     return min(found, key=lambda d: (d.form not in rest and d.form != "SXM", not d.usual))
 
 
+def require_dtype(found: Device, dtype: str, where: str) -> None:
+    """Refuse a number format that the device does not compute in.
+
+    Args:
+        found: the device.
+        dtype: ``fp32``, ``bf16`` or ``fp16``.
+        where: how to name the value in an error.
+
+    Raises:
+        InputError: not one of the device's formats.
+    """
+    if dtype not in found.dtypes:
+        allowed = f"what {found.name} computes in: " + ", ".join(found.dtypes)
+        raise InputError(where, dtype, allowed, nearest_name(dtype, found.dtypes))
+
+
 def _normal(part: str) -> str:
     upper = part.upper()
     return FORM_SPELLINGS.get(upper, upper)

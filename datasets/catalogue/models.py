@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ...spec.codec import from_document
+from ...spec.codec import from_document, read_text
 from ...spec.errors import InputError, nearest_name
 from ...spec.huggingface import ModelAndAssumptions, model_from_config
-from ...spec.model import EmbeddingLayer, HeadLayer, ModelSpec
+from ...spec.model import ModelSpec
+from ...spec.noun_legality import model_problems
 from ...spec.report import Assumption
 from .tables import DOCUMENT_SUFFIXES, read_table
 from .typed_model import model_from_keys
 
 DEFAULT_MODEL = "shardwright-demo"
 MAX_TEXT = 1000
+MAX_REVISION_BYTES = 4096
 CONFIG_NAME = "config.json"
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 FORMS = "a preset, a folder with config.json, a config.json, a typed YAML or JSON file, a hub name"
@@ -107,15 +109,9 @@ def _from_path(path: Path) -> ModelAndAssumptions:
 
 
 def _checked(model: ModelSpec, where: str) -> ModelSpec:
-    """A spelled-out model of the one shape that is served: embedding, blocks, head."""
-    layers = [run.layer for tower in model.towers for run in tower.layers]
-    ends = layers and isinstance(layers[0], EmbeddingLayer) and isinstance(layers[-1], HeadLayer)
-    inner = [layer.kind for layer in layers[1:-1]]
-    if len(model.towers) != 1 or not ends or not inner or set(inner) != {"block"}:
-        allowed = "one tower of an embedding, blocks and a head"
-        raise InputError(f"{where}: towers", "another arrangement", allowed)
-    if len({layer.hidden for layer in layers}) > 1:
-        raise InputError(f"{where}: hidden", "several widths", "one width in all layers")
+    """A spelled-out model that can be planned: one decoder of sizes that go together."""
+    for problem in model_problems(model):
+        raise problem.error(where)
     return model
 
 
@@ -148,8 +144,8 @@ def _snapshots(folder: Path) -> list[Path]:
     """Snapshot folders of a cached model: the one that ``main`` names first, then by name."""
     try:
         found = sorted(path for path in (folder / "snapshots").iterdir() if path.is_dir())
-        main = (folder / "refs" / "main").read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
+        main = read_text(folder / "refs" / "main", "a revision", MAX_REVISION_BYTES).strip()
+    except (OSError, InputError):
         main = ""
         found = sorted((folder / "snapshots").glob("*/"))
     return sorted(found, key=lambda path: (path.name != main, path.name))

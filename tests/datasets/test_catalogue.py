@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.datasets.catalogue.device import CPU, Device, device, devices
+from shardwright.datasets.catalogue.device import CPU, Device, device, devices, require_dtype
 from shardwright.datasets.catalogue.fabric import (
     COLLECTIVES,
     Fabric,
@@ -253,3 +253,15 @@ def test_names_are_resolved_without_heavy_libraries() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_format_that_a_device_lacks_is_refused_by_name() -> None:
+    for item in DEVICES:
+        for dtype in ("fp32", "bf16", "fp16"):
+            if dtype in item.dtypes:
+                require_dtype(item, dtype, "workloads.main.dtype.param")
+                continue
+            with pytest.raises(InputError, match=f"dtype.param: got {dtype}.*{item.name}"):
+                require_dtype(item, dtype, "workloads.main.dtype.param")
+    with pytest.raises(InputError, match="fp32, fp16"):
+        require_dtype(device("V100-SXM-16GB"), "bf16", "--dtype")

@@ -135,8 +135,8 @@ def changed(path: tuple[str | int, ...], value: object) -> str:
 @pytest.mark.parametrize(
     ("path", "value", "word"),
     [
-        (("models", "main", "towers", 0, "layers", 1, "count"), 2**40, "layers; at most"),
-        (("cluster", "levels"), [], "no level joins"),
+        (("models", "main", "towers", 0, "layers", 1, "count"), 2**40, "layers; needs at most"),
+        (("cluster", "levels"), [], "level that joins all 2"),
         (("cluster", "groups"), [], "device groups"),
     ],
 )

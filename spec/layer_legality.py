@@ -1,0 +1,155 @@
+"""The rules for one layer's strategy and for a pipeline's shape, each with a name.
+
+A rule is a function that returns the reason why something is illegal, or None. The planner
+generates only what passes :func:`layer_reason`, and reports the rest by that reason.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .model import BlockLayer, EmbeddingLayer, HeadLayer, Layer, ModelSpec
+from .schedule import ScheduleKind
+from .strategy import LayerStrategy
+from .workload import DtypeRecord, Workload
+
+if TYPE_CHECKING:
+    from .stack import StackSpec
+
+
+def layer_reason(
+    layer: Layer, strategy: LayerStrategy, stage_ranks: int, batch_samples: int, seq_len: int
+) -> str | None:
+    """Why ``layer`` may not run under ``strategy``; None if it may.
+
+    Args:
+        layer: the layer.
+        strategy: its decisions.
+        stage_ranks: ranks of the stage that holds it.
+        batch_samples: samples of one micro-batch over the whole stage.
+        seq_len: tokens of a sample.
+    """
+    return (
+        _degree_reason(strategy, stage_ranks, batch_samples)
+        or _tensor_parallel_reason(layer, strategy, seq_len)
+        or _sharding_reason(strategy, stage_ranks)
+        or _recompute_reason(layer, strategy)
+    )
+
+
+def _degree_reason(strategy: LayerStrategy, ranks: int, batch_samples: int) -> str | None:
+    for name in ("cp", "ep", "etp"):
+        if getattr(strategy, name) != 1:
+            return f"{name} {getattr(strategy, name)} is not built yet; use 1"
+    if ranks % strategy.tp:
+        return f"tp {strategy.tp} does not divide the stage's {ranks} ranks"
+    data_parallel = strategy.data_parallel(ranks)
+    if batch_samples % data_parallel:
+        return f"dp {data_parallel} does not divide the micro-batch's {batch_samples} samples"
+    return None
+
+
+def _tensor_parallel_reason(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str | None:
+    tp = strategy.tp
+    if strategy.sequence_parallel == "megatron":
+        if tp == 1:
+            return "sequence_parallel megatron needs tp > 1"
+        if seq_len % tp:
+            return f"tp {tp} with sequence parallelism does not divide the {seq_len} tokens"
+    if isinstance(layer, BlockLayer):
+        sizes = {
+            "heads": layer.attention.heads,
+            "kv_heads": layer.attention.kv_heads,
+            "ffn": layer.mlp.ffn,
+        }
+        for name, size in sizes.items():
+            if size % tp:
+                return f"tp {tp} does not divide {name} {size}"
+    elif -(-layer.vocab // tp) * (tp - 1) >= layer.vocab:
+        return f"tp {tp} leaves a rank without rows of vocab {layer.vocab}"
+    return None
+
+
+def _sharding_reason(strategy: LayerStrategy, ranks: int) -> str | None:
+    data_parallel = strategy.data_parallel(ranks)
+    shard = strategy.shard
+    for name in ("parameters", "secondary_parameters", "gradients", "optimizer"):
+        degree = getattr(shard, name)
+        if data_parallel % degree:
+            return f"shard.{name} {degree} does not divide dp {data_parallel}"
+    if shard.secondary_parameters != 1:
+        return "shard.secondary_parameters is not built yet; use 1"
+    if shard.gradients % shard.parameters or shard.optimizer % shard.gradients:
+        return "shard degrees must nest: parameters divides gradients divides optimizer"
+    return None
+
+
+def _recompute_reason(layer: Layer, strategy: LayerStrategy) -> str | None:
+    if strategy.recompute != "none" and not isinstance(layer, BlockLayer):
+        return f"recompute {strategy.recompute} applies to blocks, not to the {layer.kind}"
+    return None
+
+
+def stack_reason(strategy: LayerStrategy, stack: StackSpec) -> str | None:
+    """Why the stack cannot say this strategy; None if it can."""
+    if stack.state_layout == "contiguous" and strategy.shard.gradients > 1:
+        return f"the stack {stack.name} shards optimizer states only (zero0 or zero1)"
+    return None
+
+
+def executable_reason(strategy: LayerStrategy, workload: Workload) -> str | None:
+    """Why the bundled executor cannot run this; None if it can."""
+    if reason := dtype_reason(workload.dtype):
+        return reason
+    shard = strategy.shard
+    if shard.gradients not in (1, shard.optimizer) or shard.parameters not in (1, shard.optimizer):
+        return "the executor shards each state over one degree or not at all"
+    return None
+
+
+def dtype_reason(dtype: DtypeRecord) -> str | None:
+    """Why the bundled executor cannot keep its states in these formats; None if it can.
+
+    It holds weights, gradients and moments in fp32, reduces gradients in fp32 and computes in
+    fp32 or bf16: the formats that ``--dtype fp32`` and ``--dtype bf16`` mean.
+    """
+    if dtype.param == "fp16":
+        return "fp16 needs loss scaling, which the executor does not have yet; use bf16 or fp32"
+    for role in ("gradient", "master", "moments", "communication"):
+        given = getattr(dtype, role)
+        if given != "fp32":
+            return f"dtype.{role} {given} is not run yet; use fp32"
+    return None
+
+
+def schedule_reason(
+    kind: ScheduleKind, stages: int, chunks: int, microbatches: int, layer_count: int
+) -> str | None:
+    """Why a schedule is illegal for this pipeline shape; None if it is legal."""
+    if stages * chunks > layer_count:
+        return f"{stages} stages x {chunks} virtual stages exceed the {layer_count} layers"
+    if kind == "interleaved":
+        if stages == 1 or chunks == 1:
+            return "interleaved needs pp > 1 and vpp > 1"
+        if microbatches % stages:
+            return f"interleaved needs microbatches ({microbatches}) in multiples of pp ({stages})"
+    elif chunks != 1:
+        return f"{kind} runs one virtual stage a stage, not {chunks}; use interleaved"
+    return None
+
+
+def tied_reason(model: ModelSpec, strategies: tuple[LayerStrategy, ...]) -> str | None:
+    """Tied embedding and head share one weight, so they need one tp, sp and sharding."""
+    if not model.tie_embeddings:
+        return None
+    layers = model.layers()
+    ends = [
+        strategies[i] for i, x in enumerate(layers) if isinstance(x, (EmbeddingLayer, HeadLayer))
+    ]
+    if any((s.tp, s.shard, s.sequence_parallel) != _shared(ends[0]) for s in ends):
+        return "tied embedding and head need the same tp, sequence_parallel and shard"
+    return None
+
+
+def _shared(strategy: LayerStrategy) -> tuple[object, ...]:
+    return (strategy.tp, strategy.shard, strategy.sequence_parallel)
