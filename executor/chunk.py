@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from ..spec.errors import NotBuiltError
+from ..spec.errors import InputError
+from ..spec.layer_legality import dtype_reason
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer
 from ..spec.plan import LayerPlan, Plan
 from ..spec.strategy import LayerStrategy
@@ -205,10 +206,8 @@ def _sum_gradients(unit: FSDPModule) -> None:
 
 
 def _precision(dtype: DtypeRecord) -> MixedPrecisionPolicy:
-    for role in ("param", "communication", "master"):
-        if getattr(dtype, role) not in TORCH_DTYPES:
-            what = f"running with {role} dtype {getattr(dtype, role)}"
-            raise NotBuiltError(what, "use bf16 or fp32")
+    if reason := dtype_reason(dtype):
+        raise InputError("workload.dtype", reason, "formats that the executor runs")
     return MixedPrecisionPolicy(
         param_dtype=TORCH_DTYPES[dtype.param],
         reduce_dtype=TORCH_DTYPES[dtype.communication],

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ..spec.codec import from_document
 from ..spec.errors import InputError, RunError
+from ..spec.legality import executable_reason
 from ..spec.plan import Plan
 from ..spec.stack import ATTENTIONS
 from .chunk import TORCH_DTYPES, BuildOptions
@@ -83,6 +84,7 @@ def train(context: RankContext, payload: dict[str, Any]) -> dict[str, Any] | Non
     wanted = {name: value for name, value in payload.items() if name != "plan"}
     settings = from_document(TrainSettings, wanted, "settings")
     plan = from_document(Plan, payload["plan"], "plan")
+    require_executable(plan)
     batch = make_batches(plan, settings)
     reset_peak()
     before_bytes = resident_bytes()
@@ -107,6 +109,17 @@ def train(context: RankContext, payload: dict[str, Any]) -> dict[str, Any] | Non
     if settings.verify:
         result["verify"] = _verify(plan, context, settings, batch, steps, gradients)
     return result
+
+
+def require_executable(plan: Plan) -> None:
+    """Refuse a plan that would run as another one than it says, however its ranks started.
+
+    Raises:
+        InputError: number formats or sharding that are not run yet.
+    """
+    for strategy in dict.fromkeys(plan.layer_strategies()):
+        if reason := executable_reason(strategy, plan.workload):
+            raise InputError("plan", reason, "a plan that the executor runs")
 
 
 def make_batches(plan: Plan, settings: TrainSettings) -> Batch:
