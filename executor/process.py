@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -59,7 +58,6 @@ class WorkerProcess:
             os.close(child_writes)
         self.sender = Sender(parent_writes, SEND_TIMEOUT_S)
         self.receiver = Receiver(parent_reads)
-        self.last_heard_s = time.monotonic()
 
     @property
     def pid(self) -> int:

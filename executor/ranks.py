@@ -58,9 +58,3 @@ def local_device(device_name: str, local_rank: int) -> torch.device:
     if family.lower() not in here.lower():
         raise RunError(f"the plan runs on {device_name}, but this machine has {here}")
     return torch.device("cuda", local_rank)
-
-
-def close_world() -> None:
-    """Leave the world in order, so that no peer sees a broken connection."""
-    if dist.is_initialized():
-        dist.destroy_process_group()

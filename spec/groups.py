@@ -13,6 +13,7 @@ or cut over b / a ranks, a apart. Executor and cost model read the same definiti
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -97,11 +98,5 @@ def batch_steps(tp_from: int, tp_to: int) -> list[RankGroup]:
     low, high = sorted((tp_from, tp_to))
     if high % low == 0:
         return [batch_group(low, high)]
-    common = _gcd(tp_from, tp_to)
+    common = math.gcd(tp_from, tp_to)
     return [batch_group(common, tp_from), batch_group(common, tp_to)]
-
-
-def _gcd(a: int, b: int) -> int:
-    while b:
-        a, b = b, a % b
-    return a

@@ -40,8 +40,8 @@ class Collective(NamedTuple):
     """One communication: ``payload_bytes`` of the largest buffer that a rank holds.
 
     All-gather: the gathered output; reduce-scatter: the input; all-reduce: the buffer;
-    send and recv: the message. ``group`` is (ranks, stride) within the stage, or for messages
-    between stages (2, distance).
+    send and recv: the message. ``ranks`` ranks, ``stride`` apart, of a stage take part; a
+    message between stages joins 2 ranks, and ``stride`` is the distance between them.
     """
 
     kind: Literal["all_reduce", "all_gather", "reduce_scatter", "send", "recv"]

@@ -20,6 +20,7 @@ FLAG_TEXTS = {
     **dict.fromkeys(("true", "yes", "on", "1"), "true"),
     **dict.fromkeys(("false", "no", "off", "0"), "false"),
 }
+"""What people write for true and false elsewhere, and the value that it stands for here."""
 NUMBER_TEXT = re.compile(r"\s*[-+]?[\d_,.]+(e[-+]?\d{1,3})?\s*", re.IGNORECASE)
 
 
@@ -72,16 +73,7 @@ class TypedKeys:
         value = self.document.get(key)
         if isinstance(value, bool):
             return value
-        meant = {
-            "yes": "true",
-            "on": "true",
-            "1": "true",
-            "0": "false",
-            "no": "false",
-            "off": "false",
-        }
-        meant |= {"true": "true", "false": "false"}
-        raise self.error(key, "true or false", meant.get(str(value).casefold()))
+        raise self.error(key, "true or false", FLAG_TEXTS.get(str(value).casefold()))
 
     def choice(self, key: str, allowed: Collection[str]) -> str:
         """One of ``allowed``."""
