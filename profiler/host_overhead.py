@@ -29,7 +29,7 @@ from ..spec.profile import MachineProfile
 from .probes import message_probe, probe_plan, probes
 
 CONSTANTS = ("kernel", "layer_pass", "unit", "step")
-LEAST_PROBES = 3
+LEAST_PROBES = 2
 """How many are timed even when the time is spent."""
 Measure = Callable[[Plan], float]
 

@@ -63,7 +63,7 @@ def test_when_time_is_up_the_probes_so_far_do() -> None:
     assert len(measured) == LEAST_PROBES + 1, "the last is for messages"
     assert len(measured) < len(probes(2, coarse=True))
     constants = [found.host_s[name] for name in CONSTANTS] + [found.kernel_slowdown - 1]
-    assert sum(value > 0 for value in constants) == 1, "no more than three steps can tell"
+    assert sum(value > 0 for value in constants) == 1, "no more than two steps can tell"
     for plan in measured[:LEAST_PROBES]:
         assert step_s(plan, found) == pytest.approx(1.5 * step_s(plan, bare), rel=0.3)
 
