@@ -31,6 +31,8 @@ from .probes import message_probe, probe_plan, probes
 CONSTANTS = ("kernel", "layer_pass", "unit", "step")
 LEAST_PROBES = 2
 """How many are timed even when the time is spent."""
+HALVINGS = 20
+"""Of the range that a message's time is looked for in: a millionth of it is left."""
 Measure = Callable[[Plan], float]
 
 
@@ -108,17 +110,24 @@ def _counts(plan: Plan, profile: MachineProfile) -> list[float]:
 
 
 def _message_s(profile: MachineProfile, measure: Measure) -> float:
-    """Host time of a message: what a two-stage step takes longer than explained, a message.
+    """Host time of a message: with it the simulated two-stage step takes what was measured.
 
-    Zero where the ranks do not make two stages.
+    Zero where the ranks do not make two stages, or the step needs no explanation.
     """
     probe = message_probe(profile.ranks)
     if probe is None:
         return 0.0
     plan = probe_plan(probe, profile.ranks)
-    rest_s = measure(plan) - _explained_s(plan, profile)
-    messages_in_line = 2 * probe.microbatches + 2
-    return max(0.0, rest_s / messages_in_line)
+    measured_s = measure(plan)
+    low_s, high_s = 0.0, max(0.0, measured_s - _explained_s(plan, profile))
+    for _ in range(HALVINGS):
+        middle_s = (low_s + high_s) / 2
+        known = replace(profile, host_s={**profile.host_s, "message": middle_s})
+        if _explained_s(plan, known) < measured_s:
+            low_s = middle_s
+        else:
+            high_s = middle_s
+    return high_s
 
 
 def non_negative_least_squares(

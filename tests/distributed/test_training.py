@@ -164,7 +164,7 @@ def test_a_device_that_is_not_here_is_named() -> None:
 
 def test_fp16_is_not_built(four_ranks: RankPool) -> None:
     plan = Case(name="fp16", dtype="fp16").plan()
-    message = "running with param dtype fp16 is not built yet; use bf16 or fp32"
+    message = "fp16 needs loss scaling, which the executor does not have yet; use bf16 or fp32"
     with pytest.raises(ShardwrightError, match=message) as caught:
         four_ranks.run(TRAIN_JOB, {"plan": plan.to_document(), "random_tokens": True})
     assert caught.value.exit_code == NotBuiltError.exit_code

@@ -48,7 +48,8 @@ def test_known_constants_are_recovered(ranks: int, coarse: bool) -> None:
     for probe in probes(ranks, coarse):
         plan = probe_plan(probe, ranks)
         assert step_s(plan, found) == pytest.approx(step_s(plan, true), rel=1e-6)
-    assert (found.host_s["message"] > 0) == (message_probe(ranks) is not None)
+    message_s = KNOWN_S["message"] if message_probe(ranks) is not None else 0.0
+    assert found.host_s["message"] == pytest.approx(message_s, rel=1e-3)
 
 
 def test_when_time_is_up_the_probes_so_far_do() -> None:
