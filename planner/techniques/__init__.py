@@ -1,1 +1,8 @@
 """Which technique values are legal and best."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+TECHNIQUES: tuple[ModuleType, ...] = ()
+"""The modules of this package, one a technique, in the order of ``spec.techniques``; none yet."""
