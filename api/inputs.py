@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..costmodel.machine import Machine
-from ..datasets.catalogue.device import CPU, Device, device
+from ..datasets.catalogue.device import CPU, Device, device, require_dtype
 from ..datasets.catalogue.models import DEFAULT_MODEL
 from ..datasets.catalogue.parsed_cluster import ParsedCluster
 from ..datasets.catalogue.stack import stack
@@ -23,7 +23,7 @@ from ..spec.profile import MachineProfile
 from ..spec.report import Assumption
 from ..spec.stack import ATTENTIONS, OVERLAPS, StackSpec
 from ..spec.units import GIB
-from ..spec.workload import DTYPE_BYTES, DtypeRecord, Workload
+from ..spec.workload import DtypeRecord, Workload
 from .nouns import ClusterLike, ModelLike, cluster_of, model_of
 from .profile_notes import profile_notes
 from .typed import check_types
@@ -85,7 +85,7 @@ def resolve(inputs: Inputs) -> Problem:
     workload = _workload(inputs, dtype, bare, notes)
     if reason := workload_reason(model, workload):
         raise _too_long(model, workload, reason)
-    chosen = _stack(inputs, found, notes)
+    chosen = _stack(inputs, found, dtype.param, notes)
     profile = _profile(inputs, found, cluster, notes)
     return Problem(
         model=model,
@@ -114,7 +114,7 @@ def plan_pricing(
     check_types(inputs)
     notes: list[Assumption] = []
     found = device(plan.cluster.groups[0].device)
-    chosen = _stack(inputs, found, notes)
+    chosen = _stack(inputs, found, plan.workload.dtype.param, notes)
     for strategy in dict.fromkeys(plan.layer_strategies()):
         if reason := stack_reason(strategy, chosen):
             raise InputError("--stack", chosen.name, f"one that can say the plan ({reason})")
@@ -162,9 +162,7 @@ def _dtype(given: str | None, found: Device, notes: list[Assumption]) -> DtypeRe
         notes.append(_note("workload.dtype", name, why))
         return DtypeRecord.from_shorthand(name)
     record = DtypeRecord.from_shorthand(given)
-    if given not in found.dtypes:
-        allowed = f"what {found.name} computes in: " + ", ".join(found.dtypes)
-        raise InputError("--dtype", given, allowed, nearest_name(given, DTYPE_BYTES))
+    require_dtype(found, given, "--dtype")
     return record
 
 
@@ -219,7 +217,7 @@ def _batch(inputs: Inputs, seq_len: int, bare: bool, notes: list[Assumption]) ->
     return tokens // seq_len
 
 
-def _stack(inputs: Inputs, found: Device, notes: list[Assumption]) -> StackSpec:
+def _stack(inputs: Inputs, found: Device, dtype: str, notes: list[Assumption]) -> StackSpec:
     name = inputs.stack or "shardwright"
     if inputs.stack is None:
         notes.append(_note("stack", name, "not given"))
@@ -228,18 +226,26 @@ def _stack(inputs: Inputs, found: Device, notes: list[Assumption]) -> StackSpec:
     chosen = stack(name)
     attention = inputs.attention
     if attention is None:
-        attention = "flash" if found.flash_attention else "unfused"
-        why = f"not given; {found.name} {'has' if found.flash_attention else 'lacks'} flash kernels"
+        attention = "flash" if _has_flash(found, dtype) else "unfused"
+        has = "has" if attention == "flash" else "lacks"
+        why = f"not given; {found.name} {has} flash kernels for {dtype}"
         notes.append(_note("stack.attention", attention, why))
     _one_of("--attention", attention, ATTENTIONS)
-    if attention == "flash" and not found.flash_attention:
-        raise InputError("--attention", attention, f"unfused on {found.name}", "unfused")
+    if attention == "flash" and not _has_flash(found, dtype):
+        raise InputError(
+            "--attention", attention, f"unfused for {dtype} on {found.name}", "unfused"
+        )
     overlap = inputs.overlap
     if overlap is None:
         overlap = chosen.overlap
         notes.append(_note("stack.overlap", _effective_overlap(overlap, found), "as the stack"))
     _one_of("--overlap", overlap, OVERLAPS)
     return replace(chosen, attention=attention, overlap=overlap)  # type: ignore[arg-type]
+
+
+def _has_flash(found: Device, dtype: str) -> bool:
+    """Flash kernels of accelerators take 16-bit numbers only (Dao, 2023); those of cores all."""
+    return found.flash_attention and (found.name == CPU or dtype != "fp32")
 
 
 def _effective_overlap(overlap: str, found: Device) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from ..datasets.catalogue.cluster_file import _from_keys as _cluster_from_keys
 from ..datasets.catalogue.cluster_file import check_cluster
 from ..datasets.catalogue.clusters import parse_cluster
+from ..datasets.catalogue.device import device, require_dtype
 from ..datasets.catalogue.models import _checked as _check_model
 from ..datasets.catalogue.models import load_model
 from ..datasets.catalogue.parsed_cluster import ParsedCluster, expansion
@@ -103,6 +104,9 @@ def check_plan(plan: Plan, where: str) -> Plan:
     check_cluster(plan.cluster, f"{where}: cluster")
     for name, model in plan.models.items():
         check_model(model, f"{where}: models.{name}")
+    found = device(plan.cluster.groups[0].device)
+    for name, workload in plan.workloads.items():
+        require_dtype(found, workload.dtype.param, f"{where}: workloads.{name}.dtype.param")
     count = plan.program.schedule.microbatches
     most = most_microbatches(len(plan.program.stages), plan.program.chunks_per_stage)
     if count > most:
