@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import combinations
 
 from ..planner.pins import Pin, parse_pin
+from ..planner.space import divisors
 from ..spec.errors import InputError, nearest_divisor
 from ..spec.legality import executable_reason, layer_reason, schedule_reason
 from ..spec.model import BlockLayer, Layer
 from ..spec.schedule import ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
 from .inputs import Problem
+from .shard_levels import with_degrees
 
 FIELD = "--pin"
 
@@ -43,7 +45,7 @@ def resolve_pins(
         elif pin.key in ("micro_batch", "dp"):
             _check_batch(pin, problem, field)
         elif pin.key == "shard":
-            _check_shard(pin, problem, executable, field)
+            _check_shard(pin, pins, problem, executable, field)
     _check_schedule(pins, problem, field)
     _check_devices(pins, problem, field)
     return pins
@@ -76,12 +78,8 @@ def _check_tp(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: str)
 def _divisor_of_all(layer: Layer, tp: int) -> int | None:
     if not isinstance(layer, BlockLayer):
         return None
-    shared = [d for d in _divisors(layer.attention.kv_heads) if layer.mlp.ffn % d == 0]
+    shared = [d for d in divisors(layer.attention.kv_heads) if layer.mlp.ffn % d == 0]
     return min(shared, key=lambda d: (abs(d - tp), d))
-
-
-def _divisors(number: int) -> Iterator[int]:
-    return (d for d in range(1, min(number, 2**16) + 1) if number % d == 0)
 
 
 def _check_batch(pin: Pin, problem: Problem, field: str) -> None:
@@ -91,8 +89,13 @@ def _check_batch(pin: Pin, problem: Problem, field: str) -> None:
         raise InputError(field, pin.text, f"a divisor of the global batch {batch}", near)
 
 
-def _check_shard(pin: Pin, problem: Problem, executable: bool, field: str) -> None:
-    text = str(pin.value)
+def _check_shard(
+    pin: Pin, pins: tuple[Pin, ...], problem: Problem, executable: bool, field: str
+) -> None:
+    """Levels that the cluster has, and degrees that nest; with tp as pinned, else 1."""
+    tp = min(_whole(pins, "tp") or 1, problem.cluster.device_count)
+    most = _whole(pins, "dp") or problem.cluster.device_count // tp
+    text = with_degrees(str(pin.value), problem.cluster, tp, most, field)
     if "/" not in text:
         return
     degrees = [int(part) for part in text.split("/")]

@@ -1,19 +1,12 @@
-"""Sharding over link levels: ``hsdp:intra_node`` and ``1/1/intra_node`` as degrees.
-
-A level stands for the data-parallel ranks that one of its groups holds: the group's devices
-over the tensor-parallel degree, which is innermost. ``hsdp`` alone shards inside the node.
-"""
+"""Link levels in the place of sharding degrees, where one strategy is typed for a whole plan."""
 
 from __future__ import annotations
 
-from ..spec.cluster import LEVEL_ORDER, ClusterSpec
-from ..spec.errors import InputError, nearest_name
-
-USUAL_LEVEL = "intra_node"
-JUST_ABOVE_THE_NODE = "inter_node"
+from ..planner.shard_levels import group_sizes, level_degrees
+from ..spec.cluster import ClusterSpec
 
 
-def with_degrees(text: str, cluster: ClusterSpec, tp: int, dp: int) -> str:
+def with_degrees(text: str, cluster: ClusterSpec, tp: int, dp: int, field: str = "--shard") -> str:
     """``text`` with degrees in the place of levels; other texts are returned as they are.
 
     Args:
@@ -21,26 +14,9 @@ def with_degrees(text: str, cluster: ClusterSpec, tp: int, dp: int) -> str:
         cluster: whose link levels are meant.
         tp: tensor-parallel degree.
         dp: data-parallel degree, the most that a state is split over.
+        field: named in errors.
 
     Raises:
         InputError: a level that the cluster does not have.
     """
-    if text == "hsdp":
-        text = f"hsdp:{USUAL_LEVEL}"
-    head, colon, rest = text.rpartition(":")
-    parts = rest.split("/")
-    if (colon and head != "hsdp") or not any("_" in part for part in parts):
-        return text
-    sizes = _group_sizes(cluster)
-    for name in parts:
-        if "_" in name and name not in sizes:
-            raise InputError("--shard", text, ", ".join(sizes), nearest_name(name, sizes))
-    degrees = [str(min(dp, max(1, sizes[p] // tp))) if p in sizes else p for p in parts]
-    return head + colon + "/".join(degrees)
-
-
-def _group_sizes(cluster: ClusterSpec) -> dict[str, int]:
-    """Devices in a group of each link level."""
-    sizes: dict[str, int] = {level.level: level.group_size for level in cluster.levels}
-    above = [n for n in LEVEL_ORDER[LEVEL_ORDER.index(USUAL_LEVEL) + 1 :] if n in sizes]
-    return {**sizes, JUST_ABOVE_THE_NODE: sizes[above[0]]} if above else sizes
+    return level_degrees(text, group_sizes(cluster), tp, dp, field)

@@ -18,10 +18,9 @@ from .options import Floats, OptionTable
 from .space import Shape
 
 
-def plan_count(shape: Shape, tables: Sequence[OptionTable]) -> int:
-    """How many plans the shape has: cuts times strategies of every layer."""
-    cuts = math.comb(len(tables) - 1, shape.positions - 1)
-    return cuts * math.prod(len(table.strategies) for table in tables)
+def cut_count(layers: int, shape: Shape) -> int:
+    """How many ways there are to cut the layers into the chunks of a shape."""
+    return math.comb(layers - 1, shape.positions - 1)
 
 
 def all_cuts(layers: int, chunks: int) -> Iterator[tuple[int, ...]]:

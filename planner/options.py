@@ -88,6 +88,7 @@ class OptionTables:
         samples: int,
         microbatches: int,
         members: tuple[int, ...] | None = None,
+        reach: int = 1,
     ) -> OptionTable:
         """The table of ``layer`` under ``strategies``.
 
@@ -99,13 +100,14 @@ class OptionTables:
             microbatches: micro-batches of a step.
             members: the layers whose parameters move with this one's (itself alone if None,
                 none where they move with another layer's).
+            reach: how many link levels the stage's groups cross.
         """
         members = (layer,) if members is None else members
         kinds = tuple(self.lowering.kinds[i] for i in members)
-        key = (self.lowering.kinds[layer], id(strategies), ranks, samples, microbatches, kinds)
+        place = (ranks, samples, microbatches, reach)
+        key = (self.lowering.kinds[layer], id(strategies), *place, kinds)
         if key not in self._tables:
-            place = (ranks, samples, microbatches, members)
-            rows = [self._row(layer, s, *place) for s in strategies]
+            rows = [self._row(layer, s, *place, members) for s in strategies]
             columns = np.array(rows, dtype=np.float64).reshape(len(rows), 6)
             self._tables[key] = OptionTable(
                 strategies=strategies,
@@ -126,6 +128,7 @@ class OptionTables:
         ranks: int,
         samples: int,
         microbatches: int,
+        reach: int,
         members: tuple[int, ...],
     ) -> tuple[float, ...]:
         shares = not members
@@ -135,7 +138,7 @@ class OptionTables:
         chunk = StageChunk((entry,), 0, 0)
         kept = lowered.forward.change_bytes - lowered.output_bytes + lowered.input_bytes
         return (
-            *self._step(chunk, microbatches),
+            *self._step(chunk, microbatches, self.pricer.reaching(reach)),
             self._resident_bytes(unit),
             kept,
             _extra_bytes(unit, microbatches),
@@ -149,31 +152,34 @@ class OptionTables:
         gradients = unit.accumulated_bytes if contiguous else 0
         return float(unit.parameter_bytes + unit.optimizer_bytes + whole + gradients)
 
-    def _step(self, chunk: StageChunk, microbatches: int) -> tuple[float, float, float]:
+    def _step(
+        self, chunk: StageChunk, microbatches: int, pricer: Pricer
+    ) -> tuple[float, float, float]:
         """What the layer adds: bound on any one micro-batch, bound and estimate of the step."""
         least_s = bound_s = estimate_s = 0.0
         for forward in (True, False):
             lows = []
             for first, last, count in _pass_counts(microbatches):
-                low, likely = self._times(chunk, PassKind(forward, 0, first, last))
+                low, likely = _times(chunk, PassKind(forward, 0, first, last), pricer)
                 bound_s += count * low
                 estimate_s += count * likely
                 lows.append(low)
             least_s += min(lows)
         return least_s, bound_s, estimate_s
 
-    def _times(self, chunk: StageChunk, kind: PassKind) -> tuple[float, float]:
-        """Bound and estimate of one pass.
 
-        In line both are exact. With overlap the traffic may hide behind neighbours, so only the
-        computation is certain; between like neighbours the longer of both shows, stretched.
-        """
-        time = pass_time(chunk, kind, self.pricer)
-        if self.pricer.overlap == "none":
-            return time.time_s, time.time_s
-        work_s = time.time_s - time.terms_s[EXPOSED_DP]
-        wire_s = time.terms_s[EXPOSED_DP]
-        return work_s, max(slowed(work_s, wire_s, self.pricer.stack.overlap_slowdown), wire_s)
+def _times(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> tuple[float, float]:
+    """Bound and estimate of one pass.
+
+    In line both are exact. With overlap the traffic may hide behind neighbours, so only the
+    computation is certain; between like neighbours the longer of both shows, stretched.
+    """
+    time = pass_time(chunk, kind, pricer)
+    if pricer.overlap == "none":
+        return time.time_s, time.time_s
+    work_s = time.time_s - time.terms_s[EXPOSED_DP]
+    wire_s = time.terms_s[EXPOSED_DP]
+    return work_s, max(slowed(work_s, wire_s, pricer.stack.overlap_slowdown), wire_s)
 
 
 def _pass_counts(microbatches: int) -> list[tuple[bool, bool, int]]:

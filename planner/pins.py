@@ -6,11 +6,14 @@ layers 1 to 12 (embedding and head counted, ``@5`` for one layer). Keys are simu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..spec.errors import InputError, NotBuiltError, nearest_name
 from ..spec.schedule import SCHEDULE_KINDS
-from ..spec.strategy import LayerStrategy, Sharding
+from ..spec.strategy import LEVEL_NAMES, LayerStrategy, Sharding
+from .shard_levels import EVERY_LEVEL, level_degrees
 
 PIPELINE_KEYS = ("pp", "vpp", "schedule", "micro_batch", "dp")
 LAYER_KEYS = ("tp", "sp", "shard", "recompute")
@@ -91,11 +94,24 @@ def _value(key: str, text: str, field: str) -> int | str:
             raise InputError(f"{field} {key}", text, allowed, nearest_name(text, WORDS[key]))
         return text
     if key == "shard":
-        Sharding.from_text(text, _any_degree(text), f"{field} shard")
+        _check_form(text, f"{field} shard")
         return text
     if not text.isdigit() or int(text) < 1:
         raise InputError(f"{field} {key}", text, "a positive whole number")
     return int(text)
+
+
+def _check_form(text: str, field: str) -> None:
+    """Refuse what is no sharding with any degrees on any cluster."""
+    if text.startswith("hpz"):
+        raise NotBuiltError(f"pinning shard={text}", "use zero0 to zero3 or hsdp:DEGREE")
+    degrees = level_degrees(text, dict.fromkeys(EVERY_LEVEL, 1), 1, 1, field)
+    try:
+        Sharding.from_text(degrees, _any_degree(degrees), field)
+    except InputError:
+        forms = (*LEVEL_NAMES, "hsdp", *(f"hsdp:{level}" for level in EVERY_LEVEL))
+        allowed = "zero0 to zero3, hsdp[:LEVEL|:DEGREE] or P/G/O, each a degree or a level"
+        raise InputError(field, text, allowed, nearest_name(text, forms)) from None
 
 
 def _any_degree(text: str) -> int:
@@ -108,17 +124,38 @@ def _any_degree(text: str) -> int:
 
 
 def layer_allows(
-    pins: tuple[Pin, ...], layer: int, is_block: bool, strategy: LayerStrategy, dp: int
+    pins: tuple[Pin, ...],
+    layer: int,
+    is_block: bool,
+    strategy: LayerStrategy,
+    dp: int,
+    levels: Mapping[str, int],
 ) -> bool:
-    """Whether a strategy of a layer agrees with every pin on it."""
+    """Whether a strategy of a layer agrees with every pin on it.
+
+    Args:
+        pins: all pins.
+        layer: the layer's number.
+        is_block: whether it is a block.
+        strategy: its decisions.
+        dp: its data-parallel degree.
+        levels: devices in a group of each link level.
+    """
     return all(
-        value_allows(pin.key, pin.value, is_block, strategy, dp)
+        value_allows(pin.key, pin.value, is_block, strategy, dp, levels)
         for pin in pins
         if pin.key in LAYER_KEYS and pin.covers(layer)
     )
 
 
-def value_allows(key: str, value: object, is_block: bool, strategy: LayerStrategy, dp: int) -> bool:
+def value_allows(
+    key: str,
+    value: object,
+    is_block: bool,
+    strategy: LayerStrategy,
+    dp: int,
+    levels: Mapping[str, int],
+) -> bool:
     """Whether a strategy of a layer has this value of one of ``LAYER_KEYS``.
 
     ``recompute`` speaks of blocks only and ``sp`` of layers with tp > 1; other layers pass. A
@@ -130,11 +167,34 @@ def value_allows(key: str, value: object, is_block: bool, strategy: LayerStrateg
         return strategy.tp == 1 or strategy.sequence_parallel == value
     if key == "recompute":
         return not is_block or strategy.recompute == value
-    return _same_shard(str(value), strategy.shard, dp)
+    return sharding_of(str(value), levels, strategy.tp, dp) == strategy.shard
 
 
-def _same_shard(text: str, shard: Sharding, dp: int) -> bool:
+def pinned_shardings(
+    pins: tuple[Pin, ...], layer: int, levels: Mapping[str, int], tp: int, dp: int
+) -> list[Sharding]:
+    """What the pins of a layer mean on tp x dp ranks; pins that do not divide them are left out.
+
+    Args:
+        pins: all pins.
+        layer: the layer's number.
+        levels: devices in a group of each link level.
+        tp: tensor-parallel degree.
+        dp: data-parallel degree.
+    """
+    texts = [str(p.value) for p in pins if p.key == "shard" and p.covers(layer)]
+    found = (sharding_of(text, levels, tp, dp) for text in texts)
+    return [shard for shard in found if shard is not None]
+
+
+@lru_cache(maxsize=4096)
+def _resolved(text: str, levels: tuple[tuple[str, int], ...], tp: int, dp: int) -> Sharding | None:
     try:
-        return Sharding.from_text(text, dp) == shard
+        return Sharding.from_text(level_degrees(text, dict(levels), tp, dp, "--pin"), dp)
     except InputError:  # the degrees do not divide this data-parallel degree
-        return False
+        return None
+
+
+def sharding_of(text: str, levels: Mapping[str, int], tp: int, dp: int) -> Sharding | None:
+    """The degrees of a typed sharding on tp x dp ranks; None where they do not divide them."""
+    return _resolved(text, tuple(levels.items()), tp, dp)

@@ -1,6 +1,7 @@
 """The search: bound every shape, look for good plans in the likely ones, then prove.
 
-1. Every legal pipeline shape gets a proven lower bound.
+1. Every legal pipeline shape gets a quick proven lower bound, and its exact one only when its
+   turn comes.
 2. The likely shapes are searched for good plans: dynamic programming over layers and stages,
    simulated, the budget lowered where memory overflows.
 3. Shapes are taken by growing bound. A small one is enumerated: its plans are simulated in the
@@ -8,33 +9,35 @@
    large for that stays open, and the least bound of the open shapes is what is proven.
 
 Limits are counts of work, so equal requests give equal plans; a deadline or Ctrl-C ends the
-search early with the best plan so far and the bound as far as it is proven.
+search early with the best plan so far and the bound as far as it is proven. A search with a
+deadline first looks for any plan that fits, among shapes that leave the fewest devices idle.
 """
 
 from __future__ import annotations
 
-import math
+import itertools
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from ..costmodel.simulate import Simulator
-from ..spec.errors import InfeasibleError
-from ..spec.units import format_bytes
-from .bounds import ShapeBounds
+from .bounded_shapes import Bounded, BoundedShapes
 from .candidates import Decision, Evaluator, Outcome
-from .exhaustive import all_cuts, bounded_plans, plan_count
+from .exhaustive import all_cuts, bounded_plans
+from .infeasible import no_plan
 from .leanest import leanest
 from .likely import LikelyPlans
-from .options import OptionTable, OptionTables
-from .space import Request, SearchSpace, Shape
+from .shape_costs import ShapeCosts
+from .space import Request, Shape
 
 ALTERNATIVES_WITHIN = 0.1
 """Plans that are slower than the best by more than this are no alternatives."""
 LIKELY_WITHIN = 1.25
 """Shapes whose estimate is worse than the best time by this factor are not looked into."""
+LONG_STEP_PASSES = 200_000
+"""Steps that take a good part of a second to simulate: in haste, others are tried first."""
 ROUNDING = 1e-12
 """Bounds within this relative distance of the best time count as passing it."""
 
@@ -47,7 +50,9 @@ class Limits:
     estimates: int = 1500
     likely: int = 32
     likely_alike: int = 4
+    likely_passes: int = 8_000_000
     leanest: int = 16
+    leanest_first: int = 4
     enumerated_shape: int = 200_000
     enumerated: int = 4_000_000
     simulated: int = 60_000
@@ -65,10 +70,9 @@ class Found:
     shapes: list[Shape]
     seconds: float
     nearest: Outcome | None = None
-    progress: Callable[[str], None] | None = field(default=None, repr=False)
 
 
-class Search:
+class Search(ShapeCosts):
     """One search for the best plan of a request.
 
     Args:
@@ -87,127 +91,99 @@ class Search:
         limits: Limits,
         progress: Callable[[int, int, float], None] | None = None,
     ) -> None:
-        self.request = request
-        self.space = SearchSpace(request)
-        self.tables = OptionTables(simulator.lowering, simulator.pricer)
-        self.evaluator = evaluator
+        super().__init__(request, simulator, evaluator)
         self.limits = limits
-        self.pricer = simulator.pricer
         self._progress = progress or (lambda seen, total, best: None)
         self._start = time.monotonic()
         self._best = float("inf")
         self._outcomes: dict[Decision, Outcome] = {}
         self._nearest: Outcome | None = None
-        self._bounds: dict[tuple[int, int, bool], ShapeBounds] = {}
+        self._likely = LikelyPlans(self.space.kinds, self._live_budget)
+        self._shapes: list[Shape] = []
+        self._bounded: BoundedShapes | None = None
         self.interrupted = False
+        self._looked_for_any = False
         self._enumerated = 0
+        self._passes = 0
 
     def run(self) -> Found:
         """Search until proof, work limit, deadline or Ctrl-C.
 
         Raises:
-            InfeasibleError: no plan fits, or no legal plan exists.
+            InfeasibleError: no plan fits, no legal plan exists, or none was found in time.
         """
-        shapes = list(self.space.shapes())
-        bounded = sorted(
-            ((self._shape_bound(shape), number) for number, shape in enumerate(shapes)),
-            key=lambda pair: pair,
-        )
-        lower_bound = bounded[0][0] if bounded else float("inf")
-        proven = False
+        proven = late = False
+        lower_bound = None
         try:
-            self._look_in_likely(shapes, bounded)
+            self._look_for_any()
+            bounded = self._bound_shapes()
+            self._look_in_likely(self._shapes, bounded)
             if not self._outcomes:
-                self._look_at_leanest(shapes)
-            lower_bound, proven = self._prove(shapes, bounded)
+                self._look_at_leanest(self._shapes, self.limits.leanest)
+            lower_bound, proven = self._prove(self._shapes, bounded)
         except KeyboardInterrupt:
             self.interrupted = True
         except _DeadlineError:
-            self.interrupted = True
-        return self._found(shapes, lower_bound, proven)
+            late = True
+        if not self._outcomes:
+            any_shape = bool(self._shapes)
+            raise no_plan(self.space, any_shape, self._nearest, self.evaluator, late)
+        if lower_bound is None:
+            lower_bound = self._bound_so_far()
+        return self._found(lower_bound, proven, late or self.interrupted)
 
-    def _found(self, shapes: list[Shape], lower_bound: float, proven: bool) -> Found:
+    def _found(self, lower_bound: float, proven: bool, ended: bool) -> Found:
         outcomes = sorted(self._outcomes.values(), key=_rank)
-        if not outcomes:
-            raise self._infeasible(shapes)
         stopped: Literal["proof", "work", "deadline"] = "proof" if proven else "work"
         return Found(
             outcomes=outcomes,
             lower_bound_s=min(lower_bound, self._best),
-            stopped_by="deadline" if self.interrupted else stopped,
+            stopped_by="deadline" if ended else stopped,
             simulated=self.evaluator.count,
-            shapes=shapes,
+            shapes=self._shapes or [o.decision.shape for o in outcomes],
             seconds=time.monotonic() - self._start,
             nearest=self._nearest,
         )
 
-    def _infeasible(self, shapes: list[Shape]) -> InfeasibleError:
-        if not shapes:
-            return InfeasibleError(
-                "no legal plan: no stage width, micro-batch and strategy agree with the batch of "
-                f"{self.request.workload.global_batch} and the pins"
-            )
-        if self._nearest is None:
-            return InfeasibleError(
-                "no legal plan: embedding and head share a weight, and no "
-                "strategy of both agrees with the pins"
-            )
-        rows = self._nearest.simulation.memory
-        worst = max(rows, key=self.evaluator.rule.excess_bytes)
-        need = worst.reserved_bytes * self.evaluator.rule.margin
-        return InfeasibleError(
-            f"hbm of stage {worst.stage}: the smallest plan found needs {format_bytes(need)} of "
-            f"{format_bytes(worst.capacity_bytes)} (over by "
-            f"{format_bytes(need - worst.capacity_bytes)}); smallest change that fits: devices "
-            f"with {format_bytes(need)} (--memory-gib {math.ceil(need / 2**30 * 10) / 10:.1f}), "
-            "or more devices"
+    def _bound_so_far(self) -> float:
+        """A proven bound on every plan of the space where the search ended early."""
+        return self.work.floor() if self._bounded is None else self._bounded.least
+
+    def _look_for_any(self) -> None:
+        """With a deadline: some plan that fits, so that there is an answer when it comes."""
+        if self.limits.deadline_s is None:
+            return
+        shapes = sorted(
+            self.space.plausible(),
+            key=lambda s: (s.passes > LONG_STEP_PASSES, self._quick_bound(s), s),
         )
+        for shape in shapes:
+            if self._outcomes or self._is_late:
+                break
+            if self._estimate(shape) < float("inf"):
+                self._likely.search(shape, self._layer_tables(shape), self._try_likely)
+        if not self._outcomes:
+            self._look_at_leanest(shapes, self.limits.leanest_first)
+        self._looked_for_any = True
+        self._check_deadline()
 
-    def _layer_tables(self, shape: Shape) -> list[OptionTable]:
-        """Options of every layer for a shape, in order."""
-        samples = self.request.workload.global_batch // shape.microbatches
-        tied = self._tied(shape)
-        place = (shape.ranks, samples, shape.microbatches)
-        known: dict[tuple[int, tuple[int, ...] | None], OptionTable] = {}
-        found = []
-        for layer, kind in enumerate(self.space.kinds):
-            key = (kind, tied.get(layer))
-            if key not in known:
-                strategies = self.space.options(kind, shape.ranks, samples)
-                known[key] = self.tables.table(layer, strategies, *place, key[1])
-            found.append(known[key])
-        return found
+    def _bound_shapes(self) -> BoundedShapes:
+        """All shapes, listed and bounded quickly."""
+        shapes, quick = [], []
+        for number, shape in enumerate(self.space.shapes()):
+            self._check_deadline()
+            shapes.append(shape)
+            quick.append((self._quick_bound(shape), number))
+        self._shapes = shapes
+        self._bounded = BoundedShapes(quick, self._exact_bound)
+        return self._bounded
 
-    def _tied(self, shape: Shape) -> dict[int, tuple[int, ...]]:
-        """Embedding and head that share a weight in one stage: the head carries both."""
-        if not self.request.model.tie_embeddings or shape.stages > 1:
-            return {}
-        ends = [i for i, x in enumerate(self.space.layers) if x.kind in ("embedding", "head")]
-        return {ends[0]: (), ends[-1]: (ends[0], ends[-1])}
+    def _exact_bound(self, number: int) -> float:
+        self._check_deadline()
+        return self._shape_bound(self._shapes[number])
 
-    def _live_budget(self, shape: Shape) -> float:
-        communicators = int(shape.stages * shape.ranks > 1) + (4 if shape.stages > 1 else 0)
-        capacity = self.request.cluster.groups[0].memory.hbm_bytes
-        stack = self.request.stack
-        return self.evaluator.rule.live_budget_bytes(capacity, stack, communicators)
-
-    def _shape_bounds(self, shape: Shape) -> ShapeBounds:
-        key = (shape.ranks, shape.microbatches, bool(self._tied(shape)))
-        if key not in self._bounds:
-            tables = self._layer_tables(shape)
-            counts: dict[int, tuple[int, OptionTable]] = {}
-            for table in tables:
-                counts[id(table)] = (counts.get(id(table), (0, table))[0] + 1, table)
-            self._bounds[key] = ShapeBounds(list(counts.values()))
-        return self._bounds[key]
-
-    def _shape_bound(self, shape: Shape) -> float:
-        bound = self._shape_bounds(shape).bound(shape, self._live_budget(shape))
-        return bound + self.pricer.step_s
-
-    def _look_in_likely(self, shapes: list[Shape], bounded: list[tuple[float, int]]) -> None:
+    def _look_in_likely(self, shapes: list[Shape], bounded: Sequence[Bounded]) -> None:
         """Good plans from the shapes with the best estimates."""
-        likely = LikelyPlans(self.space.kinds, self._live_budget)
         tried: Counter[tuple[int, int]] = Counter()
         for estimate, number in self._estimates(shapes, bounded):
             shape = shapes[number]
@@ -219,33 +195,41 @@ class Search:
                 break
             if tried[shape.stages, shape.ranks] < self.limits.likely_alike:
                 tried[shape.stages, shape.ranks] += 1
-                likely.search(shape, self._layer_tables(shape), self._try)
+                self._likely.search(shape, self._layer_tables(shape), self._try_likely)
 
-    def _look_at_leanest(self, shapes: list[Shape]) -> None:
+    def _look_at_leanest(self, shapes: list[Shape], most: int) -> None:
         """Plans with the least memory, until one fits: before it is said that none does."""
-        plans = [leanest(shape, self._layer_tables(shape)) for shape in shapes]
+        plans = []
+        for shape in shapes:
+            self._check_deadline()
+            plans.append(leanest(shape, self._layer_tables(shape)))
         order = sorted(range(len(plans)), key=lambda n: (plans[n].fullest_bytes, n))
-        for number in order[: self.limits.leanest]:
+        for number in order[:most]:
             outcome = self._try(plans[number].decision)
             if outcome is not None and outcome.feasible:
                 return
 
     def _estimates(
-        self, shapes: list[Shape], bounded: list[tuple[float, int]]
+        self, shapes: list[Shape], bounded: Sequence[Bounded]
     ) -> list[tuple[float, int]]:
         """Estimates of the shapes with the least bounds, best first."""
         found = []
-        for bound, number in bounded[: self.limits.estimates]:
+        for bound, number in itertools.islice(bounded, self.limits.estimates):
             if bound == float("inf"):
                 break
-            shape = shapes[number]
-            held = tuple(
-                sum(shape.first_in_flight(s)) / shape.chunks for s in (0, shape.stages - 1)
-            )
-            budget = self._live_budget(shape)
-            estimate = self._shape_bounds(shape).estimate(shape, budget, (held[0], held[1]))
-            found.append((estimate, number))
+            self._check_deadline()
+            found.append((self._estimate(shapes[number]), number))
         return sorted(found)
+
+    def _try_likely(self, decision: Decision) -> Outcome | None:
+        """:meth:`_try`, until enough passes were simulated: steps of millions take seconds."""
+        enough = self._outcomes and self._passes > self.limits.likely_passes
+        if enough or (self._is_late and not self._looked_for_any):
+            return None
+        before = self.evaluator.count
+        outcome = self._try(decision)
+        self._passes += (self.evaluator.count - before) * decision.shape.passes
+        return outcome
 
     def _try(self, decision: Decision) -> Outcome | None:
         """Simulate a decision and keep it if it is feasible."""
@@ -266,28 +250,49 @@ class Search:
         enough = len(self._outcomes) >= self.limits.alternatives
         return self._best * (1 if enough else 1 + ALTERNATIVES_WITHIN)
 
-    def _prove(self, shapes: list[Shape], bounded: list[tuple[float, int]]) -> tuple[float, bool]:
-        """Enumerate small shapes by growing bound; what is proven, and whether all of it is."""
-        open_bound = float("inf")
-        for done, (bound, number) in enumerate(bounded):
+    def _prove(self, shapes: list[Shape], bounded: Sequence[Bounded]) -> tuple[float, bool]:
+        """Enumerate small shapes by growing bound; what is proven, and whether all of it is.
+
+        The first shape that stays open is the bound. Later ones that are too large to be
+        enumerated need no exact bounds: they can neither lower it nor give a plan.
+        """
+        done: set[int] = set()
+        for bound, number in bounded:
+            if bound >= self._best * (1 - ROUNDING):
+                return self._best, True
+            self._progress(len(done), len(shapes), self._best)
+            done.add(number)
+            if not self._enumerate(shapes[number]):
+                self._enumerate_rest(shapes, done)
+                proven = bound >= self._best * (1 - ROUNDING)
+                return (self._best if proven else bound), proven
+        return self._best, True
+
+    def _enumerate_rest(self, shapes: list[Shape], done: set[int]) -> None:
+        """The small shapes that are left, by growing bound, for better plans."""
+        most = self.limits.enumerated_shape
+        small = [
+            (self._quick_bound(shape), number)
+            for number, shape in enumerate(shapes)
+            if number not in done and self._plan_count(shape) <= most
+        ]
+        for bound, number in BoundedShapes(small, self._exact_bound):
             if bound >= self._best * (1 - ROUNDING):
                 break
-            self._progress(done, len(shapes), self._best)
-            if not self._enumerate(shapes[number]):
-                open_bound = min(open_bound, bound)
-        proven = open_bound >= self._best * (1 - ROUNDING)
-        return (self._best if proven else open_bound), proven
+            self._progress(len(done), len(shapes), self._best)
+            self._enumerate(shapes[number])
 
     def _enumerate(self, shape: Shape) -> bool:
         """Simulate every plan of a shape that may be the best; False if there are too many."""
-        tables = self._layer_tables(shape)
-        count = plan_count(shape, tables)
+        count = self._plan_count(shape)
         limits = self.limits
         if count > limits.enumerated_shape or self._enumerated + count > limits.enumerated:
             return False
+        tables = self._layer_tables(shape)
         self._enumerated += count
         budget = self._live_budget(shape)
         for cuts in all_cuts(len(tables), shape.positions):
+            self._check_deadline()
             for bound, decision in bounded_plans(shape, cuts, tables, budget, self._best):
                 if bound >= self._best * (1 - ROUNDING):
                     break
@@ -296,16 +301,19 @@ class Search:
                 self._try(decision)
         return True
 
-    def _check_deadline(self) -> None:
+    @property
+    def _is_late(self) -> bool:
         deadline_s = self.limits.deadline_s
-        if deadline_s is None or not self._outcomes:
-            return
-        if time.monotonic() - self._start > deadline_s:
+        return deadline_s is not None and time.monotonic() - self._start > deadline_s
+
+    def _check_deadline(self) -> None:
+        """End the search when it is time, if there is an answer or none was found in haste."""
+        if (self._outcomes or self._looked_for_any) and self._is_late:
             raise _DeadlineError
 
 
 class _DeadlineError(Exception):
-    """The deadline has passed and there is a plan to answer with."""
+    """The deadline has passed."""
 
 
 def _rank(outcome: Outcome) -> tuple[float, int, str]:

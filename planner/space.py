@@ -10,37 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..costmodel.simulate import MAX_PASSES
 from ..spec.cluster import ClusterSpec
 from ..spec.legality import executable_reason, layer_reason, schedule_reason, stack_reason
 from ..spec.model import BlockLayer, Layer, ModelSpec
-from ..spec.schedule import SCHEDULE_KINDS, ScheduleKind, first_in_flight
+from ..spec.schedule import SCHEDULE_KINDS
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy, Recompute, SequenceParallel, Sharding
 from ..spec.workload import Workload
-from .pins import LAYER_KEYS, Pin, layer_allows, value_allows
-
-MAX_DIVISORS = 4096
-
-
-class Shape(NamedTuple):
-    """A pipeline shape: stages of ``ranks`` devices, schedule, virtual stages, micro-batches."""
-
-    stages: int
-    ranks: int
-    kind: ScheduleKind
-    chunks: int
-    microbatches: int
-
-    @property
-    def positions(self) -> int:
-        """Chunks in all: stages times virtual stages."""
-        return self.stages * self.chunks
-
-    def first_in_flight(self, stage: int) -> list[int]:
-        """Micro-batches of each chunk that a stage holds before its first backward pass."""
-        return first_in_flight(self.kind, stage, self.stages, self.chunks, self.microbatches)
+from .pins import LAYER_KEYS, Pin, layer_allows, pinned_shardings, value_allows
+from .shape import Shape as Shape
+from .shard_levels import group_sizes
+from .space_report import describe, left_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +66,11 @@ class SearchSpace:
             numbers.setdefault(self._kind_key(i, layer), len(numbers))
             for i, layer in enumerate(self.layers)
         )
-        self._first_of_kind = {kind: self.kinds.index(kind) for kind in set(self.kinds)}
+        self.first_of_kind = {kind: self.kinds.index(kind) for kind in set(self.kinds)}
+        self.too_long = False
+        self._levels = group_sizes(request.cluster)
         self._options: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
-        self._seen: dict[str, set[Any]] = {}
+        self._splits_of: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
 
     def _kind_key(self, index: int, layer: Layer) -> tuple[object, ...]:
         """Layers are alike if they compute alike and the same pins speak of them."""
@@ -130,14 +115,41 @@ class SearchSpace:
 
     def shapes(self) -> Iterator[Shape]:
         """Every legal pipeline shape, fewest stages first."""
-        workload = self.request.workload
-        counts = divisors(workload.global_batch)
         for ranks in self.widths():
-            usable = [m for m in counts if self._usable(ranks, workload.global_batch // m)]
+            usable = self._usable_counts(ranks)
             most = min(len(self.layers), self.device_count // ranks)
             for stages in range(1, most + 1):
                 if self._allowed("pp", stages) and usable:
                     yield from self._schedules(stages, ranks, usable)
+
+    def plausible(self) -> Iterator[Shape]:
+        """Some shapes that leave the fewest devices idle: where a hasty search looks first.
+
+        Of every width those with about 4, 16 and 64 micro-batches a stage, and with most, which
+        are the smallest.
+        """
+        workload, full = self.request.workload, dict[int, tuple[int, int]]()
+        for ranks in self.widths():
+            stages = min(len(self.layers), self.device_count // ranks)
+            while stages and not self._allowed("pp", stages):
+                stages -= 1
+            full[ranks] = (stages * ranks, stages)
+        most = max((used for used, _ in full.values()), default=0)
+        for ranks, (used, stages) in full.items():
+            usable = self._usable_counts(ranks) if used == most and stages else []
+            shapes = list(self._schedules(stages, ranks, usable)) if usable else []
+            plain = [s for s in shapes if s.kind == "1f1b"] or shapes
+            near = (
+                min(plain, key=lambda s: (abs(s.microbatches - each * s.stages), s))
+                for each in (4, 16, 64, workload.global_batch)
+                if plain
+            )
+            yield from dict.fromkeys(near)
+
+    def _usable_counts(self, ranks: int) -> list[int]:
+        """Numbers of micro-batches with which every layer has a legal strategy."""
+        batch = self.request.workload.global_batch
+        return [m for m in divisors(batch) if self._usable(ranks, batch // m)]
 
     def _schedules(self, stages: int, ranks: int, counts: list[int]) -> Iterator[Shape]:
         for kind in SCHEDULE_KINDS:
@@ -150,30 +162,45 @@ class SearchSpace:
                 if not self._allowed("vpp", chunks):
                     continue
                 for count in counts:
-                    if schedule_reason(kind, stages, chunks, count, len(self.layers)) is None:
-                        yield Shape(stages, ranks, kind, chunks, count)
+                    if schedule_reason(kind, stages, chunks, count, len(self.layers)) is not None:
+                        continue
+                    shape = Shape(stages, ranks, kind, chunks, count)
+                    if shape.passes <= MAX_PASSES:
+                        yield shape
+                    else:
+                        self.too_long = True
 
     def _usable(self, ranks: int, samples: int) -> bool:
-        return all(self.options(kind, ranks, samples) for kind in self._first_of_kind)
+        return all(self.options(kind, ranks, samples) for kind in self.first_of_kind)
 
     def options(self, kind: int, ranks: int, samples: int) -> tuple[LayerStrategy, ...]:
         """Legal strategies of a layer kind for a stage's ranks and samples of a micro-batch."""
         key = (kind, ranks, samples)
         if key not in self._options:
-            self._options[key] = tuple(
-                self._make_options(self._first_of_kind[kind], ranks, samples)
-            )
+            self._options[key] = tuple(self._make_options(kind, ranks, samples))
         return self._options[key]
 
-    def _make_options(self, index: int, ranks: int, samples: int) -> Iterator[LayerStrategy]:
-        layer = self.layers[index]
+    def _make_options(self, kind: int, ranks: int, samples: int) -> Iterator[LayerStrategy]:
+        index = self.first_of_kind[kind]
         for tp in divisors(ranks):
             dp = ranks // tp
-            if samples % dp or not self._batch_allowed(index, samples, dp):
-                continue
-            for strategy in self._splits(layer, tp, dp):
-                if self._legal(index, layer, strategy, ranks, samples):
-                    yield strategy
+            if samples % dp == 0 and self._batch_allowed(index, samples, dp):
+                yield from self._split_options(kind, tp, dp)
+
+    def _split_options(self, kind: int, tp: int, dp: int) -> tuple[LayerStrategy, ...]:
+        """Legal strategies of tp x dp ranks: the same for every micro-batch that dp divides."""
+        key = (kind, tp, dp)
+        if key not in self._splits_of:
+            index = self.first_of_kind[kind]
+            layer = self.layers[index]
+            pinned = pinned_shardings(self.request.pins, index, self._levels, tp, dp)
+            shards = tuple(dict.fromkeys((*shardings(dp), *pinned)))
+            self._splits_of[key] = tuple(
+                strategy
+                for strategy in self._splits(layer, tp, shards)
+                if self._legal(index, layer, strategy, tp * dp)
+            )
+        return self._splits_of[key]
 
     def _batch_allowed(self, index: int, samples: int, dp: int) -> bool:
         """Pins of micro_batch and dp speak of the first layer and of every block."""
@@ -183,13 +210,13 @@ class SearchSpace:
         return not speaks or self._allowed("dp", dp)
 
     @staticmethod
-    def _splits(layer: Layer, tp: int, dp: int) -> Iterator[LayerStrategy]:
+    def _splits(layer: Layer, tp: int, shards: tuple[Sharding, ...]) -> Iterator[LayerStrategy]:
         recomputes: tuple[Recompute, ...] = ("none",)
         if isinstance(layer, BlockLayer):
             recomputes = ("none", "selective", "full")
         sequences: tuple[SequenceParallel, ...] = ("none", "megatron") if tp > 1 else ("none",)
         for sp in sequences:
-            for shard in shardings(dp):
+            for shard in shards:
                 for recompute in recomputes:
                     yield LayerStrategy(
                         tp=tp,
@@ -198,60 +225,30 @@ class SearchSpace:
                         recompute=recompute,
                     )
 
-    def _legal(
-        self, index: int, layer: Layer, strategy: LayerStrategy, ranks: int, samples: int
-    ) -> bool:
+    def _legal(self, index: int, layer: Layer, strategy: LayerStrategy, ranks: int) -> bool:
         request, dp = self.request, strategy.data_parallel(ranks)
-        facts = {
-            "tp": strategy.tp,
-            "sp": strategy.sequence_parallel,
-            "shard": strategy.shard.level_name(dp),
-            "recompute": strategy.recompute,
-        }
         is_block = isinstance(layer, BlockLayer)
         for key, values in (request.values or {}).items():
             if key in LAYER_KEYS and not any(
-                value_allows(key, value, is_block, strategy, dp) for value in values
+                value_allows(key, value, is_block, strategy, dp, self._levels) for value in values
             ):
                 return False
-        if not layer_allows(request.pins, index, is_block, strategy, dp):
+        if not layer_allows(request.pins, index, is_block, strategy, dp, self._levels):
             return False
         reasons = (
-            layer_reason(layer, strategy, ranks, samples, request.workload.seq_len),
+            layer_reason(layer, strategy, ranks, dp, request.workload.seq_len),
             stack_reason(strategy, request.stack),
             executable_reason(strategy, request.workload) if request.executable else None,
         )
-        if any(reasons):
-            return False
-        for name, fact in facts.items():
-            self._seen.setdefault(name, set()).add(fact)
-        if index == 0:
-            self._seen.setdefault("micro_batch", set()).add(samples // dp)
-        return True
+        return not any(reasons)
 
     def describe(self, shapes: list[Shape]) -> dict[str, list[Any]]:
         """Axis to the values that occur in the space, keyed as simulate's flags."""
-        found: dict[str, set[Any]] = {
-            "pp": {s.stages for s in shapes},
-            "vpp": {s.chunks for s in shapes},
-            "schedule": {s.kind for s in shapes},
-            "microbatches": {s.microbatches for s in shapes},
-            **self._seen,
-        }
-        return {axis: sorted(values) for axis, values in sorted(found.items())}
+        return describe(self, shapes)
 
     def left_out(self) -> list[dict[str, str]]:
         """What no plan of the space has, and the rule or reason."""
-        found = [
-            {"what": "cp, ep, etp > 1 and Ulysses", "why": "not built yet"},
-            {"what": "techniques", "why": "none is built yet"},
-            {"what": "shard degrees that are no level", "why": "not searched yet; pin or simulate"},
-        ]
-        if self.request.stack.state_layout == "contiguous":
-            why = f"the stack {self.request.stack.name} shards optimizer states only"
-            found.append({"what": "zero2, zero3, hsdp", "why": why})
-        found += [{"what": f"all but {pin.text}", "why": "pinned"} for pin in self.request.pins]
-        return found
+        return left_out(self.request, self.too_long)
 
 
 def shardings(data_parallel: int) -> list[Sharding]:

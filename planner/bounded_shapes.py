@@ -1,0 +1,73 @@
+"""Shapes in the order of their proven bounds, each bounded exactly only when its turn comes.
+
+A quick bound that is never above the exact one holds a shape's place in a heap. What comes to
+the top is bounded exactly and put back, unless it has been: then it is the next. So the order
+is that of the exact bounds, ties by number, and most exact bounds are never needed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from typing import overload
+
+Bounded = tuple[float, int]
+"""A proven lower bound in seconds, and the number of its shape."""
+
+
+class BoundedShapes(Sequence[Bounded]):
+    """A sequence of (exact bound, number) by growing bound.
+
+    Args:
+        quick: (quick bound, number) of every shape.
+        exact: the exact bound of a shape's number; may raise to end the search.
+    """
+
+    def __init__(self, quick: Sequence[Bounded], exact: Callable[[int], float]) -> None:
+        self._exact = exact
+        self._length = len(quick)
+        self._known: list[Bounded] = []
+        self._heap = [(bound, number, False) for bound, number in quick]
+        heapq.heapify(self._heap)
+
+    @property
+    def least(self) -> float:
+        """A proven lower bound on every plan of every shape, as far as it is known now."""
+        if self._known:
+            return self._known[0][0]
+        return self._heap[0][0] if self._heap else float("inf")
+
+    def __len__(self) -> int:
+        """Number of shapes."""
+        return self._length
+
+    @overload
+    def __getitem__(self, place: int) -> Bounded: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Bounded]: ...
+
+    def __getitem__(self, place: int | slice) -> Bounded | list[Bounded]:
+        """The shape at a place of the order, or several."""
+        if isinstance(place, slice):
+            return [self[number] for number in range(*place.indices(self._length))]
+        if not 0 <= place < self._length:
+            raise IndexError(place)
+        while len(self._known) <= place:
+            self._next()
+        return self._known[place]
+
+    def __iter__(self) -> Iterator[Bounded]:
+        """By growing exact bound."""
+        for place in range(self._length):
+            yield self[place]
+
+    def _next(self) -> None:
+        """Find one more shape of the order."""
+        while True:
+            bound, number, exact = self._heap[0]
+            if exact:
+                heapq.heappop(self._heap)
+                self._known.append((bound, number))
+                return
+            heapq.heapreplace(self._heap, (max(bound, self._exact(number)), number, True))

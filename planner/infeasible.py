@@ -1,0 +1,64 @@
+"""Why no plan can be answered, in one line: the resource, the amount, the smallest change."""
+
+from __future__ import annotations
+
+import math
+
+from ..costmodel.simulate import MAX_PASSES
+from ..spec.errors import InfeasibleError
+from ..spec.units import format_bytes
+from .candidates import Evaluator, Outcome
+from .space import SearchSpace
+
+
+def no_plan(
+    space: SearchSpace, any_shape: bool, nearest: Outcome | None, evaluator: Evaluator, late: bool
+) -> InfeasibleError:
+    """The error of a search that found nothing.
+
+    Args:
+        space: what was searched.
+        any_shape: whether it has any pipeline shape.
+        nearest: the plan that came closest to fitting, None if none was simulated.
+        evaluator: judges its memory.
+        late: whether the deadline ended the search, so that plans that fit may exist.
+    """
+    if late:
+        return _too_late(nearest, evaluator)
+    if not any_shape:
+        batch = space.request.workload.global_batch
+        long = f"; longer steps than {MAX_PASSES:,} passes are not simulated"
+        return InfeasibleError(
+            "no legal plan: no stage width, micro-batch and strategy agree with the batch of "
+            f"{batch} and the pins{long if space.too_long else ''}"
+        )
+    if nearest is None:
+        return InfeasibleError(
+            "no legal plan: embedding and head share a weight, and no "
+            "strategy of both agrees with the pins"
+        )
+    rows = nearest.simulation.memory
+    worst = max(rows, key=evaluator.rule.excess_bytes)
+    need = worst.reserved_bytes * evaluator.rule.margin
+    return InfeasibleError(
+        f"hbm of stage {worst.stage}: the smallest plan found needs {format_bytes(need)} of "
+        f"{format_bytes(worst.capacity_bytes)} (over by "
+        f"{format_bytes(need - worst.capacity_bytes)}); smallest change that fits: devices "
+        f"with {format_bytes(need)} (--memory-gib {math.ceil(need / 2**30 * 10) / 10:.1f}), "
+        "or more devices"
+    )
+
+
+def _too_late(nearest: Outcome | None, evaluator: Evaluator) -> InfeasibleError:
+    tried = ""
+    if nearest is not None:
+        worst = max(nearest.simulation.memory, key=evaluator.rule.excess_bytes)
+        need = worst.reserved_bytes * evaluator.rule.margin
+        tried = (
+            f"; the smallest plan tried needs {format_bytes(need)} of "
+            f"{format_bytes(worst.capacity_bytes)} hbm on stage {worst.stage}"
+        )
+    return InfeasibleError(
+        f"no plan that fits was found before the deadline{tried}; smallest change: a later "
+        "--deadline, or none"
+    )

@@ -1,0 +1,108 @@
+"""What the shapes of a space cost: tables of layer options, proven bounds, estimates."""
+
+from __future__ import annotations
+
+import math
+
+from ..costmodel.simulate import Simulator
+from .bounds import ShapeBounds
+from .candidates import Evaluator
+from .exhaustive import cut_count
+from .options import OptionTable, OptionTables
+from .space import Request, SearchSpace, Shape
+from .work_bounds import WorkBounds
+
+
+class ShapeCosts:
+    """Costs of the shapes of a request, each found once.
+
+    Args:
+        request: what is asked.
+        simulator: prices and simulates its plans.
+        evaluator: simulates decisions once.
+    """
+
+    def __init__(self, request: Request, simulator: Simulator, evaluator: Evaluator) -> None:
+        self.request = request
+        self.space = SearchSpace(request)
+        self.tables = OptionTables(simulator.lowering, simulator.pricer)
+        self.evaluator = evaluator
+        self.pricer = simulator.pricer
+        self.work = WorkBounds(self.space, simulator.lowering, simulator.pricer)
+        self._reaches: dict[tuple[int, int], int] = {}
+        self._choices: dict[tuple[int, int], int] = {}
+        self._bounds: dict[tuple[int, int, bool, int], ShapeBounds] = {}
+
+    def _samples(self, shape: Shape) -> int:
+        """Samples of a micro-batch over a stage."""
+        return self.request.workload.global_batch // shape.microbatches
+
+    def _reach(self, shape: Shape) -> int:
+        """How many link levels the groups of a stage cross."""
+        key = (shape.ranks, shape.stages)
+        if key not in self._reaches:
+            used = shape.ranks * shape.stages
+            self._reaches[key] = self.pricer.machine.reach_of(shape.ranks, used)
+        return self._reaches[key]
+
+    def _layer_tables(self, shape: Shape) -> list[OptionTable]:
+        """Options of every layer for a shape, in order."""
+        samples = self._samples(shape)
+        tied, reach = self._tied(shape), self._reach(shape)
+        place = (shape.ranks, samples, shape.microbatches)
+        known: dict[tuple[int, tuple[int, ...] | None], OptionTable] = {}
+        found = []
+        for layer, kind in enumerate(self.space.kinds):
+            key = (kind, tied.get(layer))
+            if key not in known:
+                strategies = self.space.options(kind, shape.ranks, samples)
+                known[key] = self.tables.table(layer, strategies, *place, key[1], reach)
+            found.append(known[key])
+        return found
+
+    def _plan_count(self, shape: Shape) -> int:
+        """How many plans the shape has."""
+        place = (shape.ranks, self._samples(shape))
+        if place not in self._choices:
+            sizes = (len(self.space.options(kind, *place)) for kind in self.space.kinds)
+            self._choices[place] = math.prod(sizes)
+        return cut_count(len(self.space.kinds), shape) * self._choices[place]
+
+    def _tied(self, shape: Shape) -> dict[int, tuple[int, ...]]:
+        """Embedding and head that share a weight in one stage: the head carries both."""
+        if not self.request.model.tie_embeddings or shape.stages > 1:
+            return {}
+        ends = [i for i, x in enumerate(self.space.layers) if x.kind in ("embedding", "head")]
+        return {ends[0]: (), ends[-1]: (ends[0], ends[-1])}
+
+    def _live_budget(self, shape: Shape) -> float:
+        communicators = int(shape.stages * shape.ranks > 1) + (4 if shape.stages > 1 else 0)
+        capacity = self.request.cluster.groups[0].memory.hbm_bytes
+        stack = self.request.stack
+        return self.evaluator.rule.live_budget_bytes(capacity, stack, communicators)
+
+    def _shape_bounds(self, shape: Shape) -> ShapeBounds:
+        tied, reach = bool(self._tied(shape)), self._reach(shape)
+        key = (shape.ranks, shape.microbatches, tied, reach)
+        if key not in self._bounds:
+            tables = self._layer_tables(shape)
+            counts: dict[int, tuple[int, OptionTable]] = {}
+            for table in tables:
+                counts[id(table)] = (counts.get(id(table), (0, table))[0] + 1, table)
+            self._bounds[key] = ShapeBounds(list(counts.values()))
+        return self._bounds[key]
+
+    def _shape_bound(self, shape: Shape) -> float:
+        """A proven lower bound on every plan of a shape, from the tables of its layers."""
+        bound = self._shape_bounds(shape).bound(shape, self._live_budget(shape))
+        return bound + self.pricer.step_s
+
+    def _quick_bound(self, shape: Shape) -> float:
+        """A proven lower bound that is never above :meth:`_shape_bound` and needs no tables."""
+        return self.work.bound(shape, bool(self._tied(shape)), self._reach(shape))
+
+    def _estimate(self, shape: Shape) -> float:
+        """A likely step time of a shape's best plan."""
+        held = [sum(shape.first_in_flight(s)) / shape.chunks for s in (0, shape.stages - 1)]
+        budget = self._live_budget(shape)
+        return self._shape_bounds(shape).estimate(shape, budget, (held[0], held[1]))

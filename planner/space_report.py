@@ -1,0 +1,77 @@
+"""What a search covered, in simulate's words, and what it left out with the reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..costmodel.simulate import MAX_PASSES
+from ..spec.model import BlockLayer
+
+if TYPE_CHECKING:
+    from .shape import Shape
+    from .space import Request, SearchSpace
+
+
+def describe(space: SearchSpace, shapes: list[Shape]) -> dict[str, list[Any]]:
+    """Axis to the values that some plan of ``shapes`` has, keyed as simulate's flags.
+
+    ``dp`` is that of the first layer and of blocks, ``micro_batch`` that of the first layer:
+    the layers that pins of them speak of.
+    """
+    batch = space.request.workload.global_batch
+    found: dict[str, set[Any]] = {
+        "pp": {s.stages for s in shapes},
+        "vpp": {s.chunks for s in shapes},
+        "schedule": {s.kind for s in shapes},
+        **{axis: set() for axis in ("tp", "cp", "dp", "sp", "shard", "recompute", "micro_batch")},
+    }
+    seen: set[tuple[int, int, int]] = set()
+    for ranks, samples in {(s.ranks, batch // s.microbatches) for s in shapes}:
+        for kind, index in space.first_of_kind.items():
+            speaks = index == 0 or isinstance(space.layers[index], BlockLayer)
+            for strategy in space.options(kind, ranks, samples):
+                dp = strategy.data_parallel(ranks)
+                if index == 0:
+                    found["micro_batch"].add(samples // dp)
+                if (kind, ranks, id(strategy)) in seen:  # shared between micro-batches
+                    continue
+                seen.add((kind, ranks, id(strategy)))
+                found["tp"].add(strategy.tp)
+                found["cp"].add(strategy.cp)
+                found["sp"].add(strategy.sequence_parallel)
+                found["shard"].add(strategy.shard.level_name(dp))
+                found["recompute"].add(strategy.recompute)
+                if speaks:
+                    found["dp"].add(dp)
+    return {axis: sorted(values) for axis, values in sorted(found.items())}
+
+
+def left_out(request: Request, too_long: bool) -> list[dict[str, str]]:
+    """What no plan of the space has or no search looks for, and the rule or reason.
+
+    Args:
+        request: what is asked.
+        too_long: whether pipelines of too many passes were refused.
+    """
+    found = [
+        {"what": "cp, ep, etp > 1 and Ulysses", "why": "not built yet"},
+        {"what": "techniques", "why": "none is built yet"},
+        {
+            "what": "shard degrees that are no level",
+            "why": "searched only where they are pinned; or simulate them",
+        },
+    ]
+    if all(p.value == "interleaved" for p in request.pins if p.key == "schedule"):
+        why = "looked for only in shapes small enough to enumerate; elsewhere cut evenly"
+        found.append({"what": "interleaved stages of uneven size", "why": why})
+    if too_long:
+        found.append(
+            {
+                "what": f"pipelines of more than {MAX_PASSES:,} passes in a step",
+                "why": "too many to simulate: fewer micro-batches, stages or virtual stages",
+            }
+        )
+    if request.stack.state_layout == "contiguous":
+        why = f"the stack {request.stack.name} shards optimizer states only"
+        found.append({"what": "zero2, zero3, hsdp", "why": why})
+    return found + [{"what": f"all but {p.text}", "why": "pinned"} for p in request.pins]

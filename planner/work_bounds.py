@@ -1,0 +1,117 @@
+"""Quick proven bounds: the computation of the layers, without sharding and without memory.
+
+Sharding only adds copies and traffic to a layer's pass, and whatever does not fit is slower or
+no plan at all. So a micro-batch takes at least w = Σ over layers of the least forward and
+backward pass under any split and recomputation, and a step at least what
+:mod:`.bounds` says of that work. No plan of any shape beats the model's matrix products, each
+once a sample, at the peak of all devices.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..costmodel.lowering import Lowering
+from ..costmodel.prices import Pricer
+from ..costmodel.roofline import peak_flops_per_s
+from ..spec.kernels import MATMULS
+from ..spec.strategy import LayerStrategy
+from .shape import Shape
+from .space import SearchSpace
+
+ROUNDING = 1e-9
+"""The same sums in another order differ by less than this fraction."""
+
+
+class WorkBounds:
+    """Quick bounds of the shapes of a space.
+
+    Args:
+        space: legal strategies.
+        lowering: of the model, workload and stack.
+        pricer: of the machine.
+    """
+
+    def __init__(self, space: SearchSpace, lowering: Lowering, pricer: Pricer) -> None:
+        self._space = space
+        self._lowering = lowering
+        self._pricer = pricer
+        self._counts = Counter(space.kinds)
+        self._passes: dict[tuple[object, ...], float] = {}
+        self._works: dict[tuple[int, int, bool, int], float] = {}
+
+    def bound(self, shape: Shape, shares: bool, reach: int) -> float:
+        """Seconds that every plan of ``shape`` takes at least.
+
+        Args:
+            shape: the pipeline shape.
+            shares: whether the embedding's weight is the head's of the same stage.
+            reach: how many link levels the groups of a stage cross.
+        """
+        samples = self._space.request.workload.global_batch // shape.microbatches
+        key = (shape.ranks, samples, shares, reach)
+        if key not in self._works:
+            self._works[key] = self._work_s(*key) * (1 - ROUNDING)
+        m, p, work_s = shape.microbatches, shape.stages, self._works[key]
+        bound_s = m * work_s / p
+        if shape.kind != "interleaved":
+            bound_s = max(bound_s, work_s / (1 - (1 - 1 / m) ** p))
+        return bound_s + self._pricer.step_s
+
+    def _work_s(self, ranks: int, samples: int, shares: bool, reach: int) -> float:
+        """Least seconds of one micro-batch through all layers."""
+        place = (ranks, samples, reach)
+        return sum(
+            count * self._least(kind, place, shares and kind == self._space.kinds[0])
+            for kind, count in self._counts.items()
+        )
+
+    def _least(self, kind: int, place: tuple[int, int, int], shares: bool) -> float:
+        index = self._space.first_of_kind[kind]
+        splits: dict[tuple[object, ...], LayerStrategy] = {}
+        for s in self._space.options(kind, *place[:2]):
+            splits.setdefault((s.tp, s.sequence_parallel, s.recompute), s)
+        return min(self._pass_s(index, key, s, place, shares) for key, s in splits.items())
+
+    def _pass_s(
+        self,
+        index: int,
+        split: tuple[object, ...],
+        strategy: LayerStrategy,
+        place: tuple[int, int, int],
+        shares: bool,
+    ) -> float:
+        """Computation of a layer's micro-batch, forward and backward."""
+        ranks, samples, reach = place
+        key = (index, *split, samples // strategy.data_parallel(ranks), reach, shares)
+        if key not in self._passes:
+            lowered = self._lowering.layer(index, strategy, None, ranks, samples, shares)
+            pricer = self._pricer.reaching(reach)
+            ways = (lowered.backward, lowered.accumulating_backward)
+            self._passes[key] = pricer.layer_pass(lowered.forward).time_s + min(
+                pricer.layer_pass(way).time_s for way in ways
+            )
+        return self._passes[key]
+
+    def floor(self) -> float:
+        """Seconds that every plan of the space takes at least, known without looking at it."""
+        if self._pricer.machine.profile is not None:  # a machine may beat its catalogue figures
+            return self._pricer.step_s
+        request = self._space.request
+        flops = sum(
+            count * self._matmul_flops(self._space.first_of_kind[kind])
+            for kind, count in self._counts.items()
+        )
+        rate = peak_flops_per_s(self._pricer.machine.device, request.workload.dtype.param)
+        samples_s = request.workload.global_batch * flops / rate
+        return samples_s / request.cluster.device_count * (1 - ROUNDING) + self._pricer.step_s
+
+    def _matmul_flops(self, index: int) -> int:
+        """Matrix products of one sample through a layer that is not split."""
+        lowered = self._lowering.layer(index, LayerStrategy(), None, 1, 1)
+        return sum(
+            kernel.flops
+            for way in (lowered.forward, lowered.backward)
+            for kernel in way.kernels()
+            if kernel.op in MATMULS
+        )
