@@ -12,6 +12,7 @@ from shardwright.planner.bounds import ShapeBounds
 from shardwright.planner.candidates import Decision, Outcome
 from shardwright.planner.options import OptionTable, OptionTables
 from shardwright.planner.search import Search
+from shardwright.planner.shape_costs import ShapeCosts
 from shardwright.planner.space import SearchSpace, Shape
 from shardwright.spec.strategy import LayerStrategy, Sharding
 
@@ -140,7 +141,7 @@ def _one_stage_memory(plain: Any) -> Any:
 
 
 def _likely_as_bound(plain: Any) -> Any:
-    return lambda self, chunk, kind: (plain(self, chunk, kind)[1],) * 2
+    return lambda chunk, kind, pricer: (plain(chunk, kind, pricer)[1],) * 2
 
 
 def _more_micro_batches(plain: Any) -> Any:
@@ -195,7 +196,7 @@ def _plain_sequence(s: LayerStrategy) -> bool:
 def _own_embedding(plain: Any) -> Any:
     """The tied embedding is counted in the first layer too."""
 
-    def tied(self: Search, shape: Shape) -> dict[int, tuple[int, ...]]:
+    def tied(self: ShapeCosts, shape: Shape) -> dict[int, tuple[int, ...]]:
         found = plain(self, shape)
         return {k: v for k, v in found.items() if v}
 
@@ -257,9 +258,9 @@ NOT_ONE = kept_if(_partial("zero1"))
 POWERS = kept_if(_is_power)
 
 MUTANTS: tuple[Mutant, ...] = (
-    _mutant("shape bound 3/2", "bounds of shapes 1.5 times too high", Search, "_shape_bound",
+    _mutant("shape bound 3/2", "bounds of shapes 1.5 times too high", ShapeCosts, "_shape_bound",
             scaled(1.5)),
-    _mutant("shape bound 1.02", "bounds of shapes 2 % too high", Search, "_shape_bound",
+    _mutant("shape bound 1.02", "bounds of shapes 2 % too high", ShapeCosts, "_shape_bound",
             scaled(1.02)),
     _mutant("plan bound 1.05", "bounds of plans 5 % too high", exhaustive, "_bounds",
             scaled(1.05)),
@@ -270,11 +271,11 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant("one device's memory", "shapes bounded with the memory of one stage", ShapeBounds,
             "bound", _one_stage_memory),
     _mutant("estimates as bounds", "estimates of overlapped passes taken for bounds",
-            OptionTables, "_times", _likely_as_bound),
+            options, "_times", _likely_as_bound),
     _mutant("a micro-batch more", "layers bounded with one micro-batch too many", options,
             "_pass_counts", _more_micro_batches),
     _mutant("greedy hull", "relaxed knapsack 1 % too high", bounds, "least_total", scaled(1.01)),
-    _mutant("live budget 0.9", "a tenth of the memory is not used", Search, "_live_budget",
+    _mutant("live budget 0.9", "a tenth of the memory is not used", ShapeCosts, "_live_budget",
             scaled(0.9)),
     _mutant("states twice", "optimizer states counted twice", OptionTables, "_resident_bytes",
             _states_twice),
@@ -318,7 +319,7 @@ MUTANTS: tuple[Mutant, ...] = (
             answering(None)),
     _mutant("tied rule", "embedding and head that share a weight may differ", candidates,
             "tied_reason", answering(None)),
-    _mutant("tied twice", "a shared weight is counted twice", Search, "_tied", _own_embedding),
+    _mutant("tied twice", "a shared weight is counted twice", ShapeCosts, "_tied", _own_embedding),
     _mutant("memory ignored", "every plan fits", Outcome, "feasible", _always_fits),
     _mutant("no margin", "the margin of memory is forgotten", Outcome, "feasible",
             _fits_by_prediction),

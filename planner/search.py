@@ -31,6 +31,7 @@ from .leanest import leanest
 from .likely import LikelyPlans
 from .shape_costs import ShapeCosts
 from .space import Request, Shape
+from .tied_ends import tied_variants
 
 ALTERNATIVES_WITHIN = 0.1
 """Plans that are slower than the best by more than this are no alternatives."""
@@ -150,9 +151,7 @@ class Search(ShapeCosts):
         return self.work.floor() if self._bounded is None else self._bounded.least
 
     def _look_for_any(self) -> None:
-        """With a deadline: some plan that fits, so that there is an answer when it comes."""
-        if self.limits.deadline_s is None:
-            return
+        """Some plan that fits: an answer for a deadline, a mark for the rest of the search."""
         shapes = sorted(
             self.space.plausible(),
             key=lambda s: (s.passes > LONG_STEP_PASSES, self._quick_bound(s), s),
@@ -205,7 +204,7 @@ class Search(ShapeCosts):
             plans.append(leanest(shape, self._layer_tables(shape)))
         order = sorted(range(len(plans)), key=lambda n: (plans[n].fullest_bytes, n))
         for number in order[:most]:
-            outcome = self._try(plans[number].decision)
+            outcome = self._try_chosen(plans[number].decision)
             if outcome is not None and outcome.feasible:
                 return
 
@@ -227,9 +226,15 @@ class Search(ShapeCosts):
         if enough or (self._is_late and not self._looked_for_any):
             return None
         before = self.evaluator.count
-        outcome = self._try(decision)
+        outcome = self._try_chosen(decision)
         self._passes += (self.evaluator.count - before) * decision.shape.passes
         return outcome
+
+    def _try_chosen(self, decision: Decision) -> Outcome | None:
+        """:meth:`_try` for strategies chosen layer by layer, of which a tie may unite two."""
+        tried = [self._try(variant) for variant in tied_variants(decision, self.space)]
+        found = [outcome for outcome in tried if outcome is not None]
+        return min(found, key=lambda o: (max(0.0, o.excess_bytes), o.step_time_s), default=None)
 
     def _try(self, decision: Decision) -> Outcome | None:
         """Simulate a decision and keep it if it is feasible."""
