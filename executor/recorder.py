@@ -231,9 +231,10 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _follow(self, tensor: Tensor, cause: str) -> None:
-        if tensor.device.type == "meta":
-            return
-        storage = tensor.untyped_storage()
+        if tensor.device.type != "meta":
+            self._follow_storage(tensor.untyped_storage(), cause)
+
+    def _follow_storage(self, storage: torch.UntypedStorage, cause: str) -> None:
         key = storage._cdata
         if key in self._sizes:
             return
@@ -255,13 +256,15 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def following_resizes(self) -> Iterator[None]:
-        """Also follow storages that are freed and refilled in place."""
+        """Also follow storages that are freed and refilled in place, known before or not."""
         original = torch.UntypedStorage.resize_
 
         def resize(storage: torch.UntypedStorage, size: int) -> Any:
             result = original(storage, size)
             if storage._cdata in self._sizes:
                 self._resize(storage._cdata, storage.nbytes(), "resize")
+            elif storage.device.type != "meta":
+                self._follow_storage(storage, "resize")
             return result
 
         torch.UntypedStorage.resize_ = resize  # type: ignore[assignment,method-assign]

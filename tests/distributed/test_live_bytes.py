@@ -15,6 +15,7 @@ from rank_pools import RankPool
 
 from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.simulate import Simulator
+from shardwright.executor.launch import TRAIN_JOB
 from shardwright.spec.strategy import LayerStrategy
 
 SIZES = Sizes(hidden=64, ffn=160, vocab=512)
@@ -78,6 +79,18 @@ def test_second_step_is_within_two_per_cent(four_ranks: RankPool, case: Case) ->
     for rank, traced in enumerate(four_ranks.run("rank_jobs:live_bytes", payload)):
         peak_bytes = min(traced["peak_bytes"])
         assert predicted[traced["stage"]] == pytest.approx(peak_bytes, rel=TOLERANCE), rank
+
+
+@pytest.mark.parametrize("level", ["zero0", "zero1", "zero2", "zero3", "hsdp:2"])
+def test_a_run_reports_its_peak_from_a_later_step(four_ranks: RankPool, level: str) -> None:
+    """Buffers that were made before the run was followed are counted when they are refilled."""
+    case = Case(name=level, sizes=SIZES, seq_len=128, strategies=sharded(level, 4))
+    plan = case.plan()
+    simulator = Simulator.for_plan(plan, Machine(plan.cluster), executor_stack(case.flash))
+    payload = {"plan": plan.to_document(), "steps": 2, "random_tokens": True}
+    (measured,) = four_ranks.run(TRAIN_JOB, payload)[0]["measured"]["allocated_bytes"]
+    (row,) = simulator.run(plan).memory
+    assert row.allocated_bytes == pytest.approx(measured, rel=TOLERANCE)
 
 
 def test_nothing_is_left_from_step_to_step(four_ranks: RankPool) -> None:
