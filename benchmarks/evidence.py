@@ -38,6 +38,7 @@ NAMES = (
     "search_quality",
     "published",
     "distributed",
+    "tracked_peak",
     "planner_speed",
     "accuracy",
     "gpu",

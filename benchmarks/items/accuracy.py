@@ -44,7 +44,7 @@ OVERSUBSCRIBED: Case = (DEFAULT_MODEL, 256, 4)
 
 def run(work: Work) -> Evidence:
     """Profile, predict and measure, case by case."""
-    cases = {_name(case): case for case in [*CASES, OVERSUBSCRIBED]}
+    cases = {case_name(case): case for case in [*CASES, OVERSUBSCRIBED]}
     names = list(cases)[: work.sized(len(cases), 1)]
     found = work.pieces(names, lambda name: _measure(work, cases[name]))
     pieces = dict(zip(names, found, strict=True))
@@ -54,7 +54,7 @@ def run(work: Work) -> Evidence:
     return Evidence(rows=rows, tables=[_table(n, p) for n, p in pieces.items()])
 
 
-def _name(case: Case) -> str:
+def case_name(case: Case) -> str:
     model, seq_len, ranks = case
     return f"{model}, sequence {seq_len}, {ranks} ranks"
 
@@ -62,14 +62,14 @@ def _name(case: Case) -> str:
 def _measure(work: Work, case: Case) -> dict[str, Any]:
     """Profile now, since this machine's speed drifts; then predict and run every plan."""
     model, seq_len, ranks = case
-    work.say(f"{_name(case)}: profiling")
+    work.say(f"{case_name(case)}: profiling")
     profile = measure(work.sized(PROFILE_S, QUICK_BUDGET_S), ranks)
     save_profile(profile)
-    problem = _problem(model, seq_len, ranks)
+    problem = problem_of(model, seq_len, ranks)
     if problem.profile != profile:
         raise RuntimeError("the prediction does not use the profile that was just measured")
     plans = predicted_plans(problem, work.sized(PLANS, 3), SEED)
-    with _Pools() as pools:
+    with Pools() as pools:
         drift = [pools.drift(ranks)]
         measured = []
         for plan in plans:
@@ -79,7 +79,7 @@ def _measure(work: Work, case: Case) -> dict[str, Any]:
     return {"profile_s": profile.duration_s, "drift_s": drift, "plans": measured}
 
 
-def _problem(model: str, seq_len: int, ranks: int) -> Problem:
+def problem_of(model: str, seq_len: int, ranks: int) -> Problem:
     """The question; typed models are read from a file, as a person gives them."""
     with tempfile.TemporaryDirectory() as folder:
         if model in TYPED:
@@ -93,7 +93,7 @@ def _problem(model: str, seq_len: int, ranks: int) -> Problem:
         )
 
 
-class _Pools(ExitStack):
+class Pools(ExitStack):
     """Ranks by number, kept between plans."""
 
     def __init__(self) -> None:
@@ -118,14 +118,11 @@ class _Pools(ExitStack):
         return [float(seconds) for seconds in self.of(ranks).run(DRIFT_JOB, {})]
 
 
-def _run(pools: _Pools, predicted: Predicted, attention: str) -> dict[str, Any]:
+def _run(pools: Pools, predicted: Predicted, attention: str) -> dict[str, Any]:
     """Least step time of some repeats, and bytes of a run of its own."""
     plan = predicted.plan
     pool, document = pools.of(plan_world_size(plan)), plan.to_document()
     times: list[float] = pool.run(STEP_JOB, {"plan": document, "steps": REPEATS})[0]
-    settings = {"steps": PEAK_STEPS, "random_tokens": True, "attention": attention}
-    trained = pool.run(TRAIN_JOB, {"plan": document, **settings})[0]
-    allocated = trained["measured"]["allocated_bytes"]
     return {
         "label": predicted.label,
         "plan": in_words(plan),
@@ -134,6 +131,17 @@ def _run(pools: _Pools, predicted: Predicted, attention: str) -> dict[str, Any]:
         "measured_s": min(times),
         "times_s": times,
         "error": predicted.step_time_s / min(times) - 1,
+        **peaks(pools, predicted, attention),
+    }
+
+
+def peaks(pools: Pools, predicted: Predicted, attention: str) -> dict[str, Any]:
+    """Bytes of a run of a plan beside those predicted."""
+    pool, document = pools.of(plan_world_size(predicted.plan)), predicted.plan.to_document()
+    settings = {"steps": PEAK_STEPS, "random_tokens": True, "attention": attention}
+    trained = pool.run(TRAIN_JOB, {"plan": document, **settings})[0]
+    allocated = trained["measured"]["allocated_bytes"]
+    return {
         "predicted_bytes": list(predicted.allocated_bytes),
         "allocated_bytes": allocated,
         "peak_error": max(
