@@ -156,9 +156,10 @@ class Search(ShapeCosts):
             self.space.plausible(),
             key=lambda s: (s.passes > LONG_STEP_PASSES, self._quick_bound(s), s),
         )
-        for shape in shapes:
+        for number, shape in enumerate(shapes):
             if self._outcomes or self._is_late:
                 break
+            self._progress(number, len(shapes), self._best)
             if self._estimate(shape) < float("inf"):
                 self._likely.search(shape, self._layer_tables(shape), self._try_likely)
         if not self._outcomes:

@@ -55,6 +55,7 @@ def run(work: Work) -> Evidence:
 
 
 def case_name(case: Case) -> str:
+    """A case in words."""
     model, seq_len, ranks = case
     return f"{model}, sequence {seq_len}, {ranks} ranks"
 
