@@ -396,13 +396,16 @@ def test_ctrl_c_answers_what_waits_and_leaves_no_child(
             running.url + "/v1/plans", json=HEAVY, headers=headers, timeout=40
         )
         asking = [crowd.submit(ask, number) for number in range(4)]
-        time.sleep(0.5)
+        time.sleep(1.0)
         children = running.children()
         assert children
         start_s = time.monotonic()
         assert stop_service(running) == (0, "")
         assert time.monotonic() - start_s < 10
-        for future in asking:
+        # on a busy machine a request may come when the door is shut
+        late = [f for f in asking if isinstance(f.exception(), httpx.ConnectError)]
+        assert len(late) < len(asking)
+        for future in set(asking) - set(late):
             answer = future.result()
             assert answer.status_code == 503
             assert answer.headers["content-type"] == PROBLEM
