@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..datasets.catalogue.cluster_file import _from_keys as _cluster_from_keys
-from ..datasets.catalogue.cluster_file import check_cluster
+from ..datasets.catalogue.cluster_file import check_cluster, cluster_from_keys
 from ..datasets.catalogue.clusters import parse_cluster
 from ..datasets.catalogue.device import device, require_dtype
-from ..datasets.catalogue.models import _checked as _check_model
-from ..datasets.catalogue.models import load_model
+from ..datasets.catalogue.models import checked_model, load_model
 from ..datasets.catalogue.parsed_cluster import ParsedCluster, expansion
 from ..datasets.catalogue.typed_model import model_from_keys
 from ..spec.cluster import ClusterSpec
@@ -67,7 +65,7 @@ def check_model(model: ModelSpec, where: str) -> None:
     if layers > MAX_LAYERS:
         allowed = f"at most {MAX_LAYERS} layers, embedding and head counted"
         raise InputError(f"{where}: layers", layers, allowed, MAX_LAYERS - 2)
-    _check_model(model, where)
+    checked_model(model, where)
 
 
 def cluster_of(given: ClusterLike, where: str = "--cluster") -> ParsedCluster:
@@ -84,7 +82,7 @@ def cluster_of(given: ClusterLike, where: str = "--cluster") -> ParsedCluster:
     if isinstance(given, str):
         return parse_cluster(given, where)
     if isinstance(given, Mapping) and "groups" not in given:
-        return _cluster_from_keys(dict(given), where)
+        return cluster_from_keys(dict(given), where)
     if isinstance(given, Mapping):
         given = from_document(ClusterSpec, given, where)
     if not isinstance(given, ClusterSpec):

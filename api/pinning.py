@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import combinations
 
 from ..planner.pins import Pin, parse_pin
+from ..planner.shard_levels import with_degrees
 from ..planner.space import divisors
 from ..spec.errors import InputError, nearest_divisor
 from ..spec.legality import executable_reason, layer_reason, schedule_reason
@@ -13,7 +14,6 @@ from ..spec.model import BlockLayer, Layer
 from ..spec.schedule import ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
 from .inputs import Problem
-from .shard_levels import with_degrees
 
 FIELD = "--pin"
 

@@ -87,6 +87,33 @@ def _provenance(pricer: Pricer, profile: MachineProfile | None) -> Provenance:
     )
 
 
+def evaluator_of(
+    problem: Problem,
+    pins: tuple[Pin, ...] = (),
+    risk: float = DEFAULT_RISK,
+    executable: bool = False,
+) -> Evaluator:
+    """What simulates decisions on a problem and judges their memory.
+
+    Args:
+        problem: what is asked.
+        pins: decisions that are fixed.
+        risk: accepted chance of running out of memory.
+        executable: keep to what the bundled executor runs.
+    """
+    request = Request(
+        model=problem.model,
+        cluster=problem.cluster,
+        workload=problem.workload,
+        stack=problem.stack,
+        pins=pins,
+        executable=executable,
+    )
+    pricer = Pricer(problem.machine, problem.stack)
+    simulator = Simulator(Lowering(problem.model, problem.workload, problem.stack), pricer)
+    return Evaluator(request, simulator, MemoryRule(risk))
+
+
 def search_plan(
     problem: Problem,
     pins: tuple[Pin, ...] = (),
@@ -110,24 +137,9 @@ def search_plan(
     Raises:
         InfeasibleError: nothing fits.
     """
-    request = Request(
-        model=problem.model,
-        cluster=problem.cluster,
-        workload=problem.workload,
-        stack=problem.stack,
-        pins=pins,
-        executable=executable,
-    )
-    pricer = Pricer(problem.machine, problem.stack)
-    simulator = Simulator(Lowering(problem.model, problem.workload, problem.stack), pricer)
-    rule = MemoryRule(risk)
-    search = Search(
-        request,
-        simulator,
-        Evaluator(request, simulator, rule),
-        Limits(deadline_s=deadline_s, alternatives=max(8, top)),
-        progress,
-    )
+    evaluator = evaluator_of(problem, pins, risk, executable)
+    simulator, rule = evaluator.simulator, evaluator.rule
+    search = Search(evaluator, Limits(deadline_s=deadline_s, alternatives=max(8, top)), progress)
     found = _run(search)
     best = found.outcomes[0]
     return Report(
@@ -135,7 +147,7 @@ def search_plan(
         prediction=predict(best.plan, best.simulation, simulator, rule),
         assumptions=problem.assumptions + _idle_note(problem, best),
         source_share=source_share(best.simulation),
-        provenance=_provenance(pricer, problem.profile),
+        provenance=_provenance(simulator.pricer, problem.profile),
         search=_search_result(search, found),
         alternatives=_alternatives(found, top, simulator, rule),
     )

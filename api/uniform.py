@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ..planner.shard_levels import with_degrees
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError, NotBuiltError, nearest_divisor, nearest_name
 from ..spec.legality import layer_reason, schedule_reason, stack_reason
@@ -14,7 +15,6 @@ from ..spec.schedule import SCHEDULE_KINDS, ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
 from .inputs import Problem
 from .nouns import most_microbatches
-from .shard_levels import with_degrees
 from .typed import check_types
 
 UNBUILT_SCHEDULES = ("zero_bubble", "zbv", "dualpipe")

@@ -6,13 +6,9 @@ import random
 from dataclasses import dataclass
 
 from shardwright.api.inputs import Problem
-from shardwright.api.reports import search_plan
-from shardwright.costmodel.feasibility import MemoryRule
-from shardwright.costmodel.lowering import Lowering
-from shardwright.costmodel.prices import Pricer
-from shardwright.costmodel.simulate import Simulator
-from shardwright.planner.candidates import Decision, Evaluator
-from shardwright.planner.space import Request, SearchSpace, Shape
+from shardwright.api.reports import evaluator_of, search_plan
+from shardwright.planner.candidates import Decision
+from shardwright.planner.space import SearchSpace, Shape
 from shardwright.spec.plan import Plan
 
 RANDOM_PLANS = 300
@@ -61,17 +57,8 @@ def _at(drawn: list[Predicted], quantile: float) -> Predicted:
 
 def _random_plans(problem: Problem, source: random.Random) -> list[Predicted]:
     """Random plans that fit, fastest first."""
-    request = Request(
-        model=problem.model,
-        cluster=problem.cluster,
-        workload=problem.workload,
-        stack=problem.stack,
-        executable=True,
-    )
-    lowering = Lowering(problem.model, problem.workload, problem.stack)
-    simulator = Simulator(lowering, Pricer(problem.machine, problem.stack))
-    evaluate = Evaluator(request, simulator, MemoryRule())
-    space = SearchSpace(request)
+    evaluate = evaluator_of(problem, executable=True)
+    space = SearchSpace(evaluate.request)
     every = [s for s in space.shapes() if s.stages * s.ranks == space.device_count]
     outcomes = {}
     for _ in range(RANDOM_PLANS):

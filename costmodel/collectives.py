@@ -47,7 +47,7 @@ def collective_seconds(item: Collective, machine: Machine) -> float:
     if item.ranks < 2:
         return 0.0
     if item.kind in MESSAGE_KINDS:
-        return message_seconds(item.payload_bytes, machine.level_spanning(item.stride + 1))
+        return message_seconds(item.payload_bytes, machine.level_between(0, item.stride))
     wire_bytes = item.payload_bytes * wire_fraction(item.kind, item.ranks)
     return _ring_seconds(item.kind, wire_bytes, crossings(item.ranks, item.stride, machine))
 

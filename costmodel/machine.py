@@ -40,12 +40,10 @@ class Machine:
         """Whether devices are cores: kernels run on the host and nothing overlaps."""
         return self.device.name == CPU
 
-    def level_around(self, first: int, count: int) -> LinkRates:
-        """The innermost level with one group around devices ``first`` to ``first + count - 1``."""
-        for level in self.levels:
-            if first // level.group_size == (first + count - 1) // level.group_size:
-                return level
-        return self.levels[-1]
+    def level_between(self, first: int, last: int) -> LinkRates:
+        """Rates of the innermost level whose group holds both device numbers."""
+        position = self.cluster.levels.index(self.cluster.level_between(first, last))
+        return self.levels[min(position, len(self.levels) - 1)]
 
     def reach_of(self, width: int, used: int) -> int:
         """How many levels the groups of stages of ``width`` devices cross.
@@ -59,10 +57,3 @@ class Machine:
         span = width if nests else used
         inner = sum(size < span for size in sizes[:-1])
         return inner + 1
-
-    def level_spanning(self, ranks: int) -> LinkRates:
-        """The innermost level whose groups hold ``ranks`` neighbouring devices."""
-        for level in self.levels:
-            if ranks <= level.group_size:
-                return level
-        return self.levels[-1]

@@ -38,6 +38,7 @@ class StageRun:
     stage: int
     order: tuple[Pass, ...]
     times: dict[PassKind, PassTime]
+    reach: int
     starts_s: list[float] = field(default_factory=list)
     message_s: float = 0.0
     end_s: float = 0.0
@@ -45,7 +46,6 @@ class StageRun:
     tied_sum_s: float = 0.0
     update_s: float = 0.0
     gathers_s: float = 0.0
-    reach: int = 1
 
     def counts(self) -> dict[PassKind, int]:
         """How many passes of each kind the step has."""
@@ -132,10 +132,11 @@ class Simulator:
                 "schedule.microbatches", micro_batches, f"at most {MAX_PASSES} passes in all"
             )
         chunks = [self.lowering.stage(plan, stage) for stage in range(stages)]
-        times = [self._times(plan, stage, held) for stage, held in enumerate(chunks)]
+        reaches = self.reaches(plan)
+        times = [self._times(plan, *held) for held in zip(chunks, reaches, strict=True)]
         if give_up_s < float("inf") and self._bound_s(plan, times) >= give_up_s:
             return None
-        runs = [StageRun(s, _order(plan, s), times[s]) for s in range(stages)]
+        runs = [StageRun(s, _order(plan, s), times[s], reaches[s]) for s in range(stages)]
         _play(runs, Messages(plan, chunks, self.pricer))
         return self._finish(plan, chunks, runs)
 
@@ -148,13 +149,13 @@ class Simulator:
             found = self._passes[key] = pass_time(chunk, kind, self.pricer.reaching(reach))
         return found
 
-    def stage_reach(self, plan: Plan, stage: int) -> int:
-        """How many link levels the groups of a stage cross."""
-        width = plan.program.stages[stage].device_count
-        return self.pricer.machine.reach_of(width, used_devices(plan))
+    def reaches(self, plan: Plan) -> list[int]:
+        """How many link levels the groups of each stage cross."""
+        machine, used = self.pricer.machine, used_devices(plan)
+        return [machine.reach_of(place.device_count, used) for place in plan.program.stages]
 
     def _times(
-        self, plan: Plan, stage: int, chunks: tuple[StageChunk, ...]
+        self, plan: Plan, chunks: tuple[StageChunk, ...], reach: int
     ) -> dict[PassKind, PassTime]:
         """Seconds of every kind of pass of a stage."""
         alone = plan.program.schedule.microbatches == 1
@@ -165,7 +166,6 @@ class Simulator:
             for forward in (True, False)
             for first, last in ends
         ]
-        reach = self.stage_reach(plan, stage)
         return {kind: self.pass_time(chunks[kind.chunk], kind, reach) for kind in kinds}
 
     def _bound_s(self, plan: Plan, times: list[dict[PassKind, PassTime]]) -> float:
@@ -197,7 +197,6 @@ class Simulator:
         norm_s = 0.0
         for run in runs:
             end = end_of_step(plan, stack, run.stage, chunks[run.stage])
-            run.reach = self.stage_reach(plan, run.stage)
             inside = self.pricer.reaching(run.reach)
             copies_s, run.tensor_sums_s = inside.split(end.tensor_sums)
             run.tied_sum_s = across.split(end.tied_sum)[1]
@@ -266,8 +265,8 @@ class Messages:
 
 def _level_between(stage: Stage, peer: Stage, machine: Machine) -> LinkRates:
     """The level that the slowest message between the ranks of two stages crosses."""
-    first, other = (s.devices[0].first_rank for s in (stage, peer))
-    return machine.level_around(min(first, other), abs(first - other) + stage.device_count)
+    first, last = sorted(s.devices[0].first_rank for s in (stage, peer))
+    return machine.level_between(first, last + stage.device_count - 1)
 
 
 Timing = tuple[float, "list[float] | None", float, "list[float]", float]

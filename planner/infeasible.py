@@ -6,6 +6,7 @@ import math
 
 from ..costmodel.simulate import MAX_PASSES
 from ..spec.errors import InfeasibleError
+from ..spec.report import MemoryRow
 from ..spec.units import format_bytes
 from .candidates import Evaluator, Outcome
 from .space import SearchSpace
@@ -37,9 +38,7 @@ def no_plan(
             "no legal plan: embedding and head share a weight, and no "
             "strategy of both agrees with the pins"
         )
-    rows = nearest.simulation.memory
-    worst = max(rows, key=evaluator.rule.excess_bytes)
-    need = worst.reserved_bytes * evaluator.rule.margin
+    worst, need = _fullest(nearest, evaluator)
     return InfeasibleError(
         f"hbm of stage {worst.stage}: the smallest plan found needs {format_bytes(need)} of "
         f"{format_bytes(worst.capacity_bytes)} (over by "
@@ -49,11 +48,16 @@ def no_plan(
     )
 
 
+def _fullest(outcome: Outcome, evaluator: Evaluator) -> tuple[MemoryRow, float]:
+    """The memory that is most over, and the bytes that it needs with the rule's margin."""
+    worst = max(outcome.simulation.memory, key=evaluator.rule.excess_bytes)
+    return worst, worst.reserved_bytes * evaluator.rule.margin
+
+
 def _too_late(nearest: Outcome | None, evaluator: Evaluator) -> InfeasibleError:
     tried = ""
     if nearest is not None:
-        worst = max(nearest.simulation.memory, key=evaluator.rule.excess_bytes)
-        need = worst.reserved_bytes * evaluator.rule.margin
+        worst, need = _fullest(nearest, evaluator)
         tried = (
             f"; the smallest plan tried needs {format_bytes(need)} of "
             f"{format_bytes(worst.capacity_bytes)} hbm on stage {worst.stage}"

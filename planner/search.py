@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..costmodel.simulate import Simulator
 from .bounded_shapes import Bounded, BoundedShapes
 from .candidates import Decision, Evaluator, Outcome
 from .exhaustive import all_cuts, bounded_plans
@@ -30,7 +29,7 @@ from .infeasible import no_plan
 from .leanest import leanest
 from .likely import LikelyPlans
 from .shape_costs import ShapeCosts
-from .space import Request, Shape
+from .space import Shape
 from .tied_ends import tied_variants
 
 ALTERNATIVES_WITHIN = 0.1
@@ -77,22 +76,18 @@ class Search(ShapeCosts):
     """One search for the best plan of a request.
 
     Args:
-        request: what is asked.
-        simulator: prices and simulates its plans.
-        evaluator: simulates decisions once.
+        evaluator: of what is asked; simulates decisions once.
         limits: work limits.
         progress: called with (shapes seen, shapes in all, best seconds) now and then.
     """
 
     def __init__(
         self,
-        request: Request,
-        simulator: Simulator,
         evaluator: Evaluator,
         limits: Limits,
         progress: Callable[[int, int, float], None] | None = None,
     ) -> None:
-        super().__init__(request, simulator, evaluator)
+        super().__init__(evaluator)
         self.limits = limits
         self._progress = progress or (lambda seen, total, best: None)
         self._start = time.monotonic()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-from ..costmodel.simulate import Simulator
 from .bounds import ShapeBounds
 from .candidates import Evaluator
 from .exhaustive import cut_count
 from .options import OptionTable, OptionTables
-from .space import Request, SearchSpace, Shape
+from .space import SearchSpace, Shape
 from .work_bounds import WorkBounds
 
 
@@ -17,12 +16,11 @@ class ShapeCosts:
     """Costs of the shapes of a request, each found once.
 
     Args:
-        request: what is asked.
-        simulator: prices and simulates its plans.
-        evaluator: simulates decisions once.
+        evaluator: of the request; simulates its decisions once.
     """
 
-    def __init__(self, request: Request, simulator: Simulator, evaluator: Evaluator) -> None:
+    def __init__(self, evaluator: Evaluator) -> None:
+        request, simulator = evaluator.request, evaluator.simulator
         self.request = request
         self.space = SearchSpace(request)
         self.tables = OptionTables(simulator.lowering, simulator.pricer)

@@ -47,3 +47,19 @@ def level_degrees(text: str, sizes: Mapping[str, int], tp: int, dp: int, field: 
             raise InputError(field, text, ", ".join(sizes), nearest_name(name, sizes))
     degrees = [str(min(dp, max(1, sizes[p] // tp))) if p in sizes else p for p in parts]
     return head + colon + "/".join(degrees)
+
+
+def with_degrees(text: str, cluster: ClusterSpec, tp: int, dp: int, field: str = "--shard") -> str:
+    """``text`` with degrees in the place of levels; other texts are returned as they are.
+
+    Args:
+        text: a sharding level as typed.
+        cluster: whose link levels are meant.
+        tp: tensor-parallel degree.
+        dp: data-parallel degree, the most that a state is split over.
+        field: named in errors.
+
+    Raises:
+        InputError: a level that the cluster does not have.
+    """
+    return level_degrees(text, group_sizes(cluster), tp, dp, field)

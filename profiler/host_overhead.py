@@ -26,7 +26,7 @@ from ..datasets.catalogue.stack import stack
 from ..spec.kernels import Kernel
 from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
-from .probes import message_probe, probe_plan, probes
+from .probes import local_ranks, message_probe, probe_plan, probes
 
 CONSTANTS = ("kernel", "layer_pass", "unit", "step")
 LEAST_PROBES = 2
@@ -48,6 +48,7 @@ def with_overheads(
         is_over: whether the time is spent; then the probes so far must do, if they can.
     """
     bare = _with_constants(profile, {}, 1.0)
+    table, pricer = KernelTable(bare), _pricer(bare)
     counts: list[list[float]] = []
     step_s: list[float] = []
     rest_s: list[float] = []
@@ -55,9 +56,9 @@ def with_overheads(
         if len(step_s) >= LEAST_PROBES and is_over():
             break
         plan = probe_plan(probe, profile.ranks)
-        counts.append(_counts(plan, bare))
+        counts.append(_counts(plan, table))
         step_s.append(measure(plan))
-        rest_s.append(step_s[-1] - _explained_s(plan, bare))
+        rest_s.append(step_s[-1] - _explained_s(plan, pricer))
     weights = 1 / np.array(step_s)  # the error that counts is relative to the step
     fit = non_negative_least_squares(np.array(counts, float), np.array(rest_s), weights)
     *host, excess = fit.tolist()
@@ -74,26 +75,26 @@ def _with_constants(
     return replace(profile, host_s=known, kernel_slowdown=slowdown)
 
 
-def _pricer(plan: Plan, profile: MachineProfile) -> Pricer:
-    return Pricer(Machine(plan.cluster, profile), stack("shardwright"))
+def _pricer(profile: MachineProfile) -> Pricer:
+    """Prices of the ranks that the profile was measured with: those of every probe."""
+    return Pricer(Machine(local_ranks(profile.ranks), profile), stack("shardwright"))
 
 
-def _explained_s(plan: Plan, profile: MachineProfile) -> float:
+def _explained_s(plan: Plan, pricer: Pricer) -> float:
     """The simulated step."""
-    lowering = Lowering(plan.model, plan.workload, stack("shardwright"))
-    simulation = Simulator(lowering, _pricer(plan, profile)).run(plan)
+    lowering = Lowering(plan.model, plan.workload, pricer.stack)
+    simulation = Simulator(lowering, pricer).run(plan)
     if simulation is None:
         raise RuntimeError("a simulation without a limit ends")
     return simulation.step_time_s
 
 
-def _counts(plan: Plan, profile: MachineProfile) -> list[float]:
+def _counts(plan: Plan, table: KernelTable) -> list[float]:
     """How often each constant occurs in a one-stage step, in the order of CONSTANTS.
 
-    The last number is the seconds of the kernels that the profile's table prices.
+    The last number is the seconds of the kernels that the table prices.
     """
     chosen = stack("shardwright")
-    table = KernelTable(profile)
     kernels = [item for item in step_work(plan, chosen, 0) if isinstance(item, Kernel)]
     micro_batches = plan.program.schedule.microbatches
     collectives = passes = 0
@@ -118,12 +119,11 @@ def _message_s(profile: MachineProfile, measure: Measure) -> float:
     if probe is None:
         return 0.0
     plan = probe_plan(probe, profile.ranks)
-    measured_s = measure(plan)
-    low_s, high_s = 0.0, max(0.0, measured_s - _explained_s(plan, profile))
+    measured_s, pricer = measure(plan), _pricer(profile)
+    low_s, high_s = 0.0, max(0.0, measured_s - _explained_s(plan, pricer))
     for _ in range(HALVINGS):
-        middle_s = (low_s + high_s) / 2
-        known = replace(profile, host_s={**profile.host_s, "message": middle_s})
-        if _explained_s(plan, known) < measured_s:
+        pricer.message_s = middle_s = (low_s + high_s) / 2
+        if _explained_s(plan, pricer) < measured_s:
             low_s = middle_s
         else:
             high_s = middle_s

@@ -84,7 +84,7 @@ def probe_plan(probe: Probe, ranks: int) -> Plan:
     """
     plan = _build(probe, ranks)
     broken = [f"{found.path}: {found.message}" for found in plan.check()]
-    if probe.stages * (ranks // probe.stages) != ranks:
+    if ranks % probe.stages:
         broken.append(f"{probe.stages} stages leave some of {ranks} ranks idle")
     if broken:
         raise ValueError(f"{probe}: {broken[0]}")
@@ -109,7 +109,7 @@ def _build(probe: Probe, ranks: int) -> Plan:
     batch = samples * probe.microbatches
     return Plan(
         models={"main": _model(probe)},
-        cluster=_cluster(ranks),
+        cluster=local_ranks(ranks),
         workloads={
             "main": Workload(
                 global_batch=batch, seq_len=probe.hidden, dtype=DtypeRecord.from_shorthand("fp32")
@@ -124,7 +124,8 @@ def _build(probe: Probe, ranks: int) -> Plan:
     )
 
 
-def _cluster(ranks: int) -> ClusterSpec:
+def local_ranks(ranks: int) -> ClusterSpec:
+    """The cluster of every probe: so many ranks of this machine."""
     return parse_cluster(f"local:{ranks}").cluster
 
 

@@ -78,10 +78,11 @@ def cluster_from_file(path: Path) -> ParsedCluster:
         cluster = from_document(ClusterSpec, document, str(path))
         check_cluster(cluster, str(path))
         return ParsedCluster(cluster=cluster, assumptions=(), expansion=str(path))
-    return _from_keys(document, str(path))
+    return cluster_from_keys(document, str(path))
 
 
-def _from_keys(document: dict[str, Any], where: str) -> ParsedCluster:
+def cluster_from_keys(document: dict[str, Any], where: str) -> ParsedCluster:
+    """The cluster of typed keys, wherever they were typed."""
     keys = TypedKeys(document, where)
     keys.refuse_unknown(KNOWN)
     keys.require(REQUIRED)

@@ -101,14 +101,14 @@ def _from_path(path: Path) -> ModelAndAssumptions:
     document = read_document(path, "a model file")
     where = str(path)
     if "towers" in document:
-        return _checked(from_document(ModelSpec, document, where), where), ()
+        return checked_model(from_document(ModelSpec, document, where), where), ()
     if path.name == CONFIG_NAME or "model_type" in document or "hidden_size" in document:
         name = path.resolve().parent.name if path.name == CONFIG_NAME else path.stem
         return model_from_config(document, name or "model", where)
     return model_from_keys(document, path.stem, where)
 
 
-def _checked(model: ModelSpec, where: str) -> ModelSpec:
+def checked_model(model: ModelSpec, where: str) -> ModelSpec:
     """A spelled-out model that can be planned: one decoder of sizes that go together."""
     for problem in model_problems(model):
         raise problem.error(where)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardwright.api.shard_levels import with_degrees
 from shardwright.datasets.catalogue.clusters import parse_cluster
+from shardwright.planner.shard_levels import with_degrees
 from shardwright.spec.errors import InputError
 
 CLUSTER = parse_cluster("4x8xH100").cluster

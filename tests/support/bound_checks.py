@@ -76,7 +76,8 @@ def _note_all(
     else:
         found.note("plan", own[0][0] + host_s, step_s, draft)
     plan = draft.plan(search_space(search, draft))
-    times = [simulator._times(plan, s, chunks) for s, chunks in enumerate(simulation.chunks)]
+    held = zip(simulation.chunks, simulator.reaches(plan), strict=True)
+    times = [simulator._times(plan, chunks, reach) for chunks, reach in held]
     found.note("give up", simulator._bound_s(plan, times), step_s, draft)
 
 

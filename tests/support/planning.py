@@ -46,8 +46,8 @@ def _odd(r: Restriction) -> bool:
 
 
 def search_of(space: Space, limits: Limits | None = None) -> Search:
-    request, simulator = request_of(space), simulator_of(space)
-    return Search(request, simulator, Evaluator(request, simulator, RULE), limits or Limits())
+    evaluator = Evaluator(request_of(space), simulator_of(space), RULE)
+    return Search(evaluator, limits or Limits())
 
 
 def planned(space: Space, limits: Limits | None = None) -> Found | None:
