@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..costmodel.simulate import most_microbatches
 from ..datasets.catalogue.cluster_file import check_cluster, cluster_from_keys
 from ..datasets.catalogue.clusters import parse_cluster
 from ..datasets.catalogue.device import device, require_dtype
@@ -19,8 +20,6 @@ from ..spec.model import ModelSpec
 from ..spec.plan import Plan
 
 MAX_LAYERS = 16384
-MAX_PASSES = 2**21
-"""Passes of micro-batches through chunks in one simulated step: about half a minute's work."""
 ModelLike = str | Mapping[str, Any] | ModelSpec
 ClusterLike = str | Mapping[str, Any] | ClusterSpec
 
@@ -111,8 +110,3 @@ def check_plan(plan: Plan, where: str) -> Plan:
         path = f"{where}: programs.0.schedule.microbatches"
         raise InputError(path, count, f"at most {most} with these stages", most)
     return plan
-
-
-def most_microbatches(stages: int, chunks: int) -> int:
-    """How many micro-batches a step of so many chunks may have to be simulated."""
-    return max(1, MAX_PASSES // (2 * stages * chunks))

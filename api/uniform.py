@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ..costmodel.simulate import most_microbatches
 from ..planner.shard_levels import with_degrees
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError, NotBuiltError, nearest_divisor, nearest_name
@@ -14,7 +15,6 @@ from ..spec.report import Assumption
 from ..spec.schedule import SCHEDULE_KINDS, ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
 from .inputs import Problem
-from .nouns import most_microbatches
 from .typed import check_types
 
 UNBUILT_SCHEDULES = ("zero_bubble", "zbv", "dualpipe")

@@ -24,7 +24,13 @@ from .pass_time import PASS_TERMS, PassTime, pass_time
 from .prices import Pricer
 from .step import end_of_step
 
-MAX_PASSES = 4_000_000
+MAX_PASSES = 2**21
+"""Passes, forward and backward, of one simulated step: about half a minute's work."""
+
+
+def most_microbatches(stages: int, chunks: int) -> int:
+    """How many micro-batches a step of so many stages and chunks may have to be simulated."""
+    return max(1, MAX_PASSES // (2 * stages * chunks))
 
 
 @dataclass(slots=True)
@@ -127,10 +133,10 @@ class Simulator:
         """
         program = plan.program
         stages, micro_batches = len(program.stages), program.schedule.microbatches
-        if stages * program.chunks_per_stage * micro_batches > MAX_PASSES:
-            raise InputError(
-                "schedule.microbatches", micro_batches, f"at most {MAX_PASSES} passes in all"
-            )
+        most = most_microbatches(stages, program.chunks_per_stage)
+        if micro_batches > most:
+            allowed = f"at most {most} with these stages"
+            raise InputError("schedule.microbatches", micro_batches, allowed, most)
         chunks = [self.lowering.stage(plan, stage) for stage in range(stages)]
         reaches = self.reaches(plan)
         times = [self._times(plan, *held) for held in zip(chunks, reaches, strict=True)]

@@ -11,6 +11,7 @@ from planning import search_of
 from problems import space as real_space
 from samples import random_problem
 
+from shardwright.costmodel.simulate import MAX_PASSES
 from shardwright.planner import search as search_module
 from shardwright.planner import space as space_module
 from shardwright.planner.bounded_shapes import BoundedShapes
@@ -159,5 +160,5 @@ def test_a_batch_with_too_many_micro_batches_is_searched_all_the_same() -> None:
     counts = [s.microbatches for s in SearchSpace(request).shapes()]
     assert max(counts) == 2**17
     limited = SearchSpace(request)
-    assert [s for s in limited.shapes() if s.passes > 4_000_000] == []
+    assert [s for s in limited.shapes() if s.passes > MAX_PASSES] == []
     assert limited.too_long
