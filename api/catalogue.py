@@ -12,6 +12,7 @@ from ..datasets.catalogue.fabric import fabrics
 from ..datasets.catalogue.local import core_count, memory_bytes
 from ..datasets.catalogue.models import DEFAULT_MODEL, presets
 from ..datasets.catalogue.node import nodes
+from ..spec.dense import dense_parts
 from ..spec.model import BlockLayer
 
 
@@ -37,12 +38,13 @@ def models_document() -> dict[str, Any]:
 
 
 def _block(layer: BlockLayer) -> dict[str, Any]:
+    attention, mlp = dense_parts(layer)
     return {
-        "heads": layer.attention.heads,
-        "kv_heads": layer.attention.kv_heads,
-        "head_dim": layer.attention.head_dim,
-        "ffn": layer.mlp.ffn,
-        "activation": layer.mlp.activation,
+        "heads": attention.heads,
+        "kv_heads": attention.kv_heads,
+        "head_dim": attention.head_dim,
+        "ffn": mlp.ffn,
+        "activation": mlp.activation,
     }
 
 

@@ -17,7 +17,7 @@ from ..profiler.store import newest_profile
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError, NotBuiltError, nearest_name
 from ..spec.legality import stack_reason, workload_reason
-from ..spec.model import BlockLayer, EmbeddingLayer, ModelSpec
+from ..spec.model import Attention, BlockLayer, EmbeddingLayer, ModelSpec
 from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
 from ..spec.report import Assumption
@@ -125,7 +125,8 @@ def _too_long(model: ModelSpec, workload: Workload, reason: str) -> InputError:
     """The sequence length that a model cannot take, with the longest that it can."""
     limits = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
     blocks = [x for x in model.kinds() if isinstance(x, BlockLayer)]
-    limits += [b.attention.window for b in blocks if b.attention.window is not None]
+    mixers = [b.attention for b in blocks if isinstance(b.attention, Attention)]
+    limits += [mixer.window for mixer in mixers if mixer.window is not None]
     most = min(limits)
     return InputError("--seq-len", workload.seq_len, f"at most {most} ({reason})", most)
 

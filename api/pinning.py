@@ -10,9 +10,10 @@ from ..planner.shard_levels import with_degrees
 from ..planner.space import divisors
 from ..spec.errors import InputError, nearest_divisor
 from ..spec.legality import executable_reason, layer_reason, schedule_reason
-from ..spec.model import BlockLayer, Layer
+from ..spec.model import Layer
 from ..spec.schedule import ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
+from ..spec.tensor_split import split_sizes
 from .inputs import Problem
 
 FIELD = "--pin"
@@ -76,9 +77,10 @@ def _check_tp(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: str)
 
 
 def _divisor_of_all(layer: Layer, tp: int) -> int | None:
-    if not isinstance(layer, BlockLayer):
+    sizes = split_sizes(layer).values()
+    if not sizes:
         return None
-    shared = [d for d in divisors(layer.attention.kv_heads) if layer.mlp.ffn % d == 0]
+    shared = [d for d in divisors(min(sizes)) if all(size % d == 0 for size in sizes)]
     return min(shared, key=lambda d: (abs(d - tp), d))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..spec.dense import dense_parts
+from ..spec.errors import NotBuiltError
 from ..spec.groups import RankGroup, batch_steps, tensor_group
 from ..spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
 from ..spec.parameters import split_range
@@ -39,7 +41,9 @@ def run_layer(c: OpContext, layer: Layer, strategy: LayerStrategy, x: Value, seq
         return embedding(c, layer, rows, positions, x)
     if isinstance(layer, HeadLayer):
         return _head(c, layer, strategy, x)
-    return _block(c, layer, strategy, x)
+    if isinstance(layer, BlockLayer):
+        return _block(c, layer, strategy, x)
+    raise NotBuiltError(f"a {layer.kind} layer is not lowered yet", "use a dense decoder")
 
 
 def local_vocab(vocab: int, tp: int, multiple: int) -> int:
@@ -51,7 +55,8 @@ def local_vocab(vocab: int, tp: int, multiple: int) -> int:
 
 def _head(c: OpContext, layer: HeadLayer, strategy: LayerStrategy, x: Value) -> Value:
     columns = local_vocab(layer.vocab, strategy.tp, c.stack.vocab_multiple)
-    x = norm(c, x, layer.norm)
+    if layer.norm is not None:
+        x = norm(c, x, layer.norm)
     (logits,) = column_linear(c, x, (columns,), bias=False, fused=False)
     del x
     targets = c.tape.constant((logits.elements // columns, 1), "int64")
@@ -59,12 +64,14 @@ def _head(c: OpContext, layer: HeadLayer, strategy: LayerStrategy, x: Value) -> 
 
 
 def _block(c: OpContext, layer: BlockLayer, strategy: LayerStrategy, x: Value) -> Value:
+    spec, mlp = dense_parts(layer)
+
     def body(x: Value) -> tuple[Value, ...]:
-        x = residual_add(c, x, _attention(c, layer, strategy, x), layer.attention.out_bias)
+        x = residual_add(c, x, _attention(c, layer, strategy, x), spec.out_bias)
         return x, _mlp(c, layer, strategy, x)
 
     def finish(x: Value, branch: Value) -> Value:
-        return residual_add(c, x, branch, layer.mlp.bias)
+        return residual_add(c, x, branch, mlp.bias)
 
     if strategy.recompute == "full":
         return recomputed(c, body, finish, x)
@@ -72,7 +79,7 @@ def _block(c: OpContext, layer: BlockLayer, strategy: LayerStrategy, x: Value) -
 
 
 def _attention(c: OpContext, layer: BlockLayer, strategy: LayerStrategy, x: Value) -> Value:
-    spec, tp = layer.attention, strategy.tp
+    spec, tp = dense_parts(layer)[0], strategy.tp
     query, key, value = column_linear(
         c,
         norm(c, x, layer.norm),
@@ -94,13 +101,15 @@ def _attention(c: OpContext, layer: BlockLayer, strategy: LayerStrategy, x: Valu
 
 
 def _positioned(c: OpContext, layer: BlockLayer, x: Value) -> Value:
-    if layer.attention.qk_norm:
+    spec = dense_parts(layer)[0]
+    if spec.qk_norm:
         x = norm(c, x, "rmsnorm")
-    return rope(c, x) if layer.attention.rotary else x
+    return rope(c, x) if spec.rotary else x
 
 
 def _mlp(c: OpContext, layer: BlockLayer, strategy: LayerStrategy, x: Value) -> Value:
-    mlp, local = layer.mlp, layer.mlp.ffn // strategy.tp
+    mlp = dense_parts(layer)[1]
+    local = mlp.ffn // strategy.tp
     widths = (local, local) if mlp.gated else (local,)
     projected = column_linear(c, norm(c, x, layer.norm), widths, mlp.bias, c.stack.fusion.gate_up)
     hidden = activation(c, projected, mlp.activation, mlp.bias)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..spec.errors import InputError
-from ..spec.model import BlockLayer
+from ..spec.model import Attention, BlockLayer
 from ..spec.plan import Plan
 from ..spec.report import MEMORY_TERMS, MemoryRow
 from ..spec.schedule import Pass
@@ -163,10 +163,12 @@ def _resident(plan: Plan, stack: StackSpec, chunks: tuple[StageChunk, ...]) -> l
         if stack.state_layout == "contiguous":
             found[GRADIENTS] += unit.accumulated_bytes
     tables = {
-        layer.attention.head_dim
+        attention.head_dim
         for chunk in chunks
         for entry in chunk.layers
-        if isinstance(layer := entry.layer, BlockLayer) and layer.attention.rotary
+        if isinstance(entry.layer, BlockLayer)
+        and isinstance(attention := entry.layer.attention, Attention)
+        and attention.rotary
     }
     workload = plan.workload
     itemsize = DTYPE_BYTES[workload.dtype.param]

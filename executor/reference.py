@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..spec.dense import dense_parts
 from ..spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
 from ..spec.parameters import layer_parameters
 from ..spec.plan import Plan
@@ -118,7 +119,7 @@ class Reference:
                 x = self._embed(cast, x)
             elif isinstance(layer, BlockLayer):
                 x = self._block(layer, cast, x)
-            else:
+            elif isinstance(layer, HeadLayer):
                 x = self._logits(layer, cast, x)
         losses = F.cross_entropy(x.float().flatten(0, 1), targets.flatten(), reduction="sum")
         return losses / self.workload.tokens_per_step
@@ -135,7 +136,7 @@ class Reference:
         return x + self._mlp(layer, weights, _norm(layer, weights, "mlp_norm", x))
 
     def _attention(self, layer: BlockLayer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
-        spec = layer.attention
+        spec = dense_parts(layer)[0]
         query, key, value = (
             _linear(weights, name, x).unflatten(-1, (-1, spec.head_dim)).transpose(1, 2)  # type: ignore[no-untyped-call]
             for name in ("query", "key", "value")
@@ -153,10 +154,11 @@ class Reference:
     @staticmethod
     def _mlp(layer: BlockLayer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
         up = _linear(weights, "up", x)
-        if layer.mlp.gated:
+        mlp = dense_parts(layer)[1]
+        if mlp.gated:
             up = F.silu(_linear(weights, "gate", x)) * up
         else:
-            tanh = layer.mlp.activation == "gelu_tanh"
+            tanh = mlp.activation == "gelu_tanh"
             up = F.gelu(up, approximate="tanh" if tanh else "none")
         return _linear(weights, "down", up)
 

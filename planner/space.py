@@ -7,6 +7,7 @@ micro-batches. What is left out is listed with the rule that leaves it out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from ..spec.model import BlockLayer, Layer, ModelSpec
 from ..spec.schedule import SCHEDULE_KINDS
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy, Recompute, SequenceParallel, Sharding
+from ..spec.tensor_split import split_sizes
 from ..spec.workload import Workload
 from .pins import LAYER_KEYS, Pin, layer_allows, pinned_shardings, value_allows
 from .shape import Shape as Shape
@@ -102,16 +104,9 @@ class SearchSpace:
     @cached_property
     def _block_degrees(self) -> list[int]:
         """Tensor-parallel degrees that every block can be split by."""
-        blocks = {layer for layer in self.layers if isinstance(layer, BlockLayer)}
-        smallest = min(min(b.attention.kv_heads, b.mlp.ffn) for b in blocks) if blocks else 1
-        return [
-            tp
-            for tp in range(1, smallest + 1)
-            if all(
-                b.attention.heads % tp == b.attention.kv_heads % tp == b.mlp.ffn % tp == 0
-                for b in blocks
-            )
-        ]
+        sizes = {size for layer in set(self.layers) for size in split_sizes(layer).values()}
+        shared = math.gcd(*sizes) if sizes else 1
+        return divisors(shared)
 
     def shapes(self) -> Iterator[Shape]:
         """Every legal pipeline shape, fewest stages first."""

@@ -1,11 +1,16 @@
 """Rank groups of a stage: every group that a plan needs is ``size`` ranks ``stride`` apart.
 
-A stage of W ranks orders them (data parallel outer, tensor parallel inner). With tensor
-parallel degree t and optimizer sharding degree d, rank r is in
+A stage of W ranks orders them (data parallel outer, context parallel, tensor parallel inner).
+With tensor parallel degree t, context parallel degree c and optimizer sharding degree d, rank r
+is in
 
 - its tensor group: t consecutive ranks;
-- its shard group: d ranks, t apart (the innermost data-parallel ranks);
-- its replica group: W / (t·d) ranks, t·d apart.
+- its context group: c ranks, t apart;
+- its shard group: d ranks, t apart (the innermost ranks that hold the same weights; 1 apart
+  with ulysses, where all ranks do);
+- its replica group: W / (t·d) ranks, t·d apart;
+- for experts: etp consecutive ranks split an expert, ep ranks etp apart hold different ones,
+  and the ranks ep·etp apart hold the same.
 
 Where neighbouring layers have different tensor-parallel degrees a < b, the batch is gathered
 or cut over b / a ranks, a apart. Executor and cost model read the same definitions.
@@ -48,12 +53,40 @@ def tensor_group(strategy: LayerStrategy) -> RankGroup:
 
 def shard_group(strategy: LayerStrategy) -> RankGroup:
     """The ranks over which the layer's optimizer state is split."""
-    return RankGroup(strategy.shard.optimizer, strategy.tp * strategy.cp)
+    return RankGroup(strategy.shard.optimizer, strategy.weight_split)
 
 
 def replica_group(strategy: LayerStrategy, stage_ranks: int) -> RankGroup:
     """The ranks that hold equal shards and sum their gradients."""
-    inner = strategy.tp * strategy.cp * strategy.shard.optimizer
+    inner = strategy.weight_split * strategy.shard.optimizer
+    return RankGroup(stage_ranks // inner, inner)
+
+
+def context_group(strategy: LayerStrategy) -> RankGroup:
+    """The ranks of a ring, which split the sequence."""
+    return RankGroup(strategy.cp, strategy.tp)
+
+
+def expert_tensor_group(strategy: LayerStrategy) -> RankGroup:
+    """The ranks over which one expert's weights are split."""
+    return RankGroup(strategy.etp, 1)
+
+
+def expert_group(strategy: LayerStrategy) -> RankGroup:
+    """The ranks that hold different experts and exchange tokens."""
+    return RankGroup(strategy.ep, strategy.etp)
+
+
+def expert_shard_group(strategy: LayerStrategy, stage_ranks: int) -> RankGroup:
+    """The ranks over which the optimizer state of a rank's experts is split."""
+    degree = strategy.expert_degree(strategy.shard.optimizer, stage_ranks)
+    return RankGroup(degree, strategy.ep * strategy.etp)
+
+
+def expert_replica_group(strategy: LayerStrategy, stage_ranks: int) -> RankGroup:
+    """The ranks that hold equal shards of the same experts and sum their gradients."""
+    inner = strategy.ep * strategy.etp
+    inner *= strategy.expert_degree(strategy.shard.optimizer, stage_ranks)
     return RankGroup(stage_ranks // inner, inner)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .model import BlockLayer, EmbeddingLayer, HeadLayer, Layer, ModelSpec
 from .schedule import ScheduleKind
 from .strategy import LayerStrategy
+from .tensor_split import split_sizes
 from .workload import DtypeRecord, Workload
 
 if TYPE_CHECKING:
@@ -56,16 +57,12 @@ def _tensor_parallel_reason(layer: Layer, strategy: LayerStrategy, seq_len: int)
             return "sequence_parallel megatron needs tp > 1"
         if seq_len % tp:
             return f"tp {tp} with sequence parallelism does not divide the {seq_len} tokens"
-    if isinstance(layer, BlockLayer):
-        sizes = {
-            "heads": layer.attention.heads,
-            "kv_heads": layer.attention.kv_heads,
-            "ffn": layer.mlp.ffn,
-        }
-        for name, size in sizes.items():
-            if size % tp:
-                return f"tp {tp} does not divide {name} {size}"
-    elif -(-layer.vocab // tp) * (tp - 1) >= layer.vocab:
+    for name, size in split_sizes(layer).items():
+        if size % tp:
+            return f"tp {tp} does not divide {name} {size}"
+    if not isinstance(layer, (EmbeddingLayer, HeadLayer)):
+        return None
+    if -(-layer.vocab // tp) * (tp - 1) >= layer.vocab:
         return f"tp {tp} leaves a rank without rows of vocab {layer.vocab}"
     return None
 

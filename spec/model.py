@@ -9,99 +9,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
 
 from .errors import InputError
+from .feed_forward import Activation, FeedForward, Mlp, Moe
+from .layers import (
+    BlockLayer,
+    ClassifierLayer,
+    EmbeddingLayer,
+    HeadLayer,
+    Layer,
+    MultiTokenLayer,
+    NormKind,
+    PatchLayer,
+    ProjectorLayer,
+)
+from .mixers import Attention, Count, DeltaRule, LatentAttention, Mixer, StateSpace
 
-Activation = Literal["gelu", "gelu_tanh", "swiglu"]
-NormKind = Literal["layernorm", "rmsnorm"]
-Count = Annotated[int, Field(ge=1, le=2**40)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
-    """Multi-head (``kv_heads == heads``), grouped-query or multi-query self-attention.
-
-    ``rotary`` false means positions come from the embedding. ``window`` is the sliding
-    window in tokens, None for full causal attention. ``qk_norm`` normalises each query
-    and key head (Qwen3).
-    """
-
-    heads: Count
-    kv_heads: Count
-    head_dim: Count
-    rotary: bool = True
-    rope_theta: float = 10000.0
-    qkv_bias: bool = False
-    out_bias: bool = False
-    qk_norm: bool = False
-    window: Count | None = None
-
-    @property
-    def query_dim(self) -> int:
-        """Width of all query heads together."""
-        return self.heads * self.head_dim
-
-    @property
-    def kv_dim(self) -> int:
-        """Width of all key (or value) heads together."""
-        return self.kv_heads * self.head_dim
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mlp:
-    """Feed-forward part: ``swiglu`` has a gate and an up projection, the others one."""
-
-    ffn: Count
-    activation: Activation = "swiglu"
-    bias: bool = False
-
-    @property
-    def gated(self) -> bool:
-        """Whether a gate projection stands beside the up projection."""
-        return self.activation == "swiglu"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingLayer:
-    """Token embedding, plus a learned position table of ``positions`` rows (0: none).
-
-    ``positions`` None means a learned table as long as the workload's sequence.
-    """
-
-    kind: Literal["embedding"] = "embedding"
-    vocab: Count
-    hidden: Count
-    positions: Annotated[int, Field(ge=0)] | None = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockLayer:
-    """A pre-norm decoder block: norm, attention, residual, norm, MLP, residual."""
-
-    kind: Literal["block"] = "block"
-    hidden: Count
-    attention: Attention
-    mlp: Mlp
-    norm: NormKind = "rmsnorm"
-    norm_eps: Annotated[float, Field(gt=0)] = 1e-5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeadLayer:
-    """Final norm, projection to the vocabulary and the cross-entropy loss."""
-
-    kind: Literal["head"] = "head"
-    hidden: Count
-    vocab: Count
-    norm: NormKind = "rmsnorm"
-    norm_eps: Annotated[float, Field(gt=0)] = 1e-5
-
-
-Layer = Annotated[EmbeddingLayer | BlockLayer | HeadLayer, Field(discriminator="kind")]
-"""One layer kind; two layers with equal values are the same kind and are priced once."""
+__all__ = [
+    "Activation",
+    "Attention",
+    "BlockLayer",
+    "ClassifierLayer",
+    "Count",
+    "DeltaRule",
+    "EmbeddingLayer",
+    "FeedForward",
+    "HeadLayer",
+    "LatentAttention",
+    "Layer",
+    "LayerRun",
+    "Mixer",
+    "Mlp",
+    "ModelSpec",
+    "Moe",
+    "MultiTokenLayer",
+    "NormKind",
+    "PatchLayer",
+    "ProjectorLayer",
+    "StateSpace",
+    "Tower",
+    "TowerEdge",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,10 +62,15 @@ class LayerRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tower:
-    """An ordered stack of layers, such as a language model or a vision encoder."""
+    """An ordered stack of layers, such as a language model or a vision encoder.
+
+    ``seq_len`` is the tokens of a sample that pass through it (a vision encoder's patches),
+    None for the workload's sequence.
+    """
 
     name: str
     layers: tuple[LayerRun, ...]
+    seq_len: Count | None = None
 
     def expand(self) -> tuple[Layer, ...]:
         """Every layer in order, repeated layers repeated."""
@@ -139,12 +92,17 @@ class TowerEdge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """A model: towers in topological order and the edges between them."""
+    """A model: towers in topological order and the edges between them.
+
+    ``tie_embeddings``: each head's projection is its tower's embedding table.
+    ``shared_embedding``: the embeddings of all towers are one table (T5).
+    """
 
     name: str
     towers: tuple[Tower, ...]
     edges: tuple[TowerEdge, ...] = ()
     tie_embeddings: bool = False
+    shared_embedding: bool = False
 
     def layers(self) -> tuple[Layer, ...]:
         """Every layer of every tower in order; the index is the layer's number in a plan."""

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .cluster import LEVEL_ORDER, ClusterSpec
+from .dense import block_reason, dense_parts
 from .errors import InputError, nearest_divisor
-from .model import BlockLayer, EmbeddingLayer, Layer, ModelSpec
+from .model import Attention, BlockLayer, EmbeddingLayer, HeadLayer, Layer, ModelSpec
 from .workload import Workload
 
 MAX_LAYERS = 2**16
@@ -52,7 +53,7 @@ def model_problems(model: ModelSpec) -> Iterator[Problem]:
     for layer in dict.fromkeys(layers):
         if isinstance(layer, BlockLayer):
             yield from _attention_problems(layer)
-    first, last = (x.vocab for x in layers if not isinstance(x, BlockLayer))
+    first, last = (x.vocab for x in layers if isinstance(x, (EmbeddingLayer, HeadLayer)))
     if model.tie_embeddings and first != last:
         yield Problem("head.vocab", last, f"the vocab {first} of the embedding tied to it", first)
 
@@ -70,7 +71,10 @@ def _is_decoder(model: ModelSpec, layers: list[Layer]) -> bool:
 
 
 def _attention_problems(layer: BlockLayer) -> Iterator[Problem]:
-    attention = layer.attention
+    if reason := block_reason(layer):
+        yield Problem("layers", reason, "dense decoder blocks")
+        return
+    attention, _ = dense_parts(layer)
     heads, kv_heads, head_dim = attention.heads, attention.kv_heads, attention.head_dim
     if heads % kv_heads:
         near = nearest_divisor(kv_heads, heads)
@@ -133,7 +137,8 @@ def workload_reason(model: ModelSpec, workload: Workload) -> str | None:
         positions = layer.positions if isinstance(layer, EmbeddingLayer) else None
         if positions and workload.seq_len > positions:
             return f"seq_len {workload.seq_len} exceeds the {positions} learned positions"
-        window = layer.attention.window if isinstance(layer, BlockLayer) else None
+        mixer = layer.attention if isinstance(layer, BlockLayer) else None
+        window = mixer.window if isinstance(mixer, Attention) else None
         if window is not None and workload.seq_len > window:
             return (
                 f"seq_len {workload.seq_len} exceeds the sliding window {window}; "

@@ -8,6 +8,7 @@ usual level names are points of it: with n data-parallel ranks, zero1 is (1, 1, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -16,7 +17,7 @@ from pydantic import Field
 from .errors import InputError, nearest_divisor, nearest_name
 from .numbers import whole_number
 
-SequenceParallel = Literal["none", "megatron"]
+SequenceParallel = Literal["none", "megatron", "ulysses"]
 Recompute = Literal["none", "selective", "full"]
 Degree = Annotated[int, Field(ge=1, le=2**24)]
 LEVEL_NAMES = ("zero0", "zero1", "zero2", "zero3")
@@ -113,8 +114,10 @@ class LayerStrategy:
     """The decisions for one layer.
 
     ``sequence_parallel`` megatron keeps activations between the tensor-parallel parts split
-    along the sequence. ``cp``, ``ep`` and ``etp`` are context, expert and expert-tensor
-    parallel degrees. ``recompute`` selective recomputes core attention, full the whole block.
+    along the sequence; with ulysses the ``tp`` ranks split the sequence and, inside attention,
+    the heads, and hold all weights. ``cp`` ranks split the sequence in a ring, beside either.
+    ``ep`` and ``etp`` are expert and expert-tensor parallel degrees over all ranks of the stage.
+    ``recompute`` selective recomputes core attention, full the whole block.
     """
 
     tp: Degree = 1
@@ -131,6 +134,39 @@ class LayerStrategy:
         """Whether activations are split along the sequence between tensor-parallel parts."""
         return self.sequence_parallel == "megatron" and self.tp > 1
 
+    @property
+    def ulysses(self) -> bool:
+        """Whether the tp ranks split sequence and heads, not weights."""
+        return self.sequence_parallel == "ulysses" and self.tp > 1
+
+    @property
+    def weight_split(self) -> int:
+        """Ranks that a weight is split over: tp, or 1 with ulysses."""
+        return 1 if self.ulysses else self.tp
+
+    @property
+    def sequence_split(self) -> int:
+        """Ranks that tokens between a block's parts are split over along the sequence."""
+        return self.cp * (self.tp if self.megatron_sp or self.ulysses else 1)
+
     def data_parallel(self, stage_ranks: int) -> int:
-        """Ranks of a stage of ``stage_ranks`` that hold the same slice of this layer."""
+        """Parts that a micro-batch's samples are cut into on a stage of ``stage_ranks``."""
         return stage_ranks // (self.tp * self.cp)
+
+    def state_ranks(self, stage_ranks: int) -> int:
+        """Ranks that hold the same slice of the layer's weights, over which states shard."""
+        return stage_ranks // self.weight_split
+
+    def expert_data_parallel(self, stage_ranks: int) -> int:
+        """Ranks that hold the same slice of the same experts."""
+        return stage_ranks // (self.ep * self.etp)
+
+    def expert_degree(self, degree: int, stage_ranks: int) -> int:
+        """The sharding degree of experts whose layer shards a state ``degree`` ways.
+
+        Experts shard over the ranks that hold the same ones: as many as the degree and that
+        number have in common, which is all of them where the layer shards over all its ranks.
+        """
+        same = self.expert_data_parallel(stage_ranks)
+        whole = degree == self.state_ranks(stage_ranks)
+        return same if whole else math.gcd(degree, same)

@@ -11,6 +11,8 @@ from torch.utils.checkpoint import checkpoint
 from ....kernels import activation, attention, norm, rope
 from ....kernels.cross_entropy import cross_entropy
 from ....kernels.marks import mark
+from ....spec.dense import dense_parts
+from ....spec.errors import NotBuiltError
 from ....spec.marks import RECOMPUTE
 from ....spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
 from ....spec.parameters import split_range
@@ -81,6 +83,7 @@ class Block(LayerModule):
     ) -> None:
         super().__init__(tp)
         self.layer = layer
+        self.attention, self.mlp = dense_parts(layer)
         self.recompute = recompute
         self.seq_len = seq_len
         self.attend = attention.flash_attention if flash else attention.unfused_attention
@@ -110,17 +113,17 @@ class Block(LayerModule):
 
     def _heads(self, x: Tensor) -> Tensor:
         out: Tensor = x.unflatten(  # type: ignore[no-untyped-call]
-            -1, (-1, self.layer.attention.head_dim)
+            -1, (-1, self.attention.head_dim)
         )
         return out
 
     def _positioned(self, norm_name: str, x: Tensor) -> Tensor:
         """Split into heads, normalise them (Qwen3) and turn them by their position."""
         x = self._heads(x)
-        if self.layer.attention.qk_norm:
+        if self.attention.qk_norm:
             x = norm.rms_norm(x, self.slot(norm_name).weight, self.layer.norm_eps)
-        if self.layer.attention.rotary:
-            spec = self.layer.attention
+        if self.attention.rotary:
+            spec = self.attention
             table = rope.angle_table(
                 self.seq_len, spec.head_dim, spec.rope_theta, x.dtype, x.device
             )
@@ -133,7 +136,7 @@ class Block(LayerModule):
         )
 
     def _activated(self, x: Tensor) -> Tensor:
-        mlp = self.layer.mlp
+        mlp = self.mlp
         names = ("gate", "up") if mlp.gated else ("up",)
         projected = column_linear(x, self.weights(*names), self.biases(*names), self.tp)
         if mlp.gated:
@@ -172,7 +175,8 @@ class Head(LayerModule):
         return cross_entropy(self._logits(x).flatten(0, 1), targets, scale, self.vocab_start, group)
 
     def _logits(self, x: Tensor) -> Tensor:
-        x = self._norm("norm", self.layer.norm, self.layer.norm_eps, x)
+        if self.layer.norm is not None:
+            x = self._norm("norm", self.layer.norm, self.layer.norm_eps, x)
         return column_linear(x, self.weights("projection"), [], self.tp)[0]
 
 
@@ -184,7 +188,9 @@ def build_layer(
         return Embedding(layer, tp)
     if isinstance(layer, HeadLayer):
         return Head(layer, tp)
-    return Block(layer, tp, recompute, flash, seq_len)
+    if isinstance(layer, BlockLayer):
+        return Block(layer, tp, recompute, flash, seq_len)
+    raise NotBuiltError(f"a {layer.kind} layer is planned but not run yet", "run a dense decoder")
 
 
 def iter_slots(module: LayerModule) -> Iterator[tuple[str, Slot]]:

@@ -1,0 +1,67 @@
+"""Feed-forward parts: the part of a block that works on each token alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, Tag
+
+from .mixers import Count, kind_or
+
+Activation = Literal[
+    "gelu", "gelu_tanh", "relu", "relu2", "swiglu", "geglu", "geglu_tanh", "clamped_swiglu"
+]
+GATED: tuple[Activation, ...] = ("swiglu", "geglu", "geglu_tanh", "clamped_swiglu")
+"""Activations of two projections, one of which gates the other (Shazeer, arXiv:2002.05202)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mlp:
+    """A multi-layer perceptron; a gated activation has a gate beside the up projection."""
+
+    ffn: Count
+    activation: Activation = "swiglu"
+    bias: bool = False
+
+    @property
+    def gated(self) -> bool:
+        """Whether a gate projection stands beside the up projection."""
+        return self.activation in GATED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moe:
+    """A mixture of ``experts``, of which each token uses ``topk`` (Shazeer, arXiv:1701.06538).
+
+    ``ffn`` is the width of one expert, ``shared_ffn`` that of all shared experts together (0:
+    none), which every token passes; ``shared_gate`` scales their output by a learned sigmoid
+    (Qwen2-MoE). ``groups`` of experts, of which ``groups_per_token`` may serve a token, limit
+    the routing (DeepSeek-V2, section 2.2.2). ``capacity_factor`` None drops no token; a number
+    cuts each expert to that multiple of its even share. ``latent`` is the width that tokens are
+    projected to before the experts and back from after them (None: the hidden width).
+    """
+
+    kind: Literal["moe"] = "moe"
+    experts: Count
+    topk: Count
+    ffn: Count
+    activation: Activation = "swiglu"
+    bias: bool = False
+    shared_ffn: Annotated[int, Field(ge=0)] = 0
+    shared_gate: bool = False
+    router_bias: bool = False
+    score: Literal["softmax", "sigmoid"] = "softmax"
+    groups: Count = 1
+    groups_per_token: Count = 1
+    capacity_factor: Annotated[float, Field(gt=0)] | None = None
+    latent: Count | None = None
+
+    @property
+    def gated(self) -> bool:
+        """Whether each expert has a gate projection beside its up projection."""
+        return self.activation in GATED
+
+
+FeedForward = Annotated[Annotated[Mlp, Tag("mlp")] | Annotated[Moe, Tag("moe")], kind_or("mlp")]
+"""One feed-forward part; a plain MLP is written without a ``kind``."""

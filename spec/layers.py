@@ -1,0 +1,155 @@
+"""Layer kinds: what a tower is stacked from. Two equal layers are one kind, priced once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from .feed_forward import FeedForward
+from .mixers import Attention, Count, Mixer
+
+NormKind = Literal["layernorm", "rmsnorm"]
+Epsilon = Annotated[float, Field(gt=0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingLayer:
+    """Token embedding, plus a learned position table of ``positions`` rows (0: none).
+
+    ``positions`` None means a learned table as long as the workload's sequence. ``token_types``
+    is the size of a table of segment vectors (BERT); ``norm`` follows the sum of all tables.
+    """
+
+    kind: Literal["embedding"] = "embedding"
+    vocab: Count
+    hidden: Count
+    positions: Annotated[int, Field(ge=0)] | None = 0
+    token_types: Annotated[int, Field(ge=0)] = 0
+    norm: NormKind | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchLayer:
+    """Image patches as tokens: a projection of each patch, class token, learned positions.
+
+    ``image`` and ``patch`` are side lengths in pixels; ``frames`` consecutive frames make one
+    patch (video encoders). ``positions`` says whether each token has a learned vector.
+    """
+
+    kind: Literal["patches"] = "patches"
+    hidden: Count
+    image: Count
+    patch: Count
+    channels: Count = 3
+    frames: Count = 1
+    class_token: bool = True
+    positions: bool = True
+    bias: bool = True
+    norm: NormKind | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one image, class token counted."""
+        side = self.image // self.patch
+        return side * side + int(self.class_token)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockLayer:
+    """A residual block: a token mixer, then a feed-forward part; either may be missing.
+
+    ``norm_placement`` pre: before each part; post: after each residual sum (BERT); sandwich:
+    before and after each part (Gemma 2 and 3). ``parallel``: both parts read the block's input
+    and are added to it together (GPT-NeoX); with ``shared_norm`` through one norm. A
+    ``cross_attention`` to another tower's output stands between the two (T5's decoder).
+    """
+
+    kind: Literal["block"] = "block"
+    hidden: Count
+    attention: Mixer | None
+    mlp: FeedForward | None
+    norm: NormKind = "rmsnorm"
+    norm_eps: Epsilon = 1e-5
+    norm_placement: Literal["pre", "post", "sandwich"] = "pre"
+    parallel: bool = False
+    shared_norm: bool = False
+    cross_attention: Attention | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadLayer:
+    """Final norm, projection to the vocabulary and the cross-entropy loss.
+
+    ``norm`` None: the blocks end normalised. ``transform`` is a dense layer with GELU and a
+    norm before the projection (BERT's masked-language head). ``softcap`` bounds the logits.
+    """
+
+    kind: Literal["head"] = "head"
+    hidden: Count
+    vocab: Count
+    norm: NormKind | None = "rmsnorm"
+    norm_eps: Epsilon = 1e-5
+    bias: bool = False
+    transform: bool = False
+    softcap: Annotated[float, Field(gt=0)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiTokenLayer:
+    """Predicts one token further ahead (DeepSeek-V3, arXiv:2412.19437, section 2.2).
+
+    Joins the normalised hidden state with the normalised embedding of the next token by a
+    projection, runs ``block``, and computes logits and loss with the model's own embedding and
+    head weights, which count once.
+    """
+
+    kind: Literal["multi_token"] = "multi_token"
+    hidden: Count
+    vocab: Count
+    block: BlockLayer
+    norm: NormKind = "rmsnorm"
+    norm_eps: Epsilon = 1e-5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassifierLayer:
+    """Final norm, projection of the first token to ``classes``, and the cross-entropy loss."""
+
+    kind: Literal["classifier"] = "classifier"
+    hidden: Count
+    classes: Count
+    norm: NormKind | None = "layernorm"
+    norm_eps: Epsilon = 1e-5
+    bias: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectorLayer:
+    """Brings one tower's tokens to another's width: norm, then ``inner`` wide MLP with GELU.
+
+    ``merge`` neighbouring tokens become one; ``inner`` 0 is a single projection.
+    """
+
+    kind: Literal["projector"] = "projector"
+    hidden: Count
+    inner: Annotated[int, Field(ge=0)]
+    out: Count
+    merge: Count = 1
+    norm: NormKind | None = None
+    norm_eps: Epsilon = 1e-5
+    bias: bool = True
+
+
+Layer = Annotated[
+    EmbeddingLayer
+    | PatchLayer
+    | BlockLayer
+    | HeadLayer
+    | MultiTokenLayer
+    | ClassifierLayer
+    | ProjectorLayer,
+    Field(discriminator="kind"),
+]
+"""One layer kind; two layers with equal values are the same kind and are priced once."""

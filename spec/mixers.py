@@ -1,0 +1,162 @@
+"""Token mixers: the part of a block in which tokens of a sequence see each other.
+
+A block's ``attention`` is one of these. Sizes are those of the whole model, before any split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+Count = Annotated[int, Field(ge=1, le=2**40)]
+Mask = Literal["causal", "full"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Multi-head (``kv_heads == heads``), grouped-query or multi-query attention.
+
+    ``rotary`` false means positions come from the embedding or from nowhere; ``rotary_dim`` is
+    the part of each head that turns (None: all of it). ``window`` is the sliding window in
+    tokens, None for every earlier token. ``qk_norm`` normalises each query and key head (Qwen3).
+    ``mask`` full lets every token see every other (encoders). ``sinks`` adds a learned logit a
+    head to the softmax (GPT-OSS). ``output_gate`` multiplies the output by a sigmoid of a
+    projection as wide as the queries (Qwen3-Next). ``softcap`` bounds the scores (Gemma 2).
+    ``relative_buckets`` is the size of a learned table of relative positions (T5), 0 for none.
+    """
+
+    heads: Count
+    kv_heads: Count
+    head_dim: Count
+    rotary: bool = True
+    rope_theta: float = 10000.0
+    qkv_bias: bool = False
+    out_bias: bool = False
+    qk_norm: bool = False
+    window: Count | None = None
+    rotary_dim: Count | None = None
+    mask: Mask = "causal"
+    sinks: bool = False
+    output_gate: bool = False
+    softcap: Annotated[float, Field(gt=0)] | None = None
+    relative_buckets: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def query_dim(self) -> int:
+        """Width of all query heads together."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_dim(self) -> int:
+        """Width of all key (or value) heads together."""
+        return self.kv_heads * self.head_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1).
+
+    Keys and values come from a latent of ``kv_rank``; ``rope_dim`` more channels carry the
+    rotary key that all heads share. Queries come from a latent of ``query_rank``, or straight
+    from the hidden state where it is None. A query or key head is ``nope_dim + rope_dim`` wide,
+    a value head ``value_dim``.
+    """
+
+    kind: Literal["latent"] = "latent"
+    heads: Count
+    query_rank: Count | None = None
+    kv_rank: Count
+    nope_dim: Count
+    rope_dim: Count
+    value_dim: Count
+    rope_theta: float = 10000.0
+    bias: bool = False
+
+    @property
+    def key_dim(self) -> int:
+        """Width of one query or key head."""
+        return self.nope_dim + self.rope_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSpace:
+    """Selective state space in its dual form (Mamba-2, arXiv:2405.21060, sections 6 and 7).
+
+    ``heads`` of ``head_dim`` channels, a state of ``state_dim`` a channel; ``groups`` share the
+    input and output maps B and C. ``chunk`` tokens are computed by products at a time.
+    """
+
+    kind: Literal["state_space"] = "state_space"
+    heads: Count
+    head_dim: Count
+    state_dim: Count
+    groups: Count = 1
+    conv_kernel: Count = 4
+    chunk: Count = 256
+    bias: bool = False
+    conv_bias: bool = True
+
+    @property
+    def inner_dim(self) -> int:
+        """Width of all heads together."""
+        return self.heads * self.head_dim
+
+    @property
+    def conv_dim(self) -> int:
+        """Channels of the causal convolution: heads, B and C."""
+        return self.inner_dim + 2 * self.groups * self.state_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaRule:
+    """Gated delta-rule linear attention (Gated DeltaNet, arXiv:2412.06464, section 3).
+
+    ``key_heads`` of ``key_dim`` serve ``value_heads`` of ``value_dim``; ``chunk`` tokens are
+    computed by products at a time.
+    """
+
+    kind: Literal["delta_rule"] = "delta_rule"
+    key_heads: Count
+    value_heads: Count
+    key_dim: Count
+    value_dim: Count
+    conv_kernel: Count = 4
+    chunk: Count = 64
+
+    @property
+    def query_dim(self) -> int:
+        """Width of all query (or key) heads together."""
+        return self.key_heads * self.key_dim
+
+    @property
+    def inner_dim(self) -> int:
+        """Width of all value heads together."""
+        return self.value_heads * self.value_dim
+
+    @property
+    def conv_dim(self) -> int:
+        """Channels of the causal convolution: queries, keys and values."""
+        return 2 * self.query_dim + self.inner_dim
+
+
+def kind_or(plain: str) -> Discriminator:
+    """Tells the members of a union apart by ``kind``; one without it is ``plain``."""
+
+    def kind_of(value: Any) -> str:
+        if isinstance(value, dict):
+            return str(value.get("kind", plain))
+        return str(getattr(value, "kind", plain))
+
+    return Discriminator(kind_of)
+
+
+Mixer = Annotated[
+    Annotated[Attention, Tag("attention")]
+    | Annotated[LatentAttention, Tag("latent")]
+    | Annotated[StateSpace, Tag("state_space")]
+    | Annotated[DeltaRule, Tag("delta_rule")],
+    kind_or("attention"),
+]
+"""One token mixer; plain attention is written without a ``kind``."""

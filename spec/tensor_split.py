@@ -1,0 +1,39 @@
+"""Which sizes of a layer a tensor-parallel degree must divide."""
+
+from __future__ import annotations
+
+from .feed_forward import FeedForward, Moe
+from .layers import BlockLayer, Layer, MultiTokenLayer, ProjectorLayer
+from .mixers import DeltaRule, LatentAttention, Mixer, StateSpace
+
+
+def split_sizes(layer: Layer) -> dict[str, int]:
+    """The sizes by name; empty for a layer that any degree splits or leaves whole."""
+    if isinstance(layer, MultiTokenLayer):
+        return split_sizes(layer.block)
+    if isinstance(layer, ProjectorLayer):
+        return {"inner": layer.inner} if layer.inner else {}
+    if not isinstance(layer, BlockLayer):
+        return {}
+    found = _mixer_sizes(layer.attention) if layer.attention is not None else {}
+    if layer.cross_attention is not None:
+        cross = _mixer_sizes(layer.cross_attention)
+        found |= {f"cross {name}": size for name, size in cross.items()}
+    return found | (_feed_forward_sizes(layer.mlp) if layer.mlp is not None else {})
+
+
+def _mixer_sizes(mixer: Mixer) -> dict[str, int]:
+    if isinstance(mixer, LatentAttention):
+        return {"heads": mixer.heads}
+    if isinstance(mixer, StateSpace):
+        return {"heads": mixer.heads, "groups": mixer.groups}
+    if isinstance(mixer, DeltaRule):
+        return {"key_heads": mixer.key_heads, "value_heads": mixer.value_heads}
+    return {"heads": mixer.heads, "kv_heads": mixer.kv_heads}
+
+
+def _feed_forward_sizes(part: FeedForward) -> dict[str, int]:
+    """Experts have a degree of their own; what all tokens pass is split as the block is."""
+    if isinstance(part, Moe):
+        return {"shared_ffn": part.shared_ffn} if part.shared_ffn else {}
+    return {"ffn": part.ffn}
