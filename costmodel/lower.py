@@ -16,8 +16,9 @@ from ..spec.kernels import Collective, Kernel
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
-from .layers import move, run_layer
+from .layers import run_layer
 from .ops import OpContext
+from .seams import move
 from .tape import Entry, Node, Tape, Value
 
 CACHE_ENTRIES = 65536

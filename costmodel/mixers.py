@@ -1,0 +1,41 @@
+"""Token mixers as symbolic work: projections, positions, core attention, output."""
+
+from __future__ import annotations
+
+from ..spec.dense import dense_parts
+from ..spec.model import BlockLayer
+from ..spec.strategy import LayerStrategy
+from .ops import OpContext, column_linear, norm, rope, row_linear, split_heads
+from .ops_attention import attention
+from .recompute import recomputed
+from .tape import Value
+
+
+def mixer(c: OpContext, layer: BlockLayer, strategy: LayerStrategy, x: Value) -> Value:
+    """What a block adds by mixing its tokens, from the block's input; before the residual."""
+    spec, tp = dense_parts(layer)[0], strategy.tp
+    query, key, value = column_linear(
+        c,
+        norm(c, x, layer.norm),
+        (spec.query_dim // tp, spec.kv_dim // tp, spec.kv_dim // tp),
+        spec.qkv_bias,
+        c.stack.fusion.qkv,
+    )
+    ordered = spec.rotary or spec.qk_norm
+    query = _positioned(c, layer, split_heads(c, query, spec.heads // tp, ordered))
+    key = _positioned(c, layer, split_heads(c, key, spec.kv_heads // tp, ordered))
+    repeats = c.stack.attention == "unfused" and spec.heads > spec.kv_heads
+    value = split_heads(c, value, spec.kv_heads // tp, repeats)
+    if strategy.recompute == "selective":
+        mixed = recomputed(c, lambda *qkv: (attention(c, *qkv),), None, query, key, value)
+    else:
+        mixed = attention(c, query, key, value)
+    del query, key, value
+    return row_linear(c, mixed, layer.hidden, spec.out_bias)
+
+
+def _positioned(c: OpContext, layer: BlockLayer, x: Value) -> Value:
+    spec = dense_parts(layer)[0]
+    if spec.qk_norm:
+        x = norm(c, x, "rmsnorm")
+    return rope(c, x) if spec.rotary else x
