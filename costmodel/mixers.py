@@ -5,9 +5,8 @@ from __future__ import annotations
 from ..spec.dense import dense_parts
 from ..spec.model import BlockLayer
 from ..spec.strategy import LayerStrategy
+from .core_attention import core_attention
 from .ops import OpContext, column_linear, norm, rope, row_linear, split_heads
-from .ops_attention import attention
-from .recompute import recomputed
 from .tape import Value
 
 
@@ -26,10 +25,7 @@ def mixer(c: OpContext, layer: BlockLayer, strategy: LayerStrategy, x: Value) ->
     key = _positioned(c, layer, split_heads(c, key, spec.kv_heads // tp, ordered))
     repeats = c.stack.attention == "unfused" and spec.heads > spec.kv_heads
     value = split_heads(c, value, spec.kv_heads // tp, repeats)
-    if strategy.recompute == "selective":
-        mixed = recomputed(c, lambda *qkv: (attention(c, *qkv),), None, query, key, value)
-    else:
-        mixed = attention(c, query, key, value)
+    mixed = core_attention(c, strategy, spec, query, key, value)
     del query, key, value
     return row_linear(c, mixed, layer.hidden, spec.out_bias)
 

@@ -1,0 +1,45 @@
+"""Core attention as every mixer calls it: scores, softmax and the mixed values.
+
+What splits the sequence inside attention (rings of key and value shards, exchanges of heads
+for tokens) wraps the kernel here; projections, norms and positions stand outside.
+"""
+
+from __future__ import annotations
+
+from ..spec.mixers import Attention, LatentAttention
+from ..spec.strategy import LayerStrategy
+from .ops import OpContext
+from .ops_attention import attention
+from .recompute import recomputed
+from .tape import Value
+
+
+def core_attention(
+    c: OpContext,
+    strategy: LayerStrategy,
+    spec: Attention | LatentAttention,
+    query: Value,
+    key: Value,
+    value: Value,
+) -> Value:
+    """Attention of local query heads over local key and value heads.
+
+    Args:
+        c: context of the layer's operations.
+        strategy: the layer's decisions; ``recompute`` selective runs the kernel again
+            going backward.
+        spec: the whole mixer, before any split.
+        query: (seq, batch, heads, width of a key).
+        key: (keys, batch, kv_heads, width of a key).
+        value: (keys, batch, kv_heads, width of a value).
+
+    Returns:
+        (seq, batch, heads · width of a value).
+    """
+
+    def run(query: Value, key: Value, value: Value) -> tuple[Value, ...]:
+        return (attention(c, query, key, value),)
+
+    if strategy.recompute == "selective":
+        return recomputed(c, run, None, query, key, value)
+    return run(query, key, value)[0]
