@@ -17,6 +17,7 @@ from .lowering import StageChunk
 from .memory import PassKind, entry_unit
 from .overlap import slowed
 from .prices import TERMS, PassCost, Pricer, UnitCost
+from .sharding import Unit
 
 PASS_TERMS = (*TERMS, "exposed_dp")
 ELEMENTWISE, EXPOSED_DP = PASS_TERMS.index("elementwise"), PASS_TERMS.index("exposed_dp")
@@ -77,12 +78,26 @@ def _forward_slots(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> list[_S
     for number, entry in enumerate(chunk.layers):
         copy_s = gather_s = 0.0
         unit = entry_unit(chunk, number)
-        if unit is not None and unit.wrapped and (kind.first or unit.gathers_each_use):
-            cost = pricer.unit(unit)
-            copy_s, gather_s = cost.gather_copy_s, cost.gather_wire_s
+        if unit is not None:
+            copy_s, gather_s = _before_forward_s(unit, pricer.unit(unit), kind)
         forward = pricer.layer_pass(entry.lowered.forward)
         slots.append(_Slot(f"layer {entry.index} F", forward, copy_s, gather_s, 0.0))
     return slots
+
+
+def _before_forward_s(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float, float]:
+    """Copies and traffic of the gather that a forward pass waits for."""
+    if unit.wrapped and (kind.first or unit.gathers_each_use):
+        return cost.gather_copy_s, cost.gather_wire_s
+    return 0.0, 0.0
+
+
+def unit_seconds(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float, float]:
+    """Copies and traffic, gather and reduction together, that a unit adds to a pass."""
+    if kind.forward:
+        return _before_forward_s(unit, cost, kind)
+    copy_s, gather_s, reduce_s = _around_backward_s(unit, cost, kind)
+    return copy_s, gather_s + reduce_s
 
 
 def _backward_slots(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> list[_Slot]:
@@ -93,15 +108,20 @@ def _backward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Price
     entry = chunk.layers[number]
     unit, name = entry.unit, f"layer {entry.index} B"
     backward = pricer.layer_pass(chunk.backward(number, kind.first))
-    if unit is None or not (unit.wrapped or unit.reduce):
+    if unit is None:
         return _Slot(name, backward, 0.0, 0.0, 0.0)
-    cost = pricer.unit(unit)
+    return _Slot(name, backward, *_around_backward_s(unit, pricer.unit(unit), kind))
+
+
+def _around_backward_s(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float, float, float]:
+    """Copies, gather and reduction of a backward pass."""
+    if not (unit.wrapped or unit.reduce):
+        return 0.0, 0.0, 0.0
     copy_s = cost.gather_copy_s if unit.gathers_each_use else 0.0
     gather_s = cost.gather_wire_s if unit.gathers_each_use else 0.0
     reduces = kind.last or unit.reduces_each_micro_batch
     copy_s += _after_backward_s(cost, kind, reduces, unit.reduces_each_micro_batch)
-    reduce_s = cost.reduce_wire_s if reduces else 0.0
-    return _Slot(name, backward, copy_s, gather_s, reduce_s)
+    return copy_s, gather_s, cost.reduce_wire_s if reduces else 0.0
 
 
 def _after_backward_s(cost: UnitCost, kind: PassKind, reduces: bool, each: bool) -> float:

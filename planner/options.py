@@ -1,21 +1,24 @@
 """Costs of every legal strategy of a layer, as arrays: for bounds, estimates and searches.
 
-All figures are of one layer alone. ``bound`` figures never exceed what the layer adds to the
-simulated step of any plan that uses the strategy; ``estimate`` figures are what it adds where
-its neighbours look alike.
+A strategy is a split (what shapes the layer's own work) and a sharding (what moves its
+parameters). Splits are lowered once, units of parameters once, and a row of a table adds up
+the two, all rows at a time. All figures are of one layer alone. ``bound`` figures never exceed
+what the layer adds to the simulated step of any plan that uses the strategy; ``estimate``
+figures are what it adds where its neighbours look alike.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..costmodel.lowering import Lowering, StageChunk, StageLayer
+from ..costmodel.lowering import Lowering
 from ..costmodel.memory import PassKind
-from ..costmodel.overlap import slowed
-from ..costmodel.pass_time import EXPOSED_DP, pass_time
+from ..costmodel.pass_time import unit_seconds
 from ..costmodel.prices import Pricer
 from ..costmodel.sharding import Unit
 from ..spec.strategy import LayerStrategy
@@ -79,6 +82,7 @@ class OptionTables:
         self.lowering = lowering
         self.pricer = pricer
         self._tables: dict[tuple[object, ...], OptionTable] = {}
+        self._traffic: dict[tuple[int, int], tuple[Unit, Floats]] = {}
 
     def table(
         self,
@@ -107,93 +111,158 @@ class OptionTables:
         place = (ranks, samples, microbatches, reach)
         key = (self.lowering.kinds[layer], id(strategies), *place, kinds)
         if key not in self._tables:
-            rows = [self._row(layer, s, *place, members) for s in strategies]
-            columns = np.array(rows, dtype=np.float64).reshape(len(rows), 6)
-            self._tables[key] = OptionTable(
-                strategies=strategies,
-                middle_s=columns[:, 0],
-                step_bound_s=columns[:, 1],
-                step_estimate_s=columns[:, 2],
-                resident_bytes=columns[:, 3],
-                kept_bytes=columns[:, 4],
-                extra_bytes=columns[:, 5],
-                layouts=np.array([layout_number(s) for s in strategies], dtype=np.int64),
-            )
+            self._tables[key] = self._build(layer, strategies, place, members)
         return self._tables[key]
 
-    def _row(
+    def _build(
         self,
         layer: int,
-        strategy: LayerStrategy,
-        ranks: int,
-        samples: int,
-        microbatches: int,
-        reach: int,
+        strategies: tuple[LayerStrategy, ...],
+        place: tuple[int, int, int, int],
         members: tuple[int, ...],
-    ) -> tuple[float, ...]:
-        shares = not members
-        lowered = self.lowering.layer(layer, strategy, None, ranks, samples, shares)
-        unit = self.lowering.unit(members, strategy, ranks) if members else None
-        entry = StageLayer(layer, self.lowering.layers[layer], strategy, lowered, unit)
-        chunk = StageChunk((entry,), 0, 0)
-        kept = lowered.forward.change_bytes - lowered.output_bytes + lowered.input_bytes
-        return (
-            *self._step(chunk, microbatches, self.pricer.reaching(reach)),
-            self._resident_bytes(unit),
-            kept,
-            _extra_bytes(unit, microbatches),
+    ) -> OptionTable:
+        ranks, samples, microbatches, reach = place
+        pricer = self.pricer.reaching(reach)
+
+        def split_row(strategy: LayerStrategy) -> list[float]:
+            lowered = self.lowering.layer(layer, strategy, None, ranks, samples, not members)
+            kept = lowered.forward.change_bytes - lowered.output_bytes + lowered.input_bytes
+            ways = (lowered.forward, lowered.backward, lowered.accumulating_backward)
+            return [float(kept), *(pricer.layer_pass(way).time_s for way in ways)]
+
+        def unit_row(strategy: LayerStrategy) -> Floats:
+            if not members:
+                return NO_UNIT
+            return self._unit_row(self.lowering.unit(members, strategy, ranks), reach)
+
+        splits = _rows(strategies, _split_key, split_row)
+        units = _rows(strategies, _unit_key, unit_row)
+        seconds = self._seconds(splits, units, microbatches)
+        waits = units[:, EXTRA_MANY] if microbatches > 1 else units[:, EXTRA_ONE]
+        return OptionTable(
+            strategies,
+            *seconds,
+            resident_bytes=units[:, RESIDENT],
+            kept_bytes=splits[:, KEPT],
+            extra_bytes=waits,
+            layouts=np.array([layout_number(s) for s in strategies], dtype=np.int64),
         )
 
-    def _resident_bytes(self, unit: Unit | None) -> float:
-        if unit is None:
-            return 0.0
+    def _seconds(
+        self, splits: Floats, units: Floats, microbatches: int
+    ) -> tuple[Floats, Floats, Floats]:
+        """What each row adds: bound on any one micro-batch, bound and estimate of the step.
+
+        In line both are exact. With overlap the traffic may hide behind neighbours, so only the
+        computation is certain; between like neighbours the longer of both shows, stretched.
+        """
+        least_s = bound_s = estimate_s = np.zeros(len(splits))
+        for forward in (True, False):
+            lows = []
+            for number, count in _pass_counts(microbatches):
+                copy_s, wire_s = (units[:, place] for place in _places(forward, number))
+                work_s = _layer_seconds(splits, units, forward, PASSES[number][0]) + copy_s
+                if self.pricer.overlap == "none":
+                    low_s = likely_s = work_s + wire_s
+                else:
+                    beside_s = np.minimum(work_s, wire_s)
+                    slowdown = self.pricer.stack.overlap_slowdown - 1.0
+                    low_s, likely_s = work_s, np.maximum(work_s + slowdown * beside_s, wire_s)
+                bound_s = bound_s + count * low_s
+                estimate_s = estimate_s + count * likely_s
+                lows.append(low_s)
+            least_s = least_s + np.minimum.reduce(lows)
+        return least_s, bound_s, estimate_s
+
+    def _unit_row(self, unit: Unit, reach: int) -> Floats:
+        """A unit's bytes and the seconds of its traffic in every kind of pass."""
+        known = self._traffic.get((id(unit), reach))
+        if known is None:
+            cost = self.pricer.reaching(reach).unit(unit)
+            traffic = [
+                seconds
+                for forward in (True, False)
+                for ends in PASSES
+                for seconds in unit_seconds(unit, cost, PassKind(forward, 0, *ends))
+            ]
+            fresh = float(unit.reduces_each_micro_batch or bool(unit.upcast))
+            extra = (_extra_bytes(unit, 1), _extra_bytes(unit, 2))
+            row = np.array([self._resident_bytes(unit), *extra, fresh, *traffic])
+            known = self._traffic[id(unit), reach] = (unit, row)
+        return known[1]
+
+    def _resident_bytes(self, unit: Unit) -> float:
         whole = 0 if unit.gathers_each_use else unit.whole_bytes
         contiguous = self.lowering.stack.state_layout == "contiguous"
         gradients = unit.accumulated_bytes if contiguous else 0
         return float(unit.parameter_bytes + unit.optimizer_bytes + whole + gradients)
 
-    def _step(
-        self, chunk: StageChunk, microbatches: int, pricer: Pricer
-    ) -> tuple[float, float, float]:
-        """What the layer adds: bound on any one micro-batch, bound and estimate of the step."""
-        least_s = bound_s = estimate_s = 0.0
-        for forward in (True, False):
-            lows = []
-            for first, last, count in _pass_counts(microbatches):
-                low, likely = _times(chunk, PassKind(forward, 0, first, last), pricer)
-                bound_s += count * low
-                estimate_s += count * likely
-                lows.append(low)
-            least_s += min(lows)
-        return least_s, bound_s, estimate_s
+
+PASSES = ((True, True), (True, False), (False, False), (False, True))
+"""Kinds of micro-batches, as (first, last)."""
+KEPT, FORWARD, BACKWARD, ACCUMULATING = range(4)
+RESIDENT, EXTRA_ONE, EXTRA_MANY, FRESH, TRAFFIC = range(5)
+NO_UNIT = np.zeros(TRAFFIC + 4 * len(PASSES))
+NO_UNIT[FRESH] = 1.0
+Row = TypeVar("Row", "list[float]", Floats)
 
 
-def _times(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> tuple[float, float]:
-    """Bound and estimate of one pass.
+def _rows(
+    strategies: Sequence[LayerStrategy],
+    part: Callable[[LayerStrategy], Hashable],
+    row: Callable[[LayerStrategy], Row],
+) -> Floats:
+    """A row for every strategy, made once for each distinct ``part`` of them."""
+    numbers: dict[Hashable, int] = {}
+    found: list[Row] = []
+    places = []
+    for strategy in strategies:
+        key = part(strategy)
+        if key not in numbers:
+            numbers[key] = len(found)
+            found.append(row(strategy))
+        places.append(numbers[key])
+    return np.array(found, dtype=np.float64)[places]
 
-    In line both are exact. With overlap the traffic may hide behind neighbours, so only the
-    computation is certain; between like neighbours the longer of both shows, stretched.
-    """
-    time = pass_time(chunk, kind, pricer)
-    if pricer.overlap == "none":
-        return time.time_s, time.time_s
-    work_s = time.time_s - time.terms_s[EXPOSED_DP]
-    wire_s = time.terms_s[EXPOSED_DP]
-    return work_s, max(slowed(work_s, wire_s, pricer.stack.overlap_slowdown), wire_s)
+
+def _split_key(strategy: LayerStrategy) -> Hashable:
+    """What the layer's own work depends on."""
+    s = strategy
+    return (s.tp, s.sequence_parallel, s.cp, s.ep, s.etp, s.recompute)
 
 
-def _pass_counts(microbatches: int) -> list[tuple[bool, bool, int]]:
-    """Kinds of micro-batches (first, last) and how many there are of each."""
+def _unit_key(strategy: LayerStrategy) -> Hashable:
+    """What the movement of the layer's parameters depends on."""
+    s = strategy
+    return (s.weight_split, s.megatron_sp, s.ep, s.etp, s.shard)
+
+
+def _layer_seconds(splits: Floats, units: Floats, forward: bool, first: bool) -> Floats:
+    """The layer's own pass; a later backward adds to gradients unless they were moved away."""
+    if forward:
+        return splits[:, FORWARD]
+    if first:
+        return splits[:, BACKWARD]
+    fresh = units[:, FRESH] > 0
+    return np.where(fresh, splits[:, BACKWARD], splits[:, ACCUMULATING])
+
+
+def _places(forward: bool, number: int) -> tuple[int, int]:
+    """Columns of copies and traffic of a kind of pass in a unit's row."""
+    start = TRAFFIC + 2 * (number + (0 if forward else len(PASSES)))
+    return start, start + 1
+
+
+def _pass_counts(microbatches: int) -> list[tuple[int, int]]:
+    """Kinds of micro-batches (number in PASSES) and how many there are of each."""
     if microbatches == 1:
-        return [(True, True, 1)]
-    middle = [(False, False, microbatches - 2)] if microbatches > 2 else []
-    return [(True, False, 1), *middle, (False, True, 1)]
+        return [(0, 1)]
+    middle = [(2, microbatches - 2)] if microbatches > 2 else []
+    return [(1, 1), *middle, (3, 1)]
 
 
-def _extra_bytes(unit: Unit | None, microbatches: int) -> float:
+def _extra_bytes(unit: Unit, microbatches: int) -> float:
     """Gradients at the fullest moment: whole ones where they wait, shards where they do not."""
-    if unit is None:
-        return 0.0
     if not unit.wrapped:
         return float(unit.gradient_bytes)
     if unit.reduces_each_micro_batch:
