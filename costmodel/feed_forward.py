@@ -5,7 +5,8 @@ from __future__ import annotations
 from ..spec.dense import dense_parts
 from ..spec.model import BlockLayer
 from ..spec.strategy import LayerStrategy
-from .ops import OpContext, activation, column_linear, norm, row_linear
+from .ops import OpContext, activation, norm
+from .ops_linear import column_linear, row_linear
 from .tape import Value
 
 
@@ -14,7 +15,9 @@ def feed_forward(c: OpContext, layer: BlockLayer, strategy: LayerStrategy, x: Va
     mlp = dense_parts(layer)[1]
     local = mlp.ffn // strategy.tp
     widths = (local, local) if mlp.gated else (local,)
-    projected = column_linear(c, norm(c, x, layer.norm), widths, mlp.bias, c.stack.fusion.gate_up)
+    names = ("gate", "up") if mlp.gated else ("up",)
+    fused = c.stack.fusion.gate_up
+    projected = column_linear(c, norm(c, x, layer.norm), widths, mlp.bias, fused, names=names)
     hidden = activation(c, projected, mlp.activation, mlp.bias)
     del projected
-    return row_linear(c, hidden, layer.hidden, mlp.bias)
+    return row_linear(c, hidden, layer.hidden, mlp.bias, name="down")

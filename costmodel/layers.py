@@ -9,7 +9,8 @@ from ..spec.parameters import split_range
 from ..spec.strategy import LayerStrategy
 from .feed_forward import feed_forward
 from .mixers import mixer
-from .ops import OpContext, column_linear, norm, residual_add
+from .ops import OpContext, norm, residual_add
+from .ops_linear import column_linear
 from .ops_vocab import cross_entropy, embedding
 from .recompute import recomputed
 from .tape import Value

@@ -6,7 +6,8 @@ from ..spec.dense import dense_parts
 from ..spec.model import BlockLayer
 from ..spec.strategy import LayerStrategy
 from .core_attention import core_attention
-from .ops import OpContext, column_linear, norm, rope, row_linear, split_heads
+from .ops import OpContext, norm, rope, split_heads
+from .ops_linear import column_linear, row_linear
 from .tape import Value
 
 
@@ -19,6 +20,7 @@ def mixer(c: OpContext, layer: BlockLayer, strategy: LayerStrategy, x: Value) ->
         (spec.query_dim // tp, spec.kv_dim // tp, spec.kv_dim // tp),
         spec.qkv_bias,
         c.stack.fusion.qkv,
+        names=("query", "key", "value"),
     )
     ordered = spec.rotary or spec.qk_norm
     query = _positioned(c, layer, split_heads(c, query, spec.heads // tp, ordered))
@@ -27,7 +29,7 @@ def mixer(c: OpContext, layer: BlockLayer, strategy: LayerStrategy, x: Value) ->
     value = split_heads(c, value, spec.kv_heads // tp, repeats)
     mixed = core_attention(c, strategy, spec, query, key, value)
     del query, key, value
-    return row_linear(c, mixed, layer.hidden, spec.out_bias)
+    return row_linear(c, mixed, layer.hidden, spec.out_bias, name="output")
 
 
 def _positioned(c: OpContext, layer: BlockLayer, x: Value) -> Value:
