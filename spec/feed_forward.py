@@ -10,7 +10,15 @@ from pydantic import Field, Tag
 from .mixers import Count, kind_or
 
 Activation = Literal[
-    "gelu", "gelu_tanh", "relu", "relu2", "swiglu", "geglu", "geglu_tanh", "clamped_swiglu"
+    "gelu",
+    "gelu_tanh",
+    "quick_gelu",
+    "relu",
+    "relu2",
+    "swiglu",
+    "geglu",
+    "geglu_tanh",
+    "clamped_swiglu",
 ]
 GATED: tuple[Activation, ...] = ("swiglu", "geglu", "geglu_tanh", "clamped_swiglu")
 """Activations of two projections, one of which gates the other (Shazeer, arXiv:2002.05202)."""

@@ -142,6 +142,16 @@ class ProjectorLayer:
     bias: bool = True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormLayer:
+    """The norm after a tower's last block, where no head holds it (T5's and CLIP's encoders)."""
+
+    kind: Literal["norm"] = "norm"
+    hidden: Count
+    norm: NormKind = "rmsnorm"
+    norm_eps: Epsilon = 1e-5
+
+
 Layer = Annotated[
     EmbeddingLayer
     | PatchLayer
@@ -149,7 +159,8 @@ Layer = Annotated[
     | HeadLayer
     | MultiTokenLayer
     | ClassifierLayer
-    | ProjectorLayer,
+    | ProjectorLayer
+    | NormLayer,
     Field(discriminator="kind"),
 ]
 """One layer kind; two layers with equal values are the same kind and are priced once."""

@@ -7,8 +7,9 @@ layers too, so every layer of a plan has one 0-based index: embedding 0, blocks 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from .errors import InputError
 from .feed_forward import Activation, FeedForward, Mlp, Moe
@@ -20,6 +21,7 @@ from .layers import (
     Layer,
     MultiTokenLayer,
     NormKind,
+    NormLayer,
     PatchLayer,
     ProjectorLayer,
 )
@@ -44,12 +46,16 @@ __all__ = [
     "Moe",
     "MultiTokenLayer",
     "NormKind",
+    "NormLayer",
     "PatchLayer",
     "ProjectorLayer",
     "StateSpace",
     "Tower",
     "TowerEdge",
 ]
+
+
+LayerType = TypeVar("LayerType", EmbeddingLayer, HeadLayer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +132,8 @@ class ModelSpec:
 
     @property
     def vocab(self) -> int:
-        """Vocabulary size of the first embedding layer."""
-        return next(x.vocab for x in self.layers() if isinstance(x, EmbeddingLayer))
+        """Vocabulary size of the first embedding layer; 0 for a model without one (ViT)."""
+        return next((x.vocab for x in self.kinds() if isinstance(x, EmbeddingLayer)), 0)
 
     @property
     def hidden(self) -> int:
@@ -140,17 +146,36 @@ class ModelSpec:
         Args:
             seq_len: rows of a learned position table whose length the model leaves open.
         """
-        from .parameters import layer_parameters
+        from .parameters import layer_elements
 
-        total = sum(
-            run.count * spec.elements
-            for tower in self.towers
-            for run in tower.layers
-            for spec in layer_parameters(run.layer, seq_len)
-        )
+        return self._sum(lambda layer: layer_elements(layer, seq_len))
+
+    def active_param_count(self, seq_len: int | None = None) -> int:
+        """Parameters that one token uses: of each layer's experts, topk; of the rest, all.
+
+        Embedding tables count whole, as in the totals that models are published with; so do
+        multi-token layers, which every token of a training step passes.
+
+        Args:
+            seq_len: as for :meth:`param_count`.
+        """
+        from .parameters import active_elements
+
+        return self._sum(lambda layer: active_elements(layer, seq_len))
+
+    def _sum(self, count: Callable[[Layer], int]) -> int:
+        """``count`` over all layers, less the tables that others share."""
+        runs = [run for tower in self.towers for run in tower.layers]
+        total = sum(run.count * count(run.layer) for run in runs)
         if self.tie_embeddings:
-            total -= sum(x.vocab * x.hidden for x in self.layers() if isinstance(x, HeadLayer))
+            total -= sum(x.vocab * x.hidden for x in self._of(HeadLayer))
+        if self.shared_embedding:
+            total -= sum(x.vocab * x.hidden for x in self._of(EmbeddingLayer)[1:])
         return total
+
+    def _of(self, kind: type[LayerType]) -> list[LayerType]:
+        runs = [run for tower in self.towers for run in tower.layers]
+        return [run.layer for run in runs if isinstance(run.layer, kind) for _ in range(run.count)]
 
     def kinds(self) -> Iterator[Layer]:
         """The distinct layer kinds, in order of first use."""

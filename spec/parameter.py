@@ -1,0 +1,117 @@
+"""ParameterSpec: one parameter tensor, and the shapes that layers are made of."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from .layers import NormKind
+
+PartialGradient = Literal["never", "sequence_parallel", "always"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterSpec:
+    """One parameter tensor of a layer.
+
+    ``split_dim`` is the dimension that tensor parallelism splits, None for a replicated one.
+    ``partial_gradient`` tells when a replicated parameter's gradient is only this rank's part
+    of a sum over the tensor-parallel ranks: with sequence parallelism, always, or never.
+    ``expert``: dimension 0 counts experts and is split over ep, ``split_dim`` over etp.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    split_dim: int | None = None
+    initial: Literal["normal", "zeros", "ones"] = "normal"
+    partial_gradient: PartialGradient = "never"
+    expert: bool = False
+
+    @property
+    def elements(self) -> int:
+        """Elements of the whole tensor."""
+        return math.prod(self.shape)
+
+    def local_shape(self, tp: int, rank: int = 0) -> tuple[int, ...]:
+        """Shape of the part on tensor-parallel rank ``rank`` of ``tp`` (rank 0 holds most)."""
+        if self.split_dim is None or tp == 1:
+            return self.shape
+        size = self.shape[self.split_dim]
+        start, stop = split_range(size, tp, rank)
+        return (*self.shape[: self.split_dim], stop - start, *self.shape[self.split_dim + 1 :])
+
+
+def split_range(size: int, parts: int, index: int) -> tuple[int, int]:
+    """Start and end of part ``index`` when ``size`` is cut into parts of ceil(size / parts)."""
+    part = -(-size // parts)
+    return min(index * part, size), min((index + 1) * part, size)
+
+
+Specs = tuple[ParameterSpec, ...]
+
+
+def replicated(name: str, shape: tuple[int, ...]) -> ParameterSpec:
+    """A tensor that every tensor-parallel rank holds whole and uses on its own tokens."""
+    return ParameterSpec(name=name, shape=shape, partial_gradient="sequence_parallel")
+
+
+def whole(name: str, out: int, width: int, bias: bool) -> Specs:
+    """A projection that tensor parallelism does not split."""
+    weight = replicated(f"{name}.weight", (out, width))
+    return (weight, replicated(f"{name}.bias", (out,))) if bias else (weight,)
+
+
+def norm(name: str, kind: NormKind | None, width: int, split: bool = False) -> Specs:
+    """Weight and bias of a norm; ``split``: over channels that tensor parallelism splits."""
+    if kind is None:
+        return ()
+    partial: PartialGradient = "never" if split else "sequence_parallel"
+    dim = 0 if split else None
+    found = [
+        ParameterSpec(
+            name=f"{name}.weight",
+            shape=(width,),
+            initial="ones",
+            split_dim=dim,
+            partial_gradient=partial,
+        )
+    ]
+    if kind == "layernorm":
+        found.append(
+            ParameterSpec(
+                name=f"{name}.bias",
+                shape=(width,),
+                initial="zeros",
+                split_dim=dim,
+                partial_gradient=partial,
+            )
+        )
+    return tuple(found)
+
+
+def column(name: str, out: int, hidden: int, bias: bool) -> Specs:
+    """A projection whose output features are split."""
+    weight = ParameterSpec(name=f"{name}.weight", shape=(out, hidden), split_dim=0)
+    if not bias:
+        return (weight,)
+    return (weight, ParameterSpec(name=f"{name}.bias", shape=(out,), split_dim=0, initial="zeros"))
+
+
+def row(name: str, hidden: int, width: int, bias: bool) -> Specs:
+    """A projection whose input features are split; its bias is added once, to the sum."""
+    weight = ParameterSpec(name=f"{name}.weight", shape=(hidden, width), split_dim=1)
+    if not bias:
+        return (weight,)
+    offset = ParameterSpec(
+        name=f"{name}.bias",
+        shape=(hidden,),
+        initial="zeros",
+        partial_gradient="sequence_parallel",
+    )
+    return (weight, offset)
+
+
+def per_head(name: str, heads: int) -> ParameterSpec:
+    """One number a head, split with the heads."""
+    return ParameterSpec(name=name, shape=(heads,), split_dim=0)
