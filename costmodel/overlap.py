@@ -1,6 +1,6 @@
 """Communication beside computation: what is hidden, and what the sharing costs.
 
-Two rules, both never decreasing in either duration.
+Three rules, all never decreasing in either duration.
 
 A tensor-parallel collective beside its matrix product, cut into c chunks, runs as a two-step
 pipeline: product and collective together take ``max(P, C) + min(P, C)/c``, so the collective
@@ -9,6 +9,10 @@ shows ``that - P`` (c = 4, as in Flux's medium-grained baseline and Megatron's u
 A gather or reduction beside a layer's computation slows both while they coexist (Galvatron,
 section 4.2; measured factor 1.1256 on A100, 1.3 on TITAN): with factor f each of the two is
 longer by (f - 1) times the shorter one.
+
+A step of a ring (keys and values on their way while attention works on those at hand: Liu et
+al., arXiv:2310.01889, section 3) takes the longer of message and attention, each longer by that
+rule; the message shows what outlasts the attention alone.
 """
 
 from __future__ import annotations
@@ -22,6 +26,11 @@ def exposed_beside_product(collective_s: float, product_s: float) -> float:
         return collective_s
     both_s = max(collective_s, product_s) + min(collective_s, product_s) / CHUNKS
     return min(collective_s, both_s - product_s)
+
+
+def exposed_beside_kernels(collective_s: float, work_s: float, factor: float) -> float:
+    """Seconds that a collective adds to the kernels it runs beside: 0 where it hides whole."""
+    return max(slowed(collective_s, work_s, factor), slowed(work_s, collective_s, factor)) - work_s
 
 
 def slowed(duration_s: float, beside_s: float, factor: float) -> float:

@@ -204,7 +204,8 @@ def _compute(segments: list[Segment] | None, slot: _Slot, start_s: float, stretc
         if not seconds:
             continue
         if segments is not None:
-            stream = "tp" if term == "exposed_tp" else "compute"
+            exposed = term.startswith("exposed_")
+            stream = term.removeprefix("exposed_") if exposed else "compute"
             segments.append(Segment(stream, slot.name, clock_s, seconds * stretch, term))
         clock_s += seconds * stretch
     return clock_s

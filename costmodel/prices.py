@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 from ..datasets.catalogue.links import LinkRates
@@ -19,12 +20,22 @@ from .collectives import collective_seconds, message_seconds
 from .kernel_latency.table import Curve, KernelTable, Price
 from .lower import LoweredPass
 from .machine import Machine
-from .overlap import exposed_beside_product
+from .overlap import exposed_beside_kernels, exposed_beside_product
 from .roofline import kernel_seconds
 from .sharding import Unit
-from .tape import Item
+from .tape import Entry, Item
 
-TERMS = ("matmul", "attention", "elementwise", "recompute", "exposed_tp", "optimizer", "host")
+TERMS = (
+    "matmul",
+    "attention",
+    "elementwise",
+    "recompute",
+    "exposed_tp",
+    "exposed_cp",
+    "exposed_ep",
+    "optimizer",
+    "host",
+)
 _TERM_NUMBER = {name: number for number, name in enumerate(TERMS)}
 Terms = tuple[float, ...]
 
@@ -104,7 +115,7 @@ class Pricer:
         """Seconds of one collective or message when nothing disturbs it."""
         found = self._collectives.get(item)
         if found is None:
-            curve = self._wires.get((_curve_kind(item.kind), item.ranks))
+            curve = self._wires.get(_curve_key(item))
             if curve is not None:
                 found = Price(curve.at(item.payload_bytes), "measured")
             else:
@@ -128,7 +139,7 @@ class Pricer:
     def _price_pass(self, lowered: LoweredPass) -> PassCost:
         terms = [0.0] * len(TERMS)
         launches, product_s, measured_s = 0, 0.0, 0.0
-        for entry in lowered.entries:
+        for number, entry in enumerate(lowered.entries):
             work = entry.work
             price = self.kernel(work) if isinstance(work, Kernel) else self.collective(work)
             seconds = price.time_s
@@ -138,13 +149,23 @@ class Pricer:
                 product_s = seconds if work.term == "matmul" else 0.0
                 launches += 1
             else:
-                name = "exposed_tp"
-                if self.overlap in ("dp+tp", "all"):
+                name = entry.term
+                if entry.beside:
+                    seconds = self._beside(seconds, lowered.entries, number)
+                elif name == "exposed_tp" and self.overlap in ("dp+tp", "all"):
                     seconds = exposed_beside_product(seconds, product_s)
             terms[_TERM_NUMBER[name]] += seconds
         priced_s = sum(terms)
         terms[_TERM_NUMBER["host"]] += self._host_seconds(launches, priced_s)
         return PassCost(sum(terms), tuple(terms), priced_s, measured_s)
+
+    def _beside(self, seconds: float, entries: tuple[Entry, ...], number: int) -> float:
+        """What shows of the collective at ``number`` beside the kernels that follow it."""
+        if self.machine.is_cpu or not self.stack.overlapped_ring:
+            return seconds
+        kernels = (e.work for e in entries[number + 1 :] if isinstance(e.work, Kernel))
+        work_s = sum(self.kernel(k).time_s for k in islice(kernels, entries[number].beside))
+        return exposed_beside_kernels(seconds, work_s, self.stack.overlap_slowdown)
 
     def _host_seconds(self, launches: int, device_s: float) -> float:
         """Host time that shows: all of it on a core, what outlasts the kernels elsewhere."""
@@ -186,8 +207,10 @@ class Pricer:
         return self.launch_s if self.machine.is_cpu else 0.0
 
 
-def _curve_kind(kind: str) -> str:
-    return "send" if kind == "recv" else kind
+def _curve_key(item: Collective) -> tuple[str, int]:
+    """Kind and ranks under which a profile has timed a collective; messages join two ranks."""
+    kind, ranks, *_ = item
+    return ("send", 2) if kind in ("recv", "send_recv") else (kind, ranks)
 
 
 def _collective_curves(machine: Machine) -> dict[tuple[str, int], Curve]:

@@ -15,21 +15,27 @@ from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 from ..spec.groups import RankGroup
-from ..spec.kernels import Collective, Kernel
+from ..spec.kernels import Collective, ExposedTerm, Kernel
 from ..spec.workload import DTYPE_BYTES
 
 Item = Kernel | Collective
 
 
 class Entry(NamedTuple):
-    """One item of work; ``recomputed`` marks what is done a second time for the backward."""
+    """One item of work; ``recomputed`` marks what is done a second time for the backward.
+
+    ``term`` is what a collective counts under. ``beside`` is how many of the kernels that come
+    next run while the collective is under way, as the steps of a ring do; 0: it is in line.
+    """
 
     work: Item
     recomputed: bool
+    term: ExposedTerm = "exposed_tp"
+    beside: int = 0
 
 
 Backward = Callable[..., "tuple[Value | None, ...]"]
-CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter"]
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
 
 
 ELEMENT_BYTES = {**DTYPE_BYTES, "int64": 8, "bool": 1}
@@ -160,9 +166,26 @@ class Tape:
         traffic = elements * ELEMENT_BYTES[dtype]
         self._note(Kernel("matmul", (m, k, n), dtype, 2 * m * k * n, traffic))
 
-    def collective(self, kind: CollectiveKind, group: RankGroup, value: Value) -> None:
-        """A collective whose largest buffer on a rank is ``value``."""
-        self._note(Collective(kind, group.size, group.stride, value.size_bytes, value.dtype))
+    def collective(
+        self,
+        kind: CollectiveKind,
+        group: RankGroup,
+        *values: Value,
+        term: ExposedTerm = "exposed_tp",
+        beside: int = 0,
+    ) -> None:
+        """A collective whose largest buffer on a rank is ``values`` together.
+
+        Args:
+            kind: what is done.
+            group: the ranks that take part.
+            values: the buffer, of one dtype.
+            term: what it counts under.
+            beside: how many of the kernels noted next run at the same time.
+        """
+        size_bytes = sum(value.size_bytes for value in values)
+        work = Collective(kind, group.size, group.stride, size_bytes, values[0].dtype)
+        self.entries.append(Entry(work, self._recomputing, term, beside))
 
     def _note(self, work: Item) -> None:
         self.entries.append(Entry(work, self._recomputing))

@@ -15,6 +15,8 @@ MAX_DETAILED_SPANS = 200_000
 STREAMS: dict[str, StreamKind] = {
     "compute": "compute",
     "tp": "communication",
+    "cp": "communication",
+    "ep": "communication",
     "dp": "communication",
 }
 

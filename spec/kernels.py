@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 Term = Literal["matmul", "attention", "elementwise", "optimizer"]
+ExposedTerm = Literal["exposed_tp", "exposed_cp", "exposed_ep"]
+"""What a collective inside a layer serves, as the breakdown's term for what of it shows."""
 
 
 class Kernel(NamedTuple):
@@ -40,11 +42,21 @@ class Collective(NamedTuple):
     """One communication: ``payload_bytes`` of the largest buffer that a rank holds.
 
     All-gather: the gathered output; reduce-scatter: the input; all-reduce: the buffer;
-    send and recv: the message. ``ranks`` ranks, ``stride`` apart, of a stage take part; a
-    message between stages joins 2 ranks, and ``stride`` is the distance between them.
+    all-to-all: the buffer that is sent, the own part counted; send and recv: the message;
+    send_recv: the message that each rank of a ring sends to the next while it receives another
+    from the one before. ``ranks`` ranks, ``stride`` apart, of a stage take part; a message
+    between stages joins 2 ranks, and ``stride`` is the distance between them.
     """
 
-    kind: Literal["all_reduce", "all_gather", "reduce_scatter", "send", "recv"]
+    kind: Literal[
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "all_to_all",
+        "send_recv",
+        "send",
+        "recv",
+    ]
     ranks: int
     stride: int
     payload_bytes: int

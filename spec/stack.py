@@ -56,7 +56,8 @@ class StackSpec:
     ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp.
     ``attention_gradient_copies``: gradients of attention come heads-first and are copied into
     order. ``recompute_stops_early``: recomputation ends once every saved tensor is back.
-    ``launch_s`` is host time a kernel; ``pass_s`` host time a layer pass.
+    ``overlapped_ring``: a ring's next keys and values travel while attention works on those at
+    hand. ``launch_s`` is host time a kernel; ``pass_s`` host time a layer pass.
     """
 
     name: str
@@ -71,6 +72,7 @@ class StackSpec:
     recompute_stops_early: bool = True
     attention_gradient_copies: bool = True
     overlapped_p2p: bool = True
+    overlapped_ring: bool = True
     overlap_slowdown: Annotated[float, Field(ge=1, le=2)] = 1.0
     launch_s: Seconds = 0.0
     pass_s: Seconds = 0.0
