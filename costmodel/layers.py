@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from ..spec.dense import dense_parts
 from ..spec.errors import NotBuiltError
 from ..spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
 from ..spec.parameters import split_range
 from ..spec.strategy import LayerStrategy
-from .feed_forward import feed_forward
-from .mixers import mixer
-from .ops import OpContext, norm, residual_add
+from .blocks import block
+from .ops import OpContext, norm
 from .ops_linear import column_linear
 from .ops_vocab import cross_entropy, embedding
-from .recompute import recomputed
 from .tape import Value
 
 
@@ -33,7 +30,7 @@ def run_layer(c: OpContext, layer: Layer, strategy: LayerStrategy, x: Value, seq
     if isinstance(layer, HeadLayer):
         return _head(c, layer, strategy, x)
     if isinstance(layer, BlockLayer):
-        return _block(c, layer, strategy, x)
+        return block(c, layer, strategy, x)
     raise NotBuiltError(f"a {layer.kind} layer is not lowered yet", "use a dense decoder")
 
 
@@ -52,18 +49,3 @@ def _head(c: OpContext, layer: HeadLayer, strategy: LayerStrategy, x: Value) -> 
     del x
     targets = c.tape.constant((logits.elements // columns, 1), "int64")
     return cross_entropy(c, logits, targets)
-
-
-def _block(c: OpContext, layer: BlockLayer, strategy: LayerStrategy, x: Value) -> Value:
-    spec, mlp = dense_parts(layer)
-
-    def body(x: Value) -> tuple[Value, ...]:
-        x = residual_add(c, x, mixer(c, layer, strategy, x), spec.out_bias)
-        return x, feed_forward(c, layer, strategy, x)
-
-    def finish(x: Value, branch: Value) -> Value:
-        return residual_add(c, x, branch, mlp.bias)
-
-    if strategy.recompute == "full":
-        return recomputed(c, body, finish, x)
-    return finish(*body(x))
