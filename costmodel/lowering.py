@@ -10,7 +10,8 @@ from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
 from ..spec.workload import Workload
 from .lower import LayerShape, LoweredLayer, LoweredPass, lower_layer
-from .sharding import Unit, UnitShape, lower_unit
+from .sharding import Unit, lower_unit
+from .unit_parts import UnitShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,8 @@ class Lowering:
     def unit(self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int) -> Unit:
         """The parameters of these layers under a strategy, as they move together."""
         kinds = tuple(self.kinds[i] for i in members)
-        key = (kinds, strategy.tp, strategy.sequence_parallel, strategy.shard, ranks)
+        degrees = (strategy.tp, strategy.sequence_parallel, strategy.ep, strategy.etp)
+        key = (kinds, degrees, strategy.shard, ranks)
         if key not in self._units:
             self._units[key] = lower_unit(
                 UnitShape(
@@ -186,5 +188,7 @@ def split_only(strategy: LayerStrategy) -> LayerStrategy:
     return LayerStrategy(
         tp=strategy.tp,
         sequence_parallel=strategy.sequence_parallel,
+        ep=strategy.ep,
+        etp=strategy.etp,
         recompute=strategy.recompute,
     )

@@ -307,9 +307,8 @@ class _PassPlayer:
         if kind.first or not unit.reduces_each_micro_batch:
             return unit.reduce_input_bytes, 0
         ledger.add(GRADIENTS, -unit.shard_gradient_bytes)
-        result = unit.shard_gradient_bytes if unit.replicated else 0
-        ledger.add(COMMUNICATION, result)
-        return unit.reduce_input_bytes, result
+        ledger.add(COMMUNICATION, unit.replicated_bytes)
+        return unit.reduce_input_bytes, unit.replicated_bytes
 
     @staticmethod
     def _keep_gradients(ledger: Ledger, unit: Unit, kind: PassKind) -> None:

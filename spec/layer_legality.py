@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .experts import expert_reason
 from .model import BlockLayer, EmbeddingLayer, HeadLayer, Layer, ModelSpec
 from .schedule import ScheduleKind
 from .strategy import LayerStrategy
@@ -33,15 +34,15 @@ def layer_reason(
     return (
         _degree_reason(strategy, stage_ranks, batch_samples)
         or _tensor_parallel_reason(layer, strategy, seq_len)
+        or expert_reason(layer, strategy, stage_ranks)
         or _sharding_reason(strategy, stage_ranks)
         or _recompute_reason(layer, strategy)
     )
 
 
 def _degree_reason(strategy: LayerStrategy, ranks: int, batch_samples: int) -> str | None:
-    for name in ("cp", "ep", "etp"):
-        if getattr(strategy, name) != 1:
-            return f"{name} {getattr(strategy, name)} is not built yet; use 1"
+    if strategy.cp != 1:
+        return f"cp {strategy.cp} is not built yet; use 1"
     if ranks % strategy.tp:
         return f"tp {strategy.tp} does not divide the stage's {ranks} ranks"
     data_parallel = strategy.data_parallel(ranks)

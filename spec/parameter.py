@@ -41,6 +41,14 @@ class ParameterSpec:
         start, stop = split_range(size, tp, rank)
         return (*self.shape[: self.split_dim], stop - start, *self.shape[self.split_dim + 1 :])
 
+    def expert_shape(self, ep: int, etp: int) -> tuple[int, ...]:
+        """Shape of a rank's part of an ``expert`` tensor; both degrees divide what they split."""
+        sizes = list(self.shape)
+        sizes[0] //= ep
+        if self.split_dim is not None:
+            sizes[self.split_dim] //= etp
+        return tuple(sizes)
+
 
 def split_range(size: int, parts: int, index: int) -> tuple[int, int]:
     """Start and end of part ``index`` when ``size`` is cut into parts of ceil(size / parts)."""

@@ -166,7 +166,8 @@ class LayerStrategy:
 
         Experts shard over the ranks that hold the same ones: as many as the degree and that
         number have in common, which is all of them where the layer shards over all its ranks.
+        A state that nothing else shards is not sharded either.
         """
         same = self.expert_data_parallel(stage_ranks)
-        whole = degree == self.state_ranks(stage_ranks)
+        whole = degree > 1 and degree == self.state_ranks(stage_ranks)
         return same if whole else math.gcd(degree, same)

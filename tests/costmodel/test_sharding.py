@@ -12,8 +12,9 @@ from plan_cases import GPT2, LLAMA, QWEN3, Case, Sizes
 
 from shardwright.costmodel.lower import LayerShape, lower_layer
 from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.sharding import Unit, UnitShape, lower_unit
+from shardwright.costmodel.sharding import Unit, lower_unit
 from shardwright.costmodel.simulate import Simulation, Simulator
+from shardwright.costmodel.unit_parts import UnitShape
 from shardwright.datasets.catalogue.models import load_model
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.kernels import Collective
