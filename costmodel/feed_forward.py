@@ -8,8 +8,8 @@ from typing import Any
 from ..spec.errors import NotBuiltError
 from ..spec.feed_forward import FeedForward, Mlp
 from ..spec.strategy import LayerStrategy
-from .ops import OpContext, activation
-from .ops_linear import column_linear, row_linear
+from .mlp import mlp
+from .ops import OpContext
 from .tape import Value
 
 LowerFeedForward = Callable[[OpContext, Any, int, LayerStrategy, Value], Value]
@@ -31,15 +31,4 @@ def feed_forward(spec: FeedForward) -> LowerFeedForward:
     return FEED_FORWARDS[type(spec)]
 
 
-def _mlp(c: OpContext, spec: Mlp, hidden: int, strategy: LayerStrategy, x: Value) -> Value:
-    local = spec.ffn // strategy.tp
-    widths = (local, local) if spec.gated else (local,)
-    names = ("gate", "up") if spec.gated else ("up",)
-    projected = column_linear(c, x, widths, spec.bias, c.stack.fusion.gate_up, names=names)
-    del x
-    inner = activation(c, projected, spec.activation, spec.bias)
-    del projected
-    return row_linear(c, inner, hidden, spec.bias, name="down")
-
-
-FEED_FORWARDS: dict[type[Any], LowerFeedForward] = {Mlp: _mlp}
+FEED_FORWARDS: dict[type[Any], LowerFeedForward] = {Mlp: mlp}

@@ -1,4 +1,4 @@
-"""Linear layers as symbolic work: split along their outputs (column) or their inputs (row)."""
+"""Linear layers as symbolic work: split along outputs (column) or inputs (row), or whole."""
 
 from __future__ import annotations
 
@@ -90,6 +90,30 @@ def row_linear(c: OpContext, x: Value, width: int, bias: bool, name: str = "") -
         del whole, gradient
         if grad_bias is not None:
             t.parameter_gradient(grad_bias)
+        return (grad_x,)
+
+    t.record((out,), (x,), backward)
+    return out
+
+
+def whole_linear(c: OpContext, x: Value, width: int, bias: bool, name: str = "") -> Value:
+    """A projection that no rank splits: each runs it on the tokens that it has.
+
+    ``name`` is that of the weight, by which an adapter finds it.
+    """
+    t, hidden = c.tape, x.shape[-1]
+    lead, tokens = x.shape[:-1], x.elements // hidden
+    t.product(tokens, hidden, width, c.dtype, bias=bias)
+    out = t.new((*lead, width), c.dtype)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        t.product(tokens, width, hidden, c.dtype)
+        grad_x = t.new(x.shape, c.dtype)
+        gradient = _weight_gradient(c, width, hidden, tokens)
+        if gradient is not None:
+            t.parameter_gradient(gradient)
+        if bias:
+            t.parameter_gradient(t.kernel("sum", (grad,), t.new((width,), c.dtype)))
         return (grad_x,)
 
     t.record((out,), (x,), backward)
