@@ -37,8 +37,8 @@ def core_attention(
         (seq, batch, heads · width of a value).
     """
 
-    def run(query: Value, key: Value, value: Value) -> tuple[Value, ...]:
-        return (attention(c, query, key, value),)
+    def run(*inputs: Value) -> tuple[Value, ...]:
+        return (attention(c, spec, *inputs),)
 
     if strategy.recompute == "selective":
         return recomputed(c, run, None, query, key, value)

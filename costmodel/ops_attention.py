@@ -1,51 +1,109 @@
-"""Causal self-attention as symbolic work: flash, or products around a masked softmax.
+"""Core attention as symbolic work, and its flash form.
 
-Query is (seq, batch, heads, head_dim), key and value the same with their own heads. FLOPs
-count the whole score matrix; a causal kernel does about half of them, which is the pricing's
-business, not the count's.
+Query is (seq, batch, heads, width of a key), key and value the same with their own tokens,
+heads and widths. FLOPs count every score that a query may reach as if its row were full: the
+whole matrix of a causal mask, ``queries · min(window, keys)`` of a sliding window. A kernel that
+skips the masked part does less, which is the pricing's business (``spec.kernels.done_share``),
+not the count's. Flash kernels take keys and values of different widths (latent attention) as
+they are; assumed: none pads values to the width of keys.
 """
 
 from __future__ import annotations
 
+from ..spec.kernels import flash_name
+from ..spec.mixers import Attention, LatentAttention
 from .ops import OpContext
+from .ops_unfused import unfused_attention
+from .scores import Scores, scores_of
 from .tape import Tape, Value
 
-FLASH_FORWARD_PRODUCTS = 2
-FLASH_BACKWARD_PRODUCTS = 5
 
+def attention(
+    c: OpContext,
+    spec: Attention | LatentAttention,
+    query: Value,
+    key: Value,
+    value: Value,
+    bias: Value | None = None,
+) -> Value:
+    """Core attention by the stack's implementation; (seq, batch, heads · width of a value).
 
-def attention(c: OpContext, query: Value, key: Value, value: Value) -> Value:
-    """Core attention by the stack's implementation; (seq, batch, heads · head_dim)."""
+    Args:
+        c: context of the layer's operations.
+        spec: the mixer, for its mask and what changes its scores.
+        query: local query heads.
+        key: local key heads.
+        value: local value heads.
+        bias: added to the scores, (heads, seq, keys).
+    """
+    scores = scores_of(spec, query.shape[0], key.shape[0])
     if c.stack.attention == "flash":
-        return _flash(c, query, key, value)
+        return flash_attention(c, scores, query, key, value, bias)
     groups = query.shape[2] // key.shape[2]
     if groups > 1 and not c.stack.fusion.softmax:
         key, value = (_repeat_heads(c.tape, x, groups) for x in (key, value))
-    return _unfused(c, query, key, value)
+    return unfused_attention(c, scores, query, key, value, bias)
 
 
-def _flash(c: OpContext, query: Value, key: Value, value: Value) -> Value:
+def flash_attention(
+    c: OpContext,
+    scores: Scores,
+    query: Value,
+    key: Value,
+    value: Value,
+    bias: Value | None = None,
+) -> Value:
+    """One kernel that keeps its inputs, its output and a logarithm a row (Dao, 2023).
+
+    The gradient of ``bias`` is written by the backward kernel; assumed: once a sample, and
+    summed over the batch.
+    """
     t = c.tape
-    seq, batch, heads, dim = query.shape
-    kv_heads = key.shape[2]
-    shape = (batch, heads, kv_heads, seq, dim)
-    per_product = 2 * batch * heads * seq * seq * dim
-    out = t.like(query)
+    seq, batch, heads, _ = query.shape
+    width = value.shape[-1]
+    op, shape = _flash_shape(scores, query, key, value)
+    products = 2 * batch * heads * seq * scores.reach
+    both, key_dim = query.shape[-1] + width, query.shape[-1]
+    out = t.new((seq, batch, heads, width), query.dtype)
     log_sum = t.new((batch, heads, seq), "fp32")
-    kept = (query, key, value, out, log_sum)
-    flops = FLASH_FORWARD_PRODUCTS * per_product
-    t.shaped_kernel("flash_attention", shape, c.dtype, flops, sum(x.size_bytes for x in kept))
-    joined = out.view(seq, batch, heads * dim)
+    given = (query, key, value) if bias is None else (query, key, value, bias)
+    kept = (*given, out, log_sum)
+    t.shaped_kernel(op, shape, c.dtype, products * both, sum(x.size_bytes for x in kept))
+    joined = out.view(seq, batch, heads * width)
 
     def backward(grad: Value) -> tuple[Value | None, ...]:
         gradients = tuple(t.like(x) for x in kept[:3])
-        traffic = sum(x.size_bytes for x in (grad, *kept, *gradients))
-        flops = FLASH_BACKWARD_PRODUCTS * per_product
-        t.shaped_kernel("flash_attention_backward", shape, c.dtype, flops, traffic)
-        return gradients
+        each = None if bias is None else t.new((batch, *bias.shape), bias.dtype)
+        written = gradients if each is None else (*gradients, each)
+        traffic = sum(x.size_bytes for x in (grad, *kept, *written))
+        flops = products * (2 * both + key_dim)  # scores again, then four products
+        t.shaped_kernel(f"{op}_backward", shape, c.dtype, flops, traffic)
+        if scores.sinks:
+            _sink_gradient(c, heads, log_sum)
+        if bias is None or each is None:
+            return gradients
+        return (*gradients, t.kernel("sum", (each,), t.like(bias)))
 
-    t.record((joined,), (query, key, value), backward)
+    t.record((joined,), given, backward)
     return joined
+
+
+def _flash_shape(
+    scores: Scores, query: Value, key: Value, value: Value
+) -> tuple[str, tuple[int, ...]]:
+    """The kernel's name and sizes; plain causal ones are known by five."""
+    seq, batch, heads, dim = query.shape
+    square = key.shape[0] == seq and value.shape[-1] == dim
+    plain = scores.mask == "causal" and square and scores.reach == seq
+    op = flash_name(scores.mask, plain)
+    if plain:
+        return op, (batch, heads, key.shape[2], seq, dim)
+    sizes = (batch, heads, key.shape[2], seq, key.shape[0], dim, value.shape[-1])
+    return op, sizes if scores.mask == "full" else (*sizes, scores.reach)
+
+
+def _sink_gradient(c: OpContext, heads: int, log_sum: Value) -> None:
+    c.tape.parameter_gradient(c.tape.kernel("sum", (log_sum,), c.tape.new((heads,), c.dtype)))
 
 
 def _repeat_heads(t: Tape, x: Value, groups: int) -> Value:
@@ -59,61 +117,3 @@ def _repeat_heads(t: Tape, x: Value, groups: int) -> Value:
 
     t.record((out,), (x,), backward)
     return out
-
-
-def _batched_product(c: OpContext, batch: int, m: int, k: int, n: int) -> Value:
-    """(batch, m, k) · (batch, k, n)."""
-    t = c.tape
-    out = t.new((batch, m, n), c.dtype)
-    traffic = (batch * (m * k + k * n)) * out.size_bytes // out.elements + out.size_bytes
-    shape = (batch, m, k, n)
-    t.shaped_kernel("batched_matmul", shape, c.dtype, 2 * batch * m * k * n, traffic)
-    return out
-
-
-def _unfused(c: OpContext, query: Value, key: Value, value: Value) -> Value:
-    t = c.tape
-    seq, batch, heads, dim = query.shape
-    rows = batch * heads
-    scores = _batched_product(c, rows, seq, dim, seq)
-    probabilities = _masked_softmax(c, scores, seq)
-    del scores
-    mixed = _batched_product(c, rows, seq, seq, dim)
-    out = t.kernel("copy", (mixed,), t.like(query)).view(seq, batch, heads * dim)
-    del mixed
-    kept = (query, key, value)
-
-    def backward(grad: Value) -> tuple[Value | None, ...]:
-        grad_value = _batched_product(c, rows, seq, seq, dim)
-        grad_scores = _batched_product(c, rows, seq, dim, seq)
-        grad_scores = _softmax_backward(c, grad_scores, probabilities)
-        grad_query = _batched_product(c, rows, seq, seq, dim)
-        grad_key = _batched_product(c, rows, seq, seq, dim)
-        del grad_scores
-        return tuple(
-            g.view(*x.shape) for g, x in zip((grad_query, grad_key, grad_value), kept, strict=True)
-        )
-
-    t.record((out,), (query, key, value), backward)
-    return out
-
-
-def _masked_softmax(c: OpContext, scores: Value, seq: int) -> Value:
-    """Scale, causal mask and softmax; one kernel in a fused stack."""
-    t = c.tape
-    if c.stack.fusion.softmax:
-        return t.kernel("masked_softmax", (scores,), t.like(scores))
-    t.kernel("mul", (scores,), scores)
-    mask = t.new((seq, seq), "bool")
-    t.kernel("ones", (), mask)
-    t.kernel("triu", (mask,), mask)
-    t.kernel("masked_fill", (scores, mask), scores)
-    return t.kernel("softmax", (scores,), t.like(scores))
-
-
-def _softmax_backward(c: OpContext, grad: Value, probabilities: Value) -> Value:
-    t = c.tape
-    if c.stack.fusion.softmax:
-        return t.kernel("masked_softmax_backward", (grad, probabilities), grad)
-    out = t.kernel("softmax_backward", (grad, probabilities), t.like(grad))
-    return t.kernel("mul", (out,), out)

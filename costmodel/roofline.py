@@ -15,7 +15,7 @@ are 3 waves of 0.84 ms ... 0.93 ms in all, 0.80 of peak.
 The three constants were fitted once, to bf16 products with every side >= 256 on A100, H100,
 H200 and B200 (``datasets``: aiconfigurator-core gemm table); mean error over those 11,520
 shapes 9 %, 6 to 8 % where every side is >= 1024. Attention and elementwise kernels use the
-same form without tiles. Causal attention skips about half of the score matrix.
+same form without tiles; what their mask hides of the score matrix, they skip.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from __future__ import annotations
 import math
 
 from ..datasets.catalogue.device import Device
-from ..spec.kernels import Kernel
+from ..spec.kernels import FLASH_BACKWARDS, FLASH_FORWARDS, Kernel, done_share
 
 TILES = ((256, 128), (128, 256), (128, 128), (64, 256), (256, 64), (64, 128), (128, 64), (64, 64))
 WAVE_PROLOGUE_S = 0.58e-6
 SMALL_TILE_EXPONENT = 0.02
 OVERLAP_LOSS = 0.15
-CAUSAL_FRACTION = 0.5
-FLASH_CEILING = {"flash_attention": 0.75, "flash_attention_backward": 0.6}
+FLASH_CEILING = dict.fromkeys(FLASH_FORWARDS, 0.75) | dict.fromkeys(FLASH_BACKWARDS, 0.6)
 """Fraction of the matrix-product ceiling that flash attention reaches at long sequences
 (FlashAttention-2, Dao 2023, figures 4 to 6: 190 to 230 TFLOP/s forward and backward 170 to 195
 on A100, of 271 measured for products)."""
@@ -60,7 +59,7 @@ def _math_seconds(kernel: Kernel, device: Device) -> float:
     if kernel.op in FLASH_CEILING:
         ceiling = FLASH_CEILING[kernel.op] * device.matmul_ceiling
         rate = peak_flops_per_s(device, kernel.dtype) * ceiling
-        return kernel.flops * CAUSAL_FRACTION / rate
+        return kernel.flops * done_share(kernel.op, kernel.shape) / rate
     return 0.0
 
 

@@ -17,8 +17,10 @@ ExposedTerm = Literal["exposed_tp", "exposed_cp", "exposed_ep"]
 class Kernel(NamedTuple):
     """One device operation.
 
-    ``shape``: matrix products (m, k, n) or (batch, m, k, n); flash attention (batch, heads,
-    kv_heads, seq, head_dim); everything else (elements of the largest operand,).
+    ``shape``: matrix products (m, k, n) or (batch, m, k, n); flash attention under a causal mask
+    (batch, heads, kv_heads, seq, head_dim), unmasked ("full") (batch, heads, kv_heads, queries,
+    keys, width of a key, width of a value), under any other causal mask ("band") the same and
+    the most keys that a query sees; everything else (elements of the largest operand,).
     ``traffic_bytes`` is each operand read or written once.
     """
 
@@ -64,7 +66,10 @@ class Collective(NamedTuple):
 
 
 MATMULS = frozenset({"matmul", "batched_matmul"})
-ATTENTIONS = frozenset({"flash_attention", "flash_attention_backward"})
+FLASH, FLASH_FULL, FLASH_BAND = "flash_attention", "flash_attention_full", "flash_attention_band"
+FLASH_FORWARDS = (FLASH, FLASH_FULL, FLASH_BAND)
+FLASH_BACKWARDS = tuple(f"{op}_backward" for op in FLASH_FORWARDS)
+ATTENTIONS = frozenset({*FLASH_FORWARDS, *FLASH_BACKWARDS})
 OPTIMIZERS = frozenset({"fused_adamw", "foreach_norm", "foreach_mul", "foreach_add"})
 
 TOUCHES_ROWS = frozenset({"embedding", "gather", "scatter_add"})
@@ -96,6 +101,28 @@ ATEN_NAMES: dict[str, str] = {
     "_softmax": "softmax",
     "_softmax_backward_data": "softmax_backward",
 }
+
+
+def flash_name(mask: str, plain: bool) -> str:
+    """The flash kernel for a mask; ``plain``: causal, square, one width, no window."""
+    return FLASH if plain else FLASH_FULL if mask == "full" else FLASH_BAND
+
+
+def done_share(op: str, shape: tuple[int, ...]) -> float:
+    """Share of the counted scores that a flash kernel computes: what its mask leaves.
+
+    Of a plain causal mask one half. Of a band in which query i of n sees min(window, keys - n
+    + i) keys, their sum over n · window, which is what the count holds.
+    """
+    if op.startswith(FLASH_FULL):
+        return 1.0
+    if not op.startswith(FLASH_BAND):
+        return 0.5
+    queries, keys, window = shape[3], shape[4], shape[7]
+    earlier = keys - queries
+    growing = max(0, min(queries, window - earlier))
+    rising = growing * earlier + growing * (growing + 1) // 2
+    return (rising + (queries - growing) * window) / (queries * window)
 
 
 def kernel_name(aten_name: str) -> str:
