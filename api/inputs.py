@@ -222,8 +222,6 @@ def _stack(inputs: Inputs, found: Device, dtype: str, notes: list[Assumption]) -
     name = inputs.stack or "shardwright"
     if inputs.stack is None:
         notes.append(_note("stack", name, "not given"))
-    if name in ("torchtitan", "deepspeed"):
-        raise NotBuiltError(f"stack {name}", "use shardwright or megatron")
     chosen = stack(name)
     attention = inputs.attention
     if attention is None:
@@ -236,12 +234,14 @@ def _stack(inputs: Inputs, found: Device, dtype: str, notes: list[Assumption]) -
         raise InputError(
             "--attention", attention, f"unfused for {dtype} on {found.name}", "unfused"
         )
+    chosen = replace(chosen, attention=attention)  # type: ignore[arg-type]
     overlap = inputs.overlap
     if overlap is None:
-        overlap = chosen.overlap
-        notes.append(_note("stack.overlap", _effective_overlap(overlap, found), "as the stack"))
+        effective = _effective_overlap(chosen.overlap, found)
+        notes.append(_note("stack.overlap", effective, "as the stack"))
+        return chosen
     _one_of("--overlap", overlap, OVERLAPS)
-    return replace(chosen, attention=attention, overlap=overlap)  # type: ignore[arg-type]
+    return chosen.with_overlap(overlap)  # type: ignore[arg-type]
 
 
 def _has_flash(found: Device, dtype: str) -> bool:

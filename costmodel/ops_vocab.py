@@ -60,7 +60,12 @@ def _local_tokens(t: Tape, tokens: Value) -> tuple[Value, Value]:
 
 
 def cross_entropy(c: OpContext, logits: Value, targets: Value) -> Value:
-    """The summed loss of (tokens, local vocabulary) logits, whose buffer becomes the gradient."""
+    """The summed loss of (tokens, local vocabulary) logits, whose buffer becomes the gradient.
+
+    A fused form keeps the logits instead and makes the gradient from them in one kernel.
+    """
+    if c.stack.fusion.cross_entropy:
+        return _fused_cross_entropy(c, logits, targets)
     t = c.tape
     tokens = logits.elements // logits.shape[-1]
     work = logits.view(*logits.shape)
@@ -96,6 +101,23 @@ def cross_entropy(c: OpContext, logits: Value, targets: Value) -> Value:
         if work.dtype == logits_dtype:
             return (work,)
         return (t.kernel("cast", (work,), t.like(work, logits_dtype)),)
+
+    t.record((loss,), (logits,), backward)
+    return loss
+
+
+def _fused_cross_entropy(c: OpContext, logits: Value, targets: Value) -> Value:
+    """One kernel each way; the ranks that split the vocabulary join maximum, then both sums."""
+    t = c.tape
+    rows = logits.elements // logits.shape[-1]
+    statistics = t.kernel("cross_entropy", (logits, targets), t.new((rows, 2), "fp32"))
+    if c.tp > 1:
+        t.collective("all_reduce", c.tensor_group, t.new((rows, 1), "fp32"))
+        t.collective("all_reduce", c.tensor_group, statistics)
+    loss = t.kernel("sum", (statistics,), t.new((1,), "fp32"))
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        return (t.kernel("cross_entropy_backward", (logits, statistics), t.like(logits)),)
 
     t.record((loss,), (logits,), backward)
     return loss

@@ -1,6 +1,6 @@
 """Communication beside computation: what is hidden, and what the sharing costs.
 
-Three rules, all never decreasing in either duration.
+Four rules, all never decreasing in either duration.
 
 A tensor-parallel collective beside its matrix product, cut into c chunks, runs as a two-step
 pipeline: product and collective together take ``max(P, C) + min(P, C)/c``, so the collective
@@ -13,6 +13,10 @@ longer by (f - 1) times the shorter one.
 A step of a ring (keys and values on their way while attention works on those at hand: Liu et
 al., arXiv:2310.01889, section 3) takes the longer of message and attention, each longer by that
 rule; the message shows what outlasts the attention alone.
+
+Tokens on their way to experts run beside the computation of another micro-batch, of which a
+layer's pass has as much as of its own (DeepSeek-V3, arXiv:2412.19437, section 3.2.1): they show
+what outlasts the kernels of their pass, by the same rule.
 """
 
 from __future__ import annotations

@@ -68,9 +68,9 @@ def pass_time(chunk: StageChunk, kind: PassKind, pricer: Pricer, detail: bool = 
         if kind.forward
         else _backward_slots(chunk, kind, pricer)
     )
-    if pricer.overlap == "none":
+    if not pricer.hides_sharding:
         return _in_line(slots, detail)
-    return _overlapped(slots, pricer.stack.overlap_slowdown, detail)
+    return _overlapped(slots, pricer, detail)
 
 
 def _forward_slots(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> list[_Slot]:
@@ -161,8 +161,12 @@ def _in_line(slots: list[_Slot], detail: bool) -> PassTime:
     return found
 
 
-def _overlapped(slots: list[_Slot], slowdown: float, detail: bool) -> PassTime:
-    """Two streams with prefetch of one layer; see the module docstring."""
+def _overlapped(slots: list[_Slot], pricer: Pricer, detail: bool) -> PassTime:
+    """Two streams with prefetch of one layer; see the module docstring.
+
+    Where the stack hides only one of gathers and reductions, the other stops the computation.
+    """
+    slowdown, hides = pricer.stack.overlap_slowdown, pricer.overlaps
     terms, priced_s, measured_s = _sum_terms(slots)
     found = PassTime(0.0, terms, priced_s, measured_s)
     segments = found.segments if detail else None
@@ -171,20 +175,23 @@ def _overlapped(slots: list[_Slot], slowdown: float, detail: bool) -> PassTime:
     for slot, following in zip(slots, [*slots[1:], None], strict=True):
         work_s = slot.cost.time_s + slot.copy_s
         gather_s = following.gather_s if following is not None else 0.0
+        ahead_s = gather_s if hides.dp_parameter else 0.0
         start = max(compute_free, gathered)
-        busy_s = slowed(work_s, gather_s + pending_reduce_s, slowdown)
+        busy_s = slowed(work_s, ahead_s + pending_reduce_s, slowdown)
         _compute(segments, slot, start, busy_s / work_s if work_s else 1.0)
         compute_free = start + busy_s
         if following is not None and gather_s:
-            issued = max(wire_free, start)
-            duration_s = slowed(gather_s, work_s, slowdown)
+            issued = max(wire_free, start if hides.dp_parameter else compute_free)
+            duration_s = slowed(gather_s, work_s, slowdown) if hides.dp_parameter else gather_s
             gathered = wire_free = _wire(segments, f"{following.name} gather", issued, duration_s)
         if slot.reduce_s:
-            beside_s = following.cost.time_s if following is not None else 0.0
+            beside = following is not None and hides.dp_gradient
+            beside_s = following.cost.time_s if following is not None and beside else 0.0
             issued = max(wire_free, compute_free)
             duration_s = slowed(slot.reduce_s, beside_s, slowdown)
             wire_free = _wire(segments, f"{slot.name} reduce", issued, duration_s)
-        pending_reduce_s = slot.reduce_s
+            compute_free = compute_free if hides.dp_gradient else wire_free
+        pending_reduce_s = slot.reduce_s if hides.dp_gradient else 0.0
     found.time_s = max(compute_free, wire_free)
     terms[EXPOSED_DP] = max(0.0, found.time_s - sum(terms))  # rounding may leave -1e-17
     return found

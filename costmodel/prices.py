@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..datasets.catalogue.links import LinkRates
 from ..spec.kernels import Collective, Kernel
-from ..spec.stack import StackSpec
+from ..spec.stack import Overlap, OverlapKinds, StackSpec
 from .collectives import collective_seconds, message_seconds
 from .kernel_latency.table import Curve, KernelTable, Price
 from .lower import LoweredPass
@@ -37,6 +37,8 @@ TERMS = (
     "host",
 )
 _TERM_NUMBER = {name: number for number, name in enumerate(TERMS)}
+EXPOSED_EP = _TERM_NUMBER["exposed_ep"]
+KERNEL_TERMS = ("matmul", "attention", "elementwise", "recompute")
 Terms = tuple[float, ...]
 
 
@@ -77,7 +79,7 @@ class Pricer:
     def __init__(self, machine: Machine, stack: StackSpec) -> None:
         self.machine = machine
         self.stack = stack
-        self.overlap = "none" if machine.is_cpu else stack.overlap
+        self.overlaps = _in_line(stack) if machine.is_cpu else stack.overlaps
         profile = machine.profile
         self._table = KernelTable(profile) if profile is not None else None
         self._wires = _collective_curves(machine)
@@ -92,6 +94,16 @@ class Pricer:
         self._passes: dict[int, tuple[LoweredPass, PassCost]] = {}
         self._units: dict[int, tuple[Unit, UnitCost]] = {}
         self._reaching = {len(machine.levels): self}
+
+    @property
+    def overlap(self) -> Overlap:
+        """The widest ``--overlap`` mode that this machine and stack hide all of."""
+        return replace(self.stack, overlaps=self.overlaps).overlap
+
+    @property
+    def hides_sharding(self) -> bool:
+        """Whether any of sharding's traffic runs beside computation."""
+        return self.overlaps.dp_gradient or self.overlaps.dp_parameter
 
     def reaching(self, reach: int) -> Pricer:
         """Prices of work that crosses only the ``reach`` innermost link levels."""
@@ -152,16 +164,24 @@ class Pricer:
                 name = entry.term
                 if entry.beside:
                     seconds = self._beside(seconds, lowered.entries, number)
-                elif name == "exposed_tp" and self.overlap in ("dp+tp", "all"):
+                elif name == "exposed_tp" and self.overlaps.tp:
                     seconds = exposed_beside_product(seconds, product_s)
             terms[_TERM_NUMBER[name]] += seconds
+        terms[EXPOSED_EP] = self._beside_pass(terms)
         priced_s = sum(terms)
         terms[_TERM_NUMBER["host"]] += self._host_seconds(launches, priced_s)
         return PassCost(sum(terms), tuple(terms), priced_s, measured_s)
 
+    def _beside_pass(self, terms: list[float]) -> float:
+        """What shows of tokens on their way to experts beside the kernels of a pass."""
+        if not self.overlaps.ep:
+            return terms[EXPOSED_EP]
+        work_s = sum(terms[_TERM_NUMBER[name]] for name in KERNEL_TERMS)
+        return exposed_beside_kernels(terms[EXPOSED_EP], work_s, self.stack.overlap_slowdown)
+
     def _beside(self, seconds: float, entries: tuple[Entry, ...], number: int) -> float:
         """What shows of the collective at ``number`` beside the kernels that follow it."""
-        if self.machine.is_cpu or not self.stack.overlapped_ring:
+        if not self.overlaps.cp:
             return seconds
         kernels = (e.work for e in entries[number + 1 :] if isinstance(e.work, Kernel))
         work_s = sum(self.kernel(k).time_s for k in islice(kernels, entries[number].beside))
@@ -205,6 +225,11 @@ class Pricer:
 
     def _launch_beside_kernels(self) -> float:
         return self.launch_s if self.machine.is_cpu else 0.0
+
+
+def _in_line(stack: StackSpec) -> OverlapKinds:
+    """On cores nothing runs beside computation but messages, which the host sends anyway."""
+    return OverlapKinds(pp=stack.overlaps.pp)
 
 
 def _curve_key(item: Collective) -> tuple[str, int]:

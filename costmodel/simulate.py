@@ -20,6 +20,7 @@ from ..spec.stack import StackSpec
 from .lowering import Lowering, StageChunk
 from .machine import Machine
 from .memory import PassKind, memory_row, stage_peak
+from .overlap import exposed_beside_kernels
 from .pass_time import PASS_TERMS, PassTime, pass_time
 from .prices import Pricer
 from .step import end_of_step
@@ -202,17 +203,18 @@ class Simulator:
         across = self.pricer.reaching(self.pricer.machine.reach_of(used, used))
         norm_s = 0.0
         for run in runs:
+            layers = sum(len(chunk.layers) for chunk in chunks[run.stage])
             end = end_of_step(plan, stack, run.stage, chunks[run.stage])
             inside = self.pricer.reaching(run.reach)
             copies_s, run.tensor_sums_s = inside.split(end.tensor_sums)
             run.tied_sum_s = across.split(end.tied_sum)[1]
             run.update_s = copies_s + inside.split(end.update)[0]
-            run.gathers_s = inside.split(end.gathers)[1]
+            run.gathers_s = self._exposed_gathers_s(run, layers, inside.split(end.gathers)[1])
             norm_s = across.collective(end.norm).time_s
         barrier_s = max(run.ready_s for run in runs) + norm_s
         host_s = self.pricer.step_s
         step_time_s = barrier_s + max(run.update_s + run.gathers_s for run in runs) + host_s
-        prefetch = self.pricer.overlap != "none"
+        prefetch = self.pricer.overlaps.dp_parameter
         memory = tuple(
             memory_row(
                 plan,
@@ -224,6 +226,18 @@ class Simulator:
             for run in runs
         )
         return Simulation(step_time_s, barrier_s, norm_s, host_s, runs, chunks, memory)
+
+    def _exposed_gathers_s(self, run: StageRun, layers: int, gathers_s: float) -> float:
+        """What shows of gathers after the update: those hidden run beside the next forward.
+
+        The first layer's gather has nothing before it to hide behind.
+        """
+        if not self.pricer.overlaps.dp_parameter or not gathers_s:
+            return gathers_s
+        forward_s = sum(t.time_s for kind, t in run.times.items() if kind.forward and kind.first)
+        first_s = gathers_s / layers
+        slowdown = self.pricer.stack.overlap_slowdown
+        return max(first_s, exposed_beside_kernels(gathers_s, forward_s, slowdown))
 
 
 def used_devices(plan: Plan) -> int:
@@ -242,7 +256,7 @@ def _order(plan: Plan, stage: int) -> tuple[Pass, ...]:
 class Messages:
     """Seconds of the message that each chunk sends, forward and backward.
 
-    With ``overlapped_p2p`` a message travels while its sender goes on; otherwise the sender
+    Where the stack overlaps them a message travels while its sender goes on; otherwise the sender
     waits until it is over (``blocking``).
     """
 
@@ -250,7 +264,7 @@ class Messages:
         self.stages = len(chunks)
         self.positions = len(chunks) * len(chunks[0])
         self.micro_batches = plan.program.schedule.microbatches
-        self.blocking = not pricer.stack.overlapped_p2p
+        self.blocking = not pricer.overlaps.pp
         places = plan.program.stages
         self._seconds: dict[tuple[bool, int], float] = {}
         for position in range(self.positions):

@@ -162,7 +162,7 @@ class OptionTables:
             for number, count in _pass_counts(microbatches):
                 copy_s, wire_s = (units[:, place] for place in _places(forward, number))
                 work_s = _layer_seconds(splits, units, forward, PASSES[number][0]) + copy_s
-                if self.pricer.overlap == "none":
+                if not self.pricer.hides_sharding:
                     low_s = likely_s = work_s + wire_s
                 else:
                     beside_s = np.minimum(work_s, wire_s)

@@ -92,6 +92,8 @@ def stack_reason(strategy: LayerStrategy, stack: StackSpec) -> str | None:
     """Why the stack cannot say this strategy; None if it can."""
     if stack.state_layout == "contiguous" and strategy.shard.gradients > 1:
         return f"the stack {stack.name} shards optimizer states only (zero0 or zero1)"
+    if strategy.recompute not in stack.recompute:
+        return f"the stack {stack.name} recomputes {' or '.join(stack.recompute)} only"
     return None
 
 

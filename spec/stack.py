@@ -6,19 +6,42 @@ lowering asks it questions and never branches on its name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from .strategy import Recompute
+
 AttentionImpl = Literal["flash", "unfused"]
 Overlap = Literal["none", "dp", "dp+tp", "all"]
+StateLayout = Literal["fsdp2", "contiguous", "partitioned"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Seconds = Annotated[float, Field(ge=0)]
 Bytes = Annotated[int, Field(ge=0)]
 
 OVERLAPS: tuple[Overlap, ...] = ("none", "dp", "dp+tp", "all")
 ATTENTIONS: tuple[AttentionImpl, ...] = ("flash", "unfused")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverlapKinds:
+    """Which communication the stack runs beside computation, by what it serves.
+
+    ``dp_gradient``: reductions of gradients, beside the backward of the layers before.
+    ``dp_parameter``: gathers of parameters, beside the layer before (in stacks that gather
+    after the update: beside the next forward). ``tp``: the collective of a tensor-parallel
+    product, in chunks beside that product. ``pp``: messages between stages, beside the sender's
+    next pass. ``cp``: a ring's next keys and values, beside attention on those at hand.
+    ``ep``: tokens on their way to experts and back, beside other computation.
+    """
+
+    dp_gradient: bool = False
+    dp_parameter: bool = False
+    tp: bool = False
+    pp: bool = False
+    cp: bool = False
+    ep: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,28 +76,65 @@ class StackSpec:
     ``state_layout`` fsdp2: parameters are stored sharded and gathered into a compute copy
     from first use to the update (or after each use, zero3). contiguous: whole compute
     parameters and gradient buffers live all the time, and only optimizer states shard.
+    partitioned: compute parameters live beside a sharded master copy, whole and gathered after
+    the update (zero0 to zero2) or sharded too and gathered for each use (zero3).
+    ``recompute``: what it can recompute.
     ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp.
     ``attention_gradient_copies``: gradients of attention come heads-first and are copied into
     order. ``recompute_stops_early``: recomputation ends once every saved tensor is back.
-    ``overlapped_ring``: a ring's next keys and values travel while attention works on those at
-    hand. ``launch_s`` is host time a kernel; ``pass_s`` host time a layer pass.
+    ``launch_s`` is host time a kernel; ``pass_s`` host time a layer pass.
     """
 
     name: str
     version: str
     attention: AttentionImpl = "flash"
-    overlap: Overlap = "dp"
+    overlaps: OverlapKinds = OverlapKinds(
+        dp_gradient=True, dp_parameter=True, pp=True, cp=True
+    )
     optimizer: Literal["fused", "foreach"] = "fused"
     compile: bool = False
-    state_layout: Literal["fsdp2", "contiguous"] = "fsdp2"
+    state_layout: StateLayout = "fsdp2"
+    recompute: tuple[Recompute, ...] = ("none", "selective", "full")
     fusion: KernelFusion = KernelFusion()
     vocab_multiple: Annotated[int, Field(ge=1)] = 1
     recompute_stops_early: bool = True
     attention_gradient_copies: bool = True
-    overlapped_p2p: bool = True
-    overlapped_ring: bool = True
     overlap_slowdown: Annotated[float, Field(ge=1, le=2)] = 1.0
     launch_s: Seconds = 0.0
     pass_s: Seconds = 0.0
     step_s: Seconds = 0.0
     allocator: AllocatorModel = AllocatorModel()
+
+    @property
+    def overlap(self) -> Overlap:
+        """The widest ``--overlap`` mode all of whose communication the stack hides."""
+        o = self.overlaps
+        if not (o.dp_gradient and o.dp_parameter):
+            return "none"
+        if not o.tp:
+            return "dp"
+        return "all" if o.pp and o.cp and o.ep else "dp+tp"
+
+    def with_overlap(self, mode: Overlap) -> StackSpec:
+        """The stack with the communication that ``--overlap`` names hidden.
+
+        ======  ===========================  ==================  ==============
+        mode    gradients and parameters     tensor-parallel     pp, cp, ep
+        ======  ===========================  ==================  ==============
+        none    in line                      in line             as the stack
+        dp      beside neighbouring layers   in line             as the stack
+        dp+tp   beside neighbouring layers   beside its product  as the stack
+        all     beside neighbouring layers   beside its product  beside
+        ======  ===========================  ==================  ==============
+        """
+        dp, tp, rest = mode != "none", mode in ("dp+tp", "all"), mode == "all"
+        own = self.overlaps
+        kinds = OverlapKinds(
+            dp_gradient=dp,
+            dp_parameter=dp,
+            tp=tp,
+            pp=own.pp or rest,
+            cp=own.cp or rest,
+            ep=own.ep or rest,
+        )
+        return replace(self, overlaps=kinds)

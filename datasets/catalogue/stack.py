@@ -8,10 +8,14 @@ from functools import cache
 from typing import Any
 
 from ...spec.errors import InputError, nearest_name
-from ...spec.stack import AllocatorModel, KernelFusion, StackSpec
+from ...spec.stack import AllocatorModel, KernelFusion, OverlapKinds, StackSpec
 from .tables import figure, read_table
 
-GROUPS: dict[str, type[Any]] = {"fusion": KernelFusion, "allocator": AllocatorModel}
+GROUPS: dict[str, type[Any]] = {
+    "fusion": KernelFusion,
+    "overlaps": OverlapKinds,
+    "allocator": AllocatorModel,
+}
 
 
 @cache
@@ -35,7 +39,8 @@ def _stack(name: str, row: Mapping[str, Any], sources: dict[str, str]) -> StackS
             continue
         group = GROUPS.get(item.name)
         if group is None:
-            values[item.name] = figure(row, item.name, sources)
+            value = figure(row, item.name, sources)
+            values[item.name] = tuple(value) if isinstance(value, list) else value
             continue
         inner: dict[str, str] = {}
         parts = {f.name: figure(row[item.name], f.name, inner) for f in fields(group)}

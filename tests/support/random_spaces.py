@@ -24,7 +24,7 @@ from shardwright.spec.model import (
 )
 from shardwright.spec.profile import CollectiveRow, KernelRow, MachineProfile
 from shardwright.spec.schedule import SCHEDULE_KINDS
-from shardwright.spec.stack import OVERLAPS, StackSpec
+from shardwright.spec.stack import OVERLAPS, AttentionImpl, StackSpec
 from shardwright.spec.workload import DtypeRecord, Workload
 
 LEAST_PLANS, MOST_PLANS = 500, 6000
@@ -104,11 +104,8 @@ def random_stack(source: random.Random, cluster: ClusterSpec) -> StackSpec:
     """One of the bundled stacks with an overlap drawn, attention as the device allows."""
     chosen = stack(source.choice(["shardwright", "shardwright", "megatron"]))
     flash = device(cluster.groups[0].device).flash_attention and source.random() < 0.7
-    return replace(
-        chosen,
-        attention="flash" if flash else "unfused",
-        overlap=source.choice(OVERLAPS),
-    )
+    attention: AttentionImpl = "flash" if flash else "unfused"
+    return replace(chosen, attention=attention).with_overlap(source.choice(OVERLAPS))
 
 
 def random_workload(source: random.Random, cluster: ClusterSpec) -> Workload:
