@@ -43,13 +43,16 @@ class Device:
     """A catalogue device.
 
     ``capacity_bytes`` is what processes on it share, their contexts included, and less than
-    ``nominal_memory_bytes``, the size in the name. ``peak_flops_per_s`` maps fp32, tf32, bf16
-    and fp16 to the dense rate, one multiply-add being two FLOP. ``matmul_ceiling`` is the
-    fraction of it that the best large matrix product reaches, ``memory_ceiling`` the fraction of
-    the memory bandwidth that streaming reaches. ``kernel_launch_s`` is the least time that a
-    kernel takes on the device; the host's time for a launch belongs to the stack. ``dtypes`` are
-    those that training can compute in. ``host_link_bytes_per_s`` is one direction of the bus to
-    host and network adapters. ``sources`` names the source of each figure.
+    ``nominal_memory_bytes``, the size in the name. ``peak_flops_per_s`` maps fp32, tf32, bf16,
+    fp16, fp8 and nvfp4, as far as the device has them, to the dense rate, one multiply-add being
+    two FLOP. ``matmul_ceiling`` is the fraction of it that the best large matrix product reaches,
+    ``memory_ceiling`` the fraction of the memory bandwidth that streaming reaches.
+    ``kernel_launch_s`` is the least time that a kernel takes on the device; the host's time for a
+    launch belongs to the stack. ``dtypes`` are those that training can compute in.
+    ``sm_count`` counts streaming multiprocessors, or compute units. ``host_link_bytes_per_s`` is
+    one direction of the bus to host and network adapters. ``sources`` names the source of each
+    figure. ``also_called`` are other names that people use; ``note`` says what counts as one
+    device where that is no whole package.
     """
 
     name: str
@@ -70,6 +73,8 @@ class Device:
     l2_bytes: int
     host_link_bytes_per_s: float
     sources: Mapping[str, str] = field(hash=False)
+    also_called: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def memory_label(self) -> str:
@@ -147,6 +152,8 @@ def _device(name: str, row: Mapping[str, Any]) -> Device:
         dtypes=tuple(row["dtypes"]),
         peak_flops_per_s=rates,
         sources=sources,
+        also_called=tuple(row.get("also_called", ())),
+        note=row.get("note", ""),
         **values,
     )
 
@@ -165,16 +172,40 @@ def device(name: str, where: str = "device") -> Device:
     Raises:
         InputError: no such device; the nearest names are given.
     """
-    names = list(devices())
-    family, *rest = [_normal(part) for part in name.split("-")]
-    found = [d for d in devices().values() if d.family.upper() == family]
-    for part in rest:
-        found = [d for d in found if part in (d.form, d.memory_label)]
-    if not found or len(rest) > 2:
-        allowed = "a device of the catalogue: " + ", ".join(names)
-        near = nearest_name(name, [*names, *_short_names()])
+    found = _called(name) or _of_family(name)
+    if not found:
+        allowed = "a device of the catalogue: " + ", ".join(devices())
+        near = nearest_name(name, [*devices(), *_short_names()])
         raise InputError(where, name, allowed, near)
+    rest = [_normal(part) for part in name.split("-")]
     return min(found, key=lambda d: (d.form not in rest and d.form != "SXM", not d.usual))
+
+
+def _called(name: str) -> list[Device]:
+    """The device with this whole name, or that is also called so."""
+    wanted = _squeezed(name)
+    called = devices().values()
+    return [d for d in called if wanted in map(_squeezed, (d.name, *d.also_called))]
+
+
+def _of_family(name: str) -> list[Device]:
+    """Devices of the longest family that the name begins with, of the form and memory that follow.
+
+    A family may hold hyphens (``RTX-6000-Ada``), which a person may leave out.
+    """
+    parts = name.split("-")
+    for length in range(len(parts), 0, -1):
+        family = _squeezed("".join(parts[:length]))
+        rest = [_normal(part) for part in parts[length:]]
+        found = [d for d in devices().values() if _squeezed(d.family) == family]
+        if found:
+            fits = [d for d in found if set(rest) <= {d.form, d.memory_label}]
+            return fits if len(rest) <= 2 else []
+    return []
+
+
+def _squeezed(name: str) -> str:
+    return name.upper().replace("-", "").replace("_", "")
 
 
 def require_dtype(found: Device, dtype: str, where: str) -> None:
@@ -201,4 +232,5 @@ def _normal(part: str) -> str:
 def _short_names() -> list[str]:
     shorts = [d.family for d in devices().values()]
     shorts += [f"{d.family}-{d.memory_label}" for d in devices().values() if d.memory_label]
+    shorts += [called for d in devices().values() for called in d.also_called]
     return list(dict.fromkeys(shorts))

@@ -1,8 +1,9 @@
 """Fabrics: what joins devices inside a node, and nodes to one another.
 
-A fabric of scope ``node`` (NVLink, PCI Express, shared memory) gives every device its own link;
-one of scope ``network`` (InfiniBand, RoCE, TCP) gives every node some adapters, which its
-devices share. Rates are one direction; ``duplex`` says that both directions run at once.
+A fabric of scope ``node`` (NVLink, Infinity Fabric, PCI Express, shared memory) gives every device
+its own link; one of scope ``network`` (InfiniBand, RoCE, Slingshot, TCP) gives every node some
+adapters, which its devices share. Rates are one direction; ``duplex`` says that both directions
+run at once.
 
 Cost of a collective. A ring of n ranks takes ``ring_steps`` steps and sends
 ``wire_fraction x payload`` bytes a rank, the payload being the largest buffer that a rank
@@ -26,7 +27,9 @@ from ...spec.errors import InputError, nearest_name
 from .tables import figure, read_table
 
 Scope = Literal["node", "network"]
-Technology = Literal["nvlink", "pcie", "shared_memory", "infiniband", "roce", "tcp"]
+Technology = Literal[
+    "nvlink", "infinity_fabric", "pcie", "shared_memory", "infiniband", "roce", "slingshot", "tcp"
+]
 Collective = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send"]
 COLLECTIVES: tuple[Collective, ...] = (
     "all_gather",
@@ -189,10 +192,10 @@ def _fabric(name: str, row: Mapping[str, Any], table: Mapping[str, Any]) -> Fabr
 
 
 def fabric(name: str, where: str = "fabric", scope: Scope | None = None) -> Fabric:
-    """The fabric called ``name``, upper and lower case alike.
+    """The fabric called ``name``, upper and lower case alike; a count left out is 1 adapter.
 
     Args:
-        name: a catalogue name such as ``8x400G-IB``.
+        name: a catalogue name such as ``8x400G-IB``, or ``100G-ETH`` for ``1x100G-ETH``.
         where: how to name the value in an error.
         scope: refuse fabrics of the other scope.
 
@@ -201,7 +204,7 @@ def fabric(name: str, where: str = "fabric", scope: Scope | None = None) -> Fabr
     """
     known = {key.casefold(): item for key, item in fabrics().items()}
     names = [item.name for item in known.values() if scope in (None, item.scope)]
-    found = known.get(name.casefold())
+    found = known.get(name.casefold()) or known.get(f"1x{name.casefold()}")
     if found is None or found.name not in names:
         allowed = "a fabric of the catalogue: " + ", ".join(names)
         raise InputError(where, name, allowed, nearest_name(name, names))

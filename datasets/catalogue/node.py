@@ -11,6 +11,8 @@ from .fabric import Fabric, fabric
 from .tables import figure, read_table
 
 FIGURES = ("devices_per_node", "link", "network", "host_memory_bytes")
+PAIR_FIGURES = ("devices_per_pair", "pair_link")
+RACK_FIGURES = ("devices_per_rack", "rack_link")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +21,8 @@ class Node:
 
     ``link`` and ``network`` are fabric names; ``host_memory_bytes`` is the host's memory, which a
     cluster has only if a person grants it. ``usual_for`` lists the devices whose usual node it is.
+    Where consecutive devices share a package, ``devices_per_pair`` of them are joined by
+    ``pair_link``; where nodes share a rack's own fabric, ``devices_per_rack`` by ``rack_link``.
     """
 
     name: str
@@ -29,6 +33,10 @@ class Node:
     network: str
     host_memory_bytes: int
     sources: Mapping[str, str] = field(hash=False)
+    devices_per_pair: int | None = None
+    pair_link: str | None = None
+    devices_per_rack: int | None = None
+    rack_link: str | None = None
 
     @property
     def link_fabric(self) -> Fabric:
@@ -40,6 +48,11 @@ class Node:
         """The usual fabric between nodes of this kind."""
         return fabric(self.network, scope="network")
 
+    @property
+    def nodes_per_rack(self) -> int | None:
+        """Nodes on a rack's own fabric; None where a rack has none."""
+        return self.devices_per_rack and self.devices_per_rack // self.devices_per_node
+
 
 @cache
 def nodes() -> Mapping[str, Node]:
@@ -47,7 +60,8 @@ def nodes() -> Mapping[str, Node]:
     found = {}
     for name, row in read_table("nodes").items():
         sources: dict[str, str] = {}
-        values = {key: figure(row, key, sources) for key in FIGURES}
+        present = [key for key in (*PAIR_FIGURES, *RACK_FIGURES) if key in row]
+        values = {key: figure(row, key, sources) for key in (*FIGURES, *present)}
         devices, usual_for = tuple(row["devices"]), tuple(row["usual_for"])
         found[name] = Node(
             name=name, devices=devices, usual_for=usual_for, sources=sources, **values

@@ -28,11 +28,16 @@ GPUS = [item for item in DEVICES if item.name != CPU]
 ASKED_FOR = {
     "V100-SXM-16GB", "V100-SXM-32GB", "A100-SXM-40GB", "A100-SXM-80GB", "A800-SXM-80GB",
     "H100-SXM-80GB", "H100-PCIE-80GB", "H800-SXM-80GB", "H200-SXM-141GB", "B200-SXM-180GB", "cpu",
+    "T4-16GB", "L4-24GB", "A10-24GB", "A10G-24GB", "RTX-3090-24GB", "RTX-4090-24GB",
+    "RTX-A6000-48GB", "RTX-6000-Ada-48GB", "L40S-48GB", "RTX-PRO-6000-96GB", "B300-SXM-270GB",
+    "GB200-186GB", "GB300-279GB", "MI250X-64GB", "MI300X-192GB",
 }  # fmt: skip
 NOT_FIGURES = {
     "name", "family", "form", "usual", "dtypes", "sources", "scope", "technology", "curves",
-    "devices", "usual_for",
+    "devices", "usual_for", "also_called", "note",
 }  # fmt: skip
+PAIRS_AND_RACKS = {"devices_per_pair", "pair_link", "devices_per_rack", "rack_link"}
+NO_BF16 = {"V100", "T4"}
 WAYS_TO_KNOW = ("measured", "assumed", "derived", "as ", "by its name", "by definition", "/proc/")
 
 
@@ -42,6 +47,8 @@ def _figures(item: Device | Node | Fabric) -> set[str]:
         names = (names - {"peak_flops_per_s"}) | {
             f"peak_flops_per_s.{dtype}" for dtype in item.peak_flops_per_s
         }
+    if isinstance(item, Node):
+        names -= {key for key in PAIRS_AND_RACKS if getattr(item, key) is None}
     if isinstance(item, Fabric):
         names -= {"adapters"} if item.scope == "node" else set()
         names |= {"curves"} if item.curves else set()
@@ -68,19 +75,35 @@ def test_the_catalogue_has_what_was_asked_for() -> None:
 
 @pytest.mark.parametrize("item", GPUS, ids=lambda item: item.name)
 def test_device_figures_are_possible(item: Device) -> None:
-    assert 0.97 * item.nominal_memory_bytes < item.capacity_bytes < item.nominal_memory_bytes
+    # Error correction in line takes a sixteenth of the memory of cards that have it.
+    assert 0.9 * item.nominal_memory_bytes < item.capacity_bytes < item.nominal_memory_bytes
     assert item.nominal_memory_bytes == int(item.memory_label.removesuffix("GB")) * GIB
     assert 0.5 < item.matmul_ceiling < 1
     assert 0.5 < item.memory_ceiling < 1
     assert set(item.dtypes) <= set(item.peak_flops_per_s)
     assert item.peak_flops_per_s["fp16"] > item.peak_flops_per_s["fp32"]
     assert item.host_link_bytes_per_s < item.memory_bandwidth_bytes_per_s
-    assert ("bf16" in item.dtypes) == item.flash_attention == (item.family != "V100")
+    assert ("bf16" in item.dtypes) == item.flash_attention == (item.family not in NO_BF16)
 
 
 @pytest.mark.parametrize(
     ("name", "flop_per_clock_of_an_sm"),
-    [("V100-SXM-32GB", 1024), ("A100-SXM-80GB", 2048), ("H100-SXM-80GB", 4096)],
+    [
+        ("V100-SXM-32GB", 1024),
+        ("A100-SXM-80GB", 2048),
+        ("H100-SXM-80GB", 4096),
+        ("T4-16GB", 1024),
+        ("L4-24GB", 1024),
+        ("A10-24GB", 1024),
+        ("A10G-24GB", 512),
+        ("RTX-3090-24GB", 512),
+        ("RTX-4090-24GB", 512),
+        ("RTX-A6000-48GB", 1024),
+        ("RTX-6000-Ada-48GB", 1024),
+        ("L40S-48GB", 1024),
+        ("MI250X-64GB", 1024),
+        ("MI300X-192GB", 2048),
+    ],
 )
 def test_dense_peak_is_what_the_tensor_cores_add_up_to(
     name: str, flop_per_clock_of_an_sm: int
@@ -88,7 +111,7 @@ def test_dense_peak_is_what_the_tensor_cores_add_up_to(
     # Multiply-adds a clock from the architecture whitepapers; a sparse peak would be twice off.
     item = device(name)
     expected = item.sm_count * item.boost_clock_hz * flop_per_clock_of_an_sm
-    assert item.peak_flops_per_s["fp16"] == pytest.approx(expected, rel=0.01)
+    assert item.peak_flops_per_s["fp16"] == pytest.approx(expected, rel=0.015)
 
 
 @pytest.mark.parametrize("family", ["V100", "A100", "H100"])
@@ -115,6 +138,20 @@ def test_a_larger_memory_of_a_family_is_larger(family: str) -> None:
         ("V100", "V100-SXM-32GB"),
         ("B200", "B200-SXM-180GB"),
         ("cpu", "cpu"),
+        ("T4", "T4-16GB"),
+        ("RTX4090", "RTX-4090-24GB"),
+        ("rtx-4090", "RTX-4090-24GB"),
+        ("A6000", "RTX-A6000-48GB"),
+        ("RTX-6000-Ada", "RTX-6000-Ada-48GB"),
+        ("RTX-6000-ada-48gb", "RTX-6000-Ada-48GB"),
+        ("RTX-PRO-6000", "RTX-PRO-6000-96GB"),
+        ("B300", "B300-SXM-270GB"),
+        ("B300-288GB", "B300-SXM-270GB"),
+        ("GB200", "GB200-186GB"),
+        ("GB300-NVL72", "GB300-279GB"),
+        ("MI250X", "MI250X-64GB"),
+        ("MI250X-GCD-64GB", "MI250X-64GB"),
+        ("MI300X", "MI300X-192GB"),
     ],
 )
 def test_short_names_mean_the_usual_size_and_form(typed: str, meant: str) -> None:
@@ -153,11 +190,12 @@ def test_nodes_join_known_things(item: Node) -> None:
         assert item.link_fabric.bandwidth_bytes_per_s > network
 
 
-def test_every_module_device_has_exactly_one_usual_node() -> None:
+def test_every_device_but_two_has_exactly_one_usual_node() -> None:
     for item in GPUS:
         usual = [n.name for n in nodes().values() if item.name in n.usual_for]
-        assert len(usual) == (1 if item.form == "SXM" else 0), item.name
-        assert (usual_node(item.name) is None) == (item.form != "SXM")
+        expected = 0 if item.name in ("A100-PCIE-80GB", "H100-PCIE-80GB") else 1
+        assert len(usual) == expected, item.name
+        assert (usual_node(item.name) is None) == (expected == 0)
 
 
 def test_a_node_that_holds_more_is_found() -> None:
