@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ..spec.errors import NotBuiltError
-from ..spec.feed_forward import FeedForward, Mlp
+from ..spec.feed_forward import FeedForward, Mlp, Moe
 from ..spec.strategy import LayerStrategy
 from .mlp import mlp
+from .moe import mixture
 from .ops import OpContext
 from .tape import Value
 
@@ -31,4 +32,4 @@ def feed_forward(spec: FeedForward) -> LowerFeedForward:
     return FEED_FORWARDS[type(spec)]
 
 
-FEED_FORWARDS: dict[type[Any], LowerFeedForward] = {Mlp: mlp}
+FEED_FORWARDS: dict[type[Any], LowerFeedForward] = {Mlp: mlp, Moe: mixture}

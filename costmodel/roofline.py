@@ -12,6 +12,8 @@ every wave pays a fixed prologue, so short sums (small k) are less efficient:
 Worked number: A100, bf16, m = 2048, n = 4608, k = 12288: 16 x 18 tiles of 128 x 256 on 108 SMs
 are 3 waves of 0.84 ms ... 0.93 ms in all, 0.80 of peak.
 
+A grouped product (experts) runs the same tiles: those of all groups fill the waves together.
+
 The three constants were fitted once, to bf16 products with every side >= 256 on A100, H100,
 H200 and B200 (``datasets``: aiconfigurator-core gemm table); mean error over those 11,520
 shapes 9 %, 6 to 8 % where every side is >= 1024. Attention and elementwise kernels use the
@@ -23,7 +25,7 @@ from __future__ import annotations
 import math
 
 from ..datasets.catalogue.device import Device
-from ..spec.kernels import FLASH_BACKWARDS, FLASH_FORWARDS, Kernel, done_share
+from ..spec.kernels import FLASH_BACKWARDS, FLASH_FORWARDS, GROUPED, Kernel, done_share
 
 TILES = ((256, 128), (128, 256), (128, 128), (64, 256), (256, 64), (64, 128), (128, 64), (64, 64))
 WAVE_PROLOGUE_S = 0.58e-6
@@ -56,11 +58,23 @@ def _math_seconds(kernel: Kernel, device: Device) -> float:
     if kernel.op == "batched_matmul":
         batch, m, k, n = kernel.shape
         return _tiled_seconds(batch, m, k, n, kernel.dtype, device)
+    if kernel.op in GROUPED:
+        return _grouped_seconds(kernel, device)
     if kernel.op in FLASH_CEILING:
         ceiling = FLASH_CEILING[kernel.op] * device.matmul_ceiling
         rate = peak_flops_per_s(device, kernel.dtype) * ceiling
         return kernel.flops * done_share(kernel.op, kernel.shape) / rate
     return 0.0
+
+
+def _grouped_seconds(kernel: Kernel, device: Device) -> float:
+    """One launch over the tiles of all groups, which hold equal shares of the rows."""
+    groups, m, k, n = kernel.shape
+    if kernel.op == "grouped_matmul":
+        m = math.ceil(m / groups)
+    else:
+        k = math.ceil(k / groups)
+    return _tiled_seconds(groups, m, k, n, kernel.dtype, device)
 
 
 def _tiled_seconds(batch: int, m: int, k: int, n: int, dtype: str, device: Device) -> float:

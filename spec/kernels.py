@@ -17,10 +17,12 @@ ExposedTerm = Literal["exposed_tp", "exposed_cp", "exposed_ep"]
 class Kernel(NamedTuple):
     """One device operation.
 
-    ``shape``: matrix products (m, k, n) or (batch, m, k, n); flash attention under a causal mask
-    (batch, heads, kv_heads, seq, head_dim), unmasked ("full") (batch, heads, kv_heads, queries,
-    keys, width of a key, width of a value), under any other causal mask ("band") the same and
-    the most keys that a query sees; everything else (elements of the largest operand,).
+    ``shape``: matrix products (m, k, n) or (batch, m, k, n); grouped ones (groups, m, k, n), of
+    which the rows of all groups together are m, and k for gradients of weights (wgrad); flash
+    attention under a causal mask (batch, heads, kv_heads, seq, head_dim), unmasked ("full")
+    (batch, heads, kv_heads, queries, keys, width of a key, width of a value), under any other
+    causal mask ("band") the same and the most keys that a query sees; everything else (elements
+    of the largest operand,).
     ``traffic_bytes`` is each operand read or written once.
     """
 
@@ -65,7 +67,8 @@ class Collective(NamedTuple):
     dtype: str
 
 
-MATMULS = frozenset({"matmul", "batched_matmul"})
+GROUPED = frozenset({"grouped_matmul", "grouped_matmul_wgrad"})
+MATMULS = frozenset({"matmul", "batched_matmul"}) | GROUPED
 FLASH, FLASH_FULL, FLASH_BAND = "flash_attention", "flash_attention_full", "flash_attention_band"
 FLASH_FORWARDS = (FLASH, FLASH_FULL, FLASH_BAND)
 FLASH_BACKWARDS = tuple(f"{op}_backward" for op in FLASH_FORWARDS)
@@ -79,6 +82,7 @@ ATEN_NAMES: dict[str, str] = {
     "mm": "matmul",
     "addmm": "matmul",
     "bmm": "batched_matmul",
+    "grouped_mm": "grouped_matmul",
     "_scaled_dot_product_flash_attention": "flash_attention",
     "_scaled_dot_product_flash_attention_backward": "flash_attention_backward",
     "_scaled_dot_product_flash_attention_for_cpu": "flash_attention",

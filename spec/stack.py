@@ -46,7 +46,12 @@ class OverlapKinds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFusion:
-    """Which neighbouring operations the stack runs as one device kernel."""
+    """Which neighbouring operations the stack runs as one device kernel.
+
+    ``router``: scores, choice and weights of experts. ``permute``: the copy of tokens into rows
+    sorted by expert, and their weighted sum. ``weighted_activation``: rows are weighted inside
+    the experts' activation, so that what comes out of them need not be kept.
+    """
 
     qkv: bool = False
     gate_up: bool = False
@@ -57,6 +62,9 @@ class KernelFusion:
     bias_residual: bool = False
     cross_entropy: bool = False
     weight_gradient_accumulation: bool = False
+    router: bool = False
+    permute: bool = False
+    weighted_activation: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
