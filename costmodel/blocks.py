@@ -1,43 +1,164 @@
-"""Residual blocks as symbolic work: where norms stand and how parts are added."""
+"""Residual blocks as symbolic work: where norms stand and how parts are added.
+
+A recomputed block keeps its input and runs again going backward, except for a last sum that
+saves nothing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
 from ..spec.feed_forward import FeedForward, Mlp
 from ..spec.layers import BlockLayer
-from ..spec.mixers import Attention, Mixer
+from ..spec.mixers import Attention, LatentAttention, Mixer
 from ..spec.strategy import LayerStrategy
+from .attention_mixer import cross_attention
 from .feed_forward import feed_forward
-from .mixers import mixer
+from .mixers import LowerMixer, mixer
 from .ops import OpContext, norm, residual_add
 from .recompute import recomputed
 from .tape import Value
 
+Body = Callable[..., tuple[Value, ...]]
+Finish = Callable[..., Value] | None
 
-def block(c: OpContext, layer: BlockLayer, strategy: LayerStrategy, x: Value) -> Value:
-    """A token mixer, then a feed-forward part, each added to what goes around it."""
-    attention, mlp = layer.attention, layer.mlp
-    if attention is None or mlp is None:
-        raise RuntimeError("legality lets no such block through")
 
-    def body(x: Value) -> tuple[Value, ...]:
-        mixed = mixer(attention)(c, attention, layer.hidden, strategy, norm(c, x, layer.norm))
-        x = residual_add(c, x, mixed, mixer_bias(attention))
-        del mixed
-        return x, feed_forward(mlp)(c, mlp, layer.hidden, strategy, norm(c, x, layer.norm))
+class Part(NamedTuple):
+    """One part of a block: its function and spec, and whether its last projection has a bias.
 
-    def finish(x: Value, branch: Value) -> Value:
-        return residual_add(c, x, branch, feed_forward_bias(mlp))
+    ``run`` None is attention to the other tower's output.
+    """
 
+    run: LowerMixer | None
+    spec: Any
+    bias: bool
+
+
+def block(
+    c: OpContext,
+    layer: BlockLayer,
+    strategy: LayerStrategy,
+    x: Value,
+    source: Value | None = None,
+) -> Value:
+    """A token mixer, perhaps attention to ``source``, then a feed-forward part.
+
+    Args:
+        c: context of the layer's operations.
+        layer: the block.
+        strategy: its decisions.
+        x: (seq, batch, hidden).
+        source: the other tower's output, where the block attends to one.
+    """
+    fuses = layer.norm_placement == "pre" and not layer.parallel
+    if c.stack.fusion.bias_residual and not fuses:  # what follows the bias is no residual sum
+        fusion = replace(c.stack.fusion, bias_residual=False)
+        c = replace(c, stack=replace(c.stack, fusion=fusion))
+    build = _parallel if layer.parallel else _post if layer.norm_placement == "post" else _series
+    body, finish = build(c, layer, strategy)
+    inputs = (x,) if source is None else (x, source)
     if strategy.recompute == "full":
-        return recomputed(c, body, finish, x)
-    return finish(*body(x))
+        return recomputed(c, body, finish, *inputs)
+    results = body(*inputs)
+    return finish(*results) if finish is not None else results[0]
 
 
-def mixer_bias(spec: Mixer) -> bool:
-    """Whether the mixer's output projection leaves its bias to the residual sum."""
-    return isinstance(spec, Attention) and spec.out_bias
+def _parts(layer: BlockLayer) -> tuple[Part, ...]:
+    """The parts that the block has, in order."""
+    found: list[Part] = []
+    if layer.attention is not None:
+        spec = layer.attention
+        found.append(Part(mixer(spec), spec, _output_bias(spec)))
+    if layer.cross_attention is not None:
+        found.append(Part(None, layer.cross_attention, layer.cross_attention.out_bias))
+    if layer.mlp is not None:
+        found.append(Part(feed_forward(layer.mlp), layer.mlp, _output_bias(layer.mlp)))
+    return tuple(found)
 
 
-def feed_forward_bias(spec: FeedForward) -> bool:
-    """Whether the part's last projection leaves its bias to the residual sum."""
-    return isinstance(spec, Mlp) and spec.bias
+def _output_bias(spec: Mixer | FeedForward) -> bool:
+    """Whether the last projection leaves a bias to the residual sum of a fused stack."""
+    if isinstance(spec, Attention):
+        return spec.out_bias
+    return isinstance(spec, (LatentAttention, Mlp)) and spec.bias
+
+
+def _series(c: OpContext, layer: BlockLayer, strategy: LayerStrategy) -> tuple[Body, Finish]:
+    """``x + part(norm(x))`` for each part; in a sandwich the part's result is normalised too."""
+    parts = _parts(layer)
+    sandwich = layer.norm_placement == "sandwich"
+
+    def branch(x: Value, part: Part, source: Value | None) -> Value:
+        out = _normalised_branch(c, layer, strategy, part, x, source)
+        return norm(c, out, layer.norm) if sandwich else out
+
+    def body(x: Value, source: Value | None = None) -> tuple[Value, ...]:
+        for part in parts[:-1]:
+            added = branch(x, part, source)
+            x = residual_add(c, x, added, part.bias)
+            del added
+        return x, branch(x, parts[-1], source)
+
+    def finish(x: Value, added: Value) -> Value:
+        return residual_add(c, x, added, parts[-1].bias)
+
+    return body, finish
+
+
+def _normalised_branch(
+    c: OpContext,
+    layer: BlockLayer,
+    strategy: LayerStrategy,
+    part: Part,
+    x: Value,
+    source: Value | None,
+) -> Value:
+    """A part run on its normalised input, which only the part itself holds."""
+    if part.run is not None:
+        return part.run(c, part.spec, layer.hidden, strategy, norm(c, x, layer.norm))
+    attend = cross_attention
+    return attend(c, part.spec, layer.hidden, strategy, norm(c, x, layer.norm), given(source))
+
+
+def given(source: Value | None) -> Value:
+    """The other tower's output, which a block that attends to one must get."""
+    if source is None:
+        raise RuntimeError("a block with cross-attention needs another tower's output")
+    return source
+
+
+def _post(c: OpContext, layer: BlockLayer, strategy: LayerStrategy) -> tuple[Body, Finish]:
+    """``norm(x + part(x))`` for each part (BERT)."""
+
+    def body(x: Value, source: Value | None = None) -> tuple[Value, ...]:
+        for part in _parts(layer):
+            if part.run is None:
+                added = cross_attention(c, part.spec, layer.hidden, strategy, x, given(source))
+            else:
+                added = part.run(c, part.spec, layer.hidden, strategy, x)
+            x = norm(c, residual_add(c, x, added, False), layer.norm)
+            del added
+        return (x,)
+
+    return body, None
+
+
+def _parallel(c: OpContext, layer: BlockLayer, strategy: LayerStrategy) -> tuple[Body, Finish]:
+    """Both parts read the block's input and are added to it together (GPT-NeoX, PaLM)."""
+    parts = _parts(layer)
+
+    def body(x: Value, source: Value | None = None) -> tuple[Value, ...]:
+        if not layer.shared_norm:
+            return (x, *(_normalised_branch(c, layer, strategy, p, x, source) for p in parts))
+        one = norm(c, x, layer.norm)
+        runs = [(part.run, part.spec) for part in parts if part.run is not None]
+        return (x, *(run(c, spec, layer.hidden, strategy, one) for run, spec in runs))
+
+    def finish(x: Value, *added: Value) -> Value:
+        for one in added:
+            x = residual_add(c, x, one, False)
+        return x
+
+    return body, finish

@@ -10,6 +10,7 @@ from ..spec.mixers import Attention, LatentAttention
 from ..spec.strategy import LayerStrategy
 from .ops import OpContext
 from .ops_attention import attention
+from .ops_position import score_bias
 from .recompute import recomputed
 from .tape import Value
 
@@ -40,6 +41,9 @@ def core_attention(
     def run(*inputs: Value) -> tuple[Value, ...]:
         return (attention(c, spec, *inputs),)
 
+    inputs = [query, key, value]
+    if isinstance(spec, Attention) and (spec.relative_buckets or spec.shared_bias):
+        inputs.append(score_bias(c, spec, query.shape[2], query.shape[0], key.shape[0]))
     if strategy.recompute == "selective":
-        return recomputed(c, run, None, query, key, value)
-    return run(query, key, value)[0]
+        return recomputed(c, run, None, *inputs)
+    return run(*inputs)[0]

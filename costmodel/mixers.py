@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..spec.errors import NotBuiltError
-from ..spec.mixers import Attention, Mixer
+from ..spec.mixers import Attention, LatentAttention, Mixer
 from ..spec.strategy import LayerStrategy
-from .core_attention import core_attention
-from .ops import OpContext, norm, rope, split_heads
-from .ops_linear import column_linear, row_linear
+from .attention_mixer import attention_mixer
+from .latent_mixer import latent_mixer
+from .ops import OpContext
 from .tape import Value
 
 LowerMixer = Callable[[OpContext, Any, int, LayerStrategy, Value], Value]
@@ -32,33 +32,7 @@ def mixer(spec: Mixer) -> LowerMixer:
     return MIXERS[type(spec)]
 
 
-def _attention(
-    c: OpContext, spec: Attention, hidden: int, strategy: LayerStrategy, x: Value
-) -> Value:
-    tp = strategy.tp
-    query, key, value = column_linear(
-        c,
-        x,
-        (spec.query_dim // tp, spec.kv_dim // tp, spec.kv_dim // tp),
-        spec.qkv_bias,
-        c.stack.fusion.qkv,
-        names=("query", "key", "value"),
-    )
-    del x
-    ordered = spec.rotary or spec.qk_norm
-    query = _positioned(c, spec, split_heads(c, query, spec.heads // tp, ordered))
-    key = _positioned(c, spec, split_heads(c, key, spec.kv_heads // tp, ordered))
-    repeats = c.stack.attention == "unfused" and spec.heads > spec.kv_heads
-    value = split_heads(c, value, spec.kv_heads // tp, repeats)
-    mixed = core_attention(c, strategy, spec, query, key, value)
-    del query, key, value
-    return row_linear(c, mixed, hidden, spec.out_bias, name="output")
-
-
-def _positioned(c: OpContext, spec: Attention, x: Value) -> Value:
-    if spec.qk_norm:
-        x = norm(c, x, "rmsnorm")
-    return rope(c, x) if spec.rotary else x
-
-
-MIXERS: dict[type[Any], LowerMixer] = {Attention: _attention}
+MIXERS: dict[type[Any], LowerMixer] = {
+    Attention: attention_mixer,
+    LatentAttention: latent_mixer,
+}

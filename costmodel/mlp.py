@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..spec.feed_forward import Mlp
 from ..spec.strategy import LayerStrategy
-from .ops import OpContext, activation
+from .ops import OpContext
+from .ops_activation import activation
 from .ops_linear import column_linear, row_linear
 from .tape import Value
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..spec.groups import RankGroup
-from ..spec.model import Activation, NormKind
+from ..spec.model import NormKind
 from ..spec.stack import StackSpec
 from .tape import Tape, Value
 
@@ -150,64 +150,4 @@ def split_heads(c: OpContext, x: Value, heads: int, ordered: bool) -> Value:
         return (copy,)
 
     t.record((out,), (x,), backward)
-    return out
-
-
-def rope(c: OpContext, x: Value) -> Value:
-    """Rotary embedding of (seq, batch, heads, head_dim); keeps only the angle table."""
-    t = c.tape
-    shape, dtype = x.shape, x.dtype
-    table = t.constant((shape[0], shape[-1] // 2), c.dtype)
-
-    def turn(value: Value) -> Value:
-        out = t.new(shape, dtype)
-        if c.stack.fusion.rope:
-            return t.kernel("rope", (value, table, table), out)
-        half = value.view(*value.shape[:-1], value.shape[-1] // 2)
-        for _ in range(2):
-            t.kernel("mul", (half, table), half)
-            t.kernel("addcmul", (half, half, table), half)
-        return out
-
-    out = turn(x)
-    t.record((out,), (x,), lambda grad: (turn(grad),))
-    return out
-
-
-def activation(c: OpContext, projected: tuple[Value, ...], kind: Activation, bias: bool) -> Value:
-    """GELU of one projection or SwiGLU of two; keeps what went in."""
-    if kind == "swiglu":
-        return _swiglu(c, *projected)
-    t = c.tape
-    (x,) = projected
-    op = "bias_gelu" if bias and c.stack.fusion.bias_activation else "gelu"
-    out = t.kernel(op, (x,), t.like(x))
-
-    def backward(grad: Value) -> tuple[Value | None, ...]:
-        return (t.kernel(f"{op}_backward", (grad, x), t.like(x)),)
-
-    t.record((out,), (x,), backward)
-    return out
-
-
-def _swiglu(c: OpContext, gate: Value, up: Value) -> Value:
-    t = c.tape
-    fused = c.stack.fusion.bias_activation
-    if fused:
-        out = t.kernel("swiglu", (gate, up), t.like(gate))
-    else:
-        out = t.kernel("silu", (gate,), t.like(gate))
-        t.kernel("mul", (out, up), out)
-
-    def backward(grad: Value) -> tuple[Value | None, ...]:
-        grad_up = t.like(gate)
-        if fused:
-            t.kernel("swiglu_backward", (grad, gate, up, grad_up), t.like(gate))
-            return (t.like(gate), grad_up)
-        t.kernel("silu", (gate,), grad_up)
-        t.kernel("mul", (grad_up, grad), grad_up)
-        grad_silu = t.kernel("mul", (grad, up), t.like(gate))
-        return (t.kernel("silu_backward", (grad_silu, gate), t.like(gate)), grad_up)
-
-    t.record((out,), (gate, up), backward)
     return out

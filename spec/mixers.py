@@ -24,7 +24,8 @@ class Attention:
     ``mask`` full lets every token see every other (encoders). ``sinks`` adds a learned logit a
     head to the softmax (GPT-OSS). ``output_gate`` multiplies the output by a sigmoid of a
     projection as wide as the queries (Qwen3-Next). ``softcap`` bounds the scores (Gemma 2).
-    ``relative_buckets`` is the size of a learned table of relative positions (T5), 0 for none.
+    ``relative_buckets`` is the size of a learned table of relative positions (T5), 0 for none;
+    with ``shared_bias`` the scores add what the first block of the tower made of its table.
     """
 
     heads: Count
@@ -42,6 +43,7 @@ class Attention:
     output_gate: bool = False
     softcap: Annotated[float, Field(gt=0)] | None = None
     relative_buckets: Annotated[int, Field(ge=0)] = 0
+    shared_bias: bool = False
 
     @property
     def query_dim(self) -> int:

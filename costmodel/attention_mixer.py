@@ -1,0 +1,88 @@
+"""Multi-head attention around its core: projections, positions, gate, output."""
+
+from __future__ import annotations
+
+from ..spec.mixers import Attention
+from ..spec.strategy import LayerStrategy
+from .core_attention import core_attention
+from .ops import OpContext, norm, split_heads
+from .ops_linear import column_linear, row_linear
+from .ops_position import rope
+from .tape import Value
+
+
+def attention_mixer(
+    c: OpContext, spec: Attention, hidden: int, strategy: LayerStrategy, x: Value
+) -> Value:
+    """Self-attention; takes and gives what every :data:`.mixers.LowerMixer` does."""
+    tp = strategy.weight_split
+    widths, names = [spec.query_dim, spec.kv_dim, spec.kv_dim], ["query", "key", "value"]
+    if spec.output_gate:
+        widths, names = [*widths, spec.query_dim], [*names, "output_gate"]
+    query, key, value, *gates = column_linear(
+        c,
+        x,
+        tuple(width // tp for width in widths),
+        spec.qkv_bias,
+        c.stack.fusion.qkv,
+        names=tuple(names),
+    )
+    del x
+    query = _heads(c, spec, spec.heads // tp, query)
+    key = _heads(c, spec, spec.kv_heads // tp, key)
+    value = _value_heads(c, spec, spec.kv_heads // tp, value)
+    mixed = core_attention(c, strategy, spec, query, key, value)
+    del query, key, value
+    if gates:
+        mixed = _gated_output(c, mixed, gates.pop())
+    return row_linear(c, mixed, hidden, spec.out_bias, name="output")
+
+
+def cross_attention(
+    c: OpContext, spec: Attention, hidden: int, strategy: LayerStrategy, x: Value, source: Value
+) -> Value:
+    """Attention of ``x`` to another tower's output ``source``, which has its own length."""
+    tp = strategy.weight_split
+    (query,) = column_linear(
+        c, x, (spec.query_dim // tp,), spec.qkv_bias, False, names=("cross_query",)
+    )
+    del x
+    widths = (spec.kv_dim // tp, spec.kv_dim // tp)
+    names = ("cross_key", "cross_value")
+    key, value = column_linear(c, source, widths, spec.qkv_bias, c.stack.fusion.qkv, names=names)
+    query = _heads(c, spec, spec.heads // tp, query)
+    key = _heads(c, spec, spec.kv_heads // tp, key)
+    value = _value_heads(c, spec, spec.kv_heads // tp, value)
+    mixed = core_attention(c, strategy, spec, query, key, value)
+    del query, key, value
+    return row_linear(c, mixed, hidden, spec.out_bias, name="cross_output")
+
+
+def _heads(c: OpContext, spec: Attention, heads: int, x: Value) -> Value:
+    """A projection as query or key heads, with their norms and positions."""
+    x = split_heads(c, x, heads, ordered=spec.rotary or spec.qk_norm)
+    if spec.qk_norm:
+        x = norm(c, x, "rmsnorm")
+    return rope(c, x, spec.rotary_dim) if spec.rotary else x
+
+
+def _value_heads(c: OpContext, spec: Attention, heads: int, x: Value) -> Value:
+    """A projection as value heads; repeating them going forward orders their gradient."""
+    repeats = c.stack.attention == "unfused" and spec.heads > spec.kv_heads
+    return split_heads(c, x, heads, repeats)
+
+
+def _gated_output(c: OpContext, mixed: Value, gate: Value) -> Value:
+    """``mixed · sigmoid(gate)``; keeps both factors."""
+    t = c.tape
+    share = t.kernel("sigmoid", (gate,), t.like(gate))
+    out = t.kernel("mul", (mixed, share), t.like(mixed))
+    kept = Value(mixed.shape, mixed.dtype, mixed.storage)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        grad_mixed = t.kernel("mul", (grad, share), t.like(kept))
+        grad_share = t.kernel("mul", (grad, kept), t.like(share))
+        return (grad_mixed, t.kernel("sigmoid_backward", (grad_share, share), t.like(share)))
+
+    t.record((out,), (mixed, gate), backward)
+    return out

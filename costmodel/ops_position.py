@@ -1,0 +1,77 @@
+"""Positions inside attention as symbolic work: rotary turns and learned relative biases."""
+
+from __future__ import annotations
+
+from ..spec.mixers import Attention
+from .ops import OpContext
+from .tape import Value
+
+BUCKET_OPS = ("sub", "abs", "lt", "cast", "div", "log", "mul", "cast", "add", "minimum", "where")
+"""What T5's reference code does to every pair of positions before it looks up their bias."""
+
+
+def rope(c: OpContext, x: Value, dim: int | None = None) -> Value:
+    """Rotary embedding of (seq, batch, heads, head_dim); keeps only the angle table.
+
+    Args:
+        c: context of the layer's operations.
+        x: query or key heads.
+        dim: channels of a head that turn, the first ones; None for all. The others are copied.
+    """
+    t = c.tape
+    shape, dtype = x.shape, x.dtype
+    turned = dim or shape[-1]
+    table = t.constant((shape[0], turned // 2), c.dtype)
+
+    def turn(value: Value) -> Value:
+        if c.stack.fusion.rope:
+            return t.kernel("rope", (value, table, table), t.new(shape, dtype))
+        out = t.new((*shape[:-1], turned), dtype)
+        half = value.view(*shape[:-1], turned // 2)
+        for _ in range(2):
+            t.kernel("mul", (half, table), half)
+            t.kernel("addcmul", (half, half, table), half)
+        return out if turned == shape[-1] else t.kernel("copy", (value,), t.new(shape, dtype))
+
+    out = turn(x)
+    t.record((out,), (x,), lambda grad: (turn(grad),))
+    return out
+
+
+def score_bias(c: OpContext, spec: Attention, heads: int, queries: int, keys: int) -> Value:
+    """The bias of relative positions, (heads, queries, keys), for local ``heads``.
+
+    The block that has the table makes it (Raffel et al., arXiv:1910.10683, section 2.1); later
+    blocks find it there and add their gradients to its own.
+    """
+    t = c.tape
+    if not spec.relative_buckets:
+        return _shared_bias(c, (heads, queries, keys))
+    pairs = t.new((queries, keys), "int64")
+    for op in BUCKET_OPS:
+        t.kernel(op, (pairs,), pairs)
+    rows = t.new((queries, keys, heads), c.dtype)
+    t.kernel("embedding", (rows,), rows)
+    buckets = spec.relative_buckets
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        table = t.new((buckets, heads), c.dtype)
+        t.parameter_gradient(t.kernel("embedding_backward", (grad, pairs), table))
+        return ()
+
+    bias = rows.view(heads, queries, keys)
+    t.record((bias,), (), backward)
+    return bias
+
+
+def _shared_bias(c: OpContext, shape: tuple[int, ...]) -> Value:
+    """The bias that an earlier block made and keeps; it takes this block's gradient too."""
+    bias = c.tape.constant(shape, c.dtype)
+    total = c.tape.constant(shape, c.dtype)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        c.tape.kernel("add", (grad, total), total)
+        return ()
+
+    c.tape.record((bias,), (), backward)
+    return bias
