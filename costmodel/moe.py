@@ -20,7 +20,8 @@ from ..spec.feed_forward import Mlp, Moe
 from ..spec.groups import RankGroup, expert_group, expert_tensor_group
 from ..spec.strategy import LayerStrategy
 from .mlp import mlp
-from .ops import OpContext, activation
+from .ops import OpContext
+from .ops_activation import activation
 from .ops_experts import (
     exchange,
     grouped_linear,
