@@ -7,6 +7,7 @@ the rest of the step, in which it waits for others: the bubble.
 
 from __future__ import annotations
 
+from ..spec.experts import dropless
 from ..spec.model import ModelSpec
 from ..spec.plan import Plan
 from ..spec.report import BREAKDOWN_TERMS, Prediction
@@ -53,7 +54,7 @@ def model_flops_per_sample(model: ModelSpec, workload: Workload, stack: StackSpe
     alone = LayerStrategy()
     shape = LayerShape(alone, None, 1, workload.seq_len, workload.dtype.param, plain)
     forward = sum(
-        run.count * lower_layer(run.layer, shape).forward.flops
+        run.count * lower_layer(dropless(run.layer), shape).forward.flops
         for tower in model.towers
         for run in tower.layers
     )

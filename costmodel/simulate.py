@@ -365,6 +365,7 @@ def communicators(plan: Plan, stage: int) -> int:
     place = plan.program.stages[stage]
     world = sum(s.device_count for s in plan.program.stages)
     messages = 4 if len(plan.program.stages) > 1 else 0
-    groups = stage_groups(plan.stage_strategies(stage), place.device_count)
+    strategies = plan.stage_strategies(stage)
+    groups = stage_groups(strategies, place.device_count, plan.expert_strategies(stage))
     tied = plan.model.tie_embeddings and stage in (0, len(plan.program.stages) - 1) and messages > 0
     return len(groups) + messages + tied + (world > 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .feed_forward import Moe
 from .layers import BlockLayer, Layer, MultiTokenLayer
 from .strategy import LayerStrategy
@@ -13,6 +15,17 @@ def experts_of(layer: Layer) -> Moe | None:
     if isinstance(block, BlockLayer) and isinstance(block.mlp, Moe):
         return block.mlp
     return None
+
+
+def dropless(layer: Layer) -> Layer:
+    """The same layer without a capacity: what its tokens need, whatever is cut or filled up."""
+    moe = experts_of(layer)
+    if moe is None or moe.capacity_factor is None:
+        return layer
+    whole = replace(moe, capacity_factor=None)
+    if isinstance(layer, MultiTokenLayer):
+        return replace(layer, block=replace(layer.block, mlp=whole))
+    return replace(layer, mlp=whole) if isinstance(layer, BlockLayer) else layer
 
 
 def expert_reason(layer: Layer, strategy: LayerStrategy, stage_ranks: int) -> str | None:

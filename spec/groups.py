@@ -19,6 +19,7 @@ or cut over b / a ranks, a apart. Executor and cost model read the same definiti
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -100,12 +101,17 @@ def data_index(strategy: LayerStrategy, rank: int) -> int:
     return rank // (strategy.tp * strategy.cp)
 
 
-def stage_groups(strategies: list[LayerStrategy], stage_ranks: int) -> list[RankGroup]:
+def stage_groups(
+    strategies: list[LayerStrategy],
+    stage_ranks: int,
+    with_experts: Iterable[LayerStrategy] = (),
+) -> list[RankGroup]:
     """Every group of more than one rank that a stage with these layers needs, sorted.
 
     Args:
         strategies: of the layers in order, with the layer before the stage first if any.
         stage_ranks: ranks of the stage.
+        with_experts: of the layers that have experts.
     """
     found: set[RankGroup] = set()
     for strategy in strategies:
@@ -113,6 +119,13 @@ def stage_groups(strategies: list[LayerStrategy], stage_ranks: int) -> list[Rank
             tensor_group(strategy),
             shard_group(strategy),
             replica_group(strategy, stage_ranks),
+        }
+    for strategy in with_experts:
+        found |= {
+            expert_group(strategy),
+            expert_tensor_group(strategy),
+            expert_shard_group(strategy, stage_ranks),
+            expert_replica_group(strategy, stage_ranks),
         }
     for before, after in pairwise(strategies):
         if before.tp != after.tp:

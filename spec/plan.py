@@ -21,6 +21,7 @@ from pydantic import Field
 from . import codec
 from .cluster import ClusterSpec
 from .errors import InputError
+from .experts import experts_of
 from .model import Layer, ModelSpec
 from .schedule import Pass, ScheduleKind
 from .strategy import LayerStrategy
@@ -180,6 +181,17 @@ class Plan:
             first = layers[0][0]
             found += [every[max(first - 1, 0)], *(strategy for _, _, strategy in layers)]
         return found
+
+    def expert_strategies(self, stage: int) -> list[LayerStrategy]:
+        """Strategies of the layers of a stage that have experts."""
+        if not any(experts_of(layer) for layer in self.model.kinds()):
+            return []
+        return [
+            strategy
+            for parts in self.program.stages[stage].virtual_stages
+            for _, layer, strategy in self.chunk_layers(parts)
+            if experts_of(layer) is not None
+        ]
 
     def _tower_offset(self, name: str) -> int:
         offset = 0
