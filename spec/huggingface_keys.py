@@ -2,47 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from .errors import InputError, NotBuiltError, nearest_divisor
 from .report import Assumption
-from .typed_keys import TypedKeys
+from .typed_keys import TypedKeys, shown
 
-DROPOUT_DEFAULTS = {
-    "gpt2": {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1},
-    "llama": {"attention_dropout": 0.0},
-}
-"""Dropout keys and their defaults: GPT-2's, and those of the Llama-like families."""
-GPT2_NAMES = {
-    "num_hidden_layers": "n_layer",
-    "hidden_size": "n_embd",
-    "num_attention_heads": "n_head",
-    "max_position_embeddings": "n_positions",
-}
-WindowRuns = list[tuple[int | None, int]]
-"""Runs of consecutive layers with one sliding window: ``(window or None, count)``."""
+LAYERS = "num_hidden_layers"
+MOST_LAYERS = 2**16
+"""Layers are listed one by one; the largest published models have some hundreds."""
 
 
 class ConfigKeys(TypedKeys):
-    """A configuration document, the class that its defaults come from, and what was assumed."""
+    """A configuration document, the class that its defaults come from, and what was assumed.
 
-    def __init__(self, document: Mapping[str, Any], where: str, config_class: str) -> None:
+    ``names`` are a class's own spellings of the general names of sizes.
+    """
+
+    def __init__(
+        self,
+        document: Mapping[str, Any],
+        where: str,
+        config_class: str,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(document, where)
         self.assumptions: list[Assumption] = []
         self.config_class = config_class
+        self.names = names or {}
+        self.prefix = "model"
+
+    def part(self, key: str, config_class: str) -> ConfigKeys:
+        """The configuration nested under ``key``; its assumptions join this one's."""
+        inner = self.document.get(key)
+        if not isinstance(inner, Mapping):
+            raise self.error(key, "a configuration")
+        found = ConfigKeys(inner, f"{self.where}: {key}", config_class)
+        found.assumptions, found.prefix = self.assumptions, f"{self.prefix}.{key}"
+        return found
 
     def assume(self, key: str, value: Any, why: str = "") -> None:
         """Record the value taken for ``key`` and why."""
         why = why or f"left out; the default of transformers' {self.config_class}"
-        self.assumptions.append(Assumption(path=f"model.{key}", value=value, why=why))
+        self.assumptions.append(Assumption(path=f"{self.prefix}.{key}", value=value, why=why))
 
     def size(self, key: str) -> int:
-        """A required size, under its general name or GPT-2's."""
-        found = self.has(key, GPT2_NAMES.get(key, key))
+        """A required size, under its general name or the class's own."""
+        found = self.has(key, self.names.get(key, key))
         if found is None:
             self.require((key,))
         return self.count(found or key)
+
+    def layer_count(self) -> int:
+        """How many blocks there are; required, and few enough to be listed one by one."""
+        count = self.size(LAYERS)
+        if count > MOST_LAYERS:
+            key = self.has(LAYERS, self.names.get(LAYERS, LAYERS)) or LAYERS
+            raise self.error(key, f"at most {MOST_LAYERS}", MOST_LAYERS)
+        return count
+
+    def refuse(self, key: str, instead: str) -> NotBuiltError:
+        """The error for a key whose value is known and not served."""
+        return NotBuiltError(f"{self.where}: {key} {shown(self.document.get(key))}", instead)
+
+    def choices(self, key: str, count: int, allowed: Collection[str]) -> list[str] | None:
+        """A list of ``count`` texts of ``allowed``, one a layer; None where it is left out."""
+        given = self.document.get(key)
+        if given is None:
+            return None
+        fits = isinstance(given, list) and all(isinstance(x, str) and x in allowed for x in given)
+        if not fits or len(given) != count:
+            words = f"{count} entries of " + " or ".join(sorted(allowed))
+            raise InputError(f"{self.where}: {key}", "other entries", words)
+        return list(given)
 
     def count_or(self, key: str, default: int) -> int:
         """A whole number, or the default, which is then an assumption."""
@@ -92,71 +125,18 @@ class ConfigKeys(TypedKeys):
         if default is not None:
             return self.count_or("head_dim", default)
         if hidden % heads:
-            key = self.has("num_attention_heads", "n_head") or "num_attention_heads"
+            general = "num_attention_heads"
+            key = self.has(general, self.names.get(general, general)) or general
             allowed = f"a divisor of the hidden size {hidden}, or a head_dim"
             raise self.error(key, allowed, nearest_divisor(heads, hidden))
         return hidden // heads
 
-    def rope_theta(self) -> float:
-        """Base of the rotary angles, from its own key or from ``rope_parameters``."""
-        parameters = self.document.get("rope_parameters") or {}
-        scaling = self.document.get("rope_scaling") or parameters
-        if not isinstance(parameters, Mapping) or not isinstance(scaling, Mapping):
-            allowed = "rope_scaling and rope_parameters as mappings"
-            raise InputError(self.where, "something else", allowed)
-        kind = scaling.get("rope_type", scaling.get("type", "default"))
-        if kind != "default":
-            self.assume("rope_scaling", kind, f"{kind} rope scaling is neither priced nor run")
-        key = "partial_rotary_factor"
-        partial = parameters.get(key, self.document.get(key))
-        if partial not in (None, 1):
-            raise NotBuiltError(f"{self.where}: {key} {partial}", "use 1")
-        if parameters.get("rope_theta") is not None:
-            return TypedKeys(parameters, f"{self.where}: rope_parameters").number("rope_theta")
-        return self.number_or("rope_theta", 10000.0)
-
-    def uniform_window(self, layers: int, default: int | None) -> WindowRuns:
-        """Mistral: one sliding window for all layers; null, or no default, means none."""
-        key = "sliding_window"
-        silent = key in self.document and self.document[key] is None
-        window = None if default is None or silent else self.count_or(key, default)
-        return [(window, layers)]
-
-    def partial_window(self, layers: int) -> WindowRuns:
-        """Qwen: a window only if asked for, on the layers of ``layer_types`` or the last ones."""
-        asked = self.flag_or("use_sliding_window", False)
-        if not asked or self.document.get("sliding_window", 0) is None:
-            return [(None, layers)]
-        window = self.count_or("sliding_window", 4096)
-        types = self.document.get("layer_types")
-        if types is None:
-            full = self.count("max_window_layers", 0) if self.has("max_window_layers") else 28
-            if not self.has("max_window_layers"):
-                self.assume("max_window_layers", full)
-            full = min(full, layers)
-            return [(w, n) for w, n in ((None, full), (window, layers - full)) if n]
-        meaning = {"full_attention": None, "sliding_attention": window}
-        if not isinstance(types, list) or len(types) != layers or not set(types) <= set(meaning):
-            allowed = f"{layers} entries of full_attention or sliding_attention"
-            raise InputError(f"{self.where}: layer_types", "other entries", allowed)
-        return _runs([meaning[kind] for kind in types])
-
-    def note_dropout(self, family: str) -> None:
-        """List dropout above zero, given or by default."""
+    def note_dropout(self, defaults: Mapping[str, float]) -> None:
+        """List dropout above zero, given or by default; ``defaults`` has the class's keys."""
         rates = {}
-        for key, silent in DROPOUT_DEFAULTS[family].items():
+        for key, silent in defaults.items():
             rate = self.number(key, 0, exclusive=False) if self.has(key) else silent
             if rate > 0:
                 rates[key] = rate
         if rates:
             self.assume("dropout", rates, "dropout is neither priced nor run; it counts as 0")
-
-
-def _runs(windows: list[int | None]) -> WindowRuns:
-    found: WindowRuns = []
-    for window in windows:
-        if found and found[-1][0] == window:
-            found[-1] = (window, found[-1][1] + 1)
-        else:
-            found.append((window, 1))
-    return found

@@ -102,7 +102,8 @@ class MultiTokenLayer:
 
     Joins the normalised hidden state with the normalised embedding of the next token by a
     projection, runs ``block``, and computes logits and loss with the model's own embedding and
-    head weights, which count once.
+    head weights, which count once. It stands between the last block and the head and passes the
+    hidden state on to the head as it came.
     """
 
     kind: Literal["multi_token"] = "multi_token"

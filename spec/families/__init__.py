@@ -1,0 +1,1 @@
+"""Configurations of the transformers library, a group of related families a file."""
