@@ -18,7 +18,8 @@ def grouped_linear(
 ) -> tuple[Value, ...]:
     """Projections of (rows, in) to local ``widths`` by the weights of ``experts`` experts.
 
-    A stack that joins gate and up projection runs one product of their joint width.
+    A stack that joins gate and up projection runs one product of their joint width. Kept for
+    the gradients of the weights: ``x``.
     """
     t, (rows, inner) = c.tape, x.shape
     fused = c.stack.fusion.gate_up and len(widths) > 1
@@ -34,7 +35,7 @@ def grouped_linear(
 
     def backward(*grads: Value) -> tuple[Value | None, ...]:
         joined = _side_by_side(c, grads) if fused else grads
-        grad_x = t.new((rows, inner), c.dtype)
+        grad_x = t.like(x)
         for number, width in enumerate(parts):
             _product(c, experts, rows, width, inner, accumulate=number > 0)
         gradients = [_weight_gradient(c, experts, width, rows, inner) for width in parts]
