@@ -85,12 +85,18 @@ class LoweredLayer:
     embedding reads belong to the batch, not to a pass: its ``input_bytes`` are 0.
     """
 
+    layer: Layer
+    shape: LayerShape
     forward: LoweredPass
     backward: LoweredPass
     accumulating_backward: LoweredPass
     input_bytes: int
     output_bytes: int
     keeps_input: bool
+
+    def split_backward(self) -> SplitBackward:
+        """The backward in two parts, lowered where a schedule asks for it."""
+        return lower_split_backward(self.layer, self.shape)
 
 
 @lru_cache(maxsize=CACHE_ENTRIES)
@@ -103,6 +109,8 @@ def lower_layer(layer: Layer, shape: LayerShape) -> LoweredLayer:
     """
     first, again = (_run(layer, shape, accumulating) for accumulating in (False, True))
     return LoweredLayer(
+        layer=layer,
+        shape=shape,
         forward=first.forward,
         backward=first.backward,
         accumulating_backward=again.backward,
@@ -112,9 +120,39 @@ def lower_layer(layer: Layer, shape: LayerShape) -> LoweredLayer:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class SplitBackward:
+    """A layer's backward in two passes: the gradient of its input, those of its weights.
+
+    What the first leaves for the second, inputs and output gradients of linear layers, is alive
+    in between. The gradients of norms, biases of row-split layers and tables come with the
+    first. The ``accumulating`` ones add to gradients already there.
+    """
+
+    input: LoweredPass
+    weight: LoweredPass
+    accumulating_input: LoweredPass
+    accumulating_weight: LoweredPass
+
+
+@lru_cache(maxsize=CACHE_ENTRIES)
+def lower_split_backward(layer: Layer, shape: LayerShape) -> SplitBackward:
+    """The backward of :func:`lower_layer` in two parts.
+
+    Args:
+        layer: the layer kind.
+        shape: its split, batch, types and stack.
+    """
+    first, again = (_run(layer, shape, added, splits=True) for added in (False, True))
+    return SplitBackward(first.backward, first.weight, again.backward, again.weight)
+
+
 class _Run(NamedTuple):
+    """``weight`` is empty unless the backward is split."""
+
     forward: LoweredPass
     backward: LoweredPass
+    weight: LoweredPass
     input_bytes: int
     output_bytes: int
     keeps_input: bool
@@ -127,8 +165,8 @@ def activation_shape(layer: Layer, shape: LayerShape, strategy: LayerStrategy) -
     return (seq, samples, layer.hidden)
 
 
-def _run(layer: Layer, shape: LayerShape, accumulating: bool) -> _Run:
-    tape = Tape(accumulating, shape.stack.fusion.weight_gradient_accumulation)
+def _run(layer: Layer, shape: LayerShape, accumulating: bool, splits: bool = False) -> _Run:
+    tape = Tape(accumulating, shape.stack.fusion.weight_gradient_accumulation, splits)
     strategy = shape.strategy
     c = OpContext(
         tape, shape.stack, shape.dtype, strategy.tp, strategy.megatron_sp, shape.shares_weight
@@ -155,7 +193,10 @@ def _run(layer: Layer, shape: LayerShape, accumulating: bool) -> _Run:
     tape.peak_bytes = start_bytes = tape.live_bytes
     tape.run_backward(tape.take_nodes())
     backward = _take_pass(tape, start_bytes)
-    return _Run(forward, backward, input_bytes, output_bytes, keeps_input)
+    tape.peak_bytes = start_bytes = tape.live_bytes
+    tape.run_weight_work()
+    weight = _take_pass(tape, start_bytes, backward.gradient_bytes)
+    return _Run(forward, backward, weight, input_bytes, output_bytes, keeps_input)
 
 
 def _set_output_gradient(tape: Tape, out: Value) -> None:
@@ -171,11 +212,12 @@ def _entry(tape: Tape, layer: Layer, shape: LayerShape, before: LayerStrategy) -
     return tape.new(activation_shape(layer, shape, before), shape.dtype)
 
 
-def _take_pass(tape: Tape, start_bytes: int) -> LoweredPass:
+def _take_pass(tape: Tape, start_bytes: int, earlier_gradient_bytes: int = 0) -> LoweredPass:
     entries, tape.entries = tuple(tape.entries), []
     return LoweredPass(
         entries,
         peak_bytes=tape.peak_bytes - start_bytes,
         change_bytes=tape.live_bytes - start_bytes,
-        gradient_bytes=sum(g.storage.size_bytes for g in tape.parameter_gradients),
+        gradient_bytes=sum(g.storage.size_bytes for g in tape.parameter_gradients)
+        - earlier_gradient_bytes,
     )

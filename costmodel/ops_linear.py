@@ -37,15 +37,20 @@ def column_linear(
             t.product(tokens, width, hidden, c.dtype, accumulate=number > 0)
         grad_x = c.reduce(grad_x)
         again = c.gather_sequence(x)
-        gradients = [_weight_gradient(c, width, hidden, tokens) for width in parts]
-        del again
-        bias_gradients = [
-            t.kernel("sum", (g,), t.new((width,), c.dtype))
-            for g, width in zip(joined, parts, strict=True)
-            if bias
-        ]
-        for gradient in [*(g for g in gradients if g is not None), *bias_gradients]:
-            t.parameter_gradient(gradient)
+
+        def weight_gradients() -> None:
+            nonlocal again
+            gradients = [_weight_gradient(c, width, hidden, tokens) for width in parts]
+            del again
+            bias_gradients = [
+                t.kernel("sum", (g,), t.new((width,), c.dtype))
+                for g, width in zip(joined, parts, strict=True)
+                if bias
+            ]
+            for gradient in [*(g for g in gradients if g is not None), *bias_gradients]:
+                t.parameter_gradient(gradient)
+
+        t.weight_work(weight_gradients)
         return (grad_x,)
 
     t.record(outs, (x,), backward)
@@ -84,10 +89,16 @@ def row_linear(c: OpContext, x: Value, width: int, bias: bool, name: str = "") -
         del grad
         t.product(tokens, width, local, c.dtype)
         grad_x = t.new(x.shape, c.dtype)
-        gradient = _weight_gradient(c, width, local, tokens)
-        if gradient is not None:
-            t.parameter_gradient(gradient)
-        del whole, gradient
+
+        def weight_gradient() -> None:
+            nonlocal whole
+            gradient = _weight_gradient(c, width, x.shape[-1], tokens)
+            if gradient is not None:
+                t.parameter_gradient(gradient)
+            del whole
+
+        t.weight_work(weight_gradient)
+        del weight_gradient
         if grad_bias is not None:
             t.parameter_gradient(grad_bias)
         return (grad_x,)

@@ -10,6 +10,7 @@ and peak memory is read off the tape instead of being estimated by a formula.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, NamedTuple
@@ -109,18 +110,23 @@ class Tape:
 
     ``accumulating``: parameter gradients of an earlier micro-batch are there already, so new
     ones are added to them. ``main_gradients``: all are added to buffers that live anyway,
-    those of matrix products by the product itself.
+    those of matrix products by the product itself. ``splits``: the work of weight gradients
+    waits for :meth:`run_weight_work`, holding what it needs until then.
     """
 
-    def __init__(self, accumulating: bool = False, main_gradients: bool = False) -> None:
+    def __init__(
+        self, accumulating: bool = False, main_gradients: bool = False, splits: bool = False
+    ) -> None:
         self.entries: list[Entry] = []
         self.live_bytes = 0
         self.peak_bytes = 0
         self.accumulating = accumulating
         self.main_gradients = main_gradients
+        self.splits = splits
         self.parameter_gradients: list[Value] = []
         self._nodes: list[Node] = []
         self._pending: list[Node] = []
+        self._weight_work: deque[Callable[[], None]] = deque()
         self._keeps = True
         self._recomputing = False
 
@@ -211,6 +217,22 @@ class Tape:
             self.kernel("add", (gradient, gradient), gradient)
         else:
             self.parameter_gradients.append(gradient)
+
+    def weight_work(self, work: Callable[[], None]) -> None:
+        """Gradients of weights, of which nothing else in the backward depends: now, or later.
+
+        ``work`` is a closure that refers to the input and the output gradient it needs, and to
+        nothing else that could be freed; it has no collectives.
+        """
+        if self.splits:
+            self._weight_work.append(work)
+        else:
+            work()
+
+    def run_weight_work(self) -> None:
+        """Do what :meth:`weight_work` put off, in order, each giving back what it held."""
+        while self._weight_work:
+            self._weight_work.popleft()()
 
     @contextmanager
     def not_recording(self) -> Iterator[None]:
