@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..spec.schedule import EVERY_KIND
 from .cli_options import JSON, KERNELS, PRICING, PROBLEM, RUN, together, unbuilt
 from .cli_types import FileSource, FileTarget, Number, WholeNumber, Word
 
@@ -23,8 +24,8 @@ STRATEGY = together(
                  help="Sequence parallelism: none or megatron."),
     click.option("--shard", type=Word("S", lambda: ("zero0", "zero1", "zero2", "zero3", "hsdp:")),
                  help="zero0 to zero3, hsdp[:LEVEL|:DEGREE], or P/G/O (degrees or levels)."),
-    click.option("--schedule", type=Word("S", lambda: ("gpipe", "1f1b", "interleaved")),
-                 help="gpipe, 1f1b or interleaved."),
+    click.option("--schedule", type=Word("S", lambda: EVERY_KIND),
+                 help="gpipe, 1f1b, interleaved, zero_bubble, zbv or dualpipe."),
     click.option("--micro-batch", type=WholeNumber(), help="Samples of a micro-batch."),
     click.option("--recompute", type=Word("R", lambda: ("none", "selective", "full")),
                  help="none, selective or full."),

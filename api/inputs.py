@@ -16,7 +16,7 @@ from ..datasets.catalogue.stack import stack
 from ..profiler.store import newest_profile
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError, NotBuiltError, nearest_name
-from ..spec.legality import stack_reason, workload_reason
+from ..spec.legality import schedule_stack_reason, stack_reason, workload_reason
 from ..spec.model import Attention, BlockLayer, EmbeddingLayer, ModelSpec
 from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
@@ -115,8 +115,11 @@ def plan_pricing(
     notes: list[Assumption] = []
     found = device(plan.cluster.groups[0].device)
     chosen = _stack(inputs, found, plan.workload.dtype.param, notes)
-    for strategy in dict.fromkeys(plan.layer_strategies()):
-        if reason := stack_reason(strategy, chosen):
+    reasons = [
+        stack_reason(strategy, chosen) for strategy in dict.fromkeys(plan.layer_strategies())
+    ]
+    for reason in (*reasons, schedule_stack_reason(plan.program.schedule.kind, chosen)):
+        if reason:
             raise InputError("--stack", chosen.name, f"one that can say the plan ({reason})")
     return chosen, _profile(inputs, found, plan.cluster, notes), tuple(notes)
 

@@ -9,7 +9,12 @@ from ..planner.pins import Pin, parse_pin
 from ..planner.shard_levels import with_degrees
 from ..planner.space import divisors
 from ..spec.errors import InputError, nearest_divisor
-from ..spec.legality import executable_reason, layer_reason, schedule_reason
+from ..spec.legality import (
+    executable_reason,
+    layer_reason,
+    schedule_reason,
+    schedule_stack_reason,
+)
 from ..spec.model import Layer
 from ..spec.schedule import ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
@@ -125,6 +130,8 @@ def _check_schedule(pins: tuple[Pin, ...], problem: Problem, field: str) -> None
         return
     if kind is None:
         kind = "interleaved" if vpp != 1 else "1f1b"
+    if reason := schedule_stack_reason(kind, problem.stack):
+        raise InputError(field, f"schedule={kind}", f"one that the stack can say ({reason})")
     usual = 2 if kind == "interleaved" else 1
     stages, chunks = pp or min(2, layers), vpp or usual
     if reason := schedule_reason(kind, stages, chunks, stages, layers):

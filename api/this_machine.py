@@ -11,7 +11,7 @@ from ..datasets.catalogue.local import core_count, memory_bytes
 from ..executor.layout import plan_device, plan_world_size
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError
-from ..spec.legality import executable_reason
+from ..spec.legality import executable_reason, schedule_run_reason
 from ..spec.plan import Plan
 
 CUDA_DEVICE = re.compile(r"nvidia\d+")
@@ -83,6 +83,8 @@ def require_executable(plan: Plan, where: str) -> None:
         require_room(ranks, f"{where}: cluster")
     elif ranks > cuda_count():
         require_devices(plan.cluster, f"{where}: cluster")
+    if reason := schedule_run_reason(plan.program.schedule.kind):
+        raise InputError(where, reason, "a plan that the executor runs", "plan --execute")
     for strategy in dict.fromkeys(plan.layer_strategies()):
         if reason := executable_reason(strategy, plan.workload):
             raise InputError(where, reason, "a plan that the executor runs", "plan --execute")

@@ -8,16 +8,14 @@ from ..costmodel.simulate import most_microbatches
 from ..planner.shard_levels import with_degrees
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError, NotBuiltError, nearest_divisor, nearest_name
-from ..spec.legality import layer_reason, schedule_reason, stack_reason
+from ..spec.legality import layer_reason, schedule_reason, schedule_stack_reason, stack_reason
 from ..spec.model import BlockLayer
 from ..spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
 from ..spec.report import Assumption
-from ..spec.schedule import SCHEDULE_KINDS, ScheduleKind
+from ..spec.schedule import EVERY_KIND, V_KINDS, ScheduleKind, chunk_position
 from ..spec.strategy import LayerStrategy, Sharding
 from .inputs import Problem
 from .typed import check_types
-
-UNBUILT_SCHEDULES = ("zero_bubble", "zbv", "dualpipe")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +45,9 @@ def uniform_plan(problem: Problem, flags: UniformStrategy) -> tuple[Plan, tuple[
     """
     check_types(flags)
     notes: list[Assumption] = []
+    usual = {"vpp": 2 if flags.schedule in V_KINDS else 1}
     degrees = {
-        name: _degree(name, getattr(flags, name), notes)
+        name: _degree(name, getattr(flags, name), notes, usual.get(name, 1))
         for name in ("tp", "pp", "vpp", "cp", "ep", "etp")
     }
     for name in ("cp", "ep", "etp"):
@@ -58,7 +57,9 @@ def uniform_plan(problem: Problem, flags: UniformStrategy) -> tuple[Plan, tuple[
     dp = _data_parallel(problem, flags.dp, tp, pp, notes)
     strategy = _strategy(flags, problem.cluster, tp, dp, notes)
     micro_batch = _degree("micro-batch", flags.micro_batch, notes)
-    microbatches = _microbatches(problem, micro_batch, dp, most_microbatches(pp, vpp))
+    given = flags.schedule if flags.schedule in EVERY_KIND else "1f1b"
+    most = most_microbatches(pp, vpp, given)
+    microbatches = _microbatches(problem, micro_batch, dp, most)
     kind = _schedule(flags.schedule, vpp, notes)
     plan = _build(problem, strategy, (pp, vpp, tp * dp), kind, (micro_batch, microbatches))
     return plan, tuple(notes)
@@ -68,10 +69,10 @@ def _left_out(name: str, value: object) -> Assumption:
     return Assumption(path=f"--{name}", value=value, why="not given")
 
 
-def _degree(name: str, given: int | None, notes: list[Assumption]) -> int:
+def _degree(name: str, given: int | None, notes: list[Assumption], usual: int = 1) -> int:
     if given is None:
-        notes.append(_left_out(name, 1))
-        return 1
+        notes.append(_left_out(name, usual))
+        return usual
     if not 1 <= given <= 2**24:
         raise InputError(f"--{name}", given, "a positive whole number", 1)
     return given
@@ -148,10 +149,8 @@ def _microbatches(problem: Problem, micro_batch: int, dp: int, most: int) -> int
 
 
 def _schedule(given: str | None, vpp: int, notes: list[Assumption]) -> ScheduleKind:
-    if given in UNBUILT_SCHEDULES:
-        raise NotBuiltError(f"--schedule {given}", "use gpipe, 1f1b or interleaved")
     usual = "interleaved" if vpp > 1 else "1f1b"
-    return _word("schedule", given, usual, SCHEDULE_KINDS, notes)  # type: ignore[return-value]
+    return _word("schedule", given, usual, EVERY_KIND, notes)  # type: ignore[return-value]
 
 
 def _build(
@@ -165,11 +164,13 @@ def _build(
     chunks = _even_chunks(problem, pp * vpp, strategy)
     if reason := schedule_reason(kind, pp, vpp, batch[1], len(problem.model.layers())):
         raise InputError("--schedule", kind, reason)
+    if reason := schedule_stack_reason(kind, problem.stack):
+        raise InputError("--schedule", kind, f"one that the stack can say ({reason})", "1f1b")
     group = problem.cluster.groups[0].name
     stages = tuple(
         Stage(
             devices=(StageDevices(device_group=group, first_rank=s * ranks, count=ranks),),
-            virtual_stages=tuple(chunks[v * pp + s] for v in range(vpp)),
+            virtual_stages=tuple(chunks[chunk_position(kind, s, v, pp)] for v in range(vpp)),
         )
         for s in range(pp)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer, ModelSpec
+from ..spec.passes import BackwardPart
 from ..spec.plan import Plan
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
@@ -36,8 +37,10 @@ class StageChunk:
     receives_bytes: int
     sends_bytes: int
 
-    def backward(self, number: int, first: bool) -> LoweredPass:
+    def backward(self, number: int, first: bool, part: BackwardPart = "whole") -> LoweredPass:
         """Layer ``number``'s work going backward, in the first micro-batch or a later one.
+
+        All of it, or one ``part`` where the schedule splits it.
 
         A later one adds its gradients to those that are there, unless its unit has reduced
         them away or keeps them in another number format. An embedding whose unit is not in
@@ -47,7 +50,12 @@ class StageChunk:
         unit = entry.unit or self.layers[-1].unit
         fresh = unit is None or unit.reduces_each_micro_batch or bool(unit.upcast)
         lowered = entry.lowered
-        return lowered.backward if first or fresh else lowered.accumulating_backward
+        if part == "whole":
+            return lowered.backward if first or fresh else lowered.accumulating_backward
+        split = lowered.split_backward()
+        if part == "input":
+            return split.input if first or fresh else split.accumulating_input
+        return split.weight if first or fresh else split.accumulating_weight
 
 
 class Lowering:

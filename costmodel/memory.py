@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..spec.errors import InputError
 from ..spec.model import Attention, BlockLayer
+from ..spec.passes import BackwardPart
 from ..spec.plan import Plan
 from ..spec.report import MEMORY_TERMS, MemoryRow
 from ..spec.schedule import Pass
@@ -39,6 +40,7 @@ class PassKind(NamedTuple):
     chunk: int
     first: bool
     last: bool
+    part: BackwardPart = "whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +125,10 @@ def _kinds_of(
     order: tuple[Pass, ...], last_micro_batch: int
 ) -> tuple[NDArray[np.int64], list[PassKind]]:
     """The kind of every pass, as a number into a list of the kinds that occur."""
-    numbers: dict[tuple[bool, int, bool, bool], int] = {}
+    numbers: dict[tuple[bool, int, bool, bool, BackwardPart], int] = {}
     rows = [
-        numbers.setdefault((forward, chunk, m == 0, m == last_micro_batch), len(numbers))
-        for forward, chunk, m in order
+        numbers.setdefault((forward, chunk, m == 0, m == last_micro_batch, part), len(numbers))
+        for forward, chunk, m, part, _ in order
     ]
     return np.array(rows, dtype=np.int64), [PassKind(*key) for key in numbers]
 
@@ -135,21 +137,13 @@ def _message_bytes(
     chunks: tuple[StageChunk, ...], kinds: list[PassKind], rows: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Bytes of messages held during each pass: received one pass ahead, sent until one later."""
-    into = np.array(
-        [
-            chunks[k.chunk].receives_bytes if k.forward else chunks[k.chunk].sends_bytes
-            for k in kinds
-        ],
-        dtype=np.int64,
-    )
-    out = np.array(
-        [
-            chunks[k.chunk].sends_bytes if k.forward else chunks[k.chunk].receives_bytes
-            for k in kinds
-        ],
-        dtype=np.int64,
-    )
-    received, sent = into[rows], out[rows]
+    ends = [(chunks[k.chunk].receives_bytes, chunks[k.chunk].sends_bytes) for k in kinds]
+    crossing = [
+        (0, 0) if k.part == "weight" else pair if k.forward else pair[::-1]
+        for k, pair in zip(kinds, ends, strict=True)
+    ]
+    into_and_out = np.array(crossing, dtype=np.int64)
+    received, sent = into_and_out[rows, 0], into_and_out[rows, 1]
     total: NDArray[np.int64] = np.append(received[1:], 0) + np.append(0, sent[:-1])
     return total
 
@@ -200,6 +194,8 @@ class _PassPlayer:
         chunk = self.chunks[kind.chunk]
         if kind.forward:
             self._forward(ledger, chunk, kind)
+        elif kind.part == "weight":
+            self._weights(ledger, chunk, kind)
         else:
             self._backward(ledger, chunk, kind)
         return PassEffect(ledger.peak, tuple(ledger.live))
@@ -251,12 +247,12 @@ class _PassPlayer:
                 ledger.add(COMMUNICATION, -self._gather(ledger, entry.unit, 0))
             ahead = self._ahead_backward(chunk, number)
             ledger.add(COMMUNICATION, ahead)
-            self._layer_backward(ledger, chunk.backward(number, kind.first))
+            self._layer_backward(ledger, chunk.backward(number, kind.first, kind.part))
             ledger.live[COMMUNICATION] -= ahead
-            unit = entry.unit if number else entry_unit(chunk, number)
-            if entry.unit is not None and self._shares_first(chunk, number):
-                continue  # moves with the embedding, whose backward comes last
-            if unit is not None and unit.wrapped:
+            unit = self._finished_unit(chunk, number)
+            if unit is not None and kind.part == "input":
+                ledger.add(PARAMETERS, -unit.whole_bytes if unit.gathers_each_use else 0)
+            elif unit is not None:
                 reduced, more = self._finish_unit(ledger, unit, kind, reduced)
                 held += more
         ledger.add(COMMUNICATION, -reduced - held)
@@ -265,6 +261,28 @@ class _PassPlayer:
             ledger.add(ACTIVATIONS, -first.lowered.input_bytes)
             if not first.lowered.keeps_input:
                 ledger.add(ACTIVATIONS, -first.lowered.input_bytes)
+
+    def _weights(self, ledger: Ledger, chunk: StageChunk, kind: PassKind) -> None:
+        """The second part of a split backward: no messages, no gathers, then the reductions."""
+        reduced = held = 0
+        for number in reversed(range(len(chunk.layers))):
+            self._layer_backward(ledger, chunk.backward(number, kind.first, kind.part))
+            unit = self._finished_unit(chunk, number)
+            if unit is not None:
+                reduced, more = self._finish_unit(ledger, unit, kind, reduced)
+                held += more
+        ledger.add(COMMUNICATION, -reduced - held)
+
+    def _finished_unit(self, chunk: StageChunk, number: int) -> Unit | None:
+        """The sharded unit whose gradients are complete after layer ``number``'s backward.
+
+        A head that shares the embedding's unit moves with it: that backward comes last.
+        """
+        entry = chunk.layers[number]
+        if entry.unit is not None and self._shares_first(chunk, number):
+            return None
+        unit = entry.unit if number else entry_unit(chunk, number)
+        return unit if unit is not None and unit.wrapped else None
 
     def _ahead_backward(self, chunk: StageChunk, number: int) -> int:
         """Buffer of the gather for the layer before, under way while this one goes backward."""
@@ -298,7 +316,8 @@ class _PassPlayer:
         if unit.upcast and not kind.first and not unit.reduces_each_micro_batch:
             ledger.add(GRADIENTS, -unit.gradient_bytes)
             waiting = unit.accumulated_bytes
-        if kind.last or unit.gathers_each_use:
+        gathered = kind.part == "whole" or not unit.gathers_each_use
+        if gathered and (kind.last or unit.gathers_each_use):
             ledger.add(PARAMETERS, -unit.whole_bytes)
         ledger.add(COMMUNICATION, unit.reduce_input_bytes - reduced)
         ledger.live[GRADIENTS] += unit.shard_gradient_bytes - waiting

@@ -57,6 +57,8 @@ class _Slot(NamedTuple):
 def pass_time(chunk: StageChunk, kind: PassKind, pricer: Pricer, detail: bool = False) -> PassTime:
     """Seconds of a pass of ``chunk``.
 
+    Of a split backward, the input gradient gathers and the weight gradient reduces.
+
     Args:
         chunk: its lowered layers.
         kind: direction, and whether it is the chunk's first or last micro-batch.
@@ -106,8 +108,8 @@ def _backward_slots(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> list[_
 
 def _backward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer) -> _Slot:
     entry = chunk.layers[number]
-    unit, name = entry.unit, f"layer {entry.index} B"
-    backward = pricer.layer_pass(chunk.backward(number, kind.first))
+    unit, name = entry.unit, f"layer {entry.index} {'W' if kind.part == 'weight' else 'B'}"
+    backward = pricer.layer_pass(chunk.backward(number, kind.first, kind.part))
     if unit is None:
         return _Slot(name, backward, 0.0, 0.0, 0.0)
     return _Slot(name, backward, *_around_backward_s(unit, pricer.unit(unit), kind))
@@ -117,8 +119,11 @@ def _around_backward_s(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[floa
     """Copies, gather and reduction of a backward pass."""
     if not (unit.wrapped or unit.reduce):
         return 0.0, 0.0, 0.0
-    copy_s = cost.gather_copy_s if unit.gathers_each_use else 0.0
-    gather_s = cost.gather_wire_s if unit.gathers_each_use else 0.0
+    gathers = unit.gathers_each_use and kind.part != "weight"
+    copy_s = cost.gather_copy_s if gathers else 0.0
+    gather_s = cost.gather_wire_s if gathers else 0.0
+    if kind.part == "input":
+        return copy_s, gather_s, 0.0
     reduces = kind.last or unit.reduces_each_micro_batch
     copy_s += _after_backward_s(cost, kind, reduces, unit.reduces_each_micro_batch)
     return copy_s, gather_s, cost.reduce_wire_s if reduces else 0.0

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..spec.groups import RankGroup
-from ..spec.kernels import Collective
+from ..spec.kernels import Collective, Kernel
 from ..spec.model import HeadLayer
 from ..spec.plan import Plan
+from ..spec.schedule import V_KINDS, chunk_place, chunk_position
 from ..spec.stack import StackSpec
-from ..spec.workload import DtypeRecord
+from ..spec.workload import DTYPE_BYTES, DtypeRecord
 from .lowering import Lowering, StageChunk, StageLayer
 from .sharding import Unit, partial_sum_work, update_work
 from .tape import Item
@@ -28,10 +29,10 @@ def step_work(plan: Plan, stack: StackSpec, stage: int) -> list[Item]:
     chunks = Lowering(plan.model, plan.workload, stack).stage(plan, stage)
     micro_batches = plan.program.schedule.microbatches
     work: list[Item] = []
-    for chunk in chunks:
+    for index, chunk in enumerate(chunks):
         for number in range(len(chunk.layers)):
             work += _layer_work(chunk, number, micro_batches)
-        work += _messages(plan, stage, chunk, micro_batches)
+        work += _messages(plan, stage, index, chunk, micro_batches)
     end = end_of_step(plan, stack, stage, chunks)
     return [*work, *end.tensor_sums, *end.tied_sum, end.norm, *end.update, *end.gathers]
 
@@ -60,18 +61,22 @@ def _unit_work(unit: Unit, micro_batch: int, last: bool) -> Iterator[Item]:
         yield from unit.accumulate_upcast if micro_batch else unit.upcast
 
 
-def _messages(plan: Plan, stage: int, chunk: StageChunk, micro_batches: int) -> Iterator[Item]:
+def _messages(
+    plan: Plan, stage: int, number: int, chunk: StageChunk, micro_batches: int
+) -> Iterator[Item]:
     """Activations and gradients that cross between ranks at the chunk's ends."""
-    stages = len(plan.program.stages)
+    schedule, stages = plan.program.schedule.kind, len(plan.program.stages)
     if stages == 1:
         return
+    position = chunk_position(schedule, stage, number, stages)
     ranks = plan.program.stages[stage].device_count
     dtype = plan.workload.dtype.param
-    for size, forward_kind, neighbour in (
-        (chunk.receives_bytes, "recv", (stage - 1) % stages),
-        (chunk.sends_bytes, "send", (stage + 1) % stages),
+    for size, forward_kind, beyond in (
+        (chunk.receives_bytes, "recv", position - 1),
+        (chunk.sends_bytes, "send", position + 1),
     ):
-        if size:
+        neighbour = chunk_place(schedule, beyond, stages)[0] if size else stage
+        if neighbour != stage:
             distance = abs(neighbour - stage) * ranks
             other = "send" if forward_kind == "recv" else "recv"
             for kind in (forward_kind, other):
@@ -140,6 +145,8 @@ def _tied_sum(plan: Plan, entries: list[StageLayer]) -> tuple[tuple[Item, ...], 
     stages = len(plan.program.stages)
     if not plan.model.tie_embeddings or stages == 1:
         return (), 0
+    if plan.program.schedule.kind in V_KINDS:
+        return _local_tied_sum(plan, entries)
     group = RankGroup(2, (stages - 1) * plan.program.stages[0].device_count)
     for entry in entries:
         unit = entry.unit
@@ -148,3 +155,13 @@ def _tied_sum(plan: Plan, entries: list[StageLayer]) -> tuple[tuple[Item, ...], 
             head = isinstance(entry.layer, HeadLayer)
             return (total,), unit.tied_elements if head else 0
     return (), 0
+
+
+def _local_tied_sum(plan: Plan, entries: list[StageLayer]) -> tuple[tuple[Item, ...], int]:
+    """The same where both copies are on this stage: one is added to the other."""
+    tied = [e.unit for e in entries if e.unit is not None and e.unit.tied_bytes]
+    if not tied:
+        return (), 0
+    dtype, elements = plan.workload.dtype.master, tied[0].tied_elements
+    traffic_bytes = 3 * elements * DTYPE_BYTES[dtype]
+    return (Kernel("add", (elements,), dtype, 0, traffic_bytes),), elements

@@ -6,10 +6,12 @@ as one span a term for the whole pass where it would not.
 
 from __future__ import annotations
 
+from ..spec.passes import Pass
 from ..spec.timeline import Flow, Span, Stream, StreamKind, Timeline
 from .memory import PassKind
 from .pass_time import PASS_TERMS, Segment, pass_time
-from .simulate import Simulation, Simulator, StageRun
+from .simulate import Simulation, Simulator
+from .stage_run import StageRun, Together, kind_of, together
 
 MAX_DETAILED_SPANS = 200_000
 STREAMS: dict[str, StreamKind] = {
@@ -27,16 +29,20 @@ def simulated_timeline(simulation: Simulation, simulator: Simulator) -> Timeline
     spans: list[Span] = []
     firsts: dict[tuple[bool, int, int], tuple[int, int]] = {}
     for run in simulation.stages:
-        segments = {kind: _segments(simulation, simulator, run, kind, detail) for kind in run.times}
+        segments = {
+            kinds: _segments(simulation, simulator, run, kinds, detail) for kinds in run.counts
+        }
         last = max(item.micro_batch for item in run.order)
-        for item, start_s in zip(run.order, run.starts_s, strict=True):
-            kind = PassKind(
-                item.forward, item.chunk, item.micro_batch == 0, item.micro_batch == last
-            )
+        starts = iter(run.starts_s)
+        for items in together(run.order):
+            start_s, *_ = (next(starts) for _ in items)
             first = len(spans)
-            spans += _spans(run.stage, segments[kind], start_s, item.micro_batch)
-            position = item.chunk * len(simulation.stages) + run.stage
-            firsts[item.forward, position, item.micro_batch] = (first, len(spans) - 1)
+            found = segments[tuple(kind_of(item, last) for item in items)]
+            spans += _spans(run.stage, found, start_s, items)
+            for item in items:
+                if item.part != "weight":
+                    position = simulation.position(run.stage, item.chunk)
+                    firsts[item.forward, position, item.micro_batch] = (first, len(spans) - 1)
         spans += _closing(simulation, run)
     return Timeline(origin="simulated", spans=tuple(spans), flows=_flows(firsts, spans))
 
@@ -50,15 +56,17 @@ def _span_count(simulation: Simulation) -> int:
 
 
 def _segments(
-    simulation: Simulation, simulator: Simulator, run: StageRun, kind: PassKind, detail: bool
+    simulation: Simulation, simulator: Simulator, run: StageRun, kinds: Together, detail: bool
 ) -> list[Segment]:
-    if detail:
+    """Pieces of a pass; two that overlap are shown as what their work and waiting come to."""
+    kind = kinds[0]
+    if detail and len(kinds) == 1:
         chunk = simulation.chunks[run.stage][kind.chunk]
         pricer = simulator.pricer.reaching(run.reach)
         return pass_time(chunk, kind, pricer, detail=True).segments
-    name = f"chunk {kind.chunk} {'F' if kind.forward else 'B'}"
+    name = " + ".join(f"chunk {k.chunk} {_letter(k)}" for k in kinds)
     clock_s, found = 0.0, []
-    for term, seconds in zip(PASS_TERMS, run.times[kind].terms_s, strict=True):
+    for term, seconds in zip(PASS_TERMS, run.time_of(kinds).terms_s, strict=True):
         if seconds > 0:
             stream = term.removeprefix("exposed_") if term.startswith("exposed_") else "compute"
             found.append(Segment(stream, name, clock_s, seconds, term))
@@ -66,11 +74,19 @@ def _segments(
     return found
 
 
-def _spans(stage: int, segments: list[Segment], start_s: float, micro_batch: int) -> list[Span]:
+def _letter(kind: PassKind) -> str:
+    """F, B or W: forward, backward or its input part, weight gradients."""
+    return "F" if kind.forward else "W" if kind.part == "weight" else "B"
+
+
+def _spans(
+    stage: int, segments: list[Segment], start_s: float, items: tuple[Pass, ...]
+) -> list[Span]:
+    numbers = " + ".join(str(item.micro_batch) for item in items)
     return [
         Span(
             stream=Stream(rank=stage, kind=STREAMS[s.stream], name=s.stream),
-            name=f"{s.name} mb {micro_batch}",
+            name=f"{s.name} mb {numbers}",
             start_s=start_s + s.start_s,
             duration_s=s.duration_s,
             term=s.term,

@@ -14,7 +14,7 @@ from ..kernels.marks import mark
 from ..kernels.rope import cached_tables, forget_tables
 from ..spec.marks import READ_DATA, STEP, UPDATE
 from ..spec.plan import LayerPlan, Plan
-from ..spec.schedule import stage_order
+from ..spec.schedule import chunk_place, chunk_position, stage_order
 from ..spec.strategy import LayerStrategy
 from .chunk import TORCH_DTYPES, BuildOptions, Chunk, build_chunk
 from .local import local_parameters
@@ -105,9 +105,10 @@ class Engine:
         """The neighbour chunk in data order, and the shape that crosses in ``layout``."""
         if layout is None:
             return None
-        stages, ranks = len(self.plan.program.stages), self.book.stage_ranks
-        position = chunk * stages + self.book.stage + direction
-        other_chunk, other_stage = divmod(position, stages)
+        program, ranks = self.plan.program, self.book.stage_ranks
+        kind, stages = program.schedule.kind, len(program.stages)
+        position = chunk_position(kind, self.book.stage, chunk, stages) + direction
+        other_stage, other_chunk = chunk_place(kind, position, stages)
         peer = other_stage * ranks + self.book.local_rank
         return Link(peer, other_chunk, self._activation_shape(layout))
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..spec.codec import from_document
 from ..spec.errors import InputError, RunError
-from ..spec.legality import executable_reason
+from ..spec.legality import executable_reason, schedule_run_reason
 from ..spec.plan import Plan
 from ..spec.stack import ATTENTIONS
 from .chunk import TORCH_DTYPES, BuildOptions
@@ -115,8 +115,10 @@ def require_executable(plan: Plan) -> None:
     """Refuse a plan that would run as another one than it says, however its ranks started.
 
     Raises:
-        InputError: number formats or sharding that are not run yet.
+        InputError: number formats, sharding or a schedule that are not run yet.
     """
+    if reason := schedule_run_reason(plan.program.schedule.kind):
+        raise InputError("plan", reason, "a plan that the executor runs")
     for strategy in dict.fromkeys(plan.layer_strategies()):
         if reason := executable_reason(strategy, plan.workload):
             raise InputError("plan", reason, "a plan that the executor runs")

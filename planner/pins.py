@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..spec.errors import InputError, NotBuiltError, nearest_name
-from ..spec.schedule import SCHEDULE_KINDS
+from ..spec.schedule import EVERY_KIND, SCHEDULE_KINDS
 from ..spec.strategy import LEVEL_NAMES, LayerStrategy, Sharding
 from .shard_levels import EVERY_LEVEL, level_degrees
 
@@ -88,6 +88,8 @@ def _layer_range(text: str, layer_count: int, field: str) -> tuple[int, int]:
 
 
 def _value(key: str, text: str, field: str) -> int | str:
+    if key == "schedule" and text in EVERY_KIND and text not in SCHEDULE_KINDS:
+        raise NotBuiltError(f"pinning schedule={text}", f"simulate --schedule {text} prices it")
     if key in WORDS:
         if text not in WORDS[key]:
             allowed = ", ".join(WORDS[key])

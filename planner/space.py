@@ -148,7 +148,7 @@ class SearchSpace:
 
     def _schedules(self, stages: int, ranks: int, counts: list[int]) -> Iterator[Shape]:
         for kind in SCHEDULE_KINDS:
-            if not self._allowed("schedule", kind):
+            if not self._allowed("schedule", kind) or kind not in self.request.stack.schedules:
                 continue
             most = len(self.layers) // stages if kind == "interleaved" else 1
             if stages == 1 and kind != "1f1b" and self._allowed("schedule", "1f1b"):

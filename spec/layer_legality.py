@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from .experts import expert_reason
 from .model import BlockLayer, EmbeddingLayer, HeadLayer, Layer, ModelSpec
-from .schedule import ScheduleKind
+from .schedule import SPLIT_KINDS, V_KINDS, ScheduleKind
 from .strategy import LayerStrategy
 from .tensor_split import split_sizes
 from .workload import DtypeRecord, Workload
@@ -133,8 +133,32 @@ def schedule_reason(
             return "interleaved needs pp > 1 and vpp > 1"
         if microbatches % stages:
             return f"interleaved needs microbatches ({microbatches}) in multiples of pp ({stages})"
+    elif kind in V_KINDS:
+        return _v_reason(kind, stages, chunks, microbatches)
     elif chunks != 1:
         return f"{kind} runs one virtual stage a stage, not {chunks}; use interleaved"
+    return None
+
+
+def _v_reason(kind: ScheduleKind, stages: int, chunks: int, microbatches: int) -> str | None:
+    if stages == 1 or chunks != 2:
+        return f"{kind} needs pp > 1 and vpp 2 (two chunks a stage, in the shape of a V)"
+    if kind == "dualpipe" and microbatches < 2 * stages:
+        return f"dualpipe needs at least 2 x pp ({2 * stages}) microbatches, not {microbatches}"
+    return None
+
+
+def schedule_stack_reason(kind: ScheduleKind, stack: StackSpec) -> str | None:
+    """Why the stack cannot say a schedule; None if it can."""
+    if kind not in stack.schedules:
+        return f"the stack {stack.name} has {', '.join(stack.schedules)} only"
+    return None
+
+
+def schedule_run_reason(kind: ScheduleKind) -> str | None:
+    """Why the bundled executor cannot run a schedule; None if it can."""
+    if kind in SPLIT_KINDS:
+        return f"schedule {kind} is planned and simulated but not run yet"
     return None
 
 

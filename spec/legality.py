@@ -14,6 +14,8 @@ from .layer_legality import (
     executable_reason,
     layer_reason,
     schedule_reason,
+    schedule_run_reason,
+    schedule_stack_reason,
     stack_reason,
     tied_reason,
 )
@@ -39,6 +41,8 @@ __all__ = [
     "model_reason",
     "plan_violations",
     "schedule_reason",
+    "schedule_run_reason",
+    "schedule_stack_reason",
     "stack_reason",
     "tied_reason",
     "workload_reason",

@@ -23,7 +23,7 @@ from .cluster import ClusterSpec
 from .errors import InputError
 from .experts import experts_of
 from .model import Layer, ModelSpec
-from .schedule import Pass, ScheduleKind
+from .schedule import Pass, ScheduleKind, chunk_place
 from .strategy import LayerStrategy
 from .workload import Workload
 
@@ -93,14 +93,15 @@ class Program:
 
     @property
     def chunks_per_stage(self) -> int:
-        """Virtual stages on each stage (1 unless interleaved)."""
+        """Virtual stages on each stage (1 unless interleaved or in the shape of a V)."""
         return len(self.stages[0].virtual_stages)
 
     def chunks(self) -> Iterator[tuple[int, int, tuple[LayerPlan, ...]]]:
         """``(stage, virtual stage, layer plans)`` in the order that data flows through them."""
-        for virtual in range(self.chunks_per_stage):
-            for index, stage in enumerate(self.stages):
-                yield index, virtual, stage.virtual_stages[virtual]
+        stages = len(self.stages)
+        for position in range(stages * self.chunks_per_stage):
+            index, virtual = chunk_place(self.schedule.kind, position, stages)
+            yield index, virtual, self.stages[index].virtual_stages[virtual]
 
     @property
     def first_strategy(self) -> LayerStrategy:

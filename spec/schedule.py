@@ -2,30 +2,47 @@
 
 A *pass* is one micro-batch through one chunk (virtual stage) of a stage, forward or backward.
 The order in which a stage runs its passes is part of the plan's meaning, so one function
-makes it for both sides.
+makes it for both sides, and one says which chunk lies where.
 
 GPipe: all forwards, then all backwards (Huang et al., 2019, section 2.3).
 1F1B: p - s - 1 forwards of warm-up on stage s, then one forward, one backward (Narayanan et
 al., PipeDream-Flush, 2021a section 3.2).
 Interleaved 1F1B: v chunks a stage, micro-batches in rounds of p (Narayanan et al., 2021b,
 section 2.2); micro-batches must be a multiple of p.
+Zero bubble, ZBV, DualPipe: with split backwards, see :mod:`.split_schedules`.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal
 
-ScheduleKind = Literal["gpipe", "1f1b", "interleaved"]
+from . import split_schedules
+from .passes import Pass as Pass
+
+ScheduleKind = Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "zbv", "dualpipe"]
 SCHEDULE_KINDS: tuple[ScheduleKind, ...] = ("gpipe", "1f1b", "interleaved")
+"""Kinds that the planner searches and the executor runs."""
+SPLIT_KINDS: tuple[ScheduleKind, ...] = ("zero_bubble", "zbv", "dualpipe")
+"""Kinds that split the backward: planned by hand and simulated."""
+EVERY_KIND: tuple[ScheduleKind, ...] = (*SCHEDULE_KINDS, *SPLIT_KINDS)
+V_KINDS: tuple[ScheduleKind, ...] = ("zbv", "dualpipe")
+"""Kinds whose two chunks a stage lie in the shape of a V."""
 
 
-class Pass(NamedTuple):
-    """One micro-batch through one chunk of a stage; ``forward`` false is the backward pass."""
+def chunk_place(kind: ScheduleKind, position: int, stages: int) -> tuple[int, int]:
+    """``(stage, chunk)`` that holds the ``position``-th part of the model.
 
-    forward: bool
-    chunk: int
-    micro_batch: int
+    Chunks go round the stages, or down and up again in the shape of a V: stage s then holds
+    positions s and 2p - 1 - s.
+    """
+    chunk, across = divmod(position, stages)
+    return (stages - 1 - across if kind in V_KINDS and chunk % 2 else across), chunk
+
+
+def chunk_position(kind: ScheduleKind, stage: int, chunk: int, stages: int) -> int:
+    """Which part of the model a chunk of a stage holds; the inverse of :func:`chunk_place`."""
+    return chunk * stages + (stages - 1 - stage if kind in V_KINDS and chunk % 2 else stage)
 
 
 @lru_cache(maxsize=512)
@@ -38,13 +55,19 @@ def stage_order(
         kind: schedule name.
         stage: 0-based stage number.
         stages: pipeline degree p.
-        chunks: virtual stages a stage v (1 unless interleaved).
+        chunks: virtual stages a stage v (1 unless interleaved or in the shape of a V).
         micro_batches: micro-batches m of one step.
     """
     if kind == "gpipe":
         return _gpipe(chunks, micro_batches)
     if kind == "1f1b":
         return _one_f_one_b(stage, stages, micro_batches)
+    if kind == "zero_bubble":
+        return split_schedules.zero_bubble(stage, stages, micro_batches)
+    if kind == "zbv":
+        return split_schedules.zbv(stage, stages, micro_batches)
+    if kind == "dualpipe":
+        return split_schedules.dualpipe(stage, stages, micro_batches)
     return _interleaved(stage, stages, chunks, micro_batches)
 
 
@@ -68,15 +91,18 @@ def _interleaved(stage: int, stages: int, chunks: int, micro_batches: int) -> tu
 
 
 def warm_up(kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int) -> int:
-    """Forward passes of a stage before it starts to alternate.
+    """Forward passes of a stage before it starts to alternate, its first backward one pass later.
 
-    1F1B: p - s - 1. Interleaved: (p - s - 1)·2 + (v - 1)·p, or all of them with p
-    micro-batches (Narayanan et al., 2021b, section 2.2). GPipe never alternates.
+    1F1B and zero bubble: p - s - 1. Interleaved: (p - s - 1)·2 + (v - 1)·p, or all of them with p
+    micro-batches (Narayanan et al., 2021b, section 2.2). GPipe never alternates. In a V: all
+    but the last of what :func:`first_in_flight` counts.
     """
     total = chunks * micro_batches
+    if kind in V_KINDS:
+        return sum(first_in_flight(kind, stage, stages, chunks, micro_batches)) - 1
     if kind == "gpipe" or (kind == "interleaved" and micro_batches == stages):
         return total
-    if kind == "1f1b":
+    if kind in ("1f1b", "zero_bubble"):
         return min(stages - stage - 1, total)
     return min((stages - stage - 1) * 2 + (chunks - 1) * stages, total)
 
@@ -84,12 +110,20 @@ def warm_up(kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batc
 def first_in_flight(
     kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int
 ) -> list[int]:
-    """Micro-batches of each chunk that a stage holds just before its first backward pass."""
+    """Micro-batches of each chunk that a stage holds just before its first backward pass.
+
+    In a V the down-going chunk of stage s has 2p - s - 1 by then and the other s + 1: 2p
+    everywhere, the activations of p whole micro-batches of a stage. DualPipe's last stage
+    starts one more beside that backward.
+    """
+    if kind in V_KINDS:
+        down = 2 * stages - stage - 1 + (kind == "dualpipe" and stage == stages - 1)
+        return [min(down, micro_batches), min(stage + 1, micro_batches)]
     total = chunks * micro_batches
     done = min(warm_up(kind, stage, stages, chunks, micro_batches) + 1, total)
     if kind == "gpipe":
         return [micro_batches] * chunks
-    if kind == "1f1b":
+    if chunks == 1:
         return [done]
     rounds, rest = divmod(done, stages * chunks)
     return [rounds * stages + min(max(rest - c * stages, 0), stages) for c in range(chunks)]

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from .schedule import EVERY_KIND, ScheduleKind
 from .strategy import Recompute
 
 AttentionImpl = Literal["flash", "unfused"]
@@ -86,7 +87,7 @@ class StackSpec:
     parameters and gradient buffers live all the time, and only optimizer states shard.
     partitioned: compute parameters live beside a sharded master copy, whole and gathered after
     the update (zero0 to zero2) or sharded too and gathered for each use (zero3).
-    ``recompute``: what it can recompute.
+    ``recompute``: what it can recompute; ``schedules``: which pipeline schedules it has.
     ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp.
     ``attention_gradient_copies``: gradients of attention come heads-first and are copied into
     order. ``recompute_stops_early``: recomputation ends once every saved tensor is back.
@@ -103,6 +104,7 @@ class StackSpec:
     compile: bool = False
     state_layout: StateLayout = "fsdp2"
     recompute: tuple[Recompute, ...] = ("none", "selective", "full")
+    schedules: tuple[ScheduleKind, ...] = EVERY_KIND
     fusion: KernelFusion = KernelFusion()
     vocab_multiple: Annotated[int, Field(ge=1)] = 1
     recompute_stops_early: bool = True

@@ -21,8 +21,9 @@ from shardwright.costmodel.lowering import StageChunk
 from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.memory import PassKind
 from shardwright.costmodel.pass_time import PASS_TERMS, PassTime
+from shardwright.costmodel.play import Messages
 from shardwright.costmodel.prices import PassCost, Pricer
-from shardwright.costmodel.simulate import Messages, Simulation, Simulator
+from shardwright.costmodel.simulate import Simulation, Simulator
 from shardwright.datasets.catalogue.links import LinkRates
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.kernels import Collective, Kernel

@@ -1,0 +1,145 @@
+"""Schedules that split the backward into input and weight gradients, as explicit orders.
+
+Zero bubble: ZB-H1 of Qi et al., "Zero bubble pipeline parallelism" (2024, section 2.2): the
+order of 1F1B, in which stage s delays weight gradients by s micro-batches. Every stage holds
+p micro-batches at most, as the first one does in 1F1B.
+
+ZBV: the V-ZB schedule of Qi et al., "Pipeline parallelism with controllable memory" (2024,
+section 4): two chunks a stage in the shape of a V, so that first and last layers meet on stage
+0 and every stage holds the same activations.
+
+DualPipe: the overlapped pairs of DeepSeek-V3 (2024, section 3.2.1) in the V shape that DeepSeek
+published as DualPipeV. DualPipe on P devices is two mirrored halves that compute the same on
+different micro-batches with two copies of all parameters; here one half of p = P/2 stages
+stands for both, each layer is held once, and the other half is data parallelism.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from .passes import BackwardPart, Pass
+
+
+def zero_bubble(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+    """ZB-H1 on ``stage``: 1F1B whose weight gradients come ``stage`` micro-batches late."""
+    order = _Order()
+    for _ in range(min(stages - stage - 1, micro_batches)):
+        order.forward(0)
+    for number in range(micro_batches):
+        if number + stages - stage - 1 < micro_batches:
+            order.forward(0)
+        order.backward(0, "input")
+        if number >= stage:
+            order.weights()
+    order.finish()
+    return tuple(order.passes)
+
+
+def zbv(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+    """V-ZB on ``stage``, which holds chunk 0 going down the V and chunk 1 coming up.
+
+    The pattern needs 2·p micro-batches to unfold; of a shorter step it is the part that
+    belongs to the micro-batches that exist, which leaves every dependency as it was.
+    """
+    count, below = max(micro_batches, 2 * stages), stages - stage
+    order = _Order(in_line=False)
+    for _ in range(2 * below - 1):
+        order.forward(0)
+    for _ in range(stage):
+        order.forward(1)
+        order.forward(0)
+    for _ in range(below):
+        order.forward(1)
+        order.both_parts(1)
+    for number in range(count - stages):
+        if number < count - stages - below + 1:
+            order.forward(0)
+        order.both_parts(0)
+        order.forward(1)
+        order.both_parts(1)
+    for _ in range(stage):
+        order.backward(0, "input")
+        order.backward(1, "input")
+    for _ in range(below):
+        order.both_parts(0)
+    order.finish()
+    return tuple(item for item in order.passes if item.micro_batch < micro_batches)
+
+
+def dualpipe(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+    """DualPipe in its V form on ``stage``; ``micro_batches`` are at least 2·p."""
+    above = stages - stage - 1
+    order = _Order()
+    for _ in range(2 * above):
+        order.forward(0)
+    for _ in range(stage + 1):
+        order.forward(0)
+        order.forward(1)
+    for _ in range(above):
+        order.both_parts(1)
+        order.forward(1)
+    for number in range(micro_batches - 2 * stages + stage + 1):
+        order.forward(0, overlaps=bool(number or above))  # the V's turn waits for itself at first
+        order.backward(1)
+        order.forward(1, overlaps=True)
+        order.backward(0)
+    for _ in range(above):
+        order.backward(1)
+        order.forward(1, overlaps=True)
+        order.backward(0)
+    _drain(order, stage)
+    for _ in range(above):
+        order.weights()
+        order.backward(0, "input")
+    order.finish()
+    return tuple(order.passes)
+
+
+def _drain(order: _Order, stage: int) -> None:
+    """The last backwards of both chunks in turn; the second half leaves weights for the end."""
+    backwards = [chunk for _ in range(stage + 1) for chunk in (1, 0)]
+    for number, chunk in enumerate(backwards):
+        order.backward(chunk, "input" if number > stage else "whole")
+
+
+class _Order:
+    """Passes of a stage as they are decided; each kind takes its micro-batches in order.
+
+    ``in_line``: weight gradients leave one queue; otherwise one for each chunk.
+    """
+
+    def __init__(self, in_line: bool = True) -> None:
+        self.passes: list[Pass] = []
+        self._forwards, self._backwards = [0, 0], [0, 0]
+        queue: deque[tuple[int, int]] = deque()
+        self._waiting = [queue, queue if in_line else deque()]
+
+    def forward(self, chunk: int, overlaps: bool = False) -> None:
+        """The next micro-batch's forward of a chunk."""
+        number = self._forwards[chunk]
+        self.passes.append(Pass(True, chunk, number, overlaps=overlaps))
+        self._forwards[chunk] += 1
+
+    def backward(self, chunk: int, part: BackwardPart = "whole") -> None:
+        """The next micro-batch's backward of a chunk, or its input gradient."""
+        number = self._backwards[chunk]
+        self.passes.append(Pass(False, chunk, number, part))
+        self._backwards[chunk] += 1
+        if part == "input":
+            self._waiting[chunk].append((chunk, number))
+
+    def weights(self, chunk: int = 0) -> None:
+        """The weight gradients that have waited longest in the chunk's queue."""
+        self.passes.append(Pass(False, *self._waiting[chunk].popleft(), "weight"))
+
+    def both_parts(self, chunk: int) -> None:
+        """An input gradient, then weight gradients."""
+        self.backward(chunk, "input")
+        self.weights(chunk)
+
+    def finish(self) -> None:
+        """All weight gradients that still wait, those of the last chunk first."""
+        for chunk in (1, 0):
+            while self._waiting[chunk]:
+                self.weights(chunk)
