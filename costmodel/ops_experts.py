@@ -38,15 +38,19 @@ def grouped_linear(
         grad_x = t.like(x)
         for number, width in enumerate(parts):
             _product(c, experts, rows, width, inner, accumulate=number > 0)
-        gradients = [_weight_gradient(c, experts, width, rows, inner) for width in parts]
-        gradients += [
-            t.kernel("sum", (grad,), t.new((experts, width), c.dtype))
-            for grad, width in zip(joined, parts, strict=True)
-            if bias
-        ]
-        for gradient in gradients:
-            if gradient is not None:
-                t.parameter_gradient(gradient)
+
+        def weight_gradients() -> None:
+            gradients = [_weight_gradient(c, experts, n, *x.shape) for n in parts]
+            gradients += [
+                t.kernel("sum", (grad,), t.new((experts, grad.shape[1]), c.dtype))
+                for grad in joined
+                if bias
+            ]
+            for gradient in gradients:
+                if gradient is not None:
+                    t.parameter_gradient(gradient)
+
+        t.weight_work(weight_gradients)
         return (grad_x,)
 
     t.record(outs, (x,), backward)

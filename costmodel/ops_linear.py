@@ -120,11 +120,15 @@ def whole_linear(c: OpContext, x: Value, width: int, bias: bool, name: str = "")
     def backward(grad: Value) -> tuple[Value | None, ...]:
         t.product(tokens, width, hidden, c.dtype)
         grad_x = t.new(x.shape, c.dtype)
-        gradient = _weight_gradient(c, width, hidden, tokens)
-        if gradient is not None:
-            t.parameter_gradient(gradient)
-        if bias:
-            t.parameter_gradient(t.kernel("sum", (grad,), t.new((width,), c.dtype)))
+
+        def weight_gradient() -> None:
+            gradient = _weight_gradient(c, grad.shape[-1], x.shape[-1], tokens)
+            if gradient is not None:
+                t.parameter_gradient(gradient)
+            if bias:
+                t.parameter_gradient(t.kernel("sum", (grad,), t.new((width,), c.dtype)))
+
+        t.weight_work(weight_gradient)
         return (grad_x,)
 
     t.record((out,), (x,), backward)
