@@ -11,19 +11,21 @@ from .cli_options import JSON, KERNELS, PRICING, PROBLEM, RUN, together, unbuilt
 from .cli_types import FileSource, FileTarget, Number, WholeNumber, Word
 
 PLAN_FILE = click.argument("plan_file", metavar="PLAN.json", required=False, type=FileSource())
+SHARD_LEVELS = ("zero0", "zero1", "zero2", "zero3", "hsdp:", "hpz:")
+"""What completes ``--shard``."""
 
 STRATEGY = together(
     click.option("--tp", type=WholeNumber(), help="Tensor-parallel degree."),
     click.option("--pp", type=WholeNumber(), help="Pipeline stages."),
     click.option("--vpp", type=WholeNumber(), help="Virtual stages on each stage."),
-    click.option("--cp", type=WholeNumber(), help="Context-parallel degree (1)."),
+    click.option("--cp", type=WholeNumber(), help="Context-parallel degree: ranks of a ring."),
     click.option("--ep", type=WholeNumber(), help="Expert-parallel degree (1)."),
     click.option("--etp", type=WholeNumber(), help="Expert-tensor-parallel degree (1)."),
     click.option("--dp", type=WholeNumber(), help="Data-parallel degree; left out: the rest."),
-    click.option("--sp", type=Word("S", lambda: ("none", "megatron")),
-                 help="Sequence parallelism: none or megatron."),
-    click.option("--shard", type=Word("S", lambda: ("zero0", "zero1", "zero2", "zero3", "hsdp:")),
-                 help="zero0 to zero3, hsdp[:LEVEL|:DEGREE], or P/G/O (degrees or levels)."),
+    click.option("--sp", type=Word("S", lambda: ("none", "megatron", "ulysses")),
+                 help="Sequence parallelism: none, megatron or ulysses (tp splits heads)."),
+    click.option("--shard", type=Word("S", lambda: SHARD_LEVELS),
+                 help="zero0 to zero3, hsdp or hpz[:LEVEL|:DEGREE], or P/G/O (degrees or levels)."),
     click.option("--schedule", type=Word("S", lambda: EVERY_KIND),
                  help="gpipe, 1f1b, interleaved, zero_bubble, zbv or dualpipe."),
     click.option("--micro-batch", type=WholeNumber(), help="Samples of a micro-batch."),

@@ -50,20 +50,26 @@ def stage_rows(plan: Plan, prediction: Prediction) -> list[StageRow]:
         ranks = stage.device_count
         for first, alike in zip(_first_only(), _alike(plan, stage), strict=False):
             dp = alike.strategy.data_parallel(ranks)
-            split = " + sp" if alike.strategy.megatron_sp else ""
             found.append(
                 StageRow(
                     stage=str(number) if first else "",
                     layers=ranges(alike.numbers),
                     devices=_devices(stage) if first else "",
-                    tp=f"{alike.strategy.tp}{split}",
+                    tp=_split_text(alike.strategy),
                     dp=str(dp),
-                    shard=alike.strategy.shard.level_name(dp),
+                    shard=alike.strategy.shard.level_name(alike.strategy.state_ranks(ranks)),
                     recompute=_recompute(alike.recomputes),
                     memory=memory.get(number) if first else None,
                 )
             )
     return found
+
+
+def _split_text(strategy: LayerStrategy) -> str:
+    """``4 + sp``, ``8 ulysses``, ``2 x cp 4``: how ranks split a sample."""
+    split = " + sp" if strategy.megatron_sp else " ulysses" if strategy.ulysses else ""
+    ring = f" x cp {strategy.cp}" if strategy.cp > 1 else ""
+    return f"{strategy.tp}{split}{ring}"
 
 
 def _first_only() -> Iterator[bool]:
@@ -76,7 +82,7 @@ def _alike(plan: Plan, stage: Stage) -> list[_Alike]:
     found: dict[tuple[object, ...], _Alike] = {}
     for parts in stage.virtual_stages:
         for number, layer, strategy in plan.chunk_layers(parts):
-            key = (strategy.tp, strategy.megatron_sp, strategy.shard)
+            key = (strategy.layout, strategy.ulysses, strategy.shard)
             entry = found.setdefault(key, _Alike(strategy, [], []))
             entry.numbers.append(number)
             if isinstance(layer, BlockLayer):
@@ -127,14 +133,16 @@ def shape_text(plan: Plan) -> str:
     """A plan in one line: ``tp 4, pp 4, dp 2, zero1, 1f1b, micro-batch 1 x 256``."""
     program = plan.program
     ranks = program.stages[0].device_count
-    pairs = [(s, s.data_parallel(ranks)) for s in plan.layer_strategies()]
+    every = plan.layer_strategies()
     parts = [
-        f"tp {_several(s.tp for s, _ in pairs)}",
+        f"tp {_several(f'{s.tp} ulysses' if s.ulysses else s.tp for s in every)}",
         f"pp {len(program.stages)}",
-        f"dp {_several(dp for _, dp in pairs)}",
-        _several(s.shard.level_name(dp) for s, dp in pairs),
+        f"dp {_several(s.data_parallel(ranks) for s in every)}",
+        _several(s.shard.level_name(s.state_ranks(ranks)) for s in every),
     ]
-    recomputes = {s.recompute for s, _ in pairs} - {"none"}
+    if any(s.cp > 1 for s in every):
+        parts.insert(2, f"cp {_several(s.cp for s in every)}")
+    recomputes = {s.recompute for s in every} - {"none"}
     if recomputes:
         parts.append("recompute " + "/".join(sorted(recomputes)))
     if program.chunks_per_stage > 1:

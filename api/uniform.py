@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from ..costmodel.simulate import most_microbatches
 from ..planner.shard_levels import with_degrees
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError, NotBuiltError, nearest_divisor, nearest_name
-from ..spec.legality import layer_reason, schedule_reason, schedule_stack_reason, stack_reason
-from ..spec.model import BlockLayer
+from ..spec.legality import schedule_reason, schedule_stack_reason
 from ..spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
 from ..spec.report import Assumption
 from ..spec.schedule import EVERY_KIND, V_KINDS, ScheduleKind, chunk_position
 from ..spec.strategy import LayerStrategy, Sharding
 from .inputs import Problem
 from .typed import check_types
+from .uniform_refusals import refuse
 
+SEQUENCE_PARALLELS = ("none", "megatron", "ulysses")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformStrategy:
@@ -50,18 +52,18 @@ def uniform_plan(problem: Problem, flags: UniformStrategy) -> tuple[Plan, tuple[
         name: _degree(name, getattr(flags, name), notes, usual.get(name, 1))
         for name in ("tp", "pp", "vpp", "cp", "ep", "etp")
     }
-    for name in ("cp", "ep", "etp"):
+    for name in ("ep", "etp"):
         if degrees[name] != 1:
             raise NotBuiltError(f"--{name} {degrees[name]}", f"use --{name} 1")
-    tp, pp, vpp = degrees["tp"], degrees["pp"], degrees["vpp"]
-    dp = _data_parallel(problem, flags.dp, tp, pp, notes)
-    strategy = _strategy(flags, problem.cluster, tp, dp, notes)
+    tp, pp, vpp, cp = (degrees[name] for name in ("tp", "pp", "vpp", "cp"))
+    dp = _data_parallel(problem, flags.dp, degrees, notes)
+    strategy = _strategy(flags, problem.cluster, (tp, cp, dp), notes)
     micro_batch = _degree("micro-batch", flags.micro_batch, notes)
     given = flags.schedule if flags.schedule in EVERY_KIND else "1f1b"
     most = most_microbatches(pp, vpp, given)
     microbatches = _microbatches(problem, micro_batch, dp, most)
     kind = _schedule(flags.schedule, vpp, notes)
-    plan = _build(problem, strategy, (pp, vpp, tp * dp), kind, (micro_batch, microbatches))
+    plan = _build(problem, strategy, (pp, vpp, tp * cp * dp), kind, (micro_batch, microbatches))
     return plan, tuple(notes)
 
 
@@ -90,33 +92,38 @@ def _word(
 
 
 def _data_parallel(
-    problem: Problem, given: int | None, tp: int, pp: int, notes: list[Assumption]
+    problem: Problem, given: int | None, degrees: dict[str, int], notes: list[Assumption]
 ) -> int:
     devices = problem.cluster.device_count
-    if tp * pp > devices or devices % (tp * pp):
+    names = [n for n in ("tp", "pp", "cp") if n != "cp" or degrees[n] > 1]
+    product = math.prod(degrees[n] for n in names)
+    if product > devices or devices % product:
         raise InputError(
-            "--tp x --pp",
-            f"{tp} x {pp} = {tp * pp}",
+            " x ".join(f"--{n}" for n in names),
+            " x ".join(str(degrees[n]) for n in names) + f" = {product}",
             f"a product that divides the {devices} devices",
-            nearest_divisor(min(tp * pp, devices), devices),
+            nearest_divisor(min(product, devices), devices),
         )
-    usual = devices // (tp * pp)
+    usual = devices // product
     if given is None:
         notes.append(_left_out("dp", usual))
         return usual
     if given != usual:
-        allowed = f"{usual}, so that tp x pp x dp uses the {devices} devices"
+        allowed = f"{usual}, so that {' x '.join(names)} x dp uses the {devices} devices"
         raise InputError("--dp", given, allowed, usual)
     return given
 
 
 def _strategy(
-    flags: UniformStrategy, cluster: ClusterSpec, tp: int, dp: int, notes: list[Assumption]
+    flags: UniformStrategy,
+    cluster: ClusterSpec,
+    split: tuple[int, int, int],
+    notes: list[Assumption],
 ) -> LayerStrategy:
-    if flags.sp == "ulysses":
-        raise NotBuiltError("--sp ulysses", "use none or megatron")
-    sp = _word("sp", flags.sp, "none", ("none", "megatron"), notes)
-    if sp == "megatron" and tp == 1:
+    """The strategy of every block; ``split`` is tp, cp and dp."""
+    tp, cp, dp = split
+    sp = _word("sp", flags.sp, "none", SEQUENCE_PARALLELS, notes)
+    if sp != "none" and tp == 1:
         notes.append(Assumption(path="--sp", value="none", why="tp 1 leaves nothing to split"))
     if flags.recompute is not None and flags.recompute.startswith("ops:"):
         raise NotBuiltError("--recompute ops:…", "use none, selective or full")
@@ -126,14 +133,15 @@ def _strategy(
     if shard is None:
         notes.append(_left_out("shard", "zero0"))
         shard = "zero0"
-    if shard.startswith("hpz"):
-        raise NotBuiltError("--shard hpz:…", "use zero0 to zero3 or hsdp:DEGREE")
-    return LayerStrategy(
+    strategy = LayerStrategy(
         tp=tp,
         sequence_parallel=sp if tp > 1 else "none",  # type: ignore[arg-type]
-        shard=Sharding.from_text(with_degrees(shard, cluster, tp, dp), dp),
+        cp=cp,
         recompute=recompute,  # type: ignore[arg-type]
     )
+    same, inner = strategy.state_ranks(tp * cp * dp), strategy.weight_split
+    degrees = Sharding.from_text(with_degrees(shard, cluster, inner, same), same)
+    return replace(strategy, shard=degrees)
 
 
 def _microbatches(problem: Problem, micro_batch: int, dp: int, most: int) -> int:
@@ -185,45 +193,8 @@ def _build(
             ),
         ),
     )
-    _refuse(problem, strategy, ranks, plan)
+    refuse(problem, strategy, ranks, plan)
     return plan
-
-
-def _refuse(problem: Problem, strategy: LayerStrategy, ranks: int, plan: Plan) -> None:
-    """Name the first rule that the plan breaks, as the flag that breaks it."""
-    shard = strategy.shard.level_name(strategy.data_parallel(ranks))
-    if reason := stack_reason(strategy, problem.stack):
-        raise InputError("--shard", shard, f"zero0 or zero1 ({reason})", "zero1")
-    samples = plan.program.micro_batch_samples
-    if reason := _layers_reason(problem, strategy, ranks, samples):
-        if reason.startswith("shard"):
-            raise InputError("--shard", shard, f"a level or nested degrees ({reason})", "zero1")
-        allowed = f"a degree that splits every layer ({reason})"
-        raise InputError("--tp", strategy.tp, allowed, _nearest_tp(problem, strategy, ranks))
-    if violations := plan.check():
-        raise InputError(violations[0].path, violations[0].message, "a legal plan")
-
-
-def _layers_reason(
-    problem: Problem, strategy: LayerStrategy, ranks: int, samples: int
-) -> str | None:
-    """Why some layer kind may not run under the strategy; None if all may."""
-    for layer in problem.model.kinds():
-        own = strategy if isinstance(layer, BlockLayer) else replace(strategy, recompute="none")
-        reason = layer_reason(layer, own, ranks, samples, problem.workload.seq_len)
-        if reason:
-            return reason
-    return None
-
-
-def _nearest_tp(problem: Problem, strategy: LayerStrategy, ranks: int) -> int:
-    """The legal tensor-parallel degree closest to the one given; 1 always is one."""
-    legal = [1]
-    for tp in (d for d in range(2, ranks + 1) if ranks % d == 0):
-        tried = replace(strategy, tp=tp, shard=Sharding())
-        if _layers_reason(problem, tried, ranks, ranks) is None:
-            legal.append(tp)
-    return min(legal, key=lambda d: (abs(d - strategy.tp), d))
 
 
 def _even_chunks(

@@ -1,17 +1,19 @@
 """Core attention as every mixer calls it: scores, softmax and the mixed values.
 
-What splits the sequence inside attention (rings of key and value shards, exchanges of heads
-for tokens) wraps the kernel here; projections, norms and positions stand outside.
+What splits the sequence inside attention (rings of key and value shards, inside an exchange of
+heads for tokens) wraps the kernel here; projections, norms and positions stand outside.
 """
 
 from __future__ import annotations
 
 from ..spec.mixers import Attention, LatentAttention
 from ..spec.strategy import LayerStrategy
+from .head_exchange import heads_for_tokens, tokens_for_heads
 from .ops import OpContext
 from .ops_attention import attention
 from .ops_position import score_bias
 from .recompute import recomputed
+from .ring_attention import ring_attention
 from .tape import Value
 
 
@@ -37,13 +39,18 @@ def core_attention(
     Returns:
         (seq, batch, heads · width of a value).
     """
+    inputs = [tokens_for_heads(c, x) for x in (query, key, value)]
+    del query, key, value
+    if isinstance(spec, Attention) and (spec.relative_buckets or spec.shared_bias):
+        tokens, heads = inputs[0].shape[0], inputs[0].shape[2]
+        inputs.append(score_bias(c, spec, heads, tokens, inputs[1].shape[0]))
 
     def run(*inputs: Value) -> tuple[Value, ...]:
-        return (attention(c, spec, *inputs),)
+        kernel = attention if c.ring.size == 1 else ring_attention
+        return (kernel(c, spec, *inputs),)
 
-    inputs = [query, key, value]
-    if isinstance(spec, Attention) and (spec.relative_buckets or spec.shared_bias):
-        inputs.append(score_bias(c, spec, query.shape[2], query.shape[0], key.shape[0]))
     if strategy.recompute == "selective":
-        return recomputed(c, run, None, *inputs)
-    return run(*inputs)[0]
+        mixed = recomputed(c, run, None, *inputs)
+    else:
+        mixed = run(*inputs)[0]
+    return heads_for_tokens(c, mixed, spec.heads)

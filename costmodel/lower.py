@@ -8,16 +8,17 @@ sharding adds (gathering parameters, reducing gradients, updating them) is lower
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from ..spec.groups import context_group, tensor_group
 from ..spec.kernels import Collective, Kernel
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
 from .layers import run_layer
-from .ops import OpContext
+from .ops import ALONE, OpContext
 from .seams import move
 from .tape import Entry, Node, Tape, Value
 
@@ -160,16 +161,22 @@ class _Run(NamedTuple):
 
 def activation_shape(layer: Layer, shape: LayerShape, strategy: LayerStrategy) -> tuple[int, ...]:
     """(seq, batch, hidden) of a rank's activations in the layout of ``strategy``."""
-    seq = shape.seq_len // strategy.tp if strategy.megatron_sp else shape.seq_len
-    samples = shape.batch * strategy.tp // shape.strategy.tp
-    return (seq, samples, layer.hidden)
+    samples = shape.batch * strategy.width // shape.strategy.width
+    return (shape.seq_len // strategy.sequence_split, samples, layer.hidden)
 
 
 def _run(layer: Layer, shape: LayerShape, accumulating: bool, splits: bool = False) -> _Run:
     tape = Tape(accumulating, shape.stack.fusion.weight_gradient_accumulation, splits)
     strategy = shape.strategy
     c = OpContext(
-        tape, shape.stack, shape.dtype, strategy.tp, strategy.megatron_sp, shape.shares_weight
+        tape,
+        shape.stack,
+        shape.dtype,
+        strategy.weight_split,
+        strategy.megatron_sp,
+        shape.shares_weight,
+        ring=context_group(strategy),
+        head_exchange=tensor_group(strategy) if strategy.ulysses else ALONE,
     )
     before = shape.before or strategy
     x = _entry(tape, layer, shape, before)
@@ -182,7 +189,7 @@ def _run(layer: Layer, shape: LayerShape, accumulating: bool, splits: bool = Fal
         x.producer = (leaf, 0)
     if shape.before is not None:
         x = move(c, x, before, strategy)
-    out = run_layer(c, layer, strategy, x, shape.seq_len)
+    out = run_layer(c, layer, _over_weights(strategy), x, shape.seq_len)
     kept = weakref.ref(entry)
     del x, entry
     output_bytes = 0 if isinstance(layer, HeadLayer) else out.size_bytes
@@ -199,6 +206,13 @@ def _run(layer: Layer, shape: LayerShape, accumulating: bool, splits: bool = Fal
     return _Run(forward, backward, weight, input_bytes, output_bytes, keeps_input)
 
 
+def _over_weights(strategy: LayerStrategy) -> LayerStrategy:
+    """The strategy as the layer's weights see it: with Ulysses tp splits none of them."""
+    if not strategy.ulysses:
+        return strategy
+    return replace(strategy, tp=1, sequence_parallel="none")
+
+
 def _set_output_gradient(tape: Tape, out: Value) -> None:
     if out.producer is None:
         raise RuntimeError("a layer's output must be differentiable")
@@ -208,7 +222,7 @@ def _set_output_gradient(tape: Tape, out: Value) -> None:
 
 def _entry(tape: Tape, layer: Layer, shape: LayerShape, before: LayerStrategy) -> Value:
     if isinstance(layer, EmbeddingLayer):
-        return tape.new((shape.seq_len, shape.batch), "int64")
+        return tape.new((shape.seq_len // shape.strategy.input_split, shape.batch), "int64")
     return tape.new(activation_shape(layer, shape, before), shape.dtype)
 
 

@@ -187,8 +187,9 @@ def differing_layout(before: LayerStrategy | None, strategy: LayerStrategy) -> L
     """``before`` where it holds activations differently from ``strategy``, else None."""
     if before is None:
         return None
-    same = (before.tp, before.megatron_sp) == (strategy.tp, strategy.megatron_sp)
-    return None if same else LayerStrategy(tp=before.tp, sequence_parallel=before.sequence_parallel)
+    if before.layout == strategy.layout:
+        return None
+    return LayerStrategy(tp=before.tp, sequence_parallel=before.sequence_parallel, cp=before.cp)
 
 
 def split_only(strategy: LayerStrategy) -> LayerStrategy:
@@ -196,6 +197,7 @@ def split_only(strategy: LayerStrategy) -> LayerStrategy:
     return LayerStrategy(
         tp=strategy.tp,
         sequence_parallel=strategy.sequence_parallel,
+        cp=strategy.cp,
         ep=strategy.ep,
         etp=strategy.etp,
         recompute=strategy.recompute,

@@ -156,17 +156,17 @@ def _resident(plan: Plan, stack: StackSpec, chunks: tuple[StageChunk, ...]) -> l
         found[OPTIMIZER] += unit.optimizer_bytes
         if stack.state_layout == "contiguous":
             found[GRADIENTS] += unit.accumulated_bytes
+    seq_len = plan.workload.seq_len
     tables = {
-        attention.head_dim
+        (attention.head_dim, seq_len // entry.strategy.input_split)
         for chunk in chunks
         for entry in chunk.layers
         if isinstance(entry.layer, BlockLayer)
         and isinstance(attention := entry.layer.attention, Attention)
         and attention.rotary
     }
-    workload = plan.workload
-    itemsize = DTYPE_BYTES[workload.dtype.param]
-    found[WORKSPACE] += sum(workload.seq_len * dim * itemsize for dim in tables)
+    itemsize = DTYPE_BYTES[plan.workload.dtype.param]
+    found[WORKSPACE] += sum(dim * tokens * itemsize for dim, tokens in tables)
     return found
 
 

@@ -15,13 +15,17 @@ from ..spec.stack import StackSpec
 from .tape import Tape, Value
 
 Parameter = Value
+ALONE = RankGroup(1, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class OpContext:
     """Where operations go and what they depend on: stack, compute type, tensor parallelism.
 
-    ``shares_weight``: the token table is also the head's, whose gradient is there already.
+    ``tp`` are the ranks that split weights. ``shares_weight``: the token table is also the
+    head's, whose gradient is there already. ``ring``: the ranks that split each sequence into
+    pieces, whose keys and values go round; ``head_exchange``: those that have tokens of their
+    own outside attention and heads of their own inside it (Ulysses).
     """
 
     tape: Tape
@@ -30,6 +34,8 @@ class OpContext:
     tp: int
     sequence_parallel: bool
     shares_weight: bool = False
+    ring: RankGroup = ALONE
+    head_exchange: RankGroup = ALONE
 
     @property
     def tensor_group(self) -> RankGroup:

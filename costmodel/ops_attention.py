@@ -60,24 +60,13 @@ def flash_attention(
     """
     t = c.tape
     seq, batch, heads, _ = query.shape
-    width = value.shape[-1]
-    op, shape = _flash_shape(scores, query, key, value)
-    products = 2 * batch * heads * seq * scores.reach
-    both, key_dim = query.shape[-1] + width, query.shape[-1]
-    out = t.new((seq, batch, heads, width), query.dtype)
-    log_sum = t.new((batch, heads, seq), "fp32")
     given = (query, key, value) if bias is None else (query, key, value, bias)
-    kept = (*given, out, log_sum)
-    t.shaped_kernel(op, shape, c.dtype, products * both, sum(x.size_bytes for x in kept))
-    joined = out.view(seq, batch, heads * width)
+    out, log_sum = flash_forward(c, scores, given)
+    joined = out.view(seq, batch, heads * value.shape[-1])
 
     def backward(grad: Value) -> tuple[Value | None, ...]:
-        gradients = tuple(t.like(x) for x in kept[:3])
         each = None if bias is None else t.new((batch, *bias.shape), bias.dtype)
-        written = gradients if each is None else (*gradients, each)
-        traffic = sum(x.size_bytes for x in (grad, *kept, *written))
-        flops = products * (2 * both + key_dim)  # scores again, then four products
-        t.shaped_kernel(f"{op}_backward", shape, c.dtype, flops, traffic)
+        gradients = flash_backward(c, scores, given, (out, log_sum), grad, each)
         if scores.sinks:
             _sink_gradient(c, heads, log_sum)
         if bias is None or each is None:
@@ -86,6 +75,41 @@ def flash_attention(
 
     t.record((joined,), given, backward)
     return joined
+
+
+def flash_forward(c: OpContext, scores: Scores, given: tuple[Value, ...]) -> tuple[Value, Value]:
+    """The kernel on query, key and value (and bias): output by heads, and a logarithm a row."""
+    t = c.tape
+    query, key, value, *_ = given
+    seq, batch, heads, dim = query.shape
+    op, shape = _flash_shape(scores, query, key, value)
+    out = t.new((seq, batch, heads, value.shape[-1]), query.dtype)
+    log_sum = t.new((batch, heads, seq), "fp32")
+    flops = 2 * batch * heads * seq * scores.reach * (dim + value.shape[-1])
+    traffic = sum(x.size_bytes for x in (*given, out, log_sum))
+    t.shaped_kernel(op, shape, c.dtype, flops, traffic)
+    return out, log_sum
+
+
+def flash_backward(
+    c: OpContext,
+    scores: Scores,
+    given: tuple[Value, ...],
+    results: tuple[Value, Value],
+    grad: Value,
+    bias_gradient: Value | None = None,
+) -> tuple[Value, ...]:
+    """The kernel that computes the scores again, then four products: gradients of q, k and v."""
+    t = c.tape
+    query, key, value, *_ = given
+    seq, batch, heads, dim = query.shape
+    op, shape = _flash_shape(scores, query, key, value)
+    gradients = tuple(t.like(x) for x in (query, key, value))
+    written = gradients if bias_gradient is None else (*gradients, bias_gradient)
+    traffic = sum(x.size_bytes for x in (grad, *given, *results, *written))
+    flops = 2 * batch * heads * seq * scores.reach * (3 * dim + 2 * value.shape[-1])
+    t.shaped_kernel(f"{op}_backward", shape, c.dtype, flops, traffic)
+    return gradients
 
 
 def _flash_shape(

@@ -217,7 +217,7 @@ def _tied_elements(shape: UnitShape, degree: int | None = None) -> int:
     degree = degree or shape.strategy.shard.optimizer
     for layer in shape.layers:
         if isinstance(layer, (EmbeddingLayer, HeadLayer)):
-            rows = local_vocab(layer.vocab, shape.strategy.tp, shape.stack.vocab_multiple)
+            rows = local_vocab(layer.vocab, shape.strategy.weight_split, shape.stack.vocab_multiple)
             return -(-rows // degree) * layer.hidden
     return 0
 

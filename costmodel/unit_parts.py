@@ -110,11 +110,12 @@ def _padded(layer: Layer, spec: ParameterSpec, shape: UnitShape) -> tuple[int, .
     """The local shape; vocabulary rows include the stack's padding."""
     if spec.expert:
         return spec.expert_shape(shape.strategy.ep, shape.strategy.etp)
-    local = spec.local_shape(shape.strategy.tp)
+    local = spec.local_shape(shape.strategy.weight_split)
     in_vocab = isinstance(layer, (EmbeddingLayer, HeadLayer)) and spec.split_dim == 0
     if not in_vocab or not isinstance(layer, (EmbeddingLayer, HeadLayer)):
         return local
-    return (local_vocab(layer.vocab, shape.strategy.tp, shape.stack.vocab_multiple), *local[1:])
+    rows = local_vocab(layer.vocab, shape.strategy.weight_split, shape.stack.vocab_multiple)
+    return (rows, *local[1:])
 
 
 def _part(
@@ -147,7 +148,7 @@ def _part(
 
 def _is_partial(spec: ParameterSpec, strategy: LayerStrategy) -> bool:
     """Whether tensor-parallel ranks still sum a gradient; experts have ranks of their own."""
-    if strategy.tp == 1 or spec.expert:
+    if strategy.weight_split == 1 or spec.expert:
         return False
     by_sequence = spec.partial_gradient == "sequence_parallel" and strategy.megatron_sp
     return spec.partial_gradient == "always" or by_sequence

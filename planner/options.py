@@ -23,6 +23,8 @@ from ..costmodel.prices import Pricer
 from ..costmodel.sharding import Unit
 from ..spec.strategy import LayerStrategy
 
+CP_STEP = 2**32
+"""Above twice any tensor-parallel degree."""
 Floats = NDArray[np.float64]
 
 
@@ -66,8 +68,9 @@ class OptionTable:
 
 
 def layout_number(strategy: LayerStrategy) -> int:
-    """A number for (tp, sequence parallelism): layers with equal ones need no move between."""
-    return strategy.tp * 2 + int(strategy.megatron_sp)
+    """A number for an activation layout: layers with equal ones need no move between."""
+    tp, cp, splits = strategy.layout
+    return (cp - 1) * CP_STEP + tp * 2 + int(splits)
 
 
 class OptionTables:

@@ -1,7 +1,8 @@
 """Sharding over link levels: ``hsdp:intra_node`` and ``1/1/intra_node`` as degrees.
 
-A level stands for the data-parallel ranks that one of its groups holds: the group's devices
-over the tensor-parallel degree, which is innermost. ``hsdp`` alone shards inside the node.
+A level stands for the ranks with the same slice of the weights that one of its groups holds: the
+group's devices over the ranks that split weights, which are innermost. ``hsdp`` and ``hpz``
+alone shard inside the node.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from ..spec.cluster import LEVEL_ORDER, ClusterSpec
 from ..spec.errors import InputError, nearest_name
 
 USUAL_LEVEL = "intra_node"
+LEVEL_HEADS = ("hsdp", "hpz")
 JUST_ABOVE_THE_NODE = "inter_node"
 EVERY_LEVEL = (*LEVEL_ORDER, JUST_ABOVE_THE_NODE)
 
@@ -29,18 +31,18 @@ def level_degrees(text: str, sizes: Mapping[str, int], tp: int, dp: int, field: 
     Args:
         text: a sharding level as typed.
         sizes: devices in a group of each link level, as :func:`group_sizes`.
-        tp: tensor-parallel degree.
-        dp: data-parallel degree, the most that a state is split over.
+        tp: ranks that split weights: the tensor-parallel degree, 1 with Ulysses.
+        dp: ranks with the same slice of the weights, the most that a state is split over.
         field: named in errors.
 
     Raises:
         InputError: a level that is not among ``sizes``.
     """
-    if text == "hsdp":
-        text = f"hsdp:{USUAL_LEVEL}"
+    if text in LEVEL_HEADS:
+        text = f"{text}:{USUAL_LEVEL}"
     head, colon, rest = text.rpartition(":")
     parts = rest.split("/")
-    if (colon and head != "hsdp") or not any("_" in part for part in parts):
+    if (colon and head not in LEVEL_HEADS) or not any("_" in part for part in parts):
         return text
     for name in parts:
         if "_" in name and name not in sizes:
@@ -55,8 +57,8 @@ def with_degrees(text: str, cluster: ClusterSpec, tp: int, dp: int, field: str =
     Args:
         text: a sharding level as typed.
         cluster: whose link levels are meant.
-        tp: tensor-parallel degree.
-        dp: data-parallel degree, the most that a state is split over.
+        tp: ranks that split weights: the tensor-parallel degree, 1 with Ulysses.
+        dp: ranks with the same slice of the weights, the most that a state is split over.
         field: named in errors.
 
     Raises:

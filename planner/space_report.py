@@ -39,7 +39,7 @@ def describe(space: SearchSpace, shapes: list[Shape]) -> dict[str, list[Any]]:
                 found["tp"].add(strategy.tp)
                 found["cp"].add(strategy.cp)
                 found["sp"].add(strategy.sequence_parallel)
-                found["shard"].add(strategy.shard.level_name(dp))
+                found["shard"].add(strategy.shard.level_name(strategy.state_ranks(ranks)))
                 found["recompute"].add(strategy.recompute)
                 if speaks:
                     found["dp"].add(dp)

@@ -9,11 +9,14 @@ is in
 - its shard group: d ranks, t apart (the innermost ranks that hold the same weights; 1 apart
   with ulysses, where all ranks do);
 - its replica group: W / (t·d) ranks, t·d apart;
+- where parameters or gradients shard over p < d ranks: the p innermost of the shard group, and
+  the d / p ranks, t·p apart, that hold the parts of one such shard;
 - for experts: etp consecutive ranks split an expert, ep ranks etp apart hold different ones,
   and the ranks ep·etp apart hold the same.
 
 Where neighbouring layers have different tensor-parallel degrees a < b, the batch is gathered
-or cut over b / a ranks, a apart. Executor and cost model read the same definitions.
+or cut over b / a ranks, a apart; where one of them splits the sequence, all ranks of as many as
+both widths divide exchange tokens. Executor and cost model read the same definitions.
 """
 
 from __future__ import annotations
@@ -61,6 +64,28 @@ def replica_group(strategy: LayerStrategy, stage_ranks: int) -> RankGroup:
     """The ranks that hold equal shards and sum their gradients."""
     inner = strategy.weight_split * strategy.shard.optimizer
     return RankGroup(stage_ranks // inner, inner)
+
+
+def inner_group(strategy: LayerStrategy, degree: int) -> RankGroup:
+    """The innermost ``degree`` ranks that hold the same weights: they split a state."""
+    return RankGroup(degree, strategy.weight_split)
+
+
+def outer_group(strategy: LayerStrategy, inner: int, degree: int) -> RankGroup:
+    """The ranks that hold the ``degree / inner`` parts of one shard of ``inner``."""
+    return RankGroup(degree // inner, strategy.weight_split * inner)
+
+
+def state_groups(strategy: LayerStrategy, stage_ranks: int) -> set[RankGroup]:
+    """Every group over which the layer's states are gathered, scattered and summed."""
+    shard = strategy.shard
+    found = {shard_group(strategy), replica_group(strategy, stage_ranks)}
+    for degree in {shard.parameters, shard.gradients} - {1, shard.optimizer}:
+        found.add(inner_group(strategy, degree))
+        found.add(outer_group(strategy, degree, shard.optimizer))
+    if shard.secondary_parameters > 1:
+        found.add(inner_group(strategy, shard.secondary_parameters))
+    return found
 
 
 def context_group(strategy: LayerStrategy) -> RankGroup:
@@ -115,11 +140,8 @@ def stage_groups(
     """
     found: set[RankGroup] = set()
     for strategy in strategies:
-        found |= {
-            tensor_group(strategy),
-            shard_group(strategy),
-            replica_group(strategy, stage_ranks),
-        }
+        found |= {tensor_group(strategy), context_group(strategy)}
+        found |= state_groups(strategy, stage_ranks)
     for strategy in with_experts:
         found |= {
             expert_group(strategy),
@@ -128,9 +150,31 @@ def stage_groups(
             expert_replica_group(strategy, stage_ranks),
         }
     for before, after in pairwise(strategies):
-        if before.tp != after.tp:
-            found |= set(batch_steps(before.tp, after.tp))
+        found |= set(seam_groups(before, after))
     return sorted(group for group in found if group.size > 1)
+
+
+def seam_groups(before: LayerStrategy, after: LayerStrategy) -> list[RankGroup]:
+    """The groups that bring activations from one layer's layout to the next one's.
+
+    Gathers and cuts inside a tensor group are not counted.
+    """
+    if (before.tp, before.cp) == (after.tp, after.cp):
+        return []
+    if exchanges(before, after):
+        return [exchange_group(before, after)]
+    return batch_steps(before.tp, after.tp)
+
+
+def exchanges(before: LayerStrategy, after: LayerStrategy) -> bool:
+    """Whether ranks exchange tokens between two layers, instead of gathering samples."""
+    splits = any(s.cp > 1 or s.ulysses for s in (before, after))
+    return splits and (before.tp, before.cp) != (after.tp, after.cp)
+
+
+def exchange_group(before: LayerStrategy, after: LayerStrategy) -> RankGroup:
+    """The ranks that hold the same samples before and after a change of layout."""
+    return RankGroup(math.lcm(before.width, after.width), 1)
 
 
 def batch_steps(tp_from: int, tp_to: int) -> list[RankGroup]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .context_legality import context_reason
 from .experts import expert_reason
 from .model import BlockLayer, EmbeddingLayer, HeadLayer, Layer, ModelSpec
 from .schedule import SPLIT_KINDS, V_KINDS, ScheduleKind
@@ -33,6 +34,7 @@ def layer_reason(
     """
     return (
         _degree_reason(strategy, stage_ranks, batch_samples)
+        or context_reason(layer, strategy, seq_len)
         or _tensor_parallel_reason(layer, strategy, seq_len)
         or expert_reason(layer, strategy, stage_ranks)
         or _sharding_reason(strategy, stage_ranks)
@@ -41,10 +43,9 @@ def layer_reason(
 
 
 def _degree_reason(strategy: LayerStrategy, ranks: int, batch_samples: int) -> str | None:
-    if strategy.cp != 1:
-        return f"cp {strategy.cp} is not built yet; use 1"
-    if ranks % strategy.tp:
-        return f"tp {strategy.tp} does not divide the stage's {ranks} ranks"
+    if ranks % strategy.width:
+        name, size = ("tp", strategy.tp) if strategy.cp == 1 else ("tp x cp", strategy.width)
+        return f"{name} {size} does not divide the stage's {ranks} ranks"
     data_parallel = strategy.data_parallel(ranks)
     if batch_samples % data_parallel:
         return f"dp {data_parallel} does not divide the micro-batch's {batch_samples} samples"
@@ -52,7 +53,7 @@ def _degree_reason(strategy: LayerStrategy, ranks: int, batch_samples: int) -> s
 
 
 def _tensor_parallel_reason(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str | None:
-    tp = strategy.tp
+    tp = strategy.weight_split
     if strategy.sequence_parallel == "megatron":
         if tp == 1:
             return "sequence_parallel megatron needs tp > 1"
@@ -69,14 +70,15 @@ def _tensor_parallel_reason(layer: Layer, strategy: LayerStrategy, seq_len: int)
 
 
 def _sharding_reason(strategy: LayerStrategy, ranks: int) -> str | None:
-    data_parallel = strategy.data_parallel(ranks)
-    shard = strategy.shard
+    same, dp = strategy.state_ranks(ranks), strategy.data_parallel(ranks)
+    shard, second = strategy.shard, strategy.shard.secondary_parameters
     for name in ("parameters", "secondary_parameters", "gradients", "optimizer"):
         degree = getattr(shard, name)
-        if data_parallel % degree:
-            return f"shard.{name} {degree} does not divide dp {data_parallel}"
-    if shard.secondary_parameters != 1:
-        return "shard.secondary_parameters is not built yet; use 1"
+        if same % degree:
+            holders = f"dp {dp}" if same == dp else f"the {same} ranks that hold equal weights"
+            return f"shard.{name} {degree} does not divide {holders}"
+    if second != 1 and (shard.parameters % second or shard.parameters == second):
+        return f"shard.secondary_parameters {second} must divide shard.parameters and be below it"
     if shard.gradients % shard.parameters or shard.optimizer % shard.gradients:
         return "shard degrees must nest: parameters divides gradients divides optimizer"
     return None
@@ -94,6 +96,8 @@ def stack_reason(strategy: LayerStrategy, stack: StackSpec) -> str | None:
         return f"the stack {stack.name} shards optimizer states only (zero0 or zero1)"
     if strategy.recompute not in stack.recompute:
         return f"the stack {stack.name} recomputes {' or '.join(stack.recompute)} only"
+    if strategy.cp > 1 and stack.attention != "flash":
+        return f"cp {strategy.cp} merges parts of flash attention, not of {stack.attention}"
     return None
 
 
@@ -101,7 +105,12 @@ def executable_reason(strategy: LayerStrategy, workload: Workload) -> str | None
     """Why the bundled executor cannot run this; None if it can."""
     if reason := dtype_reason(workload.dtype):
         return reason
+    if strategy.cp > 1 or strategy.ulysses:
+        how = f"cp {strategy.cp}" if strategy.cp > 1 else "sequence_parallel ulysses"
+        return f"{how} is planned but not run yet"
     shard = strategy.shard
+    if shard.secondary_parameters != 1:
+        return "secondary parameters are planned but not run yet"
     if shard.gradients not in (1, shard.optimizer) or shard.parameters not in (1, shard.optimizer):
         return "the executor shards each state over one degree or not at all"
     return None

@@ -1,9 +1,11 @@
 """LayerStrategy: how one layer is split, sharded and recomputed.
 
-Sharding is a lattice of degrees over the data-parallel ranks, innermost first: a state of
-degree d is split over d consecutive data-parallel ranks and replicated over the rest. The
-usual level names are points of it: with n data-parallel ranks, zero1 is (1, 1, n), zero2
-(1, n, n), zero3 (n, n, n) for parameters/gradients/optimizer, and hsdp:d is (d, d, d).
+Sharding is a lattice of degrees over the ranks that hold the same slice of the weights (those
+of data and context parallelism, with Ulysses all), innermost first: a state of degree d is
+split over d consecutive ones of them and replicated over the rest. The usual level names are
+points of it: with n such ranks, zero1 is (1, 1, n), zero2 (1, n, n), zero3 (n, n, n) for
+parameters/gradients/optimizer, hsdp:d is (d, d, d), and (1, 1, d) is one of n/d instances of a
+distributed optimizer. hpz:d is zero3 with a second copy of the parameters over d ranks.
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ LEVEL_NAMES = ("zero0", "zero1", "zero2", "zero3")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharding:
-    """Sharding degree of each state over the data-parallel ranks of the layer.
+    """Sharding degree of each state over the ranks that hold the same slice of the layer.
 
-    ``secondary_parameters`` is the degree of a second parameter copy kept for the backward
-    pass (hpZ); 1 means there is none.
+    ``secondary_parameters`` is the degree of a second parameter copy that the backward pass
+    gathers from (hpZ: Wang et al., ZeRO++, arXiv:2306.10209, section 3.2); 1: there is none.
     """
 
     parameters: Degree = 1
@@ -46,11 +48,11 @@ class Sharding:
         """zero2-like: gradients are reduced once each micro-batch, not once each step."""
         return self.gradients > 1
 
-    def level_name(self, data_parallel: int) -> str:
-        """The usual name of these degrees among ``data_parallel`` ranks, else ``P/G/O``."""
+    def level_name(self, state_ranks: int) -> str:
+        """The usual name of these degrees among ``state_ranks`` ranks, else ``P/G/O``."""
         p, g, o = self.parameters, self.gradients, self.optimizer
-        n = data_parallel
-        if self.secondary_parameters == 1:
+        n, second = state_ranks, self.secondary_parameters
+        if second == 1:
             if (p, g, o) == (1, 1, 1):
                 return "zero0"
             named = {(1, 1, n): "zero1", (1, n, n): "zero2", (n, n, n): "zero3"}
@@ -58,43 +60,55 @@ class Sharding:
                 return named[(p, g, o)]
             if p == g == o:
                 return f"hsdp:{p}"
-        return f"{p}/{g}/{o}"
+            return f"{p}/{g}/{o}"
+        return f"hpz:{second}" if p == g == o == n else f"{p}/{g}/{o} hpz:{second}"
 
     @classmethod
-    def from_text(cls, text: str, data_parallel: int, field_name: str = "--shard") -> Sharding:
-        """Degrees from ``zero0``..``zero3``, ``hsdp:DEGREE`` or ``P/G/O``.
+    def from_text(cls, text: str, state_ranks: int, field_name: str = "--shard") -> Sharding:
+        """Degrees from ``zero0``..``zero3``, ``hsdp:DEGREE``, ``hpz:DEGREE`` or ``P/G/O``.
 
         Args:
             text: what was typed.
-            data_parallel: ranks that hold the same layer slice.
+            state_ranks: ranks that hold the same layer slice.
             field_name: named in the error.
 
         Raises:
-            InputError: an unknown level, or a degree that does not divide ``data_parallel``.
+            InputError: an unknown level, or a degree that does not divide ``state_ranks``.
         """
-        n = data_parallel
+        n = state_ranks
         levels = {"zero0": (1, 1, 1), "zero1": (1, 1, n), "zero2": (1, n, n), "zero3": (n, n, n)}
         if text in levels:
             return cls._of(levels[text])
         if text.startswith("hsdp:"):
             degree = _degree(text[len("hsdp:") :], text, field_name)
             return cls._checked((degree, degree, degree), n, text, field_name)
+        if text.startswith("hpz:"):
+            return cls._secondary(_degree(text[len("hpz:") :], text, field_name), n, field_name)
         if "/" in text:
             parts = [_degree(part, text, field_name) for part in text.split("/")]
             if len(parts) == 3:
                 return cls._checked((parts[0], parts[1], parts[2]), n, text, field_name)
-        allowed = "zero0, zero1, zero2, zero3, hsdp:DEGREE or P/G/O degrees"
-        nearest = f"hsdp:{data_parallel}" if text.startswith("hsdp") else ""
+        allowed = "zero0, zero1, zero2, zero3, hsdp:DEGREE, hpz:DEGREE or P/G/O degrees"
+        nearest = f"hsdp:{n}" if text.startswith("hsdp") else ""
         raise InputError(field_name, text, allowed, nearest or nearest_name(text, LEVEL_NAMES))
 
     @classmethod
+    def _secondary(cls, degree: int, state_ranks: int, field_name: str) -> Sharding:
+        """zero3 with a second copy of the parameters over ``degree`` ranks."""
+        if degree == 1 or degree >= state_ranks or state_ranks % degree:
+            allowed = f"a degree above 1 that divides the {state_ranks} ranks and is below them"
+            raise InputError(field_name, f"hpz:{degree}", allowed, "zero3")
+        n = state_ranks
+        return cls(parameters=n, secondary_parameters=degree, gradients=n, optimizer=n)
+
+    @classmethod
     def _checked(
-        cls, degrees: tuple[int, int, int], data_parallel: int, text: str, field_name: str
+        cls, degrees: tuple[int, int, int], state_ranks: int, text: str, field_name: str
     ) -> Sharding:
         for degree in degrees:
-            if data_parallel % degree:
-                allowed = f"degrees that divide the {data_parallel} data-parallel ranks"
-                raise InputError(field_name, text, allowed, nearest_divisor(degree, data_parallel))
+            if state_ranks % degree:
+                allowed = f"degrees that divide the {state_ranks} data-parallel ranks"
+                raise InputError(field_name, text, allowed, nearest_divisor(degree, state_ranks))
         return cls._of(degrees)
 
     @classmethod
@@ -149,9 +163,24 @@ class LayerStrategy:
         """Ranks that tokens between a block's parts are split over along the sequence."""
         return self.cp * (self.tp if self.megatron_sp or self.ulysses else 1)
 
+    @property
+    def width(self) -> int:
+        """Ranks that work on one sample together."""
+        return self.tp * self.cp
+
+    @property
+    def input_split(self) -> int:
+        """Ranks that the tokens a layer reads are split over: not those that join them first."""
+        return self.cp * (self.tp if self.ulysses else 1)
+
+    @property
+    def layout(self) -> tuple[int, int, bool]:
+        """How activations lie between layers: tp, cp, and whether tp ranks hold other tokens."""
+        return (self.tp, self.cp, self.megatron_sp or self.ulysses)
+
     def data_parallel(self, stage_ranks: int) -> int:
         """Parts that a micro-batch's samples are cut into on a stage of ``stage_ranks``."""
-        return stage_ranks // (self.tp * self.cp)
+        return stage_ranks // self.width
 
     def state_ranks(self, stage_ranks: int) -> int:
         """Ranks that hold the same slice of the layer's weights, over which states shard."""

@@ -22,6 +22,15 @@ def split_sizes(layer: Layer) -> dict[str, int]:
     return found | (_feed_forward_sizes(layer.mlp) if layer.mlp is not None else {})
 
 
+def head_sizes(layer: Layer) -> dict[str, int]:
+    """The numbers of heads of a layer's token mixer by name; empty where it has none."""
+    if isinstance(layer, MultiTokenLayer):
+        return head_sizes(layer.block)
+    if not isinstance(layer, BlockLayer) or layer.attention is None:
+        return {}
+    return _mixer_sizes(layer.attention)
+
+
 def _mixer_sizes(mixer: Mixer) -> dict[str, int]:
     if isinstance(mixer, LatentAttention):
         return {"heads": mixer.heads}

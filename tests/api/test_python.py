@@ -102,7 +102,7 @@ def test_other_mistakes() -> None:
     with pytest.raises(InputError, match="tp: got '2'"):
         sw.simulate("gpt2", "8xH100", global_batch=8, seq_len=64, tp="2")
     with pytest.raises(NotBuiltError, match="not built yet"):
-        sw.simulate("gpt2", "8xH100", global_batch=8, seq_len=64, cp=2)
+        sw.simulate("gpt2", "8xH100", global_batch=8, seq_len=64, recompute="ops:mlp")
     with pytest.raises(InfeasibleError, match="hbm"):
         sw.plan("llama-3-70b", "1xH100", global_batch=1, seq_len=512)
     with pytest.raises(InputError, match="CUDA devices"):

@@ -25,7 +25,9 @@ CLUSTER = parse_cluster("4x8xH100").cluster
         ("hsdp:inter_node", 1, 32, "hsdp:32"),
         ("1/intra_node/inter_node", 2, 16, "1/4/16"),
         ("intra_node/intra_node/16", 1, 32, "8/8/16"),
-        ("hpz:intra_node", 1, 32, "hpz:intra_node"),
+        ("hpz:intra_node", 1, 32, "hpz:8"),
+        ("hpz", 2, 16, "hpz:4"),
+        ("hpz:16", 1, 32, "hpz:16"),
     ],
 )
 def test_levels_become_degrees(text: str, tp: int, dp: int, degrees: str) -> None:

@@ -1,0 +1,81 @@
+"""Which of simulate's flags breaks a rule, and the nearest value that would not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..spec.errors import InputError
+from ..spec.legality import layer_reason, stack_reason
+from ..spec.model import BlockLayer
+from ..spec.plan import Plan
+from ..spec.strategy import LayerStrategy, Sharding
+from .inputs import Problem
+
+
+def refuse(problem: Problem, strategy: LayerStrategy, ranks: int, plan: Plan) -> None:
+    """Name the first rule that a uniform plan breaks, as the flag that breaks it.
+
+    Args:
+        problem: the question.
+        strategy: of every block.
+        ranks: ranks of a stage.
+        plan: the plan as built.
+
+    Raises:
+        InputError: a rule is broken.
+    """
+    if reason := stack_reason(strategy, problem.stack):
+        raise _stack_error(problem, strategy, ranks, reason)
+    samples = plan.program.micro_batch_samples
+    if reason := _layers_reason(problem, strategy, ranks, samples):
+        raise _layer_error(problem, strategy, ranks, reason)
+    if violations := plan.check():
+        raise InputError(violations[0].path, violations[0].message, "a legal plan")
+
+
+def _stack_error(problem: Problem, strategy: LayerStrategy, ranks: int, reason: str) -> InputError:
+    if "flash attention" in reason:
+        return InputError("--attention", problem.stack.attention, f"flash ({reason})", "flash")
+    if "recomputes" in reason:
+        allowed = ", ".join(problem.stack.recompute)
+        return InputError("--recompute", strategy.recompute, f"{allowed} ({reason})", "none")
+    shard = strategy.shard.level_name(strategy.state_ranks(ranks))
+    return InputError("--shard", shard, f"zero0 or zero1 ({reason})", "zero1")
+
+
+def _layer_error(problem: Problem, strategy: LayerStrategy, ranks: int, reason: str) -> InputError:
+    if reason.startswith("shard"):
+        shard = strategy.shard.level_name(strategy.state_ranks(ranks))
+        return InputError("--shard", shard, f"a level or nested degrees ({reason})", "zero1")
+    if reason.startswith("ulysses"):
+        other = "none" if strategy.tp == 1 else "megatron"
+        return InputError("--sp", "ulysses", f"none or megatron ({reason})", other)
+    name = "cp" if reason.startswith("cp ") else "tp"
+    allowed = f"a degree that splits every layer ({reason})"
+    return InputError(
+        f"--{name}", getattr(strategy, name), allowed, _nearest(problem, strategy, ranks, name)
+    )
+
+
+def _layers_reason(
+    problem: Problem, strategy: LayerStrategy, ranks: int, samples: int
+) -> str | None:
+    """Why some layer kind may not run under the strategy; None if all may."""
+    for layer in problem.model.kinds():
+        own = strategy if isinstance(layer, BlockLayer) else replace(strategy, recompute="none")
+        reason = layer_reason(layer, own, ranks, samples, problem.workload.seq_len)
+        if reason:
+            return reason
+    return None
+
+
+def _nearest(problem: Problem, strategy: LayerStrategy, ranks: int, name: str) -> int:
+    """The legal degree of an axis that is closest to the one given; 1 always is one."""
+    given, legal = getattr(strategy, name), [1]
+    for degree in (d for d in range(2, ranks + 1) if ranks % d == 0):
+        axis: dict[str, Any] = {name: degree}
+        tried = replace(strategy, shard=Sharding(), **axis)
+        if _layers_reason(problem, tried, ranks, ranks) is None:
+            legal.append(degree)
+    return min(legal, key=lambda d: (abs(d - given), d))
