@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..spec.feed_forward import FeedForward, Mlp
 from ..spec.layers import BlockLayer
-from ..spec.mixers import Attention, LatentAttention, Mixer
+from ..spec.mixers import Attention, LatentAttention, Mixer, StateSpace
 from ..spec.strategy import LayerStrategy
 from .attention_mixer import cross_attention
 from .feed_forward import feed_forward
@@ -82,7 +82,7 @@ def _output_bias(spec: Mixer | FeedForward) -> bool:
     """Whether the last projection leaves a bias to the residual sum of a fused stack."""
     if isinstance(spec, Attention):
         return spec.out_bias
-    return isinstance(spec, (LatentAttention, Mlp)) and spec.bias
+    return isinstance(spec, (LatentAttention, StateSpace, Mlp)) and spec.bias
 
 
 def _series(c: OpContext, layer: BlockLayer, strategy: LayerStrategy) -> tuple[Body, Finish]:

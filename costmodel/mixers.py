@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ..spec.errors import NotBuiltError
-from ..spec.mixers import Attention, LatentAttention, Mixer
+from ..spec.mixers import Attention, DeltaRule, LatentAttention, Mixer, StateSpace
 from ..spec.strategy import LayerStrategy
 from .attention_mixer import attention_mixer
 from .latent_mixer import latent_mixer
 from .ops import OpContext
+from .ops_delta_rule import delta_rule
+from .ops_state_space import state_space
 from .tape import Value
 
 LowerMixer = Callable[[OpContext, Any, int, LayerStrategy, Value], Value]
@@ -34,5 +36,7 @@ def mixer(spec: Mixer) -> LowerMixer:
 
 MIXERS: dict[type[Any], LowerMixer] = {
     Attention: attention_mixer,
+    DeltaRule: delta_rule,
     LatentAttention: latent_mixer,
+    StateSpace: state_space,
 }
