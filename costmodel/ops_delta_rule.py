@@ -24,6 +24,7 @@ from .ops_delta_scan import plain_scan
 from .ops_eager import add, cast, copied, expanded, mean, mul, parameter, split, unary
 from .ops_linear import column_linear, row_linear
 from .ops_scans import fused_delta_rule, gated_norm
+from .recompute import recomputed
 from .tape import Tape, Value
 
 
@@ -43,7 +44,7 @@ def delta_rule(
         del mixed
         out = gated_norm(c, out, gate, spec.value_heads // tp, spec.value_dim)
     else:
-        out = _plain(c, spec, mixed, decay, rate)
+        out = _plain(c, spec, strategy, mixed, decay, rate)
         del mixed
         out = _gated_norm(c, spec, out, gate)
     del gate, decay, rate
@@ -61,8 +62,23 @@ def _gates(c: OpContext, heads: int, rates: Value) -> tuple[Value, Value]:
     return mul(t, speed, unary(t, "softplus", step, "input")), rate
 
 
-def _plain(c: OpContext, spec: DeltaRule, mixed: Value, decay: Value, rate: Value) -> Value:
-    """Convolution and scan in fp32; (seq, batch, inner)."""
+def _plain(
+    c: OpContext, spec: DeltaRule, strategy: LayerStrategy, mixed: Value, decay: Value, rate: Value
+) -> Value:
+    """Every operation on its own; ``recompute`` selective runs convolution and scan again."""
+
+    def run(mixed: Value, decay: Value, rate: Value) -> tuple[Value, ...]:
+        return (_convolved_scan(c, spec, mixed, decay, rate),)
+
+    if strategy.recompute == "selective":
+        return recomputed(c, run, None, mixed, decay, rate)
+    return run(mixed, decay, rate)[0]
+
+
+def _convolved_scan(
+    c: OpContext, spec: DeltaRule, mixed: Value, decay: Value, rate: Value
+) -> Value:
+    """The scan in fp32; (seq, batch, inner)."""
     t, (seq, batch, heads) = c.tape, decay.shape
     channels = convolution(c, mixed, spec.conv_kernel, bias=False)
     del mixed

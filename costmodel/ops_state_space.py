@@ -35,6 +35,7 @@ from .ops_eager import (
 )
 from .ops_linear import column_linear, row_linear
 from .ops_scans import fused_state_space
+from .recompute import recomputed
 from .tape import Tape, Value
 
 
@@ -53,21 +54,33 @@ def state_space(
     if c.stack.attention == "flash":
         out = fused_state_space(c, spec, gate, mixed, step)
     else:
-        out = _plain(c, spec, gate, mixed, step)
+        out = _plain(c, spec, strategy, gate, mixed, step)
     del gate, mixed, step
     return row_linear(c, out, hidden, spec.bias, name="output")
 
 
-def _plain(c: OpContext, spec: StateSpace, gate: Value, mixed: Value, step: Value) -> Value:
+def _plain(
+    c: OpContext, spec: StateSpace, strategy: LayerStrategy, gate: Value, mixed: Value, step: Value
+) -> Value:
+    """Every operation on its own; ``recompute`` selective runs convolution and scan again."""
+
+    def run(mixed: Value, step: Value) -> tuple[Value, ...]:
+        return (_convolved_scan(c, spec, mixed, step),)
+
+    if strategy.recompute == "selective":
+        scanned = recomputed(c, run, None, mixed, step)
+    else:
+        scanned = run(mixed, step)[0]
+    del mixed, step
+    return _gated_norm(c, spec.groups // c.tp, scanned, gate)
+
+
+def _convolved_scan(c: OpContext, spec: StateSpace, mixed: Value, step: Value) -> Value:
     t = c.tape
     channels = convolution(c, mixed, spec.conv_kernel, spec.conv_bias)
-    del mixed
     states = spec.groups * spec.state_dim // c.tp
-    inputs, in_map, out_map = split(t, channels, (gate.shape[-1], states, states))
-    del channels
-    scanned = _scan(c, spec, inputs, in_map, out_map, _steps(c, step))
-    del inputs, in_map, out_map, step
-    return _gated_norm(c, spec.groups // c.tp, scanned, gate)
+    widths = (spec.inner_dim // c.tp, states, states)
+    return _scan(c, spec, *split(t, channels, widths), _steps(c, step))
 
 
 def _steps(c: OpContext, step: Value) -> Value:
@@ -117,7 +130,7 @@ def _each_head(t: Tape, x: Value, heads: int) -> Value:
 
 
 def _pairwise_decay(t: Tape, rates: Value) -> Value:
-    """exp of the sums between each pair of positions; (rows, positions, positions, heads)."""
+    """Decay between each pair of positions of a row; (rows, positions, positions, heads)."""
     rows, positions, heads = rates.shape
     shape = (rows, positions, positions, heads)
     below = t.kernel("bitwise_not", (), t.new((positions, positions), "bool"))
@@ -174,7 +187,8 @@ def _after_zeros(t: Tape, x: Value, shape: tuple[int, ...]) -> Value:
     """``x`` behind an empty first state; the gradient is a view."""
     before = x.shape
     out = t.kernel("copy", (x,), t.new(shape, x.dtype))
-    t.record((out,), (x,), lambda grad: (Value(before, grad.dtype, grad.storage),))
+    if x.producer is not None:
+        t.record((out,), (x,), lambda grad: (Value(before, grad.dtype, grad.storage),))
     return out
 
 

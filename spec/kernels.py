@@ -21,8 +21,9 @@ class Kernel(NamedTuple):
     which the rows of all groups together are m, and k for gradients of weights (wgrad); flash
     attention under a causal mask (batch, heads, kv_heads, seq, head_dim), unmasked ("full")
     (batch, heads, kv_heads, queries, keys, width of a key, width of a value), under any other
-    causal mask ("band") the same and the most keys that a query sees; everything else (elements
-    of the largest operand,).
+    causal mask ("band") the same and the most keys that a query sees; chunked scans (batch, heads,
+    groups or key heads, seq, width of a head or key, of its state or value, chunk); everything
+    else (elements of the largest operand,).
     ``traffic_bytes`` is each operand read or written once.
     """
 
@@ -37,7 +38,7 @@ class Kernel(NamedTuple):
         """The breakdown term that the kernel counts under."""
         if self.op in MATMULS:
             return "matmul"
-        if self.op in ATTENTIONS:
+        if self.op in ATTENTIONS or self.op in SCANS:
             return "attention"
         return "optimizer" if self.op in OPTIMIZERS else "elementwise"
 
@@ -73,6 +74,15 @@ FLASH, FLASH_FULL, FLASH_BAND = "flash_attention", "flash_attention_full", "flas
 FLASH_FORWARDS = (FLASH, FLASH_FULL, FLASH_BAND)
 FLASH_BACKWARDS = tuple(f"{op}_backward" for op in FLASH_FORWARDS)
 ATTENTIONS = frozenset({*FLASH_FORWARDS, *FLASH_BACKWARDS})
+SCANS = frozenset(
+    {
+        "state_space_scan",
+        "state_space_scan_backward",
+        "delta_rule_scan",
+        "delta_rule_scan_backward",
+    }
+)
+"""Chunked scans over the sequence in kernels of their own; they stand in attention's place."""
 OPTIMIZERS = frozenset({"fused_adamw", "foreach_norm", "foreach_mul", "foreach_add"})
 
 TOUCHES_ROWS = frozenset({"embedding", "gather", "scatter_add"})

@@ -8,10 +8,14 @@ import pytest
 from hf_blocks import CASES, BlockCase, block_trace, kept_bytes, lowered_block
 from hf_differences import DIFFERENCES, listed_differences
 
-from shardwright.spec.stack import ATTENTIONS, AttentionImpl
+from shardwright.spec.stack import AttentionImpl
 
 LARGEST_UNLISTED = 0.01
-RUNS = list(itertools.product(CASES, ATTENTIONS, ("fp32", "bf16")))
+RUNS = [
+    (case, attention, dtype)
+    for case in CASES
+    for attention, dtype in itertools.product(case.attentions, ("fp32", "bf16"))
+]
 
 
 def name_of(value: object) -> str:

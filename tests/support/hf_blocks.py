@@ -16,9 +16,11 @@ import torch
 from hf_trace import Trace, trace
 
 from shardwright.costmodel.lower import LayerShape, LoweredLayer, lower_layer
+from shardwright.spec.feed_forward import Mlp
 from shardwright.spec.huggingface import model_from_config
 from shardwright.spec.layers import BlockLayer, Layer
-from shardwright.spec.stack import AttentionImpl, StackSpec
+from shardwright.spec.mixers import DeltaRule, StateSpace
+from shardwright.spec.stack import ATTENTIONS, AttentionImpl, StackSpec
 from shardwright.spec.strategy import LayerStrategy
 
 BATCH, SEQ_LEN, VOCAB = 2, 32, 96
@@ -40,7 +42,11 @@ ROTARY = {
 
 @dataclass(frozen=True, kw_only=True)
 class BlockCase:
-    """One layer kind: configuration class and sizes; the model's part; which block of ours."""
+    """One layer kind: configuration class and sizes; the model's part; which block of ours.
+
+    ``layer`` is for families whose configurations are not read yet. Fused kernels
+    of scans are no part of the library: their blocks have the plain form only.
+    """
 
     name: str
     config: str
@@ -48,6 +54,8 @@ class BlockCase:
     sizes: Mapping[str, Any] = field(default_factory=lambda: ROTARY)
     block: int = 0
     layer: Layer | None = None
+    seq_len: int = SEQ_LEN
+    attentions: tuple[AttentionImpl, ...] = ATTENTIONS
 
     def configuration(self) -> Any:
         """The library's configuration object."""
@@ -75,12 +83,48 @@ GPT2_SIZES = {
     "bos_token_id": 0,
     "eos_token_id": 0,
 }
+STATE_SPACE = StateSpace(heads=8, head_dim=16, state_dim=24, groups=2, chunk=12)
+STATE_SPACE_SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": 64,
+    "layers_block_type": ["mamba"],
+    "mamba_num_heads": 8,
+    "mamba_head_dim": 16,
+    "ssm_state_size": 24,
+    "n_groups": 2,
+    "chunk_size": 12,
+    "pad_token_id": None,
+}
+DELTA_RULE = DeltaRule(key_heads=2, value_heads=4, key_dim=24, value_dim=16)
+DELTA_RULE_SIZES = ROTARY | {
+    "layer_types": ["linear_attention"],
+    "mlp_only_layers": [0],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 24,
+    "linear_value_head_dim": 16,
+}
 CASES = [
     BlockCase(name="gpt2", config="GPT2Config", part="h.0", sizes=GPT2_SIZES),
     BlockCase(name="llama", config="LlamaConfig"),
     BlockCase(name="mistral", config="MistralConfig", sizes=ROTARY | {"sliding_window": None}),
     BlockCase(name="qwen2", config="Qwen2Config"),
     BlockCase(name="qwen3", config="Qwen3Config"),
+    BlockCase(
+        name="mamba2",
+        config="NemotronHConfig",
+        sizes=STATE_SPACE_SIZES,
+        layer=BlockLayer(hidden=64, attention=STATE_SPACE, mlp=None),
+        attentions=("unfused",),
+    ),
+    BlockCase(
+        name="gated_delta_net",
+        config="Qwen3NextConfig",
+        sizes=DELTA_RULE_SIZES,
+        layer=BlockLayer(hidden=64, attention=DELTA_RULE, mlp=Mlp(ffn=160)),
+        seq_len=160,
+        attentions=("unfused",),
+    ),
 ]
 
 
@@ -101,17 +145,19 @@ def block_trace(name: str, attention: AttentionImpl, dtype: str) -> Trace:
     )
     model = model.to(TORCH_TYPES[dtype]).train()
     part = model.get_submodule(case.part)
-    args, kwargs = _inputs_of(model, part)
+    args, kwargs = _inputs_of(model, part, case.seq_len)
     return trace(part, lambda: _first(part(*args, **kwargs)))
 
 
-def _inputs_of(model: Any, part: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _inputs_of(
+    model: Any, part: Any, seq_len: int
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What the model hands to its part; activations as leaves that ask for gradients."""
     seen: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     handle = part.register_forward_pre_hook(
         lambda _, args, kwargs: seen.append((args, kwargs)), with_kwargs=True
     )
-    tokens = torch.randint(0, VOCAB, (BATCH, SEQ_LEN))
+    tokens = torch.randint(0, VOCAB, (BATCH, seq_len))
     with torch.no_grad():
         model(input_ids=tokens, use_cache=False)
     handle.remove()
@@ -136,7 +182,7 @@ def lowered_block(case: BlockCase, attention: AttentionImpl, dtype: str) -> Lowe
         strategy=LayerStrategy(),
         before=None,
         batch=BATCH,
-        seq_len=SEQ_LEN,
+        seq_len=case.seq_len,
         dtype=dtype,
         stack=eager_stack(attention),
     )

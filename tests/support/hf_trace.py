@@ -1,8 +1,10 @@
 """What a forward and backward pass of a torch module computes and saves, by module and op.
 
 FLOPs are those of torch's own counter. It counts matrix products, convolutions and attention,
-nothing else; the flash attention that runs on a CPU is missing from its table and is counted
-by the formulas that it has for the same operation on a GPU.
+nothing else (no triangular solves). Two of its entries are replaced: the flash attention that
+runs on a CPU is missing from its table and is counted by the formulas that it has for the same
+operation on a GPU; the backward pass of a convolution of each channel on its own is counted as
+if every channel fed every other one, and is twice its forward pass here.
 
 Bytes are those of the distinct storages that autograd saves, parameters excepted. Each carries
 the operation that made it and the module that was running, and the module that saved it first.
@@ -10,6 +12,7 @@ the operation that made it and the module that was running, and the module that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -138,6 +141,7 @@ def _counter() -> FlopCounterMode:
         custom_mapping={
             aten._scaled_dot_product_flash_attention_for_cpu: _flash,
             aten._scaled_dot_product_flash_attention_for_cpu_backward: _flash_backward,
+            aten.convolution_backward: _convolution_backward,
         },
     )
 
@@ -148,3 +152,12 @@ def _flash(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
 
 def _flash_backward(grad: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
     return int(sdpa_backward_flop_count(grad, query, key, value))
+
+
+def _convolution_backward(
+    grad: Any, x: Any, weight: Any, *_: Any, out_shape: Any = None, **__: Any
+) -> int:
+    """Gradients of input and weight: two FLOPs an output and a weight that feeds it, each."""
+    products = sum(1 for gradient in out_shape[:2] if gradient is not None)
+    fed = 2 * math.prod(grad) * math.prod(weight[1:])
+    return products * fed
