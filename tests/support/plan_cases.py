@@ -18,7 +18,7 @@ from shardwright.spec.model import (
     Tower,
 )
 from shardwright.spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
-from shardwright.spec.schedule import ScheduleKind
+from shardwright.spec.schedule import ScheduleKind, chunk_position
 from shardwright.spec.strategy import LayerStrategy, Sharding
 from shardwright.spec.workload import DtypeRecord, Workload
 
@@ -146,7 +146,10 @@ class Case:
         stages = tuple(
             Stage(
                 devices=(StageDevices(device_group="cpu", first_rank=s * width, count=width),),
-                virtual_stages=tuple(chunk_layers[v * self.stages + s] for v in range(self.chunks)),
+                virtual_stages=tuple(
+                    chunk_layers[chunk_position(self.kind, s, v, self.stages)]
+                    for v in range(self.chunks)
+                ),
             )
             for s in range(self.stages)
         )
