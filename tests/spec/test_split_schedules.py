@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -184,4 +185,5 @@ def test_what_no_stack_or_executor_runs_is_refused_by_name() -> None:
         assert schedule_stack_reason(kind, stack("torchtitan")) is None
         assert kind in (schedule_run_reason(kind) or "")
     assert schedule_run_reason("1f1b") is None
-    assert "1f1b" in (schedule_stack_reason("interleaved", stack("deepspeed")) or "")
+    only_one = replace(stack("megatron"), schedules=("1f1b",))
+    assert "1f1b only" in (schedule_stack_reason("interleaved", only_one) or "")
