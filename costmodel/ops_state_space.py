@@ -79,8 +79,9 @@ def _convolved_scan(c: OpContext, spec: StateSpace, mixed: Value, step: Value) -
     t = c.tape
     channels = convolution(c, mixed, spec.conv_kernel, spec.conv_bias)
     states = spec.groups * spec.state_dim // c.tp
-    widths = (spec.inner_dim // c.tp, states, states)
-    return _scan(c, spec, *split(t, channels, widths), _steps(c, step))
+    inputs, *maps = split(t, channels, (spec.inner_dim // c.tp, states, states))
+    del channels
+    return _scan(c, spec, inputs, maps[0], maps[1], _steps(c, step))
 
 
 def _steps(c: OpContext, step: Value) -> Value:

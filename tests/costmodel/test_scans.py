@@ -101,7 +101,7 @@ def test_recomputation_orders_what_is_kept_and_what_is_done() -> None:
         )
         assert kept_bytes(full) < kept_bytes(selective)
         if shape.stack.attention == "flash":
-            assert selective == none
+            assert (selective.forward, selective.backward) == (none.forward, none.backward)
         else:
             assert kept_bytes(selective) < kept_bytes(none)
             assert selective.backward.flops > none.backward.flops
