@@ -7,7 +7,6 @@ saves nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..spec.feed_forward import FeedForward, Mlp
@@ -17,7 +16,7 @@ from ..spec.strategy import LayerStrategy
 from .attention_mixer import cross_attention
 from .feed_forward import feed_forward
 from .mixers import LowerMixer, mixer
-from .ops import OpContext, norm, residual_add
+from .ops import OpContext, norm, residual_add, unfused_residual
 from .recompute import recomputed
 from .tape import Value
 
@@ -52,10 +51,8 @@ def block(
         x: (seq, batch, hidden).
         source: the other tower's output, where the block attends to one.
     """
-    fuses = layer.norm_placement == "pre" and not layer.parallel
-    if c.stack.fusion.bias_residual and not fuses:  # what follows the bias is no residual sum
-        fusion = replace(c.stack.fusion, bias_residual=False)
-        c = replace(c, stack=replace(c.stack, fusion=fusion))
+    if layer.norm_placement != "pre" or layer.parallel:
+        c = unfused_residual(c)
     build = _parallel if layer.parallel else _post if layer.norm_placement == "post" else _series
     body, finish = build(c, layer, strategy)
     inputs = (x,) if source is None else (x, source)

@@ -15,7 +15,8 @@ from ..spec.stack import KernelFusion, StackSpec
 from ..spec.strategy import LayerStrategy
 from ..spec.workload import Workload
 from .feasibility import MemoryRule
-from .lower import LayerShape, lower_layer
+from .layer_shape import LayerShape
+from .lower import lower_layer
 from .pass_time import PASS_TERMS
 from .roofline import peak_flops_per_s
 from .simulate import Simulation, Simulator

@@ -1,51 +1,108 @@
-"""Whole layers as symbolic work: the embedding, the block, the head."""
+"""Whole layers as symbolic work: one function a kind."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ..spec.errors import NotBuiltError
-from ..spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
-from ..spec.parameters import split_range
+from ..spec.layers import (
+    BlockLayer,
+    ClassifierLayer,
+    EmbeddingLayer,
+    HeadLayer,
+    Layer,
+    MultiTokenLayer,
+    NormLayer,
+    PatchLayer,
+    ProjectorLayer,
+)
 from ..spec.strategy import LayerStrategy
 from .blocks import block
+from .heads import classifier, head, local_vocab, multi_token
 from .ops import OpContext, norm
-from .ops_linear import column_linear
-from .ops_vocab import cross_entropy, embedding
+from .ops_vocab import embedding, placed_among
 from .tape import Value
+from .vision import patches, projector
 
 
-def run_layer(c: OpContext, layer: Layer, strategy: LayerStrategy, x: Value, seq_len: int) -> Value:
+class Outputs(NamedTuple):
+    """What a layer makes: activations for the next layer, a loss, or both."""
+
+    following: Value | None
+    loss: Value | None
+
+
+def run_layer(
+    c: OpContext,
+    layer: Layer,
+    strategy: LayerStrategy,
+    x: Value,
+    seq_len: int,
+    source: Value | None = None,
+    followed: bool = False,
+) -> Outputs:
     """The symbolic forward of a layer; nodes for its backward are left on the tape.
 
     Args:
         c: context of the layer's operations.
         layer: what to run.
         strategy: its decisions.
-        x: tokens (seq, batch) for an embedding, else activations (seq, batch, hidden).
+        x: tokens (seq, batch) for an embedding, patches (seq, batch, values) for a patch layer,
+            else activations (seq, batch, hidden).
         seq_len: tokens of a sample.
+        source: the output of another tower that the layer reads.
+        followed: whether a multi-token layer comes next, which wants hidden states.
     """
-    if isinstance(layer, EmbeddingLayer):
-        rows = local_vocab(layer.vocab, strategy.tp, c.stack.vocab_multiple)
-        positions = seq_len if layer.positions is None else layer.positions
-        return embedding(c, layer, rows, positions, x)
     if isinstance(layer, HeadLayer):
-        return _head(c, layer, strategy, x)
+        passed = _handed_on(c, x) if followed else None
+        return Outputs(passed, head(c, layer, strategy, x))
+    if isinstance(layer, ClassifierLayer):
+        return Outputs(None, classifier(c, layer, x))
+    if isinstance(layer, MultiTokenLayer):
+        hidden, loss = multi_token(c, layer, strategy, x)
+        return Outputs(hidden if followed else None, loss)
+    return Outputs(_inner_layer(c, layer, strategy, x, seq_len, source), None)
+
+
+def _inner_layer(
+    c: OpContext,
+    layer: Layer,
+    strategy: LayerStrategy,
+    x: Value,
+    seq_len: int,
+    source: Value | None,
+) -> Value:
     if isinstance(layer, BlockLayer):
-        return block(c, layer, strategy, x)
-    raise NotBuiltError(f"a {layer.kind} layer is not lowered yet", "use a dense decoder")
+        return block(c, layer, strategy, x, source)
+    if isinstance(layer, EmbeddingLayer):
+        return _embedding(c, layer, strategy, x, seq_len, source)
+    if isinstance(layer, PatchLayer):
+        return patches(c, layer, x)
+    if isinstance(layer, ProjectorLayer):
+        return projector(c, layer, strategy, x)
+    if isinstance(layer, NormLayer):
+        return norm(c, x, layer.norm)
+    raise NotBuiltError(f"a {layer.kind} layer is not lowered", "use another layer kind")
 
 
-def local_vocab(vocab: int, tp: int, multiple: int) -> int:
-    """Vocabulary rows on the fullest tensor-parallel rank, padding included."""
-    padded = -(-vocab // (multiple * tp)) * multiple * tp if multiple > 1 else vocab
-    start, stop = split_range(padded, tp, 0)
-    return stop - start
+def _embedding(
+    c: OpContext,
+    layer: EmbeddingLayer,
+    strategy: LayerStrategy,
+    tokens: Value,
+    seq_len: int,
+    source: Value | None,
+) -> Value:
+    rows = local_vocab(layer.vocab, strategy.weight_split, c.stack.vocab_multiple)
+    positions = seq_len if layer.positions is None else layer.positions
+    x = embedding(c, layer, rows, positions, tokens)
+    if source is not None:
+        x = placed_among(c, x, source)
+    return x if layer.norm is None else norm(c, x, layer.norm)
 
 
-def _head(c: OpContext, layer: HeadLayer, strategy: LayerStrategy, x: Value) -> Value:
-    columns = local_vocab(layer.vocab, strategy.tp, c.stack.vocab_multiple)
-    if layer.norm is not None:
-        x = norm(c, x, layer.norm)
-    (logits,) = column_linear(c, x, (columns,), bias=False, fused=False)
-    del x
-    targets = c.tape.constant((logits.elements // columns, 1), "int64")
-    return cross_entropy(c, logits, targets)
+def _handed_on(c: OpContext, x: Value) -> Value:
+    """The head's input for what follows it, counted as a tensor of its own."""
+    out = c.tape.like(x)
+    c.tape.record((out,), (x,), lambda grad: (grad,))
+    return out

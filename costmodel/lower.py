@@ -14,33 +14,17 @@ from typing import NamedTuple
 
 from ..spec.groups import context_group, tensor_group
 from ..spec.kernels import Collective, Kernel
-from ..spec.model import EmbeddingLayer, HeadLayer, Layer
-from ..spec.stack import StackSpec
+from ..spec.model import EmbeddingLayer, Layer, PatchLayer
 from ..spec.strategy import LayerStrategy
-from .layers import run_layer
+from .layer_shape import LayerShape, activation_shape
+from .layers import Outputs, run_layer
 from .ops import ALONE, OpContext
 from .seams import move
+from .sources import run_sources
 from .tape import Entry, Node, Tape, Value
 
 CACHE_ENTRIES = 65536
-
-
-@dataclass(frozen=True, slots=True)
-class LayerShape:
-    """What the work of one layer's micro-batch depends on, besides the layer itself.
-
-    ``batch`` is samples on this rank; ``dtype`` the compute type. ``before`` is the strategy
-    of the layer that feeds it where that splits activations differently, else None.
-    ``shares_weight`` marks an embedding whose table is also the head's of its chunk.
-    """
-
-    strategy: LayerStrategy
-    before: LayerStrategy | None
-    batch: int
-    seq_len: int
-    dtype: str
-    stack: StackSpec
-    shares_weight: bool = False
+DATA_LAYERS = (EmbeddingLayer, PatchLayer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +143,6 @@ class _Run(NamedTuple):
     keeps_input: bool
 
 
-def activation_shape(layer: Layer, shape: LayerShape, strategy: LayerStrategy) -> tuple[int, ...]:
-    """(seq, batch, hidden) of a rank's activations in the layout of ``strategy``."""
-    samples = shape.batch * strategy.width // shape.strategy.width
-    return (shape.seq_len // strategy.sequence_split, samples, layer.hidden)
-
-
 def _run(layer: Layer, shape: LayerShape, accumulating: bool, splits: bool = False) -> _Run:
     tape = Tape(accumulating, shape.stack.fusion.weight_gradient_accumulation, splits)
     strategy = shape.strategy
@@ -181,24 +159,28 @@ def _run(layer: Layer, shape: LayerShape, accumulating: bool, splits: bool = Fal
     before = shape.before or strategy
     x = _entry(tape, layer, shape, before)
     entry = x.storage
-    tokens = x if isinstance(layer, EmbeddingLayer) else None  # they outlive both passes
-    input_bytes = tape.live_bytes if tokens is None else 0
+    data = x if isinstance(layer, DATA_LAYERS) else None  # it outlives both passes
+    input_bytes = tape.live_bytes if data is None else 0
     start_bytes = tape.peak_bytes = tape.live_bytes
     leaf = Node((), 1, lambda *grads: grads)
-    if tokens is None:
+    if data is None:
         x.producer = (leaf, 0)
-    if shape.before is not None:
+    if shape.before is not None and data is None:
         x = move(c, x, before, strategy)
-    out = run_layer(c, layer, _over_weights(strategy), x, shape.seq_len)
+    over_weights = _over_weights(strategy)
+    read, beside = run_sources(c, shape, before)
+    outs = run_layer(c, layer, over_weights, x, shape.seq_len, read, shape.followed)
     kept = weakref.ref(entry)
-    del x, entry
-    output_bytes = 0 if isinstance(layer, HeadLayer) else out.size_bytes
+    del x, entry, read
+    output_bytes = 0 if outs.following is None else outs.following.size_bytes
     forward = _take_pass(tape, start_bytes)
     keeps_input = kept() is not None
-    _set_output_gradient(tape, out)
-    del out
+    _set_output_gradients(tape, outs)
+    del outs
+    beside.set_gradients()
     tape.peak_bytes = start_bytes = tape.live_bytes
     tape.run_backward(tape.take_nodes())
+    beside.add_gradients()
     backward = _take_pass(tape, start_bytes)
     tape.peak_bytes = start_bytes = tape.live_bytes
     tape.run_weight_work()
@@ -213,17 +195,25 @@ def _over_weights(strategy: LayerStrategy) -> LayerStrategy:
     return replace(strategy, tp=1, sequence_parallel="none")
 
 
-def _set_output_gradient(tape: Tape, out: Value) -> None:
-    if out.producer is None:
-        raise RuntimeError("a layer's output must be differentiable")
-    node, index = out.producer
-    node.gradients[index] = tape.like(out)
+def _set_output_gradients(tape: Tape, outs: Outputs) -> None:
+    """Gradients of what the layer makes: of the next layer's input, and one for a loss."""
+    for out in outs:
+        if out is None:
+            continue
+        if out.producer is None:
+            raise RuntimeError("a layer's output must be differentiable")
+        node, index = out.producer
+        node.gradients[index] = tape.like(out)
 
 
 def _entry(tape: Tape, layer: Layer, shape: LayerShape, before: LayerStrategy) -> Value:
     if isinstance(layer, EmbeddingLayer):
         return tape.new((shape.seq_len // shape.strategy.input_split, shape.batch), "int64")
-    return tape.new(activation_shape(layer, shape, before), shape.dtype)
+    if isinstance(layer, PatchLayer):
+        tokens, samples, _ = activation_shape(shape, shape.strategy, shape.seq_len, layer.hidden)
+        values = layer.channels * layer.frames * layer.patch * layer.patch
+        return tape.new((tokens, samples, values), shape.dtype)
+    return tape.new(activation_shape(shape, before, shape.seq_len, layer.hidden), shape.dtype)
 
 
 def _take_pass(tape: Tape, start_bytes: int, earlier_gradient_bytes: int = 0) -> LoweredPass:

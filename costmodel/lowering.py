@@ -10,7 +10,8 @@ from ..spec.plan import Plan
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
 from ..spec.workload import Workload
-from .lower import LayerShape, LoweredLayer, LoweredPass, lower_layer
+from .layer_shape import LayerShape
+from .lower import LoweredLayer, LoweredPass, lower_layer
 from .sharding import Unit, lower_unit
 from .unit_parts import UnitShape
 

@@ -7,7 +7,7 @@ beside it. Activations are (seq, batch, width).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..spec.groups import RankGroup
 from ..spec.model import NormKind
@@ -126,6 +126,14 @@ def _cast(t: Tape, value: Value, dtype: str) -> Value:
     if value.dtype == dtype:
         return value
     return t.kernel("cast", (value,), t.like(value, dtype))
+
+
+def unfused_residual(c: OpContext) -> OpContext:
+    """The same context where a projection adds its bias itself: no residual sum follows it."""
+    if not c.stack.fusion.bias_residual:
+        return c
+    fusion = replace(c.stack.fusion, bias_residual=False)
+    return replace(c, stack=replace(c.stack, fusion=fusion))
 
 
 def residual_add(c: OpContext, x: Value, branch: Value, bias: bool) -> Value:

@@ -13,11 +13,13 @@ def column_linear(
     bias: bool,
     fused: bool,
     names: tuple[str, ...] = (),
+    shared: bool = False,
 ) -> tuple[Value, ...]:
     """Projections of one input to local ``widths``, split along their outputs.
 
     ``fused`` runs them as one product of their joint width. ``names`` are those of the weights
-    in :mod:`..spec.parameters`, by which adapters find them.
+    in :mod:`..spec.parameters`, by which adapters find them. ``shared`` weights are another
+    layer's, whose gradient is there already.
     """
     t, hidden = c.tape, x.shape[-1]
     parts = (sum(widths),) if fused else widths
@@ -48,7 +50,7 @@ def column_linear(
                 if bias
             ]
             for gradient in [*(g for g in gradients if g is not None), *bias_gradients]:
-                t.parameter_gradient(gradient)
+                t.parameter_gradient(gradient, shared)
 
         t.weight_work(weight_gradients)
         return (grad_x,)
@@ -107,10 +109,13 @@ def row_linear(c: OpContext, x: Value, width: int, bias: bool, name: str = "") -
     return out
 
 
-def whole_linear(c: OpContext, x: Value, width: int, bias: bool, name: str = "") -> Value:
+def whole_linear(
+    c: OpContext, x: Value, width: int, bias: bool, name: str = "", differentiable: bool = True
+) -> Value:
     """A projection that no rank splits: each runs it on the tokens that it has.
 
-    ``name`` is that of the weight, by which an adapter finds it.
+    ``name`` is that of the weight, by which an adapter finds it. An input that is data needs no
+    gradient (``differentiable`` false).
     """
     t, hidden = c.tape, x.shape[-1]
     lead, tokens = x.shape[:-1], x.elements // hidden
@@ -118,8 +123,10 @@ def whole_linear(c: OpContext, x: Value, width: int, bias: bool, name: str = "")
     out = t.new((*lead, width), c.dtype)
 
     def backward(grad: Value) -> tuple[Value | None, ...]:
-        t.product(tokens, width, hidden, c.dtype)
-        grad_x = t.new(x.shape, c.dtype)
+        grad_x = None
+        if differentiable:
+            t.product(tokens, width, hidden, c.dtype)
+            grad_x = t.new(x.shape, c.dtype)
 
         def weight_gradient() -> None:
             gradient = _weight_gradient(c, grad.shape[-1], x.shape[-1], tokens)

@@ -14,7 +14,11 @@ from .tape import Tape, Value
 def embedding(
     c: OpContext, layer: EmbeddingLayer, rows: int, positions: int, tokens: Value
 ) -> Value:
-    """Token (and position) vectors of (seq, batch) tokens; ``rows`` of the table are local."""
+    """Token (and position and segment) vectors of (seq, batch) tokens.
+
+    ``rows`` of the table are local. Each rank adds position and segment vectors to the tokens
+    that it keeps.
+    """
     t = c.tape
     seq, batch = tokens.shape
     local, outside = tokens, None
@@ -28,12 +32,20 @@ def embedding(
     if positions:
         part = t.constant((out.shape[0], layer.hidden), c.dtype)
         t.kernel("add", (out, part), out)
+    if layer.token_types:
+        segments = t.kernel("embedding", (), t.like(out))
+        t.kernel("add", (out, segments), out)
+        del segments
+    kept = tokens.view(out.shape[0], batch)
 
     def backward(grad: Value) -> tuple[Value | None, ...]:
         if positions:
             table = t.kernel("zeros", (), t.new((positions, layer.hidden), c.dtype))
             t.kernel("sum", (grad,), t.constant((grad.shape[0], layer.hidden), c.dtype))
             position_gradient = table
+        if layer.token_types:
+            segment_gradient = t.new((layer.token_types, layer.hidden), c.dtype)
+            t.kernel("embedding_backward", (grad, kept), segment_gradient)
         grad = c.gather_sequence(grad)
         if outside is not None:
             grad = t.kernel("masked_fill", (grad, outside), t.like(grad))
@@ -42,10 +54,33 @@ def embedding(
         t.parameter_gradient(weight_gradient, shared=c.shares_weight)
         if positions:
             t.parameter_gradient(position_gradient)
+        if layer.token_types:
+            t.parameter_gradient(segment_gradient)
         return ()
 
     t.record((out,), (), backward)
     return out
+
+
+def placed_among(c: OpContext, out: Value, source: Value) -> Value:
+    """Token vectors with another tower's tokens in their places (images in a text).
+
+    Where the sequence is split a rank needs them all, as it does not know which are its own.
+    """
+    t = c.tape
+    whole = c.gather_sequence(source)
+    joined = t.kernel("masked_scatter", (out, whole), t.like(out))
+    shape = whole.shape
+    del whole
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        own = t.kernel("masked_fill", (grad,), t.like(grad))
+        taken = t.new(shape, grad.dtype)
+        t.kernel("masked_select", (taken,), taken)
+        return own, c.reduce(taken) if c.sequence_parallel else taken
+
+    t.record((joined,), (out, source), backward)
+    return joined
 
 
 def _local_tokens(t: Tape, tokens: Value) -> tuple[Value, Value]:

@@ -19,7 +19,7 @@ from ..spec.groups import RankGroup
 from ..spec.kernels import Collective, Kernel
 from ..spec.model import EmbeddingLayer, HeadLayer
 from ..spec.workload import DTYPE_BYTES, DtypeRecord
-from .layers import local_vocab
+from .heads import local_vocab
 from .tape import Item
 from .unit_parts import Part, UnitShape, unit_parts
 

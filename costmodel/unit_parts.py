@@ -23,7 +23,7 @@ from ..spec.parameters import ParameterSpec, layer_parameters
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
 from ..spec.workload import DtypeRecord
-from .layers import local_vocab
+from .heads import local_vocab
 
 
 @dataclass(frozen=True, slots=True)
