@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from ...spec.kernels import ATTENTIONS, MATMULS, Kernel
+from ...spec.kernels import ATTENTIONS, MATMULS, SCANS, Kernel
 from ...spec.profile import KernelRow, MachineProfile
 from .grid import Grid
 
@@ -78,6 +78,8 @@ class KernelTable:
         """Seconds of ``kernel`` in a step, or None where nothing comparable was measured."""
         if kernel.op in _SHAPED:
             return self._shaped(kernel)
+        if kernel.op in SCANS:  # its time follows its products, not its bytes alone
+            return None
         own = self._curves.get((kernel.op, kernel.dtype))
         curve = own or self._curves.get((GENERIC_OP, kernel.dtype))
         if curve is None:

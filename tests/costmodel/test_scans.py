@@ -12,6 +12,8 @@ import pytest
 from shardwright.costmodel.lower import LayerShape, LoweredLayer
 from shardwright.costmodel.lower import lower_layer as lower_layer_anew
 from shardwright.costmodel.ops_scans import delta_rule_flops
+from shardwright.costmodel.roofline import kernel_seconds
+from shardwright.datasets.catalogue.device import devices
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.kernels import SCANS
 from shardwright.spec.layers import BlockLayer
@@ -157,3 +159,27 @@ def test_fused_work_is_linear_in_the_sequence(mixer: StateSpace | DeltaRule) -> 
     )
     assert long.forward.flops == 2 * short.forward.flops
     assert kept_bytes(long) == pytest.approx(2 * kept_bytes(short), rel=1e-4)
+
+
+MEASURED_SCANS_S = {
+    ("H100-SXM-80GB", 4, 4096, 32): 1.03e-3,
+    ("H100-SXM-80GB", 1, 4096, 64): 0.55e-3,
+    ("H200-SXM-141GB", 4, 4096, 32): 0.94e-3,
+    ("H200-SXM-141GB", 8, 8192, 32): 3.72e-3,
+    ("L40S-48GB", 4, 4096, 32): 4.13e-3,
+    ("L40S-48GB", 1, 4096, 64): 1.84e-3,
+}
+"""Gated delta rule, 16 key heads, widths 128: aiconfigurator-core 0.12.0, gdn_perf, TensorRT-LLM
+1.3.0rc20; by device, batch, sequence and value heads."""
+
+
+@pytest.mark.parametrize("case", MEASURED_SCANS_S, ids=str)
+def test_scans_are_priced_near_what_was_measured(case: tuple[str, int, int, int]) -> None:
+    device, batch, seq_len, heads = case
+    spec = DeltaRule(key_heads=16, value_heads=heads, key_dim=128, value_dim=128)
+    block = BlockLayer(hidden=2048, attention=spec, mlp=None)
+    lowered = lower_layer(block, shape_of(LayerStrategy(), batch=batch, seq_len=seq_len))
+    (scan,) = (k for k in lowered.forward.kernels() if k.op in SCANS)
+    assert scan.term == "attention"
+    found = kernel_seconds(scan, devices()[device])
+    assert found == pytest.approx(MEASURED_SCANS_S[case], rel=0.2)
