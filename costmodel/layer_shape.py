@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..spec.formats import MatmulFormat, Scaling
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
+from ..spec.training import FULLY_TRAINED, LayerTraining
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class LayerShape:
     of the layer that feeds it where that splits activations differently, else None.
     ``shares_weight`` marks an embedding whose table is also the head's of its chunk.
     ``sources`` are the outputs of other towers that come along, in the layout of what feeds the
-    layer; ``followed`` marks one that a multi-token layer follows.
+    layer; ``followed`` marks one that a multi-token layer follows. ``matmul`` and ``scaling``
+    are the narrow format of linear layers in blocks, ``training`` what of the layer is trained.
     """
 
     strategy: LayerStrategy
@@ -40,6 +43,9 @@ class LayerShape:
     shares_weight: bool = False
     sources: tuple[SourceShape, ...] = ()
     followed: bool = False
+    matmul: MatmulFormat | None = None
+    scaling: Scaling = "current"
+    training: LayerTraining = FULLY_TRAINED
 
 
 def activation_shape(

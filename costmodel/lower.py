@@ -8,17 +8,19 @@ sharding adds (gathering parameters, reducing gradients, updating them) is lower
 from __future__ import annotations
 
 import weakref
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
 from ..spec.groups import context_group, tensor_group
 from ..spec.kernels import Collective, Kernel
-from ..spec.model import EmbeddingLayer, Layer, PatchLayer
+from ..spec.model import BlockLayer, EmbeddingLayer, Layer, MultiTokenLayer, PatchLayer
 from ..spec.strategy import LayerStrategy
 from .layer_shape import LayerShape, activation_shape
 from .layers import Outputs, run_layer
 from .ops import ALONE, OpContext
+from .ops_precision import Precision
 from .seams import move
 from .sources import run_sources
 from .tape import Entry, Node, Tape, Value
@@ -144,17 +146,20 @@ class _Run(NamedTuple):
 
 
 def _run(layer: Layer, shape: LayerShape, accumulating: bool, splits: bool = False) -> _Run:
-    tape = Tape(accumulating, shape.stack.fusion.weight_gradient_accumulation, splits)
+    frozen = not shape.training.weights
+    tape = Tape(accumulating, shape.stack.fusion.weight_gradient_accumulation, splits, frozen)
     strategy = shape.strategy
     c = OpContext(
-        tape,
-        shape.stack,
-        shape.dtype,
-        strategy.weight_split,
-        strategy.megatron_sp,
-        shape.shares_weight,
+        tape=tape,
+        stack=shape.stack,
+        dtype=shape.dtype,
+        tp=strategy.weight_split,
+        sequence_parallel=strategy.megatron_sp,
+        shares_weight=shape.shares_weight,
         ring=context_group(strategy),
         head_exchange=tensor_group(strategy) if strategy.ulysses else ALONE,
+        precision=_precision(layer, shape),
+        training=shape.training,
     )
     before = shape.before or strategy
     x = _entry(tape, layer, shape, before)
@@ -168,13 +173,17 @@ def _run(layer: Layer, shape: LayerShape, accumulating: bool, splits: bool = Fal
     if shape.before is not None and data is None:
         x = move(c, x, before, strategy)
     over_weights = _over_weights(strategy)
-    read, beside = run_sources(c, shape, before)
-    outs = run_layer(c, layer, over_weights, x, shape.seq_len, read, shape.followed)
+    with nullcontext() if shape.training.backward else tape.not_recording():
+        read, beside = run_sources(c, shape, before)
+        outs = run_layer(c, layer, over_weights, x, shape.seq_len, read, shape.followed)
     kept = weakref.ref(entry)
     del x, entry, read
     output_bytes = 0 if outs.following is None else outs.following.size_bytes
     forward = _take_pass(tape, start_bytes)
     keeps_input = kept() is not None
+    if not shape.training.backward:
+        skipped, none = LoweredPass((), 0, input_bytes - output_bytes), LoweredPass((), 0, 0)
+        return _Run(forward, skipped, none, input_bytes, output_bytes, keeps_input)
     _set_output_gradients(tape, outs)
     del outs
     beside.set_gradients()
@@ -186,6 +195,13 @@ def _run(layer: Layer, shape: LayerShape, accumulating: bool, splits: bool = Fal
     tape.run_weight_work()
     weight = _take_pass(tape, start_bytes, backward.gradient_bytes)
     return _Run(forward, backward, weight, input_bytes, output_bytes, keeps_input)
+
+
+def _precision(layer: Layer, shape: LayerShape) -> Precision | None:
+    """The narrow format of a layer's linear products: blocks have one, their ends do not."""
+    if shape.matmul is None or not isinstance(layer, (BlockLayer, MultiTokenLayer)):
+        return None
+    return Precision(shape.matmul, shape.scaling, shape.stack.narrow_weights == "cached")
 
 
 def _over_weights(strategy: LayerStrategy) -> LayerStrategy:

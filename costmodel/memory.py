@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..spec.errors import InputError
+from ..spec.formats import DTYPE_BYTES
 from ..spec.model import Attention, BlockLayer
 from ..spec.passes import BackwardPart
 from ..spec.plan import Plan
 from ..spec.report import MEMORY_TERMS, MemoryRow
 from ..spec.schedule import Pass
 from ..spec.stack import StackSpec
-from ..spec.workload import DTYPE_BYTES
 from .lower import LoweredPass
 from .lowering import StageChunk
 from .sharding import Unit

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from ..spec.groups import RankGroup
 from ..spec.model import NormKind
 from ..spec.stack import StackSpec
+from ..spec.training import FULLY_TRAINED, LayerTraining
+from .ops_precision import Precision
 from .tape import Tape, Value
 
 Parameter = Value
@@ -25,7 +27,9 @@ class OpContext:
     ``tp`` are the ranks that split weights. ``shares_weight``: the token table is also the
     head's, whose gradient is there already. ``ring``: the ranks that split each sequence into
     pieces, whose keys and values go round; ``head_exchange``: those that have tokens of their
-    own outside attention and heads of their own inside it (Ulysses).
+    own outside attention and heads of their own inside it (Ulysses). ``precision``: the narrow
+    format of linear layers' products, if they have one. ``training``: what of the layer is
+    trained.
     """
 
     tape: Tape
@@ -36,6 +40,17 @@ class OpContext:
     shares_weight: bool = False
     ring: RankGroup = ALONE
     head_exchange: RankGroup = ALONE
+    precision: Precision | None = None
+    training: LayerTraining = FULLY_TRAINED
+
+    def unquantised(self) -> OpContext:
+        """The same with products in the parameters' format."""
+        return self if self.precision is None else replace(self, precision=None)
+
+    @property
+    def operand_format(self) -> str | None:
+        """What products of linear layers read where that is not ``dtype``."""
+        return None if self.precision is None else self.precision.format
 
     @property
     def tensor_group(self) -> RankGroup:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from .tape import ELEMENT_BYTES, Tape, Value
+from ..spec.formats import ELEMENT_BYTES
+from .tape import Tape, Value
 
 Saves = Literal["input", "output", "nothing"]
 

@@ -8,9 +8,11 @@ router really is stretches the products and the exchanges of the fullest rank.
 from __future__ import annotations
 
 from ..spec.feed_forward import Activation
+from ..spec.formats import rate_name, tensor_bytes
 from ..spec.groups import RankGroup
 from .ops import OpContext
-from .tape import ELEMENT_BYTES, Value
+from .ops_precision import operand, quantised_weight
+from .tape import Value
 
 
 def grouped_linear(
@@ -19,11 +21,12 @@ def grouped_linear(
     """Projections of (rows, in) to local ``widths`` by the weights of ``experts`` experts.
 
     A stack that joins gate and up projection runs one product of their joint width. Kept for
-    the gradients of the weights: ``x``.
+    the gradients of the weights: ``x``, or its narrow copy; nothing where they are frozen.
     """
     t, (rows, inner) = c.tape, x.shape
     fused = c.stack.fusion.gate_up and len(widths) > 1
     parts = (sum(widths),) if fused else widths
+    read = operand(t, c.precision, x)
     joint = []
     for width in parts:
         _product(c, experts, rows, inner, width)
@@ -32,19 +35,26 @@ def grouped_linear(
             t.kernel("add", (out, t.constant((experts, width), c.dtype)), out)
         joint.append(out)
     outs = tuple(joint[0].view(rows, w) for w in widths) if fused else tuple(joint)
+    kept = read if c.training.weights else None
+    del read
 
     def backward(*grads: Value) -> tuple[Value | None, ...]:
         joined = _side_by_side(c, grads) if fused else grads
-        grad_x = t.like(x)
+        narrow = tuple(operand(t, c.precision, grad) for grad in joined)
+        grad_x = t.new((rows, inner), c.dtype)
         for number, width in enumerate(parts):
             _product(c, experts, rows, width, inner, accumulate=number > 0)
+        if kept is None:
+            return (grad_x,)
+        summed = joined if bias else ()
 
         def weight_gradients() -> None:
-            gradients = [_weight_gradient(c, experts, n, *x.shape) for n in parts]
+            gradients = [
+                _weight_gradient(c, experts, grad.shape[1], *kept.shape) for grad in narrow
+            ]
             gradients += [
                 t.kernel("sum", (grad,), t.new((experts, grad.shape[1]), c.dtype))
-                for grad in joined
-                if bias
+                for grad in summed
             ]
             for gradient in gradients:
                 if gradient is not None:
@@ -69,20 +79,24 @@ def _product(
 ) -> None:
     """Rows of ``inner`` values in groups, each times an (inner, width) weight of its own."""
     groups = min(experts, rows)
-    elements = rows * inner + groups * inner * width + (2 if accumulate else 1) * rows * width
+    read = c.operand_format or c.dtype
+    weight = quantised_weight(c.tape, c.precision, experts * inner * width, c.dtype)
+    written = (2 if accumulate else 1) * rows * width
+    traffic_bytes = tensor_bytes(rows * inner + groups * inner * width, read)
+    traffic_bytes += tensor_bytes(written, c.dtype)
     shape, flops = (groups, rows, inner, width), 2 * rows * inner * width
-    traffic_bytes = elements * ELEMENT_BYTES[c.dtype]
-    c.tape.shaped_kernel("grouped_matmul", shape, c.dtype, flops, traffic_bytes)
+    c.tape.shaped_kernel("grouped_matmul", shape, rate_name(read), flops, traffic_bytes)
+    del weight
 
 
 def _weight_gradient(c: OpContext, experts: int, width: int, rows: int, inner: int) -> Value | None:
     """Gradients of (experts, width, inner) weights; None if the product added them."""
     t, groups = c.tape, min(experts, rows)
-    sums = 2 if t.main_gradients else 1
-    elements = rows * (width + inner) + sums * groups * width * inner
+    read, written = c.operand_format or c.dtype, groups * width * inner
+    traffic_bytes = tensor_bytes(rows * (width + inner), read)
+    traffic_bytes += tensor_bytes(written * (2 if t.main_gradients else 1), c.dtype)
     shape, flops = (groups, width, rows, inner), 2 * rows * inner * width
-    traffic_bytes = elements * ELEMENT_BYTES[c.dtype]
-    t.shaped_kernel("grouped_matmul_wgrad", shape, c.dtype, flops, traffic_bytes)
+    t.shaped_kernel("grouped_matmul_wgrad", shape, rate_name(read), flops, traffic_bytes)
     return None if t.main_gradients else t.new((experts, width, inner), c.dtype)
 
 

@@ -1,9 +1,30 @@
-"""Linear layers as symbolic work: split along outputs (column) or inputs (row), or whole."""
+"""Linear layers as symbolic work: split along outputs (column) or inputs (row), or whole.
+
+Products read what :func:`operand` makes of their inputs: the inputs themselves, or narrow copies.
+Only what a gradient needs is kept: the operand where the weight is trained, the input where an
+adapter is, nothing where the layer is frozen.
+"""
 
 from __future__ import annotations
 
 from .ops import OpContext
+from .ops_adapters import adapted, adapter_backward, add_adapter
+from .ops_precision import UNQUANTISED, operand, quantised_weight
 from .tape import Tape, Value
+
+
+def _own_format(c: OpContext, name: str, shared: bool = False) -> OpContext:
+    """The context of a layer: without a narrow format where its products stay in theirs."""
+    return c.unquantised() if shared or name in UNQUANTISED else c
+
+
+def _product(
+    c: OpContext, m: int, k: int, n: int, accumulate: bool = False, bias: bool = False
+) -> None:
+    """(m, k) times an (n, k) weight, quantised first where the stack does so for each use."""
+    weight = quantised_weight(c.tape, c.precision, k * n, c.dtype)
+    c.tape.product(m, k, n, c.dtype, accumulate, bias, c.operand_format)
+    del weight
 
 
 def column_linear(
@@ -21,24 +42,35 @@ def column_linear(
     in :mod:`..spec.parameters`, by which adapters find them. ``shared`` weights are another
     layer's, whose gradient is there already.
     """
+    c = _own_format(c, names[0] if names else "", shared)
     t, hidden = c.tape, x.shape[-1]
     parts = (sum(widths),) if fused else widths
-    whole = c.gather_sequence(x)
+    beside = [n for n, has in enumerate(adapted(c, names)) if has]
+    read = operand(t, c.precision, x)
+    whole = c.gather_sequence(read)
     lead, tokens = whole.shape[:-1], whole.elements // hidden
     joint = []
     for width in parts:
-        t.product(tokens, hidden, width, c.dtype, bias=bias)
+        _product(c, tokens, hidden, width, bias=bias)
         joint.append(t.new((*lead, width), c.dtype))
     del whole
     outs = tuple(joint[0].view(*lead, w) for w in widths) if fused else tuple(joint)
+    adapters = _Adapters(c, x, [(n, outs[n]) for n in beside]) if beside else None
+    kept = read if c.training.weights else None
+    del read
 
     def backward(*grads: Value) -> tuple[Value | None, ...]:
         joined = _join_gradients(t, grads) if fused and len(grads) > 1 else grads
+        narrow = tuple(operand(t, c.precision, grad) for grad in joined)
         grad_x = t.new((*lead, hidden), c.dtype)
         for number, width in enumerate(parts):
-            t.product(tokens, width, hidden, c.dtype, accumulate=number > 0)
+            _product(c, tokens, width, hidden, accumulate=number > 0)
+        if adapters is not None:
+            adapters.backward([widths[n] for n in beside])
         grad_x = c.reduce(grad_x)
-        again = c.gather_sequence(x)
+        if kept is None:
+            return (grad_x,)
+        again, held = c.gather_sequence(kept), (narrow, joined if bias else ())
 
         def weight_gradients() -> None:
             nonlocal again
@@ -46,8 +78,7 @@ def column_linear(
             del again
             bias_gradients = [
                 t.kernel("sum", (g,), t.new((width,), c.dtype))
-                for g, width in zip(joined, parts, strict=True)
-                if bias
+                for g, width in zip(held[1], parts, strict=bias)
             ]
             for gradient in [*(g for g in gradients if g is not None), *bias_gradients]:
                 t.parameter_gradient(gradient, shared)
@@ -57,6 +88,23 @@ def column_linear(
 
     t.record(outs, (x,), backward)
     return outs
+
+
+class _Adapters:
+    """The adapters beside the parts of one projection, which read one input."""
+
+    def __init__(
+        self, c: OpContext, x: Value, outs: list[tuple[int, Value]], row: bool = False
+    ) -> None:
+        self.c, self.x, self.row = c, x, row
+        whole = x if row else c.gather_sequence(x)
+        self.inner = [add_adapter(c, whole, out, sums_inner=row) for _, out in outs]
+
+    def backward(self, widths: list[int]) -> None:
+        """Gradients of all of them, ``widths`` being those of their outputs."""
+        whole = self.x if self.row else self.c.gather_sequence(self.x)
+        for inner, width in zip(self.inner, widths, strict=True):
+            adapter_backward(self.c, whole, inner, width, sums_inner=not self.row)
 
 
 def _join_gradients(t: Tape, grads: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -69,8 +117,9 @@ def _join_gradients(t: Tape, grads: tuple[Value, ...]) -> tuple[Value, ...]:
 
 def _weight_gradient(c: OpContext, out_width: int, in_width: int, tokens: int) -> Value | None:
     """Gradient of an (out, in) weight from ``tokens`` tokens; None if the product added it."""
-    c.tape.product(out_width, tokens, in_width, c.dtype, accumulate=c.tape.main_gradients)
-    return None if c.tape.main_gradients else c.tape.new((out_width, in_width), c.dtype)
+    adds = c.tape.main_gradients
+    c.tape.product(out_width, tokens, in_width, c.dtype, adds, operands=c.operand_format)
+    return None if adds else c.tape.new((out_width, in_width), c.dtype)
 
 
 def row_linear(c: OpContext, x: Value, width: int, bias: bool, name: str = "") -> Value:
@@ -78,23 +127,33 @@ def row_linear(c: OpContext, x: Value, width: int, bias: bool, name: str = "") -
 
     ``name`` is that of the weight, by which an adapter finds it.
     """
-    t, local = c.tape, x.shape[-1]
+    t, local, shape = c.tape, x.shape[-1], x.shape
     lead, tokens = x.shape[:-1], x.elements // local
-    t.product(tokens, local, width, c.dtype)
-    out = c.reduce(t.new((*lead, width), c.dtype))
+    read = operand(t, c.precision, x)
+    _product(c, tokens, local, width)
+    out = t.new((*lead, width), c.dtype)
+    adapters = _Adapters(c, x, [(0, out)], row=True) if adapted(c, (name,))[0] else None
+    out = c.reduce(out)
     if bias and not c.stack.fusion.bias_residual:
         t.kernel("add", (out, t.constant((width,), c.dtype)), out)
+    kept = read if c.training.weights else None
+    del read
 
     def backward(grad: Value) -> tuple[Value | None, ...]:
-        grad_bias = t.kernel("sum", (grad,), t.new((width,), c.dtype)) if bias else None
-        whole = c.gather_sequence(grad)
+        has_bias = bias and kept is not None
+        grad_bias = t.kernel("sum", (grad,), t.new((width,), c.dtype)) if has_bias else None
+        whole = c.gather_sequence(operand(t, c.precision, grad))
         del grad
-        t.product(tokens, width, local, c.dtype)
-        grad_x = t.new(x.shape, c.dtype)
+        _product(c, tokens, width, local)
+        grad_x = t.new(shape, c.dtype)
+        if adapters is not None:
+            adapters.backward([width])
+        if kept is None:
+            return (grad_x,)
 
         def weight_gradient() -> None:
             nonlocal whole
-            gradient = _weight_gradient(c, width, x.shape[-1], tokens)
+            gradient = _weight_gradient(c, width, kept.shape[-1], tokens)
             if gradient is not None:
                 t.parameter_gradient(gradient)
             del whole
@@ -117,23 +176,30 @@ def whole_linear(
     ``name`` is that of the weight, by which an adapter finds it. An input that is data needs no
     gradient (``differentiable`` false).
     """
-    t, hidden = c.tape, x.shape[-1]
+    c = _own_format(c, name)
+    t, hidden, shape = c.tape, x.shape[-1], x.shape
     lead, tokens = x.shape[:-1], x.elements // hidden
-    t.product(tokens, hidden, width, c.dtype, bias=bias)
+    kept = operand(t, c.precision, x) if c.training.weights else None
+    _product(c, tokens, hidden, width, bias=bias)
     out = t.new((*lead, width), c.dtype)
 
     def backward(grad: Value) -> tuple[Value | None, ...]:
+        narrow = operand(t, c.precision, grad)
+        bias_source = grad if bias else None
         grad_x = None
         if differentiable:
-            t.product(tokens, width, hidden, c.dtype)
-            grad_x = t.new(x.shape, c.dtype)
+            _product(c, tokens, width, hidden)
+            grad_x = t.new(shape, c.dtype)
+        if kept is None:
+            return (grad_x,)
 
         def weight_gradient() -> None:
-            gradient = _weight_gradient(c, grad.shape[-1], x.shape[-1], tokens)
+            gradient = _weight_gradient(c, narrow.shape[-1], kept.shape[-1], tokens)
             if gradient is not None:
                 t.parameter_gradient(gradient)
-            if bias:
-                t.parameter_gradient(t.kernel("sum", (grad,), t.new((width,), c.dtype)))
+            if bias_source is not None:
+                total = t.kernel("sum", (bias_source,), t.new((width,), c.dtype))
+                t.parameter_gradient(total)
 
         t.weight_work(weight_gradient)
         return (grad_x,)

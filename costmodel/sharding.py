@@ -15,10 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ..spec.formats import DTYPE_BYTES
 from ..spec.groups import RankGroup
 from ..spec.kernels import Collective, Kernel
 from ..spec.model import EmbeddingLayer, HeadLayer
-from ..spec.workload import DTYPE_BYTES, DtypeRecord
+from ..spec.workload import DtypeRecord
 from .heads import local_vocab
 from .tape import Item
 from .unit_parts import Part, UnitShape, unit_parts

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..spec.formats import DTYPE_BYTES
 from ..spec.groups import RankGroup
 from ..spec.kernels import Collective, Kernel
 from ..spec.model import HeadLayer
 from ..spec.plan import Plan
 from ..spec.schedule import V_KINDS, chunk_place, chunk_position
 from ..spec.stack import StackSpec
-from ..spec.workload import DTYPE_BYTES, DtypeRecord
+from ..spec.workload import DtypeRecord
 from .lowering import Lowering, StageChunk, StageLayer
 from .sharding import Unit, partial_sum_work, update_work
 from .tape import Item

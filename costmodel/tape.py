@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
+from ..spec.formats import rate_name, tensor_bytes
 from ..spec.groups import RankGroup
 from ..spec.kernels import Collective, ExposedTerm, Kernel
-from ..spec.workload import DTYPE_BYTES
 
 Item = Kernel | Collective
 
@@ -37,9 +37,6 @@ class Entry(NamedTuple):
 
 Backward = Callable[..., "tuple[Value | None, ...]"]
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
-
-
-ELEMENT_BYTES = {**DTYPE_BYTES, "int64": 8, "bool": 1}
 
 
 class Storage:
@@ -79,7 +76,7 @@ class Value:
     @property
     def size_bytes(self) -> int:
         """Bytes of the elements (not of the storage)."""
-        return self.elements * ELEMENT_BYTES[self.dtype]
+        return tensor_bytes(self.elements, self.dtype)
 
     def view(self, *shape: int) -> Value:
         """The same storage under another shape, still on the path of gradients."""
@@ -111,11 +108,16 @@ class Tape:
     ``accumulating``: parameter gradients of an earlier micro-batch are there already, so new
     ones are added to them. ``main_gradients``: all are added to buffers that live anyway,
     those of matrix products by the product itself. ``splits``: the work of weight gradients
-    waits for :meth:`run_weight_work`, holding what it needs until then.
+    waits for :meth:`run_weight_work`, holding what it needs until then. ``frozen``: the layer's
+    own weights are not trained.
     """
 
     def __init__(
-        self, accumulating: bool = False, main_gradients: bool = False, splits: bool = False
+        self,
+        accumulating: bool = False,
+        main_gradients: bool = False,
+        splits: bool = False,
+        frozen: bool = False,
     ) -> None:
         self.entries: list[Entry] = []
         self.live_bytes = 0
@@ -123,6 +125,7 @@ class Tape:
         self.accumulating = accumulating
         self.main_gradients = main_gradients
         self.splits = splits
+        self.frozen = frozen
         self.parameter_gradients: list[Value] = []
         self._nodes: list[Node] = []
         self._pending: list[Node] = []
@@ -137,7 +140,7 @@ class Tape:
 
     def new(self, shape: tuple[int, ...], dtype: str) -> Value:
         """A fresh tensor."""
-        size_bytes = math.prod(shape) * ELEMENT_BYTES[dtype]
+        size_bytes = tensor_bytes(math.prod(shape), dtype)
         return Value(shape, dtype, Storage(self, size_bytes))
 
     def like(self, value: Value, dtype: str | None = None) -> Value:
@@ -165,12 +168,23 @@ class Tape:
         self._note(Kernel(op, shape, dtype, flops, traffic_bytes))
 
     def product(
-        self, m: int, k: int, n: int, dtype: str, accumulate: bool = False, bias: bool = False
+        self,
+        m: int,
+        k: int,
+        n: int,
+        dtype: str,
+        accumulate: bool = False,
+        bias: bool = False,
+        operands: str | None = None,
     ) -> None:
-        """A matrix product (m, k) · (k, n), perhaps added to what is there or with a bias."""
-        elements = m * k + k * n + (2 if accumulate else 1) * m * n + (n if bias else 0)
-        traffic = elements * ELEMENT_BYTES[dtype]
-        self._note(Kernel("matmul", (m, k, n), dtype, 2 * m * k * n, traffic))
+        """A matrix product (m, k) · (k, n), perhaps added to what is there or with a bias.
+
+        ``operands`` is the format of what it reads where that is not ``dtype``.
+        """
+        read = operands or dtype
+        written = (2 if accumulate else 1) * m * n + (n if bias else 0)
+        traffic = tensor_bytes(m * k + k * n, read) + tensor_bytes(written, dtype)
+        self._note(Kernel("matmul", (m, k, n), rate_name(read), 2 * m * k * n, traffic))
 
     def collective(
         self,
@@ -211,8 +225,15 @@ class Tape:
         for index, out in enumerate(outs):
             out.producer = (node, index)
 
-    def parameter_gradient(self, gradient: Value, shared: bool = False) -> None:
-        """A parameter's gradient: kept, or added to the one that is there (``shared``: always)."""
+    def parameter_gradient(
+        self, gradient: Value, shared: bool = False, trained: bool | None = None
+    ) -> None:
+        """A parameter's gradient: kept, or added to the one that is there (``shared``: always).
+
+        One of a ``frozen`` layer is dropped unless its parameter is ``trained``.
+        """
+        if self.frozen and not trained:
+            return
         if self.accumulating or shared or self.main_gradients:
             self.kernel("add", (gradient, gradient), gradient)
         else:

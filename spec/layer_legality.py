@@ -124,6 +124,8 @@ def dtype_reason(dtype: DtypeRecord) -> str | None:
     """
     if dtype.param == "fp16":
         return "fp16 needs loss scaling, which the executor does not have yet; use bf16 or fp32"
+    if dtype.matmul is not None:
+        return f"products in {dtype.matmul} are planned but not run yet; use bf16 or fp32"
     for role in ("gradient", "master", "moments", "communication"):
         given = getattr(dtype, role)
         if given != "fp32":

@@ -88,6 +88,9 @@ class StackSpec:
     partitioned: compute parameters live beside a sharded master copy, whole and gathered after
     the update (zero0 to zero2) or sharded too and gathered for each use (zero3).
     ``recompute``: what it can recompute; ``schedules``: which pipeline schedules it has.
+    ``narrow_weights``: whether weights of narrow products are quantised once a step and kept
+    both ways round (cached), or for each use; ``narrow_gather`` whether parameters are gathered
+    so.
     ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp.
     ``attention_gradient_copies``: gradients of attention come heads-first and are copied into
     order. ``recompute_stops_early``: recomputation ends once every saved tensor is back.
@@ -106,6 +109,8 @@ class StackSpec:
     recompute: tuple[Recompute, ...] = ("none", "selective", "full")
     schedules: tuple[ScheduleKind, ...] = EVERY_KIND
     fusion: KernelFusion = KernelFusion()
+    narrow_weights: Literal["cached", "each_use"] = "each_use"
+    narrow_gather: bool = False
     vocab_multiple: Annotated[int, Field(ge=1)] = 1
     recompute_stops_early: bool = True
     attention_gradient_copies: bool = True

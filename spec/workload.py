@@ -8,12 +8,22 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .errors import InputError, nearest_name
+from .formats import DTYPE_BYTES, Dtype, MatmulFormat, Scaling
 
-Dtype = Literal["fp32", "bf16", "fp16"]
 Optimizer = Literal["adamw"]
 Objective = Literal["throughput"]
 
-DTYPE_BYTES: dict[str, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
+SHORTHANDS: dict[str, tuple[Dtype, MatmulFormat | None, Scaling]] = {
+    "fp32": ("fp32", None, "current"),
+    "bf16": ("bf16", None, "current"),
+    "fp16": ("fp16", None, "current"),
+    "fp8": ("bf16", "fp8_tensor", "current"),
+    "fp8-delayed": ("bf16", "fp8_tensor", "delayed"),
+    "fp8-block": ("bf16", "fp8_block", "current"),
+    "mxfp8": ("bf16", "mxfp8", "current"),
+    "nvfp4": ("bf16", "nvfp4", "current"),
+}
+"""``--dtype`` to parameter format, format of linear layers' products, and how they scale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +32,9 @@ class DtypeRecord:
 
     ``param`` is what kernels compute in; ``gradient`` what gradients accumulate in;
     ``master`` what the optimizer updates; ``moments`` its two averages; ``communication``
-    what gradients are reduced in between ranks.
+    what gradients are reduced in between ranks. ``matmul`` is what the products of linear
+    layers in blocks read (None: as ``param``); ``scaling`` says whether fp8_tensor takes the
+    scale of each tensor from itself (current) or from earlier steps (delayed).
     """
 
     param: Dtype = "bf16"
@@ -30,13 +42,28 @@ class DtypeRecord:
     master: Dtype = "fp32"
     moments: Dtype = "fp32"
     communication: Dtype = "fp32"
+    matmul: MatmulFormat | None = None
+    scaling: Scaling = "current"
 
     @classmethod
     def from_shorthand(cls, name: str) -> DtypeRecord:
-        """``bf16``/``fp16``: that compute type with fp32 for the rest; ``fp32``: all fp32."""
-        if name not in DTYPE_BYTES:
-            raise InputError("--dtype", name, "fp32, bf16 or fp16", nearest_name(name, DTYPE_BYTES))
-        return cls(param=name)  # type: ignore[arg-type]
+        """``bf16``/``fp16``: that compute type with fp32 for the rest; ``fp32``: all fp32.
+
+        ``fp8``, ``fp8-delayed``, ``fp8-block``, ``mxfp8``, ``nvfp4``: as bf16, with linear
+        layers' products in that format.
+        """
+        if name not in SHORTHANDS:
+            known = list(SHORTHANDS)
+            allowed = ", ".join(known[:-1]) + " or " + known[-1]
+            raise InputError("--dtype", name, allowed, nearest_name(name, known))
+        param, matmul, scaling = SHORTHANDS[name]
+        return cls(param=param, matmul=matmul, scaling=scaling)
+
+    @property
+    def shorthand(self) -> str:
+        """What ``--dtype`` calls these computations; the rest of the record may differ."""
+        key = (self.param, self.matmul, self.scaling)
+        return next((name for name, value in SHORTHANDS.items() if value == key), self.param)
 
     def bytes_of(self, role: str) -> int:
         """Bytes of one element of the state called ``role``."""

@@ -19,12 +19,12 @@ from shardwright.costmodel.lower import LayerShape, LoweredLayer
 from shardwright.costmodel.lower import lower_layer as lower_layer_anew
 from shardwright.costmodel.memory import Ledger
 from shardwright.datasets.catalogue.stack import stack
+from shardwright.spec.formats import DTYPE_BYTES
 from shardwright.spec.kernels import Collective, Kernel
 from shardwright.spec.legality import layer_reason
 from shardwright.spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
 from shardwright.spec.parameters import layer_parameters
 from shardwright.spec.strategy import LayerStrategy
-from shardwright.spec.workload import DTYPE_BYTES
 
 lower_layer = cache(lower_layer_anew)
 """Several tests look at the same layers; each is lowered once in a process."""

@@ -17,13 +17,14 @@ from shardwright.costmodel.simulate import Simulation, Simulator
 from shardwright.costmodel.unit_parts import UnitShape
 from shardwright.datasets.catalogue.models import load_model
 from shardwright.datasets.catalogue.stack import stack
+from shardwright.spec.formats import DTYPE_BYTES
 from shardwright.spec.kernels import Collective
 from shardwright.spec.model import EmbeddingLayer, HeadLayer, Layer, ModelSpec
 from shardwright.spec.parameters import layer_parameters, split_range
 from shardwright.spec.plan import Plan
 from shardwright.spec.stack import StackSpec
 from shardwright.spec.strategy import LayerStrategy, Sharding
-from shardwright.spec.workload import DTYPE_BYTES, DtypeRecord
+from shardwright.spec.workload import DtypeRecord
 
 SHARDWRIGHT, MEGATRON = stack("shardwright"), stack("megatron")
 BF16, FP32 = DtypeRecord.from_shorthand("bf16"), DtypeRecord.from_shorthand("fp32")

@@ -1,0 +1,70 @@
+"""What of a model is trained: everything, adapters beside frozen weights, or some towers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from .formats import Dtype
+from .parameters import ParameterSpec
+
+LORA_TARGETS = ("query", "key", "value", "output", "gate", "up", "down")
+"""Linear layers of a dense block that adapters may stand beside; ``all`` names them all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lora:
+    """Low-rank adapters beside frozen linear layers (Hu et al., arXiv:2106.09685).
+
+    A layer x -> W x becomes W x + (alpha / rank) B A x with A (rank, in) and B (out, rank),
+    which alone are trained. ``base_dtype`` is the format that frozen weights are kept in (None:
+    that of parameters).
+    """
+
+    rank: Annotated[int, Field(ge=1, le=2**16)] = 16
+    alpha: Annotated[float, Field(gt=0)] = 32.0
+    targets: tuple[str, ...] = ("query", "value")
+    base_dtype: Dtype | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTraining:
+    """What training does to one layer.
+
+    ``weights``: its own weights have gradients and optimizer states. ``backward``: gradients
+    pass through it, because it or a layer before it is trained. ``adapters``: what stands
+    beside its frozen linear layers.
+    """
+
+    weights: bool = True
+    backward: bool = True
+    adapters: Lora | None = None
+
+    @property
+    def trains(self) -> bool:
+        """Whether anything of the layer is trained."""
+        return self.weights or self.adapters is not None
+
+
+FULLY_TRAINED = LayerTraining()
+
+
+def adapter_specs(spec: ParameterSpec, lora: Lora) -> tuple[ParameterSpec, ...]:
+    """The two matrices beside one weight; none where it is no target.
+
+    A matrix splits over tensor-parallel ranks along the dimension that its weight splits.
+    """
+    name, _, what = spec.name.rpartition(".")
+    if what != "weight" or name not in lora.targets or spec.expert:
+        return ()
+    out, width = spec.shape
+    inner = 1 if spec.split_dim == 1 else None
+    outer = 0 if spec.split_dim == 0 else None
+    return (
+        ParameterSpec(name=f"{name}.adapter_a", shape=(lora.rank, width), split_dim=inner),
+        ParameterSpec(
+            name=f"{name}.adapter_b", shape=(out, lora.rank), split_dim=outer, initial="zeros"
+        ),
+    )
