@@ -89,9 +89,11 @@ def _forward_slots(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> list[_S
 
 def _before_forward_s(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float, float]:
     """Copies and traffic of the gather that a forward pass waits for."""
-    if unit.wrapped and (kind.first or unit.gathers_each_use):
+    if not (unit.wrapped and (kind.first or unit.gathers_each_use)):
+        return 0.0, 0.0
+    if not kind.first:
         return cost.gather_copy_s, cost.gather_wire_s
-    return 0.0, 0.0
+    return cost.gather_copy_s + cost.refresh_copy_s, cost.gather_wire_s + cost.refresh_wire_s
 
 
 def unit_seconds(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float, float]:
@@ -120,13 +122,16 @@ def _around_backward_s(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[floa
     if not (unit.wrapped or unit.reduce):
         return 0.0, 0.0, 0.0
     gathers = unit.gathers_each_use and kind.part != "weight"
-    copy_s = cost.gather_copy_s if gathers else 0.0
-    gather_s = cost.gather_wire_s if gathers else 0.0
+    copy_s = cost.gather_backward_copy_s if gathers else 0.0
+    gather_s = cost.gather_backward_wire_s if gathers else 0.0
     if kind.part == "input":
         return copy_s, gather_s, 0.0
     reduces = kind.last or unit.reduces_each_micro_batch
     copy_s += _after_backward_s(cost, kind, reduces, unit.reduces_each_micro_batch)
-    return copy_s, gather_s, cost.reduce_wire_s if reduces else 0.0
+    reduce_s = cost.reduce_wire_s if reduces else 0.0
+    if kind.last:
+        return copy_s + cost.settle_copy_s, gather_s, reduce_s + cost.settle_wire_s
+    return copy_s, gather_s, reduce_s
 
 
 def _after_backward_s(cost: UnitCost, kind: PassKind, reduces: bool, each: bool) -> float:

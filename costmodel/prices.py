@@ -60,6 +60,12 @@ class UnitCost(NamedTuple):
 
     gather_copy_s: float
     gather_wire_s: float
+    gather_backward_copy_s: float
+    gather_backward_wire_s: float
+    refresh_copy_s: float
+    refresh_wire_s: float
+    settle_copy_s: float
+    settle_wire_s: float
     reduce_copy_s: float
     reduce_wire_s: float
     reduce_accumulated_copy_s: float
@@ -201,10 +207,19 @@ class Pricer:
 
     def _price_unit(self, unit: Unit) -> UnitCost:
         gather_copy_s, gather_wire_s = self.split(unit.gather)
+        backward_copy_s, backward_wire_s = self.split(unit.gather_backward)
+        refresh_copy_s, refresh_wire_s = self.split(unit.refresh)
         reduce_copy_s, reduce_wire_s = self.split(unit.reduce)
+        settle_copy_s, settle_wire_s = self.split(unit.settle)
         return UnitCost(
             gather_copy_s=gather_copy_s + self.unit_s,
             gather_wire_s=gather_wire_s,
+            gather_backward_copy_s=backward_copy_s + self.unit_s,
+            gather_backward_wire_s=backward_wire_s,
+            refresh_copy_s=refresh_copy_s,
+            refresh_wire_s=refresh_wire_s,
+            settle_copy_s=settle_copy_s,
+            settle_wire_s=settle_wire_s,
             reduce_copy_s=reduce_copy_s + self.unit_s,
             reduce_wire_s=reduce_wire_s,
             reduce_accumulated_copy_s=self.split(unit.reduce_accumulated)[0] + self.unit_s,

@@ -5,8 +5,9 @@ share a weight in one chunk. Parameters are cut along dimension 0 into d parts, 
 ceil(rows / d) rows, as fully_shard does (zero3: Rajbhandari et al., 2020, section 5). Traffic:
 an all-gather of the whole unit for each use, a reduce-scatter of its gradients over the d shard
 ranks, an all-reduce of the shard over the replicas. With a ``contiguous`` stack parameters stay
-whole and only optimizer states shard. Dense parameters and experts of one unit do this over
-ranks of their own (see ``unit_parts``).
+whole and only optimizer states shard. Degrees that nest add the traffic of ``nested_sharding``:
+``refresh`` before a step's first gather, ``settle`` after its last reduction. Dense parameters
+and experts of one unit do this over ranks of their own (see ``unit_parts``).
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ from ..spec.kernels import Collective, Kernel
 from ..spec.model import EmbeddingLayer, HeadLayer
 from ..spec.workload import DtypeRecord
 from .heads import local_vocab
+from .nested_sharding import (
+    gather_pieces,
+    held_pieces_bytes,
+    keep_secondary,
+    refresh_pieces,
+    settle_gradients,
+)
 from .tape import Item
 from .unit_parts import Part, UnitShape, unit_parts
 
@@ -57,6 +65,9 @@ class Unit:
     last_gradient_elements: int
     replicated_bytes: int
     gather: tuple[Item, ...]
+    gather_backward: tuple[Item, ...]
+    refresh: tuple[Item, ...]
+    settle: tuple[Item, ...]
     reduce: tuple[Item, ...]
     reduce_accumulated: tuple[Item, ...]
     accumulate_shard: tuple[Item, ...]
@@ -101,7 +112,7 @@ def _sharded_unit(shape: UnitShape) -> Unit:
         wrapped=wrapped,
         gathers_each_use=wrapped and shape.strategy.shard.gathers_each_use,
         reduces_each_micro_batch=wrapped and shape.strategy.shard.reduces_each_micro_batch,
-        parameter_bytes=shard * master,
+        parameter_bytes=sum(held_pieces_bytes(part, dtype) for part in parts),
         optimizer_bytes=MOMENTS * shard * DTYPE_BYTES[dtype.moments]
         + STEP_COUNTER_BYTES * len(shards),
         whole_bytes=padded * param if wrapped else 0,
@@ -109,18 +120,21 @@ def _sharded_unit(shape: UnitShape) -> Unit:
         cast_bytes=sum(part.shard for part in sharded) * param if wrapped and casts else 0,
         gradient_bytes=whole * param,
         accumulated_bytes=whole * (comm if wrapped and upcasts else param),
-        shard_gradient_bytes=shard * master if wrapped else 0,
+        shard_gradient_bytes=sum(p.gradient_shard for p in parts) * master if wrapped else 0,
         reduce_input_bytes=padded * comm if wrapped else 0,
         reduce_scratch_bytes=(shard - sum(p.shard for p in sharded)) * comm if wrapped else 0,
         local_elements=whole,
         last_gradient_elements=sharded[-1].locals[-1] if sharded else 0,
-        replicated_bytes=sum(p.shard for p in parts if p.replicas.size > 1) * master
+        replicated_bytes=sum(p.shard for p in parts if _sums_shards(p)) * master
         if wrapped
         else 0,
-        gather=_each_part(parts, _gather_work, dtype, dtype.param) if wrapped else (),
+        gather=_each_part(parts, _gather_forward, dtype, dtype.param) if wrapped else (),
+        gather_backward=_each_part(parts, _gather_backward, dtype, dtype.param) if wrapped else (),
+        refresh=tuple(item for part in parts for item in refresh_pieces(part, dtype)),
+        settle=tuple(item for part in parts for item in settle_gradients(part, dtype)),
         reduce=_each_part(parts, _reduce_work, dtype, dtype.param) if wrapped else (),
         reduce_accumulated=_each_part(parts, _reduce_work, dtype, waiting) if wrapped else (),
-        accumulate_shard=_each("add", shards, 3 * master, dtype.master),
+        accumulate_shard=_each("add", _gradient_shards(parts), 3 * master, dtype.master),
         upcast=_upcast(parts, dtype) if wrapped and upcasts else (),
         accumulate_upcast=_accumulate_upcast(parts, dtype) if wrapped and upcasts else (),
         matrix_elements=shard - vectors,
@@ -138,6 +152,28 @@ def _each_part(
     source_dtype: str,
 ) -> tuple[Item, ...]:
     return tuple(item for part in parts for item in work(part, dtype, source_dtype))
+
+
+def _gradient_shards(parts: tuple[Part, ...]) -> tuple[int, ...]:
+    """Elements of each parameter's reduced gradient."""
+    return tuple(n * (p.gradient_shard // p.shard) for p in parts for n in p.shards)
+
+
+def _sums_shards(part: Part) -> bool:
+    """Whether each reduction also sums shards over ranks that hold equal ones."""
+    return part.replicas.size > 1 and not part.nests_gradients
+
+
+def _gather_forward(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:
+    if n.nests_parameters:
+        return (*gather_pieces(n, n.parameters, name), *keep_secondary(n, name))
+    return (*_gather_work(n, dtype, name), *keep_secondary(n, name))
+
+
+def _gather_backward(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:
+    if n.secondary > 1:
+        return gather_pieces(n, n.secondary, name)
+    return _gather_forward(n, dtype, name)
 
 
 def _gather_work(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:
@@ -166,11 +202,13 @@ def _reduce_work(n: Part, dtype: DtypeRecord, source_dtype: str) -> tuple[Item, 
         work.append(_kernel("div", n.shard, 2 * n.shard * comm, name))
         work.append(_kernel("copy", n.shard, 2 * n.shard * comm, name))
     else:
-        work.append(Collective("reduce_scatter", *n.group, whole * comm, name))
-    if n.replicas.size > 1:
+        group = n.inner(n.gradients) if n.nests_gradients else n.group
+        work.append(Collective("reduce_scatter", *group, whole * comm, name))
+    if _sums_shards(n):
         work.append(Collective("all_reduce", *n.replicas, n.shard * comm, name))
     if master != comm:
-        work.append(_kernel("cast", n.shard, n.shard * (comm + master), dtype.master))
+        kept = n.gradient_shard
+        work.append(_kernel("cast", kept, kept * (comm + master), dtype.master))
     return tuple(work)
 
 
@@ -250,6 +288,9 @@ def _contiguous_unit(shape: UnitShape) -> Unit:
         last_gradient_elements=0,
         replicated_bytes=0,
         gather=tuple(item for part in parts for item in _buffer_gather(part, dtype)),
+        gather_backward=(),
+        refresh=(),
+        settle=(),
         reduce=reduce,
         reduce_accumulated=reduce,
         accumulate_shard=(),

@@ -50,8 +50,11 @@ def _layer_work(chunk: StageChunk, number: int, micro_batches: int) -> Iterator[
 def _unit_work(unit: Unit, micro_batch: int, last: bool) -> Iterator[Item]:
     if not unit.wrapped:
         return
-    uses = 2 if unit.gathers_each_use else int(micro_batch == 0)
-    for _ in range(uses):
+    if micro_batch == 0:
+        yield from unit.refresh
+    if unit.gathers_each_use:
+        yield from (*unit.gather, *unit.gather_backward)
+    elif micro_batch == 0:
         yield from unit.gather
     if last or unit.reduces_each_micro_batch:
         waited = micro_batch > 0 and not unit.reduces_each_micro_batch
@@ -60,6 +63,8 @@ def _unit_work(unit: Unit, micro_batch: int, last: bool) -> Iterator[Item]:
             yield from unit.accumulate_shard
     else:
         yield from unit.accumulate_upcast if micro_batch else unit.upcast
+    if last:
+        yield from unit.settle
 
 
 def _messages(

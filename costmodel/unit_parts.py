@@ -45,7 +45,8 @@ class UnitShape:
 class Part:
     """Parameters that shard over the same ranks: elements on one rank, in all and one by one.
 
-    ``group`` are the ranks that shard them, ``replicas`` those that hold equal shards.
+    ``group`` are the ranks that shard the optimizer's states, ``replicas`` those that hold equal
+    shards; ``parameters``, ``secondary`` and ``gradients`` are the degrees of the other states.
     ``locals``: whole parameters; ``shards``: one padded shard of each; ``partials``: shards of
     those whose gradients are still parts of a sum over the tensor-parallel ranks.
     """
@@ -58,6 +59,32 @@ class Part:
     locals: tuple[int, ...]
     shards: tuple[int, ...]
     partials: tuple[int, ...]
+    parameters: int = 1
+    secondary: int = 1
+    gradients: int = 1
+
+    @property
+    def nests_parameters(self) -> bool:
+        """Whether parameters are cut over some of the ranks that cut the optimizer's states."""
+        return 1 < self.parameters < self.degree
+
+    @property
+    def nests_gradients(self) -> bool:
+        """Whether gradients are cut over some of the ranks that cut the optimizer's states."""
+        return 1 < self.gradients < self.degree
+
+    @property
+    def gradient_shard(self) -> int:
+        """Elements of a reduced gradient before the update."""
+        return self.padded // self.gradients if self.nests_gradients else self.shard
+
+    def inner(self, degree: int) -> RankGroup:
+        """The innermost ``degree`` ranks of the group."""
+        return RankGroup(degree, self.group.stride)
+
+    def outer(self, degree: int) -> RankGroup:
+        """The ranks of the group that hold the parts of one piece of ``degree``."""
+        return RankGroup(self.degree // degree, self.group.stride * degree)
 
     @property
     def degree(self) -> int:
@@ -84,14 +111,26 @@ def unit_parts(shape: UnitShape) -> tuple[Part, ...]:
     parts = []
     if dense:
         groups = (shard_group(strategy), replica_group(strategy, ranks))
-        parts.append(_part(dense, groups, strategy, dim=0))
+        shard = strategy.shard
+        degrees = (shard.parameters, shard.secondary_parameters, shard.gradients)
+        parts.append(_part(dense, groups, strategy, degrees, dim=0))
     if experts:
         groups = (
             expert_shard_group(strategy, ranks),
             expert_replica_group(strategy, ranks),
         )
-        parts.append(_part(experts, groups, strategy, dim=1))
+        parts.append(_part(experts, groups, strategy, _expert_degrees(strategy, ranks), dim=1))
     return tuple(parts)
+
+
+def _expert_degrees(strategy: LayerStrategy, ranks: int) -> tuple[int, int, int]:
+    """Degrees of experts' parameters, secondary copy (1: none that is wider), gradients."""
+    shard = strategy.shard
+    first, second, gradients = (
+        strategy.expert_degree(degree, ranks)
+        for degree in (shard.parameters, shard.secondary_parameters, shard.gradients)
+    )
+    return first, second if second < first else 1, gradients
 
 
 def local_specs(shape: UnitShape) -> list[tuple[ParameterSpec, tuple[int, ...]]]:
@@ -122,6 +161,7 @@ def _part(
     specs: list[tuple[ParameterSpec, tuple[int, ...]]],
     groups: tuple[RankGroup, RankGroup],
     strategy: LayerStrategy,
+    degrees: tuple[int, int, int],
     dim: int,
 ) -> Part:
     group, replicas = groups
@@ -143,6 +183,9 @@ def _part(
         locals=tuple(whole),
         shards=tuple(shards),
         partials=tuple(partials),
+        parameters=degrees[0],
+        secondary=degrees[1],
+        gradients=degrees[2],
     )
 
 
