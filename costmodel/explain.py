@@ -7,6 +7,8 @@ the rest of the step, in which it waits for others: the bubble.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ..spec.experts import dropless
 from ..spec.model import ModelSpec
 from ..spec.plan import Plan
@@ -15,6 +17,7 @@ from ..spec.stack import KernelFusion, StackSpec
 from ..spec.strategy import LayerStrategy
 from ..spec.workload import Workload
 from .feasibility import MemoryRule
+from .group_prices import stage_group
 from .layer_shape import LayerShape
 from .lower import lower_layer
 from .pass_time import PASS_TERMS
@@ -83,12 +86,12 @@ def predict(
     Rates count the devices in stages; ``mfu`` is model FLOPs over their dense peak at the
     compute type, so ``step_time · devices · peak · mfu = FLOPs``.
     """
-    workload, machine = plan.workload, simulator.pricer.machine
+    workload = plan.workload
     devices = sum(stage.device_count for stage in plan.program.stages)
     step_s = simulation.step_time_s
     per_sample = model_flops_per_sample(plan.model, workload, simulator.lowering.stack)
     flops = per_sample * workload.global_batch
-    peak = peak_flops_per_s(machine.device, workload.dtype.param) * devices
+    peak = _peak_flops_per_s(plan, simulator)
     half = relative_half_width(simulation)
     return Prediction(
         feasible=all(rule.excess_bytes(row) <= 0 for row in simulation.memory),
@@ -101,6 +104,18 @@ def predict(
         hfu=executed_flops(plan, simulation) / step_s / peak,
         memory=simulation.memory,
         breakdown_s=breakdown(simulation),
+    )
+
+
+def _peak_flops_per_s(plan: Plan, simulator: Simulator) -> float:
+    """Dense rate at the compute type of all devices in stages."""
+    counts: Counter[str] = Counter()
+    for stage in plan.program.stages:
+        counts[stage_group(stage)] += stage.device_count
+    dtype, inside = plan.workload.dtype.param, simulator.prices.inside
+    return sum(
+        peak_flops_per_s(inside(group).machine.device, dtype) * count
+        for group, count in counts.items()
     )
 
 

@@ -7,13 +7,11 @@ one. Passes that overlap start together, when both inputs are there, and end tog
 
 from __future__ import annotations
 
-from ..datasets.catalogue.links import LinkRates
-from ..spec.plan import Plan, Stage
+from ..spec.plan import Plan
 from ..spec.schedule import chunk_place, chunk_position
+from .group_prices import GroupPrices
 from .lowering import StageChunk
-from .machine import Machine
 from .memory import PassKind
-from .prices import Pricer
 from .stage_run import StageRun, Together, kind_of, together
 
 
@@ -24,12 +22,14 @@ class Messages:
     waits until it is over (``blocking``).
     """
 
-    def __init__(self, plan: Plan, chunks: list[tuple[StageChunk, ...]], pricer: Pricer) -> None:
+    def __init__(
+        self, plan: Plan, chunks: list[tuple[StageChunk, ...]], prices: GroupPrices
+    ) -> None:
         self.kind = plan.program.schedule.kind
         self.stages = len(chunks)
         self.positions = len(chunks) * len(chunks[0])
         self.micro_batches = plan.program.schedule.microbatches
-        self.blocking = not pricer.overlaps.pp
+        self.blocking = not prices.whole.overlaps.pp
         places = plan.program.stages
         self._seconds: dict[tuple[bool, int], float] = {}
         for position in range(self.positions):
@@ -40,8 +40,7 @@ class Messages:
                 peer, _ = chunk_place(self.kind, beyond, self.stages)
                 seconds = 0.0
                 if size and peer != stage:
-                    level = _level_between(places[stage], places[peer], pricer.machine)
-                    seconds = pricer.message(size, level)
+                    seconds = prices.message_s(size, places[stage], places[peer])
                 self._seconds[forward, position] = seconds
 
     def position(self, stage: int, chunk: int) -> int:
@@ -51,12 +50,6 @@ class Messages:
     def seconds(self, forward: bool, position: int) -> float:
         """Seconds of the message that leaves the chunk at ``position``."""
         return self._seconds.get((forward, position), 0.0)
-
-
-def _level_between(stage: Stage, peer: Stage, machine: Machine) -> LinkRates:
-    """The level that the slowest message between the ranks of two stages crosses."""
-    first, last = sorted(s.devices[0].first_rank for s in (stage, peer))
-    return machine.level_between(first, last + stage.device_count - 1)
 
 
 Timing = tuple[float, "list[float] | None", float, "list[float]", float]

@@ -15,6 +15,7 @@ from ..spec.plan import Plan
 from ..spec.report import MemoryRow
 from ..spec.schedule import SPLIT_KINDS, V_KINDS, Pass, ScheduleKind, chunk_position, stage_order
 from ..spec.stack import StackSpec
+from .group_prices import GroupPrices, stage_group, used_devices, used_groups
 from .lowering import Lowering, StageChunk
 from .machine import Machine
 from .memory import PassKind, memory_row, stage_peak
@@ -70,6 +71,7 @@ class Simulator:
     def __init__(self, lowering: Lowering, pricer: Pricer) -> None:
         self.lowering = lowering
         self.pricer = pricer
+        self.prices = GroupPrices(pricer)
         self._passes: dict[tuple[object, ...], PassTime] = {}
 
     @classmethod
@@ -96,27 +98,30 @@ class Simulator:
             allowed = f"at most {most} with these stages"
             raise InputError("schedule.microbatches", micro_batches, allowed, most)
         chunks = [self.lowering.stage(plan, stage) for stage in range(stages)]
+        groups = [stage_group(stage) for stage in program.stages]
         reaches = self.reaches(plan)
         if kind in SPLIT_KINDS:
             runs = [self._split_run(plan, s, chunks[s], reaches[s]) for s in range(stages)]
         else:
             counts = _whole_counts(micro_batches, program.chunks_per_stage)
-            times = [self._times(counts, *held) for held in zip(chunks, reaches, strict=True)]
+            held = zip(chunks, groups, reaches, strict=True)
+            times = [self._times(counts, *of_stage) for of_stage in held]
             if give_up_s < float("inf") and self._bound_s(counts, times) >= give_up_s:
                 return None
             runs = [
-                StageRun(s, _order(plan, s), counts, times[s], reaches[s]) for s in range(stages)
+                StageRun(s, _order(plan, s), counts, times[s], groups[s], reaches[s])
+                for s in range(stages)
             ]
-        play(runs, Messages(plan, chunks, self.pricer))
+        play(runs, Messages(plan, chunks, self.prices))
         return self._finish(plan, chunks, runs)
 
     def _split_run(
         self, plan: Plan, stage: int, chunks: tuple[StageChunk, ...], reach: int
     ) -> StageRun:
         """A stage whose backwards are split, and perhaps overlap with forwards."""
-        order = _order(plan, stage)
+        order, group = _order(plan, stage), stage_group(plan.program.stages[stage])
         counts = count_kinds(order, plan.program.schedule.microbatches - 1)
-        times = self._times(counts, chunks, reach)
+        times = self._times(counts, chunks, group, reach)
         beside = self.pricer.hides_sharding  # what runs everything in line overlaps no passes
         in_line = in_line_terms(self.pricer.overlaps) if beside else ()
         slowdown = self.pricer.stack.overlap_slowdown
@@ -125,28 +130,33 @@ class Simulator:
             for kinds in counts
             if len(kinds) == 2
         }
-        return StageRun(stage, order, counts, times, reach, pairs)
+        return StageRun(stage, order, counts, times, group, reach, pairs)
 
-    def pass_time(self, chunk: StageChunk, kind: PassKind, reach: int) -> PassTime:
-        """Seconds of one pass, computed once for chunks of equal layers."""
+    def pass_time(self, chunk: StageChunk, kind: PassKind, group: str, reach: int) -> PassTime:
+        """Seconds of one pass on a device group, computed once for chunks of equal layers."""
         layers = tuple((id(e.lowered), id(e.unit)) for e in chunk.layers)
-        key = (layers, kind.forward, kind.first, kind.last, kind.part, reach)
+        key = (layers, kind.forward, kind.first, kind.last, kind.part, group, reach)
         found = self._passes.get(key)
         if found is None:
-            found = self._passes[key] = pass_time(chunk, kind, self.pricer.reaching(reach))
+            pricer = self.prices.inside(group).reaching(reach)
+            found = self._passes[key] = pass_time(chunk, kind, pricer)
         return found
 
     def reaches(self, plan: Plan) -> list[int]:
-        """How many link levels the groups of each stage cross."""
-        machine, used = self.pricer.machine, used_devices(plan)
-        return [machine.reach_of(place.device_count, used) for place in plan.program.stages]
+        """How many link levels of its device group the rank groups of each stage cross."""
+        used = {group: used_devices(plan, group) for group in used_groups(plan)}
+        return [
+            self.prices.inside(group).machine.reach_of(stage.device_count, used[group])
+            for stage in plan.program.stages
+            for group in [stage_group(stage)]
+        ]
 
     def _times(
-        self, counts: dict[Together, int], chunks: tuple[StageChunk, ...], reach: int
+        self, counts: dict[Together, int], chunks: tuple[StageChunk, ...], group: str, reach: int
     ) -> dict[PassKind, PassTime]:
         """Seconds of every kind of pass of a stage."""
         kinds = dict.fromkeys(kind for together in counts for kind in together)
-        return {kind: self.pass_time(chunks[kind.chunk], kind, reach) for kind in kinds}
+        return {kind: self.pass_time(chunks[kind.chunk], kind, group, reach) for kind in kinds}
 
     def _bound_s(self, counts: dict[Together, int], times: list[dict[PassKind, PassTime]]) -> float:
         """Least step time: a stage's work, after and before one micro-batch of earlier stages.
@@ -169,18 +179,16 @@ class Simulator:
     ) -> Simulation:
         """Open sums, the norm that all stages wait for, the update, and memory."""
         stack = self.lowering.stack
-        used = used_devices(plan)
-        across = self.pricer.reaching(self.pricer.machine.reach_of(used, used))
         norm_s = 0.0
         for run in runs:
             layers = sum(len(chunk.layers) for chunk in chunks[run.stage])
             end = end_of_step(plan, stack, run.stage, chunks[run.stage])
-            inside = self.pricer.reaching(run.reach)
+            inside = self.prices.inside(run.group).reaching(run.reach)
             copies_s, run.tensor_sums_s = inside.split(end.tensor_sums)
-            run.tied_sum_s = sum(across.split(end.tied_sum))
+            run.tied_sum_s = self.prices.between_ends_s(plan, end.tied_sum)
             run.update_s = copies_s + inside.split(end.update)[0]
             run.gathers_s = self._exposed_gathers_s(run, layers, inside.split(end.gathers)[1])
-            norm_s = across.collective(end.norm).time_s
+            norm_s = self.prices.all_ranks_s(plan, end.norm)
         barrier_s = max(run.ready_s for run in runs) + norm_s
         host_s = self.pricer.step_s
         step_time_s = barrier_s + max(run.update_s + run.gathers_s for run in runs) + host_s
@@ -209,12 +217,6 @@ class Simulator:
         first_s = gathers_s / layers
         slowdown = self.pricer.stack.overlap_slowdown
         return max(first_s, exposed_beside_kernels(gathers_s, forward_s, slowdown))
-
-
-def used_devices(plan: Plan) -> int:
-    """Devices from the cluster's first to the last that a stage holds."""
-    places = [place.devices[0] for place in plan.program.stages]
-    return max(place.first_rank + place.count for place in places)
 
 
 def _order(plan: Plan, stage: int) -> tuple[Pass, ...]:

@@ -40,13 +40,14 @@ class StageRun:
 
     ``times`` are those of kinds of passes, ``pair_times`` of kinds that overlap. ``message_s``
     is what its stream lost to messages: waiting for one under way, or sending. ``reach`` is how
-    many link levels its groups cross.
+    many link levels of ``group`` its rank groups cross.
     """
 
     stage: int
     order: tuple[Pass, ...]
     counts: dict[Together, int]
     times: dict[PassKind, PassTime]
+    group: str
     reach: int
     pair_times: dict[Together, PassTime] = field(default_factory=dict)
     starts_s: list[float] = field(default_factory=list)

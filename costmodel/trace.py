@@ -62,7 +62,7 @@ def _segments(
     kind = kinds[0]
     if detail and len(kinds) == 1:
         chunk = simulation.chunks[run.stage][kind.chunk]
-        pricer = simulator.pricer.reaching(run.reach)
+        pricer = simulator.prices.inside(run.group).reaching(run.reach)
         return pass_time(chunk, kind, pricer, detail=True).segments
     name = " + ".join(f"chunk {k.chunk} {_letter(k)}" for k in kinds)
     clock_s, found = 0.0, []

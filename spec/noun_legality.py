@@ -91,22 +91,47 @@ def model_reason(model: ModelSpec) -> str | None:
 
 def cluster_problems(cluster: ClusterSpec) -> Iterator[Problem]:
     """What keeps a cluster from being priced: its groups, and levels that do not nest."""
-    if len(cluster.groups) != 1:
-        yield Problem(
-            "groups", f"{len(cluster.groups)} device groups", "one of them: one is built so far"
-        )
-        return
-    yield from _nesting_problems(cluster)
+    if not cluster.groups:
+        yield Problem("groups", "none", "at least one device group")
+    elif len(cluster.groups) == 1:
+        if cluster.groups[0].levels:
+            yield Problem("groups.0.levels", "levels", "none: one group has them in levels")
+        yield from _group_problems(cluster, "")
+    else:
+        yield from _joint_problems(cluster)
+
+
+def _joint_problems(cluster: ClusterSpec) -> Iterator[Problem]:
+    """What is wrong with a cluster of several groups."""
+    names = [group.name for group in cluster.groups]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            yield Problem(f"groups.{number}.name", name, "a name that no other group has")
+            return
+    for number, name in enumerate(names):
+        yield from _group_problems(cluster.alone(name), f"groups.{number}.")
+    if [level.level for level in cluster.levels] != ["inter_rack"]:
+        given = ", ".join(level.level for level in cluster.levels) or "none"
+        yield Problem("levels", given, "one inter_rack level that joins the groups")
+    elif cluster.levels[0].group_size < cluster.device_count:
+        given, devices = str(cluster.levels[0].group_size), cluster.device_count
+        yield Problem("levels.0.group_size", given, f"all {devices} devices", devices)
+
+
+def _group_problems(cluster: ClusterSpec, prefix: str) -> Iterator[Problem]:
+    """What is wrong with the levels of a cluster of one group; ``prefix`` leads to them."""
+    for problem in _nesting_problems(cluster):
+        yield problem._replace(field=prefix + problem.field)
     devices = cluster.device_count
     joined = cluster.levels[-1].group_size if cluster.levels else 1
     if joined < devices:
         given = f"group_size {joined}" if cluster.levels else "none"
         allowed = f"an outermost level that joins all {devices} devices"
-        yield Problem("levels", given, allowed, devices)
+        yield Problem(f"{prefix}levels", given, allowed, devices)
     per_node = cluster.groups[0].devices_per_node
     for number, level in enumerate(cluster.levels):
         if level.level == "intra_node" and level.group_size != per_node:
-            path = f"levels.{number}.group_size"
+            path = f"{prefix}levels.{number}.group_size"
             yield Problem(path, level.group_size, f"devices_per_node {per_node}")
 
 

@@ -34,6 +34,7 @@ from ...spec.noun_legality import cluster_problems
 from ...spec.report import Assumption
 from ...spec.typed_keys import TypedKeys
 from ...spec.units import GIB
+from .cluster_levels import node_levels, uses_network
 from .device import Device, device
 from .documents import read_document
 from .fabric import fabric
@@ -148,30 +149,54 @@ def _levels(
     keys: TypedKeys, group: DeviceGroup, host: Node, found: Device
 ) -> tuple[list[LinkLevel], list[Assumption]]:
     per_node = group.devices_per_node
-    inner = _typed_level(keys, "intra_node", "intra_node", per_node, host.link, found)
+    inner = [_with_typed(keys, level, found) for level in node_levels(host, per_node)]
     outer = 1.0
     if keys.has("oversubscription"):
         outer = keys.number("oversubscription", 1, exclusive=False)
-    network, notes = host.network, []
+    for key in ("nodes_per_rack", "inter_rack_bandwidth_gb_per_s", "inter_rack_latency_us"):
+        racks = keys.has("nodes_per_rack") or host.rack_link is not None
+        if key.startswith("inter_rack") and keys.has(key) and not racks:
+            raise keys.error(key, "nothing without nodes_per_rack")
+    network, notes = _network(keys, host, group)
+    if group.nodes == 1:
+        return inner, notes
+    in_rack = _nodes_in_rack(keys, host, group.nodes)
+    size = in_rack * per_node
+    middle = _typed_level(keys, "inter_node", "intra_rack", size, host.rack_link or network, found)
+    if in_rack == group.nodes:
+        return [*inner, replace(middle, oversubscription=outer)], notes
+    whole = -(-group.nodes // in_rack) * size  # the last rack may be partial
+    top = _typed_level(keys, "inter_rack", "inter_rack", whole, network, found)
+    return [*inner, middle, replace(top, oversubscription=outer)], notes
+
+
+def _network(keys: TypedKeys, host: Node, group: DeviceGroup) -> tuple[str, list[Assumption]]:
+    """The fabric between nodes, or between racks that have their own, and whether assumed."""
     if keys.has("fabric"):
         name = keys.text("fabric")
-        network = fabric(name, where=f"{keys.where}: fabric", scope="network").name
-    elif group.nodes > 1:
-        notes.append(assumed_network(network, host))
-    for key in ("nodes_per_rack", "inter_rack_bandwidth_gb_per_s", "inter_rack_latency_us"):
-        if key.startswith("inter_rack") and keys.has(key) and not keys.has("nodes_per_rack"):
-            raise keys.error(key, "nothing without nodes_per_rack")
-    if group.nodes == 1:
-        return [inner], notes
-    in_rack = group.nodes
-    if keys.has("nodes_per_rack"):
-        in_rack = keys.count("nodes_per_rack", most=group.nodes)
-    size = in_rack * per_node
-    middle = _typed_level(keys, "inter_node", "intra_rack", size, network, found)
-    if in_rack == group.nodes:
-        return [inner, replace(middle, oversubscription=outer)], notes
-    top = _typed_level(keys, "inter_rack", "inter_rack", group.device_count, network, found)
-    return [inner, middle, replace(top, oversubscription=outer)], notes
+        return fabric(name, where=f"{keys.where}: fabric", scope="network").name, []
+    if not uses_network(host, group.nodes):
+        return host.network, []
+    levels = len(node_levels(host, group.devices_per_node))
+    above = levels + (1 if host.rack_link is not None else 0)
+    return host.network, [assumed_network(host.network, host, above)]
+
+
+def _nodes_in_rack(keys: TypedKeys, host: Node, nodes: int) -> int:
+    if not keys.has("nodes_per_rack"):
+        return min(nodes, host.nodes_per_rack or nodes)
+    typed = keys.count("nodes_per_rack", most=nodes)
+    if host.nodes_per_rack is not None and typed > host.nodes_per_rack:
+        allowed = f"at most the {host.nodes_per_rack} nodes that {host.rack_link} joins"
+        raise keys.error("nodes_per_rack", allowed, host.nodes_per_rack)
+    return typed
+
+
+def _with_typed(keys: TypedKeys, level: LinkLevel, found: Device) -> LinkLevel:
+    """A level inside the node, with what was typed of the node's."""
+    if level.level != "intra_node":
+        return level
+    return _typed_level(keys, "intra_node", "intra_node", level.group_size, level.fabric, found)
 
 
 def _typed_level(

@@ -16,9 +16,16 @@ import math
 import re
 from dataclasses import dataclass
 
-from ...spec.cluster import ClusterSpec, DeviceGroup, LinkLevel, MemoryTiers
+from ...spec.cluster import ClusterSpec, DeviceGroup, MemoryTiers
 from ...spec.errors import InputError, nearest_name
 from ...spec.report import Assumption
+from .cluster_levels import (
+    Network,
+    node_levels,
+    outer_levels,
+    rack_assumption,
+    uses_network,
+)
 from .device import CPU, Device, device
 from .fabric import fabric
 from .node import Node, largest_node, node_holding, usual_node
@@ -49,6 +56,7 @@ def counted_cluster(text: str, where: str) -> ParsedCluster:
     if nodes is None:
         nodes, per_node, host = _fill_nodes(per_node, found, text, where)
     else:
+        nodes, per_node = _racks_opened(nodes, per_node, found)
         host = _node_for(nodes, per_node, found, text, where)
     return _build(_Request(nodes, per_node, name, found, host, network if at else None), where)
 
@@ -105,6 +113,14 @@ def _fill_nodes(count: int, found: Device, text: str, where: str) -> tuple[int, 
     return count // size, size, host
 
 
+def _racks_opened(nodes: int, per_node: int, found: Device) -> tuple[int, int]:
+    """Nodes and devices in each, where ``per_node`` devices were those of whole racks."""
+    host = usual_node(found.name)
+    if host is None or per_node != host.devices_per_rack or host.nodes_per_rack is None:
+        return nodes, per_node
+    return nodes * host.nodes_per_rack, host.devices_per_node
+
+
 def _node_for(nodes: int, per_node: int, found: Device, text: str, where: str) -> Node:
     host = node_holding(found.name, per_node)
     if host is not None:
@@ -139,35 +155,35 @@ def _build(request: _Request, where: str) -> ParsedCluster:
         devices_per_node=request.per_node,
         memory=MemoryTiers(hbm_bytes=request.device.capacity_bytes),
     )
-    levels = [LinkLevel(level="intra_node", group_size=request.per_node, fabric=request.node.link)]
-    name, oversubscription = _network(request.network, where)
+    host, nodes, per_node = request.node, request.nodes, request.per_node
+    given = read_network(request.network, where)
+    network = given or Network(fabric=host.network)
+    levels = node_levels(host, per_node) + outer_levels(host, nodes, per_node, network)
     assumptions = []
-    if request.nodes > 1:
-        network = name or request.node.network
-        if name is None:
-            assumptions.append(assumed_network(network, request.node))
-        levels.append(
-            LinkLevel(
-                level="intra_rack",
-                group_size=group.device_count,
-                fabric=network,
-                oversubscription=oversubscription,
-            )
-        )
-    elif name is not None:
-        why = "not used: one node has no network"
-        assumptions.append(Assumption(path="cluster.levels", value=name, why=why))
-    assumptions += device_assumptions(request.typed, request.device, request.node)
+    if uses_network(host, nodes) and given is None:
+        assumptions.append(assumed_network(network.fabric, host, len(levels) - 1))
+    elif given is not None and not uses_network(host, nodes):
+        why = f"not used: one {'node' if nodes == 1 else 'rack'} has no network"
+        assumptions.append(Assumption(path="cluster.levels", value=given.fabric, why=why))
+    assumptions += rack_assumption(host, nodes)
+    assumptions += device_assumptions(request.typed, request.device, host)
     cluster = ClusterSpec(groups=(group,), levels=tuple(levels))
     return ParsedCluster(
-        cluster=cluster, assumptions=tuple(assumptions), expansion=expansion(cluster)
+        cluster=cluster,
+        assumptions=tuple(assumptions),
+        expansion=expansion(cluster),
+        network=network,
     )
 
 
-def _network(text: str | None, where: str) -> tuple[str | None, float]:
-    """The fabric's catalogue name and the oversubscription of ``FABRIC[:oversub=K]``."""
+def read_network(text: str | None, where: str) -> Network | None:
+    """The network that ``FABRIC[:oversub=K]`` names; None where nothing was typed.
+
+    Raises:
+        InputError: an unknown fabric or option.
+    """
     if text is None:
-        return None, 1.0
+        return None
     name, *options = text.split(":")
     found = fabric(name, where=f"{where}: fabric", scope="network").name
     oversubscription = 1.0
@@ -177,7 +193,7 @@ def _network(text: str | None, where: str) -> tuple[str | None, float]:
             near = nearest_name(key, ["oversub"])
             raise InputError(f"{where}: {name}", option, "oversub=K", near and f"{near}=2")
         oversubscription = _oversubscription(value, f"{where}: oversub")
-    return found, oversubscription
+    return Network(fabric=found, oversubscription=oversubscription)
 
 
 def _oversubscription(text: str, where: str) -> float:

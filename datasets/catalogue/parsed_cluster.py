@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...spec.cluster import ClusterSpec
+from ...spec.cluster import ClusterSpec, LinkLevel
 from ...spec.report import Assumption
+from .cluster_levels import Network
 from .device import Device
+from .fabric import fabric
 from .node import Node
 
 MAX_NODES, MAX_DEVICES_PER_NODE = 2**24, 2**16
@@ -15,17 +17,21 @@ GROUP = "main"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedCluster:
-    """A cluster, what was assumed of it, and the text that says all of it."""
+    """A cluster, what was assumed of it, and the text that says all of it.
+
+    ``network`` is the one of its nodes, whether it has several or could be joined to others.
+    """
 
     cluster: ClusterSpec
     assumptions: tuple[Assumption, ...]
     expansion: str
+    network: Network | None = None
 
 
-def assumed_network(network: str, host: Node) -> Assumption:
-    """The assumption that nodes are joined by their usual network."""
+def assumed_network(network: str, host: Node, level: int = 1) -> Assumption:
+    """The assumption that nodes are joined by their usual network, at so many levels up."""
     why = f"no fabric given; the usual network of {host.name} nodes"
-    return Assumption(path="cluster.levels.1.fabric", value=network, why=why)
+    return Assumption(path=f"cluster.levels.{level}.fabric", value=network, why=why)
 
 
 def device_assumptions(typed: str, found: Device, host: Node) -> list[Assumption]:
@@ -34,6 +40,8 @@ def device_assumptions(typed: str, found: Device, host: Node) -> list[Assumption
     if typed.casefold() != found.name.casefold():
         why = f"{typed} means this: the usual memory size, SXM where a device has forms"
         notes.append(Assumption(path="cluster.groups.0.device", value=found.name, why=why))
+    if found.note:
+        notes.append(Assumption(path="cluster.groups.0.device", value=found.name, why=found.note))
     why = f"the usual node of {found.name}" if found.name in host.usual_for else "it holds them"
     notes.append(
         Assumption(path="cluster.groups.0.node", value=host.name, why=f"{why}; link {host.link}")
@@ -43,10 +51,16 @@ def device_assumptions(typed: str, found: Device, host: Node) -> list[Assumption
 
 def expansion(cluster: ClusterSpec) -> str:
     """The text that :func:`parse_cluster` reads as a cluster of this shape."""
+    if len(cluster.groups) > 1:
+        parts = [expansion(cluster.alone(group.name)) for group in cluster.groups]
+        return "+".join([*parts, _network_text(cluster.levels[-1])])
     group = cluster.groups[0]
     text = f"{group.nodes}x{group.devices_per_node}x{group.device}"
-    if group.nodes > 1:
-        level = cluster.levels[-1]
-        text += f"@{level.fabric}"
-        text += f":oversub={level.oversubscription:g}" if level.oversubscription != 1 else ""
-    return text
+    level = cluster.levels[-1]
+    networked = fabric(level.fabric).scope == "network"
+    return text + _network_text(level) if networked else text
+
+
+def _network_text(level: LinkLevel) -> str:
+    options = f":oversub={level.oversubscription:g}" if level.oversubscription != 1 else ""
+    return f"@{level.fabric}{options}"

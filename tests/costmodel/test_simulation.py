@@ -39,7 +39,7 @@ FORWARD_S, BACKWARD_S = 2.0, 3.0
 class _Fixed(Simulator):
     """Every pass of a chunk takes the same time; the update and the host take none."""
 
-    def pass_time(self, chunk: StageChunk, kind: PassKind, reach: int) -> PassTime:
+    def pass_time(self, chunk: StageChunk, kind: PassKind, group: str, reach: int) -> PassTime:
         seconds = FORWARD_S if kind.forward else BACKWARD_S
         return PassTime(seconds, [seconds, *[0.0] * (len(PASS_TERMS) - 1)], 0.0, 0.0)
 
@@ -108,7 +108,7 @@ def test_interleaved_stages_take_m_plus_p_minus_1_over_v(
 def test_a_second_simulation_agrees(seed: int) -> None:
     """Start of every pass against a heap of events, for stacks whose messages are not in line."""
     s = sample(seed)
-    messages = Messages(s.plan, s.simulation.chunks, s.simulator.pricer)
+    messages = Messages(s.plan, s.simulation.chunks, s.simulator.prices)
     if messages.blocking:
         return
     runs, last = s.simulation.stages, s.plan.program.schedule.microbatches - 1

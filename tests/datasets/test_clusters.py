@@ -95,7 +95,10 @@ def test_levels_nest_and_the_last_joins_all(text: str) -> None:
         assert level.group_size % size == 0
         size = level.group_size
         assert link_rates(cluster, level).bandwidth_bytes_per_s > 0
-    assert size == cluster.device_count
+    if cluster.levels[-1].level == "inter_rack":  # the last rack may be partial
+        assert cluster.levels[-2].group_size < cluster.device_count <= size
+    else:
+        assert size == cluster.device_count
 
 
 def test_a_million_devices_are_a_few_numbers() -> None:
