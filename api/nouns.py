@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..costmodel.simulate import most_microbatches
-from ..datasets.catalogue.cluster_file import check_cluster, cluster_from_keys
+from ..datasets.catalogue.cluster_check import check_cluster
+from ..datasets.catalogue.cluster_file import cluster_from_keys, is_spec
 from ..datasets.catalogue.clusters import parse_cluster
 from ..datasets.catalogue.device import device, require_dtype
 from ..datasets.catalogue.models import checked_model, load_model
@@ -76,12 +77,11 @@ def cluster_of(given: ClusterLike, where: str = "--cluster") -> ParsedCluster:
 
     Raises:
         InputError: no usable cluster.
-        NotBuiltError: several device groups.
     """
     if isinstance(given, str):
         return parse_cluster(given, where)
-    if isinstance(given, Mapping) and "groups" not in given:
-        return cluster_from_keys(dict(given), where)
+    if isinstance(given, Mapping) and not is_spec(given):
+        return cluster_from_keys(given, where)
     if isinstance(given, Mapping):
         given = from_document(ClusterSpec, given, where)
     if not isinstance(given, ClusterSpec):
@@ -96,14 +96,14 @@ def check_plan(plan: Plan, where: str) -> Plan:
     Raises:
         InputError: a name that the catalogue lacks, levels that do not nest, an odd model, more
             micro-batches than are simulated.
-        NotBuiltError: several device groups.
     """
     check_cluster(plan.cluster, f"{where}: cluster")
     for name, model in plan.models.items():
         check_model(model, f"{where}: models.{name}")
-    found = device(plan.cluster.groups[0].device)
     for name, workload in plan.workloads.items():
-        require_dtype(found, workload.dtype.param, f"{where}: workloads.{name}.dtype.param")
+        for group in plan.cluster.groups:
+            path = f"{where}: workloads.{name}.dtype.param"
+            require_dtype(device(group.device), workload.dtype.param, path)
     count = plan.program.schedule.microbatches
     most = most_microbatches(len(plan.program.stages), plan.program.chunks_per_stage)
     if count > most:

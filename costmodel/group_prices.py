@@ -13,6 +13,7 @@ from ..datasets.catalogue.links import link_rates
 from ..spec.kernels import Collective
 from ..spec.plan import Plan, Stage
 from .prices import Pricer
+from .tape import Item
 
 
 def stage_group(stage: Stage) -> str:
@@ -55,7 +56,7 @@ class GroupPrices:
             return self._across(plan, groups[0]).collective(item).time_s
         return max(self._of("around", group).collective(item).time_s for group in groups)
 
-    def between_ends_s(self, plan: Plan, items: tuple[Collective, ...]) -> float:
+    def between_ends_s(self, plan: Plan, items: tuple[Item, ...]) -> float:
         """Seconds of work between a rank of the first stage and one of the last."""
         ends = {stage_group(plan.program.stages[end]) for end in (0, -1)}
         if len(ends) == 1:

@@ -92,7 +92,7 @@ def model_reason(model: ModelSpec) -> str | None:
 def cluster_problems(cluster: ClusterSpec) -> Iterator[Problem]:
     """What keeps a cluster from being priced: its groups, and levels that do not nest."""
     if not cluster.groups:
-        yield Problem("groups", "none", "at least one device group")
+        yield Problem("groups", "0 device groups", "at least one")
     elif len(cluster.groups) == 1:
         if cluster.groups[0].levels:
             yield Problem("groups.0.levels", "levels", "none: one group has them in levels")

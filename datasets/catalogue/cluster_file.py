@@ -18,23 +18,32 @@
     inter_rack_latency_us: 20
 
 Typed rates are nominal, like the catalogue's: the fabric's measured efficiency still applies.
+Several device groups are a list of such documents, and what joins them (left out: the slowest of
+their networks, assumed):
+
+    groups: [{nodes: 2, devices_per_node: 8, device: H100-80GB}, {…}]
+    fabric: 1x100G-ETH
+    oversubscription: 2
+
 A document with the keys ``groups`` and ``levels`` is a ClusterSpec as plans hold it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...spec.cluster import ClusterSpec, DeviceGroup, LevelName, LinkLevel, MemoryTiers
+from ...spec.cluster import ClusterSpec, DeviceGroup, MemoryTiers
 from ...spec.codec import from_document
-from ...spec.errors import InputError, NotBuiltError
-from ...spec.noun_legality import cluster_problems
+from ...spec.errors import InputError
 from ...spec.report import Assumption
 from ...spec.typed_keys import TypedKeys
 from ...spec.units import GIB
-from .cluster_levels import node_levels, uses_network
+from .cluster_check import check_cluster
+from .cluster_joined import join_groups
+from .cluster_levels import Network
 from .device import Device, device
 from .documents import read_document
 from .fabric import fabric
@@ -44,10 +53,10 @@ from .parsed_cluster import (
     MAX_DEVICES_PER_NODE,
     MAX_NODES,
     ParsedCluster,
-    assumed_network,
     device_assumptions,
     expansion,
 )
+from .typed_levels import typed_levels, typed_network
 
 REQUIRED = ("nodes", "devices_per_node", "device")
 LEVEL_NAMES = ("intra_node", "inter_node", "inter_rack")
@@ -72,18 +81,54 @@ def cluster_from_file(path: Path) -> ParsedCluster:
 
     Raises:
         InputError: the file is unreadable, or a key is unknown, missing or unusable.
-        NotBuiltError: several device groups.
     """
     document = read_document(path, "a cluster file")
-    if "groups" in document:
+    if is_spec(document):
         cluster = from_document(ClusterSpec, document, str(path))
         check_cluster(cluster, str(path))
         return ParsedCluster(cluster=cluster, assumptions=(), expansion=str(path))
     return cluster_from_keys(document, str(path))
 
 
-def cluster_from_keys(document: dict[str, Any], where: str) -> ParsedCluster:
-    """The cluster of typed keys, wherever they were typed."""
+def is_spec(document: Mapping[str, Any]) -> bool:
+    """Whether a document is a ClusterSpec as plans hold it, not typed keys."""
+    return "levels" in document
+
+
+def cluster_from_keys(document: Mapping[str, Any], where: str) -> ParsedCluster:
+    """The cluster of typed keys, wherever they were typed.
+
+    Raises:
+        InputError: a key is unknown, missing or unusable.
+    """
+    if "groups" in document:
+        return _joined(TypedKeys(document, where))
+    return _one_group(document, where)
+
+
+def _joined(keys: TypedKeys) -> ParsedCluster:
+    keys.refuse_unknown(("groups", "fabric", "oversubscription"))
+    groups = keys.document["groups"]
+    if not isinstance(groups, list) or len(groups) < 2:
+        raise keys.error("groups", "a list of at least two groups of typed keys")
+    parts = []
+    for number, group in enumerate(groups):
+        place = f"{keys.where}: groups.{number}"
+        if not isinstance(group, Mapping):
+            raise InputError(place, type(group).__name__, "typed keys of one group")
+        parts.append(_one_group(group, place))
+    join = None
+    if keys.has("fabric"):
+        name = keys.text("fabric")
+        join = Network(fabric=fabric(name, f"{keys.where}: fabric", scope="network").name)
+    if keys.has("oversubscription"):
+        if join is None:
+            raise keys.error("oversubscription", "nothing without fabric, which joins the groups")
+        join = replace(join, oversubscription=keys.number("oversubscription", 1, exclusive=False))
+    return join_groups(parts, join, keys.where, keys.where)
+
+
+def _one_group(document: Mapping[str, Any], where: str) -> ParsedCluster:
     keys = TypedKeys(document, where)
     keys.refuse_unknown(KNOWN)
     keys.require(REQUIRED)
@@ -101,12 +146,18 @@ def cluster_from_keys(document: dict[str, Any], where: str) -> ParsedCluster:
         devices_per_node=per_node,
         memory=memory,
     )
-    levels, assumptions = _levels(keys, group, host, found)
+    levels, assumptions = typed_levels(keys, group, host, found)
     assumptions += [*device_assumptions(typed, found, host), *notes]
     cluster = ClusterSpec(groups=(group,), levels=tuple(levels))
     plain = set(document) <= {*REQUIRED, "fabric", "oversubscription"}
     text = expansion(cluster) if plain else where
-    return ParsedCluster(cluster=cluster, assumptions=tuple(assumptions), expansion=text)
+    outer = levels[-1]
+    network = Network(fabric=outer.fabric, oversubscription=outer.oversubscription)
+    if fabric(outer.fabric).scope != "network":
+        network = Network(fabric=typed_network(keys, host, group)[0])
+    return ParsedCluster(
+        cluster=cluster, assumptions=tuple(assumptions), expansion=text, network=network
+    )
 
 
 def _host(keys: TypedKeys, found: Device, per_node: int) -> Node:
@@ -143,103 +194,3 @@ def _memory(keys: TypedKeys, found: Device) -> tuple[MemoryTiers, list[Assumptio
         if keys.has(f"{tier}_gib")
     }
     return MemoryTiers(hbm_bytes=max(1, hbm), **tiers), notes
-
-
-def _levels(
-    keys: TypedKeys, group: DeviceGroup, host: Node, found: Device
-) -> tuple[list[LinkLevel], list[Assumption]]:
-    per_node = group.devices_per_node
-    inner = [_with_typed(keys, level, found) for level in node_levels(host, per_node)]
-    outer = 1.0
-    if keys.has("oversubscription"):
-        outer = keys.number("oversubscription", 1, exclusive=False)
-    for key in ("nodes_per_rack", "inter_rack_bandwidth_gb_per_s", "inter_rack_latency_us"):
-        racks = keys.has("nodes_per_rack") or host.rack_link is not None
-        if key.startswith("inter_rack") and keys.has(key) and not racks:
-            raise keys.error(key, "nothing without nodes_per_rack")
-    network, notes = _network(keys, host, group)
-    if group.nodes == 1:
-        return inner, notes
-    in_rack = _nodes_in_rack(keys, host, group.nodes)
-    size = in_rack * per_node
-    middle = _typed_level(keys, "inter_node", "intra_rack", size, host.rack_link or network, found)
-    if in_rack == group.nodes:
-        return [*inner, replace(middle, oversubscription=outer)], notes
-    whole = -(-group.nodes // in_rack) * size  # the last rack may be partial
-    top = _typed_level(keys, "inter_rack", "inter_rack", whole, network, found)
-    return [*inner, middle, replace(top, oversubscription=outer)], notes
-
-
-def _network(keys: TypedKeys, host: Node, group: DeviceGroup) -> tuple[str, list[Assumption]]:
-    """The fabric between nodes, or between racks that have their own, and whether assumed."""
-    if keys.has("fabric"):
-        name = keys.text("fabric")
-        return fabric(name, where=f"{keys.where}: fabric", scope="network").name, []
-    if not uses_network(host, group.nodes):
-        return host.network, []
-    levels = len(node_levels(host, group.devices_per_node))
-    above = levels + (1 if host.rack_link is not None else 0)
-    return host.network, [assumed_network(host.network, host, above)]
-
-
-def _nodes_in_rack(keys: TypedKeys, host: Node, nodes: int) -> int:
-    if not keys.has("nodes_per_rack"):
-        return min(nodes, host.nodes_per_rack or nodes)
-    typed = keys.count("nodes_per_rack", most=nodes)
-    if host.nodes_per_rack is not None and typed > host.nodes_per_rack:
-        allowed = f"at most the {host.nodes_per_rack} nodes that {host.rack_link} joins"
-        raise keys.error("nodes_per_rack", allowed, host.nodes_per_rack)
-    return typed
-
-
-def _with_typed(keys: TypedKeys, level: LinkLevel, found: Device) -> LinkLevel:
-    """A level inside the node, with what was typed of the node's."""
-    if level.level != "intra_node":
-        return level
-    return _typed_level(keys, "intra_node", "intra_node", level.group_size, level.fabric, found)
-
-
-def _typed_level(
-    keys: TypedKeys, typed: str, level: LevelName, size: int, name: str, found: Device
-) -> LinkLevel:
-    bandwidth = latency = None
-    if keys.has(f"{typed}_bandwidth_gb_per_s"):
-        key = f"{typed}_bandwidth_gb_per_s"
-        bandwidth = keys.number(key) * 1e9
-        if bandwidth > found.memory_bandwidth_bytes_per_s:
-            most = found.memory_bandwidth_bytes_per_s / 1e9
-            allowed = f"gigabytes, not gigabits, and at most {most:g}, the device's own memory"
-            raise keys.error(key, allowed, f"{min(most, bandwidth / 8e9):g}")
-    if keys.has(f"{typed}_latency_us"):
-        latency = keys.number(f"{typed}_latency_us") * 1e-6
-    return LinkLevel(
-        level=level,
-        group_size=size,
-        fabric=name,
-        latency_s=latency,
-        bandwidth_bytes_per_s=bandwidth,
-    )
-
-
-def check_cluster(cluster: ClusterSpec, where: str) -> None:
-    """Refuse a cluster whose names are unknown or whose levels do not nest.
-
-    Raises:
-        InputError: the first problem found.
-        NotBuiltError: several device groups.
-    """
-    if not cluster.groups or not cluster.levels:
-        raise InputError(f"{where}: groups", "none", "at least one device group and one level")
-    if len(cluster.groups) > 1:
-        raise NotBuiltError(f"{where}: several device groups", "give one group")
-    group = cluster.groups[0]
-    for key, name, known in (
-        ("device", group.device, device(group.device, where=f"{where}: groups.0.device").name),
-        ("node", group.node, node(group.node, where=f"{where}: groups.0.node").name),
-    ):
-        if name != known:
-            raise InputError(f"{where}: groups.0.{key}", name, "the catalogue's full name", known)
-    for number, level in enumerate(cluster.levels):
-        fabric(level.fabric, where=f"{where}: levels.{number}.fabric")
-    for problem in cluster_problems(cluster):
-        raise problem.error(where)

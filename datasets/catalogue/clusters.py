@@ -1,6 +1,7 @@
 """Clusters from what a person types: counted devices, this machine, or a file.
 
     16x8xH100-80GB@8x400G-IB   counted (cluster_text.py)
+    2x8xH100+4x8xA100          counted groups joined (cluster_joined.py)
     local, local:N             this machine's cores (cluster_local.py)
     FILE.yaml, FILE.json       typed keys (cluster_file.py)
 
@@ -11,7 +12,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...spec.errors import InputError, NotBuiltError
+from ...spec.errors import InputError
+from .cluster_joined import joined_text
 from .cluster_local import local_cluster
 from .cluster_text import EXAMPLE, FORMS, counted_cluster
 from .parsed_cluster import ParsedCluster
@@ -29,7 +31,6 @@ def parse_cluster(text: str, where: str = "--cluster") -> ParsedCluster:
 
     Raises:
         InputError: nothing that reads as a cluster, a count outside its range, an unknown name.
-        NotBuiltError: several device groups.
     """
     stripped = text.strip()
     if not stripped.isprintable() or len(stripped) > MAX_TEXT:
@@ -39,7 +40,7 @@ def parse_cluster(text: str, where: str = "--cluster") -> ParsedCluster:
 
         return cluster_from_file(Path(stripped).expanduser())
     if "+" in stripped:
-        raise NotBuiltError(f"{where}: device groups joined with +", "give one group")
+        return joined_text(stripped, where)
     if stripped.partition(":")[0].partition("@")[0].casefold() == "local":
         return local_cluster(stripped, where)
     return counted_cluster(stripped, where)

@@ -12,6 +12,7 @@ from .fabric import fabric
 from .node import Node
 
 MAX_NODES, MAX_DEVICES_PER_NODE = 2**24, 2**16
+MAX_GROUPS = 64
 GROUP = "main"
 
 
