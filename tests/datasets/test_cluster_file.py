@@ -10,7 +10,7 @@ import pytest
 from shardwright.datasets.catalogue.clusters import parse_cluster
 from shardwright.datasets.catalogue.links import link_rates
 from shardwright.spec.codec import canonical_json
-from shardwright.spec.errors import InputError, NotBuiltError
+from shardwright.spec.errors import InputError
 from shardwright.spec.units import GIB
 
 BASE = "nodes: 16\ndevices_per_node: 8\ndevice: H100-80GB\n"
@@ -143,8 +143,47 @@ def test_a_spelled_out_cluster_is_checked(tmp_path: Path) -> None:
             parse_cluster(_file(tmp_path, text.replace(old, new), "spec.json"))
 
 
-def test_several_groups_are_not_built_yet(tmp_path: Path) -> None:
+def test_groups_of_a_specification_need_levels_and_names_of_their_own(tmp_path: Path) -> None:
     document = json.loads(canonical_json(parse_cluster("4x8xA100").cluster))
     document["groups"] *= 2
-    with pytest.raises(NotBuiltError):
+    with pytest.raises(InputError, match="a name that no other group has"):
         parse_cluster(_file(tmp_path, json.dumps(document), "spec.json"))
+    document["groups"][1] = {**document["groups"][1], "name": "other"}
+    with pytest.raises(InputError, match="groups.0.levels: got none"):
+        parse_cluster(_file(tmp_path, json.dumps(document), "spec.json"))
+    joined = parse_cluster("4x8xA100+2x8xH100").cluster
+    text = canonical_json(joined)
+    assert parse_cluster(_file(tmp_path, text, "spec.json")).cluster == joined
+    with pytest.raises(InputError, match="one inter_rack level"):
+        wrong = text.replace('"level":"inter_rack"', '"level":"intra_rack"')
+        parse_cluster(_file(tmp_path, wrong, "spec.json"))
+
+
+def test_typed_groups_are_what_the_text_with_plus_means(tmp_path: Path) -> None:
+    text = """
+groups:
+  - {nodes: 2, devices_per_node: 8, device: H100-80GB}
+  - {nodes: 4, devices_per_node: 8, device: A100-80GB, fabric: 1x100G-ETH}
+"""
+    joined = parse_cluster("2x8xH100-80GB+4x8xA100-80GB@100G-ETH").cluster
+    assert parse_cluster(_file(tmp_path, text)).cluster == joined
+    wider = parse_cluster(
+        _file(tmp_path, text + "fabric: 8x400G-IB\noversubscription: 2\n")
+    ).cluster
+    assert wider.levels[0].fabric == "8x400G-IB"
+    assert wider.levels[0].oversubscription == 2
+    for extra, problem in (
+        ("oversubscription: 2", "nothing without fabric"),
+        ("fabric: NVLink4", "8x400G-IB"),
+        ("nodes: 2", "only known keys"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            parse_cluster(_file(tmp_path, text + extra + "\n"))
+    for groups, problem in (
+        ("groups: 2", "at least two groups"),
+        ("groups: [1, 2]", "typed keys of one group"),
+        ("groups: [{nodes: 1, devices_per_node: 8, device: H100}]", "at least two groups"),
+        ("groups: [{nodes: 1}, {nodes: 1}]", "groups.0: devices_per_node"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            parse_cluster(_file(tmp_path, groups + "\n"))

@@ -15,7 +15,7 @@ from shardwright.datasets.catalogue.fabric import fabrics
 from shardwright.datasets.catalogue.links import link_rates
 from shardwright.datasets.catalogue.node import largest_node
 from shardwright.datasets.catalogue.parsed_cluster import ParsedCluster
-from shardwright.spec.errors import InputError, NotBuiltError, ShardwrightError
+from shardwright.spec.errors import InputError, ShardwrightError
 
 NETWORKS = sorted(item.name for item in fabrics().values() if item.scope == "network")
 
@@ -146,11 +146,6 @@ def test_mistakes_are_one_line_with_the_nearest_fix(text: str, near: str) -> Non
     assert "\n" not in line
     assert len(line) < 500
     assert near in str(caught.value.nearest or "")
-
-
-def test_joined_groups_are_not_built_yet() -> None:
-    with pytest.raises(NotBuiltError, match="groups joined"):
-        parse_cluster("8xH100+8xA100")
 
 
 @given(st.text(alphabet="0123456789xX@:+.-=HAB8 localyes\n\0", max_size=30))

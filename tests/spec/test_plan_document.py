@@ -147,11 +147,11 @@ def test_what_would_break_the_simulation_is_refused(
         load_plan(changed(path, value), "plan")
 
 
-def test_a_second_device_group_is_refused_not_priced_as_the_first() -> None:
+def test_a_second_device_group_without_levels_of_its_own_is_refused() -> None:
     plan = sample(1).plan
     group = codec.to_document(plan.cluster.groups[0])
     text = changed(("cluster", "groups"), [group, {**group, "name": "other", "device": "cpu"}])
-    with pytest.raises(InputError, match="one is built"):
+    with pytest.raises(InputError, match="groups.0.levels: got none"):
         load_plan(text, "plan")
 
 
