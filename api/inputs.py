@@ -80,8 +80,11 @@ def resolve(inputs: Inputs) -> Problem:
         notes.append(_note("model", DEFAULT_MODEL, "not given; the embedded default"))
     notes += model_notes
     cluster = _capped(parsed.cluster, inputs.memory_gib)
-    found = device(cluster.groups[0].device)
+    found = _least_able(cluster)
     dtype = _dtype(inputs.dtype, found, notes)
+    for group in cluster.groups:
+        if inputs.dtype is not None:
+            require_dtype(device(group.device), inputs.dtype, "--dtype")
     workload = _workload(inputs, dtype, bare, notes)
     if reason := workload_reason(model, workload):
         raise _too_long(model, workload, reason)
@@ -113,7 +116,7 @@ def plan_pricing(
     """
     check_types(inputs)
     notes: list[Assumption] = []
-    found = device(plan.cluster.groups[0].device)
+    found = _least_able(plan.cluster)
     chosen = _stack(inputs, found, plan.workload.dtype.param, notes)
     reasons = [
         stack_reason(strategy, chosen) for strategy in dict.fromkeys(plan.layer_strategies())
@@ -122,6 +125,12 @@ def plan_pricing(
         if reason:
             raise InputError("--stack", chosen.name, f"one that can say the plan ({reason})")
     return chosen, _profile(inputs, found, plan.cluster, notes), tuple(notes)
+
+
+def _least_able(cluster: ClusterSpec) -> Device:
+    """The device whose kernels and number formats all device groups have, the first on a tie."""
+    found = [device(group.device) for group in cluster.groups]
+    return min(found, key=lambda item: (item.flash_attention, "bf16" in item.dtypes))
 
 
 def _too_long(model: ModelSpec, workload: Workload, reason: str) -> InputError:

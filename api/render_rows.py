@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..costmodel.feasibility import MemoryRule
+from ..spec.cluster import ClusterSpec
 from ..spec.model import BlockLayer
 from ..spec.plan import Plan, Stage
 from ..spec.report import MemoryRow, Prediction, Report
@@ -191,15 +192,23 @@ def question_text(plan: Plan) -> str:
 def cluster_text(report: Report) -> str:
     """The machine in one line, and whether its fabric was assumed."""
     cluster = report.plan.cluster
+    text = " + ".join(_group_text(cluster.alone(group.name)) for group in cluster.groups)
+    if len(cluster.groups) > 1:
+        text += f"; joined by {cluster.levels[-1].fabric}"
+    assumed = any(note.path.endswith(".fabric") for note in report.assumptions)
+    return text + (" (assumed: no fabric given)" if assumed else "")
+
+
+def _group_text(cluster: ClusterSpec) -> str:
+    """The nodes of a cluster of one group, and its links."""
     group = cluster.groups[0]
     nodes = (
         f"{group.nodes} nodes of {group.devices_per_node}"
         if group.nodes > 1
         else str(group.devices_per_node)
     )
-    joined = ", ".join(level.fabric for level in cluster.levels)
-    assumed = any(note.path.endswith(".fabric") for note in report.assumptions)
-    return f"{nodes} {group.device}, {joined}" + (" (assumed: no fabric given)" if assumed else "")
+    joined = ", ".join(dict.fromkeys(level.fabric for level in cluster.levels))
+    return f"{nodes} {group.device}, {joined}"
 
 
 def interval_text(prediction: Prediction) -> str:

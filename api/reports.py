@@ -21,7 +21,7 @@ from ..planner.candidates import Evaluator, Outcome
 from ..planner.pins import Pin
 from ..planner.search import Found, Limits, Search
 from ..planner.space import Request
-from ..spec.errors import InfeasibleError
+from ..spec.errors import InfeasibleError, NotBuiltError
 from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
 from ..spec.report import Alternative, Assumption, Provenance, Report, SearchResult
@@ -100,7 +100,13 @@ def evaluator_of(
         pins: decisions that are fixed.
         risk: accepted chance of running out of memory.
         executable: keep to what the bundled executor runs.
+
+    Raises:
+        NotBuiltError: several device groups.
     """
+    if len(problem.cluster.groups) > 1:
+        instead = "plan each group alone, or place stages with plan simulate --pp"
+        raise NotBuiltError("a search over several device groups", instead)
     request = Request(
         model=problem.model,
         cluster=problem.cluster,

@@ -49,6 +49,9 @@ def require_devices(cluster: ClusterSpec, where: str) -> None:
     Raises:
         InputError: devices that this machine lacks.
     """
+    if len(cluster.groups) > 1:
+        given = f"{len(cluster.groups)} device groups"
+        raise InputError(where, given, "one: this machine", "local, or plan simulate")
     group = cluster.groups[0]
     if group.device == CPU:
         require_room(group.device_count, where)
@@ -81,7 +84,7 @@ def require_executable(plan: Plan, where: str) -> None:
     ranks = plan_world_size(plan)
     if plan_device(plan) == CPU:
         require_room(ranks, f"{where}: cluster")
-    elif ranks > cuda_count():
+    elif ranks > cuda_count() or len(plan.cluster.groups) > 1:
         require_devices(plan.cluster, f"{where}: cluster")
     if reason := schedule_run_reason(plan.program.schedule.kind):
         raise InputError(where, reason, "a plan that the executor runs", "plan --execute")

@@ -10,11 +10,12 @@ from ..planner.shard_levels import with_degrees
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError, NotBuiltError, nearest_divisor, nearest_name
 from ..spec.legality import schedule_reason, schedule_stack_reason
-from ..spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
+from ..spec.plan import LayerPlan, Plan, Program, Schedule, Stage
 from ..spec.report import Assumption
 from ..spec.schedule import EVERY_KIND, V_KINDS, ScheduleKind, chunk_position
 from ..spec.strategy import LayerStrategy, Sharding
 from .inputs import Problem
+from .placement import place_stages
 from .typed import check_types
 from .uniform_refusals import refuse
 
@@ -174,10 +175,10 @@ def _build(
         raise InputError("--schedule", kind, reason)
     if reason := schedule_stack_reason(kind, problem.stack):
         raise InputError("--schedule", kind, f"one that the stack can say ({reason})", "1f1b")
-    group = problem.cluster.groups[0].name
+    places = place_stages(problem.cluster, pp, ranks)
     stages = tuple(
         Stage(
-            devices=(StageDevices(device_group=group, first_rank=s * ranks, count=ranks),),
+            devices=(places[s],),
             virtual_stages=tuple(chunks[chunk_position(kind, s, v, pp)] for v in range(vpp)),
         )
         for s in range(pp)

@@ -19,8 +19,14 @@ EVERY_LEVEL = (*LEVEL_ORDER, JUST_ABOVE_THE_NODE)
 
 
 def group_sizes(cluster: ClusterSpec) -> dict[str, int]:
-    """Devices in a group of each link level of the cluster, by the names that may be typed."""
-    sizes: dict[str, int] = {level.level: level.group_size for level in cluster.levels}
+    """Devices in a group of each link level of the cluster, by the names that may be typed.
+
+    Of several device groups it is a level that all have, at its smallest.
+    """
+    inside = [cluster.alone(group.name).levels for group in cluster.groups]
+    each = [{level.level: level.group_size for level in levels} for levels in inside]
+    shared = [name for name in LEVEL_ORDER if all(name in sizes for sizes in each)]
+    sizes: dict[str, int] = {name: min(found[name] for found in each) for name in shared}
     above = [n for n in LEVEL_ORDER[LEVEL_ORDER.index(USUAL_LEVEL) + 1 :] if n in sizes]
     return {**sizes, JUST_ABOVE_THE_NODE: sizes[above[0]]} if above else sizes
 

@@ -149,13 +149,13 @@ def test_groups_of_a_specification_need_levels_and_names_of_their_own(tmp_path: 
     with pytest.raises(InputError, match="a name that no other group has"):
         parse_cluster(_file(tmp_path, json.dumps(document), "spec.json"))
     document["groups"][1] = {**document["groups"][1], "name": "other"}
-    with pytest.raises(InputError, match="groups.0.levels: got none"):
+    with pytest.raises(InputError, match=r"groups\.0\.levels: got none"):
         parse_cluster(_file(tmp_path, json.dumps(document), "spec.json"))
     joined = parse_cluster("4x8xA100+2x8xH100").cluster
     text = canonical_json(joined)
     assert parse_cluster(_file(tmp_path, text, "spec.json")).cluster == joined
+    wrong = text.replace('"level":"inter_rack"', '"level":"intra_rack"')
     with pytest.raises(InputError, match="one inter_rack level"):
-        wrong = text.replace('"level":"inter_rack"', '"level":"intra_rack"')
         parse_cluster(_file(tmp_path, wrong, "spec.json"))
 
 

@@ -151,7 +151,7 @@ def test_a_second_device_group_without_levels_of_its_own_is_refused() -> None:
     plan = sample(1).plan
     group = codec.to_document(plan.cluster.groups[0])
     text = changed(("cluster", "groups"), [group, {**group, "name": "other", "device": "cpu"}])
-    with pytest.raises(InputError, match="groups.0.levels: got none"):
+    with pytest.raises(InputError, match=r"groups\.0\.levels: got none"):
         load_plan(text, "plan")
 
 
