@@ -11,8 +11,9 @@ three levels of Dash et al., arXiv:2501.04266, without their quantised messages.
 
 from __future__ import annotations
 
+from ..spec.formats import DTYPE_BYTES
 from ..spec.kernels import Collective, Kernel
-from ..spec.workload import DTYPE_BYTES, DtypeRecord
+from ..spec.workload import DtypeRecord
 from .tape import Item
 from .unit_parts import Part
 
