@@ -60,14 +60,19 @@ def prepare(inputs: Inputs, problem: Problem) -> Problem:
     Where this machine was never profiled, it is measured for a few seconds first.
 
     Raises:
-        InputError: another machine's devices, or a number format that is not run.
+        InputError: another machine's devices, or a model or number format that is not run.
     """
+    from ..datasets.catalogue.models import DEFAULT_MODEL
+    from ..spec.dense import model_run_reason
     from ..spec.legality import executable_reason
     from ..spec.strategy import LayerStrategy
     from .inputs import resolve
     from .this_machine import require_devices
 
     require_devices(problem.cluster, "--cluster with --execute")
+    if reason := model_run_reason(problem.model, problem.workload.seq_len):
+        allowed = f"what --execute can run ({reason})"
+        raise InputError("--model", problem.model.name, allowed, DEFAULT_MODEL)
     if reason := executable_reason(LayerStrategy(), problem.workload):
         dtype = problem.workload.dtype.param
         raise InputError("--dtype", dtype, f"what --execute can run ({reason})")

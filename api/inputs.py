@@ -16,8 +16,13 @@ from ..datasets.catalogue.stack import stack
 from ..profiler.store import newest_profile
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError, NotBuiltError, nearest_name
-from ..spec.legality import schedule_stack_reason, stack_reason, workload_reason
-from ..spec.model import Attention, BlockLayer, EmbeddingLayer, ModelSpec
+from ..spec.legality import (
+    schedule_stack_reason,
+    stack_reason,
+    unpriced_reason,
+    workload_reason,
+)
+from ..spec.model import EmbeddingLayer, ModelSpec
 from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
 from ..spec.report import Assumption
@@ -85,9 +90,11 @@ def resolve(inputs: Inputs) -> Problem:
     for group in cluster.groups:
         if inputs.dtype is not None:
             require_dtype(device(group.device), inputs.dtype, "--dtype")
-    workload = _workload(inputs, dtype, bare, notes)
+    workload = _workload(inputs, model, dtype, bare, notes)
+    if reason := unpriced_reason(model):
+        raise NotBuiltError(f"{reason}: pricing it", "use one of its towers")
     if reason := workload_reason(model, workload):
-        raise _too_long(model, workload, reason)
+        raise _wrong_length(model, workload, reason)
     chosen = _stack(inputs, found, dtype.param, notes)
     profile = _profile(inputs, found, cluster, notes)
     return Problem(
@@ -133,12 +140,12 @@ def _least_able(cluster: ClusterSpec) -> Device:
     return min(found, key=lambda item: (item.flash_attention, "bf16" in item.dtypes))
 
 
-def _too_long(model: ModelSpec, workload: Workload, reason: str) -> InputError:
+def _wrong_length(model: ModelSpec, workload: Workload, reason: str) -> InputError:
     """The sequence length that a model cannot take, with the longest that it can."""
+    own = model.towers[0].seq_len
+    if own is not None:
+        return InputError("--seq-len", workload.seq_len, f"{own} ({reason})", own)
     limits = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
-    blocks = [x for x in model.kinds() if isinstance(x, BlockLayer)]
-    mixers = [b.attention for b in blocks if isinstance(b.attention, Attention)]
-    limits += [mixer.window for mixer in mixers if mixer.window is not None]
     most = min(limits)
     return InputError("--seq-len", workload.seq_len, f"at most {most} ({reason})", most)
 
@@ -187,8 +194,14 @@ def _usual_dtype(found: Device) -> tuple[str, str]:
     return "fp16", f"not given; {found.name} has no bf16, so fp16 with fp32 master weights"
 
 
-def _workload(inputs: Inputs, dtype: DtypeRecord, bare: bool, notes: list[Assumption]) -> Workload:
-    seq_len = _size("--seq-len", inputs.seq_len, bare, DEFAULT_SEQ_LEN, USUAL_SEQ_LEN, notes)
+def _workload(
+    inputs: Inputs, model: ModelSpec, dtype: DtypeRecord, bare: bool, notes: list[Assumption]
+) -> Workload:
+    seq_len = model.towers[0].seq_len if inputs.seq_len is None else None
+    if seq_len is None:
+        seq_len = _size("--seq-len", inputs.seq_len, bare, DEFAULT_SEQ_LEN, USUAL_SEQ_LEN, notes)
+    else:
+        notes.append(_note("workload.seq_len", seq_len, "not given; the tokens of an image"))
     batch = _batch(inputs, seq_len, bare, notes)
     if inputs.optimizer is None:
         notes.append(_note("workload.optimizer", "adamw", "not given"))

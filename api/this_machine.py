@@ -10,6 +10,7 @@ from ..datasets.catalogue.device import CPU
 from ..datasets.catalogue.local import core_count, memory_bytes
 from ..executor.layout import plan_device, plan_world_size
 from ..spec.cluster import ClusterSpec
+from ..spec.dense import model_run_reason
 from ..spec.errors import InputError
 from ..spec.legality import executable_reason, schedule_run_reason
 from ..spec.plan import Plan
@@ -79,8 +80,10 @@ def require_executable(plan: Plan, where: str) -> None:
     """Refuse a plan that the bundled executor cannot run on this machine.
 
     Raises:
-        InputError: devices that this machine lacks, or a strategy that is not run yet.
+        InputError: devices that this machine lacks, a model or a strategy that is not run yet.
     """
+    if reason := model_run_reason(plan.model, plan.workload.seq_len):
+        raise InputError(where, reason, "a plan of a dense decoder", "plan simulate")
     ranks = plan_world_size(plan)
     if plan_device(plan) == CPU:
         require_room(ranks, f"{where}: cluster")

@@ -201,7 +201,7 @@ def _build(
 def _even_chunks(
     problem: Problem, chunks: int, strategy: LayerStrategy
 ) -> list[tuple[LayerPlan, ...]]:
-    """Blocks in equal runs; the embedding joins the first chunk, the head the last."""
+    """Blocks in equal runs; what stands before them joins the first chunk, the rest the last."""
     blocks = problem.model.block_count
     if blocks % chunks:
         raise InputError(
@@ -211,7 +211,7 @@ def _even_chunks(
             nearest_divisor(min(chunks, blocks), blocks),
         )
     size = blocks // chunks
-    tower = problem.model.towers[0].name
+    tower, count = problem.model.towers[0].name, problem.model.towers[0].layer_count
     ends = replace(strategy, recompute="none")
     found: list[tuple[LayerPlan, ...]] = []
     for number in range(chunks):
@@ -220,6 +220,6 @@ def _even_chunks(
         if number == 0:
             parts.insert(0, LayerPlan(layers=(tower, 0, 0), strategy=ends))
         if number == chunks - 1:
-            parts.append(LayerPlan(layers=(tower, blocks + 1, blocks + 1), strategy=ends))
+            parts.append(LayerPlan(layers=(tower, blocks + 1, count - 1), strategy=ends))
         found.append(tuple(parts))
     return found

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ..spec.codec import from_document
+from ..spec.dense import model_run_reason
 from ..spec.errors import InputError, RunError
 from ..spec.legality import executable_reason, schedule_run_reason
 from ..spec.plan import Plan
@@ -115,8 +116,10 @@ def require_executable(plan: Plan) -> None:
     """Refuse a plan that would run as another one than it says, however its ranks started.
 
     Raises:
-        InputError: number formats, sharding or a schedule that are not run yet.
+        InputError: layers, number formats, sharding or a schedule that are not run yet.
     """
+    if reason := model_run_reason(plan.model, plan.workload.seq_len):
+        raise InputError("plan", reason, "a plan of a dense decoder")
     if reason := schedule_run_reason(plan.program.schedule.kind):
         raise InputError("plan", reason, "a plan that the executor runs")
     for strategy in dict.fromkeys(plan.layer_strategies()):

@@ -63,9 +63,19 @@ def layer_run_reason(layer: Layer) -> str | None:
     return f"a {layer.kind} layer of this form is planned but not run yet"
 
 
-def model_run_reason(model: ModelSpec) -> str | None:
-    """Why the executor cannot run a model; None if it can."""
+def model_run_reason(model: ModelSpec, seq_len: int) -> str | None:
+    """Why the executor cannot run a model on sequences of this length; None if it can."""
     if len(model.towers) > 1:
         return "a model of several towers is planned but not run yet"
-    reasons = (layer_run_reason(layer) for layer in model.kinds())
-    return next((reason for reason in reasons if reason), None)
+    for layer in model.kinds():
+        if reason := layer_run_reason(layer):
+            return reason
+        window = _window(layer)
+        if window is not None and window < seq_len:
+            return f"a sliding window of {window} in {seq_len} tokens is planned but not run yet"
+    return None
+
+
+def _window(layer: Layer) -> int | None:
+    mixer = layer.attention if isinstance(layer, BlockLayer) else None
+    return mixer.window if isinstance(mixer, Attention) else None

@@ -6,12 +6,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from .errors import InputError, NotBuiltError, nearest_divisor
+from .model import MAX_LAYERS
 from .report import Assumption
 from .typed_keys import TypedKeys, shown
 
 LAYERS = "num_hidden_layers"
-MOST_LAYERS = 2**16
-"""Layers are listed one by one; the largest published models have some hundreds."""
 
 
 class ConfigKeys(TypedKeys):
@@ -57,9 +56,9 @@ class ConfigKeys(TypedKeys):
     def layer_count(self) -> int:
         """How many blocks there are; required, and few enough to be listed one by one."""
         count = self.size(LAYERS)
-        if count > MOST_LAYERS:
+        if count > MAX_LAYERS:
             key = self.has(LAYERS, self.names.get(LAYERS, LAYERS)) or LAYERS
-            raise self.error(key, f"at most {MOST_LAYERS}", MOST_LAYERS)
+            raise self.error(key, f"at most {MAX_LAYERS}", MAX_LAYERS)
         return count
 
     def refuse(self, key: str, instead: str) -> NotBuiltError:

@@ -25,6 +25,7 @@ from .noun_legality import (
     cluster_reason,
     model_problems,
     model_reason,
+    unpriced_reason,
     workload_reason,
 )
 
@@ -45,6 +46,7 @@ __all__ = [
     "schedule_stack_reason",
     "stack_reason",
     "tied_reason",
+    "unpriced_reason",
     "workload_reason",
 ]
 
@@ -79,6 +81,9 @@ def _check_models(found: list[Violation], plan: Plan) -> set[str]:
     for name, model in plan.models.items():
         for problem in model_problems(model):
             _add(found, f"models.{name}.{problem.field}", problem.reason)
+            broken.add(name)
+        if name not in broken and (reason := unpriced_reason(model)):
+            _add(found, f"models.{name}.towers", f"{reason} is not priced yet")
             broken.add(name)
     return broken
 

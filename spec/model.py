@@ -28,6 +28,7 @@ from .layers import (
 from .mixers import Attention, Count, DeltaRule, LatentAttention, Mixer, StateSpace
 
 __all__ = [
+    "MAX_LAYERS",
     "Activation",
     "Attention",
     "BlockLayer",
@@ -55,6 +56,8 @@ __all__ = [
 ]
 
 
+MAX_LAYERS = 2**16
+"""Layers are listed one by one; the largest published models have some hundreds."""
 LayerType = TypeVar("LayerType", EmbeddingLayer, HeadLayer)
 
 

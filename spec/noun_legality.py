@@ -7,80 +7,23 @@ as an error, :meth:`Plan.check` lists them all.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from .cluster import LEVEL_ORDER, ClusterSpec
-from .dense import block_reason, dense_parts
-from .errors import InputError, nearest_divisor
-from .model import Attention, BlockLayer, EmbeddingLayer, HeadLayer, Layer, ModelSpec
+from .model import MAX_LAYERS, EmbeddingLayer, ModelSpec
+from .model_legality import model_problems, unpriced_reason
+from .problem import Problem
 from .workload import Workload
 
-MAX_LAYERS = 2**16
-"""Layers are listed one by one; the largest published models have some hundreds."""
-
-
-class Problem(NamedTuple):
-    """One broken rule: the field, what it holds, what is allowed and the nearest that is."""
-
-    field: str
-    given: object
-    allowed: str
-    nearest: object = None
-
-    @property
-    def reason(self) -> str:
-        """The problem in words, the field left out."""
-        hint = "" if self.nearest is None else f"; nearest: {self.nearest}"
-        return f"{self.given}; needs {self.allowed}{hint}"
-
-    def error(self, where: str) -> InputError:
-        """The error for a person who gave what ``where`` names."""
-        return InputError(f"{where}: {self.field}", self.given, self.allowed, self.nearest)
-
-
-def model_problems(model: ModelSpec) -> Iterator[Problem]:
-    """What keeps a model from being planned: its size, its arrangement, its layers' sizes."""
-    count = sum(tower.layer_count for tower in model.towers)
-    if count > MAX_LAYERS:
-        yield Problem("layers", f"{count} layers", f"at most {MAX_LAYERS}")
-    layers = [run.layer for tower in model.towers for run in tower.layers]
-    if not _is_decoder(model, layers):
-        allowed = "one tower of an embedding, blocks and a head"
-        yield Problem("towers", "another arrangement", allowed)
-        return
-    if len({layer.hidden for layer in layers}) > 1:
-        yield Problem("hidden", "several widths", "one width in all layers")
-    for layer in dict.fromkeys(layers):
-        if isinstance(layer, BlockLayer):
-            yield from _attention_problems(layer)
-    first, last = (x.vocab for x in layers if isinstance(x, (EmbeddingLayer, HeadLayer)))
-    if model.tie_embeddings and first != last:
-        yield Problem("head.vocab", last, f"the vocab {first} of the embedding tied to it", first)
-
-
-def _is_decoder(model: ModelSpec, layers: list[Layer]) -> bool:
-    runs = [run for tower in model.towers for run in tower.layers]
-    ends = [(run.layer.kind, run.count) for run in (*runs[:1], *runs[-1:])]
-    inner = {layer.kind for layer in layers[1:-1]}
-    return (
-        len(model.towers) == 1
-        and not model.edges
-        and ends == [("embedding", 1), ("head", 1)]
-        and inner == {"block"}
-    )
-
-
-def _attention_problems(layer: BlockLayer) -> Iterator[Problem]:
-    if reason := block_reason(layer):
-        yield Problem("layers", reason, "dense decoder blocks")
-        return
-    attention, _ = dense_parts(layer)
-    heads, kv_heads, head_dim = attention.heads, attention.kv_heads, attention.head_dim
-    if heads % kv_heads:
-        near = nearest_divisor(kv_heads, heads)
-        yield Problem("kv_heads", kv_heads, f"a divisor of heads {heads}", near)
-    if attention.rotary and head_dim % 2:
-        yield Problem("head_dim", head_dim, "an even number (rotary positions)", head_dim + 1)
+__all__ = [
+    "MAX_LAYERS",
+    "Problem",
+    "cluster_problems",
+    "cluster_reason",
+    "model_problems",
+    "model_reason",
+    "unpriced_reason",
+    "workload_reason",
+]
 
 
 def model_reason(model: ModelSpec) -> str | None:
@@ -158,15 +101,11 @@ def workload_reason(model: ModelSpec, workload: Workload) -> str | None:
     """Why the model cannot take this sequence length; None if it can."""
     if reason := model_reason(model):
         return reason
+    own = model.towers[0].seq_len
+    if len(model.towers) == 1 and own is not None and workload.seq_len != own:
+        return f"seq_len {workload.seq_len} is not the {own} tokens of an image"
     for layer in model.kinds():
         positions = layer.positions if isinstance(layer, EmbeddingLayer) else None
         if positions and workload.seq_len > positions:
             return f"seq_len {workload.seq_len} exceeds the {positions} learned positions"
-        mixer = layer.attention if isinstance(layer, BlockLayer) else None
-        window = mixer.window if isinstance(mixer, Attention) else None
-        if window is not None and workload.seq_len > window:
-            return (
-                f"seq_len {workload.seq_len} exceeds the sliding window {window}; "
-                "windowed attention is not built yet"
-            )
     return None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..huggingface_keys import MOST_LAYERS, ConfigKeys
+from ..huggingface_keys import ConfigKeys
 from ..model import (
+    MAX_LAYERS,
     Attention,
     BlockLayer,
     EmbeddingLayer,
@@ -33,7 +34,7 @@ def t5(config: ConfigKeys, name: str) -> ModelSpec:
     hidden, vocab = config.size("hidden_size"), config.size("vocab_size")
     layers = config.layer_count()
     further = "num_decoder_layers"
-    decoders = config.count(further, most=MOST_LAYERS) if config.has(further) else layers
+    decoders = config.count(further, most=MAX_LAYERS) if config.has(further) else layers
     heads = config.size("num_attention_heads")
     key = config.has("head_dim", "d_kv") or "d_kv"
     attention = Attention(

@@ -62,10 +62,10 @@ def broken_models() -> dict[str, ModelSpec]:
         "hidden several widths": with_layers(model, embedding, block, narrow, head),
         "head.vocab": with_layers(model, embedding, block, other),
         "towers": replace(model, towers=(tower, replace(tower, name="other"))),
-        "towers another": replace(model, edges=(TowerEdge(source="text", target="text"),)),
+        "edges.0": replace(model, edges=(TowerEdge(source=tower.name, target=tower.name),)),
         "towers another arrangement": with_layers(model, block, block, head),
         "towers another arrangement; needs": with_layers(model, embedding, embedding, block, head),
-        "towers another arrangement; needs one": with_layers(model, embedding, head),
+        "towers another arrangement; needs an embedding,": with_layers(model, embedding, head),
     }
 
 
