@@ -67,10 +67,16 @@ def stage_rows(plan: Plan, prediction: Prediction) -> list[StageRow]:
 
 
 def _split_text(strategy: LayerStrategy) -> str:
-    """``4 + sp``, ``8 ulysses``, ``2 x cp 4``: how ranks split a sample."""
+    """``4 + sp``, ``8 ulysses``, ``2 x cp 4``, ``1, ep 8``: how ranks split samples and experts."""
     split = " + sp" if strategy.megatron_sp else " ulysses" if strategy.ulysses else ""
     ring = f" x cp {strategy.cp}" if strategy.cp > 1 else ""
-    return f"{strategy.tp}{split}{ring}"
+    experts = f", {expert_text(strategy)}" if (strategy.ep, strategy.etp) != (1, 1) else ""
+    return f"{strategy.tp}{split}{ring}{experts}"
+
+
+def expert_text(strategy: LayerStrategy) -> str:
+    """``ep 8`` or ``ep 4 x etp 2``: how ranks split the experts of a layer."""
+    return f"ep {strategy.ep}" + (f" x etp {strategy.etp}" if strategy.etp > 1 else "")
 
 
 def _first_only() -> Iterator[bool]:
@@ -83,7 +89,7 @@ def _alike(plan: Plan, stage: Stage) -> list[_Alike]:
     found: dict[tuple[object, ...], _Alike] = {}
     for parts in stage.virtual_stages:
         for number, layer, strategy in plan.chunk_layers(parts):
-            key = (strategy.layout, strategy.ulysses, strategy.shard)
+            key = (strategy.layout, strategy.ulysses, strategy.ep, strategy.etp, strategy.shard)
             entry = found.setdefault(key, _Alike(strategy, [], []))
             entry.numbers.append(number)
             if isinstance(layer, BlockLayer):
@@ -143,6 +149,9 @@ def shape_text(plan: Plan) -> str:
     ]
     if any(s.cp > 1 for s in every):
         parts.insert(2, f"cp {_several(s.cp for s in every)}")
+    experts = [expert_text(s) for s in every if (s.ep, s.etp) != (1, 1)]
+    if experts:
+        parts.insert(len(parts) - 1, _several(experts))
     recomputes = {s.recompute for s in every} - {"none"}
     if recomputes:
         parts.append("recompute " + "/".join(sorted(recomputes)))

@@ -9,14 +9,16 @@ from ..costmodel.simulate import most_microbatches
 from ..planner.shard_levels import with_degrees
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError, NotBuiltError, nearest_divisor, nearest_name
+from ..spec.experts import experts_of
 from ..spec.legality import schedule_reason, schedule_stack_reason
-from ..spec.plan import LayerPlan, Plan, Program, Schedule, Stage
+from ..spec.plan import Plan, Program, Schedule, Stage
 from ..spec.report import Assumption
 from ..spec.schedule import EVERY_KIND, V_KINDS, ScheduleKind, chunk_position
 from ..spec.strategy import LayerStrategy, Sharding
 from .inputs import Problem
 from .placement import place_stages
 from .typed import check_types
+from .uniform_chunks import even_chunks
 from .uniform_refusals import refuse
 
 SEQUENCE_PARALLELS = ("none", "megatron", "ulysses")
@@ -54,11 +56,12 @@ def uniform_plan(problem: Problem, flags: UniformStrategy) -> tuple[Plan, tuple[
         for name in ("tp", "pp", "vpp", "cp", "ep", "etp")
     }
     for name in ("ep", "etp"):
-        if degrees[name] != 1:
-            raise NotBuiltError(f"--{name} {degrees[name]}", f"use --{name} 1")
+        if degrees[name] != 1 and not any(experts_of(x) for x in problem.model.kinds()):
+            raise InputError(f"--{name}", degrees[name], "1: the model has no experts", 1)
     tp, pp, vpp, cp = (degrees[name] for name in ("tp", "pp", "vpp", "cp"))
     dp = _data_parallel(problem, flags.dp, degrees, notes)
     strategy = _strategy(flags, problem.cluster, (tp, cp, dp), notes)
+    strategy = replace(strategy, ep=degrees["ep"], etp=degrees["etp"])
     micro_batch = _degree("micro-batch", flags.micro_batch, notes)
     given = flags.schedule if flags.schedule in EVERY_KIND else "1f1b"
     most = most_microbatches(pp, vpp, given)
@@ -170,7 +173,7 @@ def _build(
     batch: tuple[int, int],
 ) -> Plan:
     pp, vpp, ranks = shape
-    chunks = _even_chunks(problem, pp * vpp, strategy)
+    chunks = even_chunks(problem.model, pp * vpp, strategy)
     if reason := schedule_reason(kind, pp, vpp, batch[1], len(problem.model.layers())):
         raise InputError("--schedule", kind, reason)
     if reason := schedule_stack_reason(kind, problem.stack):
@@ -196,30 +199,3 @@ def _build(
     )
     refuse(problem, strategy, ranks, plan)
     return plan
-
-
-def _even_chunks(
-    problem: Problem, chunks: int, strategy: LayerStrategy
-) -> list[tuple[LayerPlan, ...]]:
-    """Blocks in equal runs; what stands before them joins the first chunk, the rest the last."""
-    blocks = problem.model.block_count
-    if blocks % chunks:
-        raise InputError(
-            "--pp x --vpp",
-            chunks,
-            f"a product that divides the {blocks} blocks",
-            nearest_divisor(min(chunks, blocks), blocks),
-        )
-    size = blocks // chunks
-    tower, count = problem.model.towers[0].name, problem.model.towers[0].layer_count
-    ends = replace(strategy, recompute="none")
-    found: list[tuple[LayerPlan, ...]] = []
-    for number in range(chunks):
-        first = 1 + number * size
-        parts = [LayerPlan(layers=(tower, first, first + size - 1), strategy=strategy)]
-        if number == 0:
-            parts.insert(0, LayerPlan(layers=(tower, 0, 0), strategy=ends))
-        if number == chunks - 1:
-            parts.append(LayerPlan(layers=(tower, blocks + 1, count - 1), strategy=ends))
-        found.append(tuple(parts))
-    return found

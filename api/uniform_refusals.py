@@ -7,10 +7,10 @@ from typing import Any
 
 from ..spec.errors import InputError
 from ..spec.legality import layer_reason, stack_reason
-from ..spec.model import BlockLayer
 from ..spec.plan import Plan
 from ..spec.strategy import LayerStrategy, Sharding
 from .inputs import Problem
+from .uniform_chunks import own_strategy
 
 
 def refuse(problem: Problem, strategy: LayerStrategy, ranks: int, plan: Plan) -> None:
@@ -51,7 +51,9 @@ def _layer_error(problem: Problem, strategy: LayerStrategy, ranks: int, reason: 
     if reason.startswith("ulysses"):
         other = "none" if strategy.tp == 1 else "megatron"
         return InputError("--sp", "ulysses", f"none or megatron ({reason})", other)
-    name = "cp" if reason.startswith("cp ") else "tp"
+    if "need sequence parallelism" in reason:
+        return InputError("--sp", "none", f"megatron ({reason})", "megatron")
+    name = next((name for name in ("cp", "ep", "etp") if reason.startswith(f"{name} ")), "tp")
     allowed = f"a degree that splits every layer ({reason})"
     return InputError(
         f"--{name}", getattr(strategy, name), allowed, _nearest(problem, strategy, ranks, name)
@@ -63,9 +65,8 @@ def _layers_reason(
 ) -> str | None:
     """Why some layer kind may not run under the strategy; None if all may."""
     for layer in problem.model.kinds():
-        own = strategy if isinstance(layer, BlockLayer) else replace(strategy, recompute="none")
-        reason = layer_reason(layer, own, ranks, samples, problem.workload.seq_len)
-        if reason:
+        own = own_strategy(layer, strategy)
+        if reason := layer_reason(layer, own, ranks, samples, problem.workload.seq_len):
             return reason
     return None
 
