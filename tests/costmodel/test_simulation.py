@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from event_oracle import ends
@@ -12,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import simulator_of
 from plan_cases import Case, Sizes
+from pricers import Free, Perturbed
 from random_plans import reshaped
 from samples import Sample, sample
 
-from shardwright.costmodel.kernel_latency.table import Price
 from shardwright.costmodel.lower import LoweredPass
 from shardwright.costmodel.lowering import StageChunk
 from shardwright.costmodel.machine import Machine
@@ -24,9 +23,7 @@ from shardwright.costmodel.pass_time import PASS_TERMS, PassTime
 from shardwright.costmodel.play import Messages
 from shardwright.costmodel.prices import PassCost, Pricer
 from shardwright.costmodel.simulate import Simulation, Simulator
-from shardwright.datasets.catalogue.links import LinkRates
 from shardwright.datasets.catalogue.stack import stack
-from shardwright.spec.kernels import Collective, Kernel
 from shardwright.spec.plan import Plan
 from shardwright.spec.schedule import Pass, ScheduleKind
 
@@ -44,23 +41,10 @@ class _Fixed(Simulator):
         return PassTime(seconds, [seconds, *[0.0] * (len(PASS_TERMS) - 1)], 0.0, 0.0)
 
 
-class _Free(Pricer):
-    """Messages, collectives and updates cost nothing."""
-
-    def collective(self, item: Collective) -> Price:
-        return Price(0.0, "analytic")
-
-    def message(self, size_bytes: int, level: LinkRates) -> float:
-        return 0.0
-
-    def kernel(self, kernel: Kernel) -> Price:
-        return Price(0.0, "analytic")
-
-
 def fixed_step_s(plan: Plan) -> float:
     """Seconds of the step when only passes take time."""
     chosen = replace(stack("shardwright"), step_s=0.0, launch_s=0.0)
-    pricer = _Free(Machine(plan.cluster), chosen)
+    pricer = Free(Machine(plan.cluster), chosen)
     lowering = Simulator.for_plan(plan, pricer.machine, chosen).lowering
     simulation = _Fixed(lowering, pricer).run(plan)
     assert simulation is not None
@@ -128,25 +112,6 @@ def test_a_second_simulation_agrees(seed: int) -> None:
             assert end_s == pytest.approx(expected[run.stage, item], rel=1e-9, abs=1e-15)
 
 
-class _Perturbed(Pricer):
-    """Some prices are higher than they are."""
-
-    def __init__(self, pricer: Pricer, factor: float, hits: Any) -> None:
-        super().__init__(pricer.machine, pricer.stack)
-        self._factor, self._hits = factor, hits
-
-    def reaching(self, reach: int) -> Pricer:
-        return _Perturbed(super().reaching(reach), self._factor, self._hits)
-
-    def kernel(self, kernel: Kernel) -> Price:
-        price = super().kernel(kernel)
-        return Price(price.time_s * self._factor, price.source) if self._hits(kernel) else price
-
-    def collective(self, item: Collective) -> Price:
-        price = super().collective(item)
-        return Price(price.time_s * self._factor, price.source) if self._hits(item) else price
-
-
 class _LongerPass(Pricer):
     """One layer's pass takes longer than it does."""
 
@@ -197,7 +162,7 @@ def test_longer_work_never_shortens_the_step(seed: int, draw: int) -> None:
     victim = source.choice(items)
     factor = 1 + 10 ** source.uniform(-3, 2)
     for hits in (lambda item: item == victim, lambda item: type(item) is type(victim)):
-        slower = again(s, _Perturbed(s.simulator.pricer, factor, hits))
+        slower = again(s, Perturbed(s.simulator.pricer, factor, hits))
         assert slower.step_time_s >= s.simulation.step_time_s * (1 - 1e-12)
 
 
@@ -206,7 +171,7 @@ def test_longer_work_never_shortens_the_step(seed: int, draw: int) -> None:
 def test_everything_slower_is_a_slower_step(seed: int) -> None:
     """The perturbations of the other tests do reach the step."""
     s = sample(seed)
-    slower = again(s, _Perturbed(s.simulator.pricer, 10.0, lambda item: True))
+    slower = again(s, Perturbed(s.simulator.pricer, 10.0, lambda item: True))
     assert slower.step_time_s > s.simulation.step_time_s * 1.01
 
 

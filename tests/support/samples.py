@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from oracle import Space, simulator_of
-from random_plans import Draft, Drawer
+from random_plans import Draft, Drawer, reshaped
 from random_spaces import (
     random_cluster,
     random_model,
@@ -17,7 +17,9 @@ from random_spaces import (
 )
 
 from shardwright.costmodel.simulate import Simulation, Simulator
+from shardwright.spec.legality import schedule_reason, tied_reason
 from shardwright.spec.plan import Plan
+from shardwright.spec.schedule import SPLIT_KINDS, V_KINDS
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,29 @@ def sample(seed: int) -> Sample:
     space = random_problem(seed % 64)
     draft = Drawer(space, random.Random(f"draft {seed}")).draft()
     plan, simulator = draft.plan(space), simulator_of(space)
+    simulation = simulator.run(plan)
+    assert simulation is not None
+    return Sample(space, draft, plan, simulator, simulation)
+
+
+@lru_cache(maxsize=256)
+def split_sample(seed: int) -> Sample:
+    """The sample called ``seed`` of a schedule that splits the backward."""
+    source = random.Random(f"split {seed}")
+    kind = SPLIT_KINDS[seed % len(SPLIT_KINDS)]
+    while True:
+        space = random_problem(source.randrange(64))
+        drawer = Drawer(space, source)
+        draft = drawer.draft()
+        p, layers = draft.pipeline, len(space.model.layers())
+        chunks = 2 if kind in V_KINDS else 1
+        if schedule_reason(kind, p.stages, chunks, p.microbatches, layers) is None:
+            break
+    parts = p.stages * chunks
+    draft = replace(reshaped(draft, kind=kind, chunks=chunks), cuts=drawer.cuts(parts))
+    assert tied_reason(space.model, draft.strategies) is None
+    plan, simulator = draft.plan(space), simulator_of(space)
+    assert not plan.check()
     simulation = simulator.run(plan)
     assert simulation is not None
     return Sample(space, draft, plan, simulator, simulation)
