@@ -122,9 +122,10 @@ class Simulator:
         order, group = _order(plan, stage), stage_group(plan.program.stages[stage])
         counts = count_kinds(order, plan.program.schedule.microbatches - 1)
         times = self._times(counts, chunks, group, reach)
-        beside = self.pricer.hides_sharding  # what runs everything in line overlaps no passes
-        in_line = in_line_terms(self.pricer.overlaps) if beside else ()
-        slowdown = self.pricer.stack.overlap_slowdown
+        pricer = self.prices.inside(group)
+        beside = pricer.hides_sharding  # what runs everything in line overlaps no passes
+        in_line = in_line_terms(pricer.overlaps) if beside else ()
+        slowdown = pricer.stack.overlap_slowdown
         pairs: dict[Together, PassTime] = {
             kinds: pair_time(times[kinds[0]], times[kinds[1]], in_line, slowdown)
             for kinds in counts

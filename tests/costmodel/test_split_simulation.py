@@ -37,7 +37,7 @@ WORK_S = FORWARD_S + INPUT_S + WEIGHT_S
 class _Fixed(Simulator):
     """Passes take the same time on every chunk; the update and the host take none."""
 
-    def pass_time(self, chunk: StageChunk, kind: PassKind, reach: int) -> PassTime:
+    def pass_time(self, chunk: StageChunk, kind: PassKind, group: str, reach: int) -> PassTime:
         parts = {"whole": INPUT_S + WEIGHT_S, "input": INPUT_S, "weight": WEIGHT_S}
         seconds = FORWARD_S if kind.forward else parts[kind.part]
         return PassTime(seconds, [seconds, *[0.0] * (len(PASS_TERMS) - 1)], 0.0, 0.0)
