@@ -85,7 +85,7 @@ def test_simulated_bubbles_equal_their_closed_forms(stages: int, batches: int) -
 def test_a_second_simulation_agrees(seed: int) -> None:
     """Start of every pass against a heap of events, for stacks whose messages are not in line."""
     s = split_sample(seed)
-    messages = Messages(s.plan, s.simulation.chunks, s.simulator.pricer)
+    messages = Messages(s.plan, s.simulation.chunks, s.simulator.prices)
     if messages.blocking:
         return
     runs, last = s.simulation.stages, s.plan.program.schedule.microbatches - 1
