@@ -46,8 +46,10 @@ def expert_reason(layer: Layer, strategy: LayerStrategy, stage_ranks: int) -> st
             if degree != 1:
                 return f"{name} {degree}: the {layer.kind} layer has no experts to split"
         return None
+    if stage_ranks % ep:
+        return f"ep {ep} does not divide the stage's {stage_ranks} ranks"
     if stage_ranks % (ep * etp):
-        return f"ep {ep} x etp {etp} does not divide the stage's {stage_ranks} ranks"
+        return f"etp {etp} beside ep {ep} does not divide the stage's {stage_ranks} ranks"
     if moe.experts % ep:
         return f"ep {ep} does not divide experts {moe.experts}"
     if moe.ffn % etp:
