@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ..spec.profile import MachineProfile
     from ..spec.report import Assumption
     from ..spec.stack import StackSpec
+    from ..spec.workload import Workload
     from .inputs import Inputs, Problem
 
 DEFAULT_STEPS = 20
@@ -54,6 +55,17 @@ def execute_command(given: dict[str, Any]) -> None:
     emit(document, given["json_target"], show)
 
 
+def _unrunnable(workload: Workload) -> tuple[str, str]:
+    """The flag, and its value, that asks for what is not run."""
+    from ..spec.legality import dtype_reason
+
+    if dtype_reason(workload.dtype):
+        return "--dtype", workload.dtype.shorthand
+    if workload.optimizer != "adamw":
+        return "--optimizer", workload.optimizer
+    return "--trainable", "frozen" if workload.trainable == "full" else "lora"
+
+
 def prepare(inputs: Inputs, problem: Problem) -> Problem:
     """The problem of ``plan --execute``: of this machine, runnable, priced by measurement.
 
@@ -74,8 +86,8 @@ def prepare(inputs: Inputs, problem: Problem) -> Problem:
         allowed = f"what --execute can run ({reason})"
         raise InputError("--model", problem.model.name, allowed, DEFAULT_MODEL)
     if reason := executable_reason(LayerStrategy(), problem.workload):
-        dtype = problem.workload.dtype.param
-        raise InputError("--dtype", dtype, f"what --execute can run ({reason})")
+        flag, given = _unrunnable(problem.workload)
+        raise InputError(flag, given, f"what --execute can run ({reason})")
     if problem.profile is not None or inputs.calibration == "none":
         return problem
     group = problem.cluster.groups[0]

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from ..spec.errors import NotBuiltError
-from .cli_types import BuiltWord, FileTarget, Number, WholeNumber, Word, flag_of
+from ..spec.workload import OPTIMIZERS, SHORTHANDS
+from .cli_types import FileTarget, Number, WholeNumber, Word, flag_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[F], F]
@@ -23,6 +24,7 @@ INPUT_NAMES = (
     "seq_len",
     "dtype",
     "optimizer",
+    "trainable",
     "memory_gib",
     "stack",
     "attention",
@@ -70,19 +72,21 @@ PROBLEM = together(
     click.option("--global-batch-tokens", type=WholeNumber(usual=2**22),
                  help="Tokens a step instead of samples."),
     click.option("--seq-len", type=WholeNumber(usual=4096), help="Tokens of a sample."),
-    click.option("--dtype", type=Word("D", _words("bf16", "fp16", "fp32")),
-                 help="bf16, fp16 or fp32 to compute in; master weights are fp32."),
-    click.option("--optimizer", type=Word("O", _words("adamw")), help="adamw."),
+    click.option("--dtype", type=Word("D", _words(*SHORTHANDS)),
+                 help="bf16, fp16, fp32, or bf16 with products in fp8, fp8-delayed, fp8-block, "
+                      "mxfp8 or nvfp4; master weights are fp32."),
+    click.option("--optimizer", type=Word("O", _words(*OPTIMIZERS)),
+                 help="adamw, adam, adamw8bit, muon, sgd or adafactor."),
     click.option("--memory-gib", type=Number(unit="GiB", most=2.0**30),
                  help="Cap on a device's memory, its context included."),
-    click.option("--trainable", type=BuiltWord("T", "full", ("lora",)),
-                 help="What is trained: full."),
+    click.option("--trainable", type=Word("T", _words("full", "lora", "lora:", "frozen:")),
+                 help="full, lora:rank=16,alpha=32,targets=query,value or frozen:TOWER,…"),
 )  # fmt: skip
 """What is asked: model, machine, workload."""
 
 PRICING = together(
     click.option("--stack", type=Word("S", _table_names("stacks")),
-                 help="Training software to price: shardwright or megatron."),
+                 help="Training software to price: shardwright, megatron or torchtitan."),
     click.option("--calibration", type=Word("NAME|none", _words("none")),
                  help="none: leave out the profile of this machine."),
     click.option("--oom-risk", type=Number(most=0.5), metavar="R",

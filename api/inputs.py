@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..costmodel.machine import Machine
-from ..datasets.catalogue.device import CPU, Device, device, require_dtype
+from ..datasets.catalogue.device import CPU, Device, device
 from ..datasets.catalogue.models import DEFAULT_MODEL
 from ..datasets.catalogue.parsed_cluster import ParsedCluster
 from ..datasets.catalogue.stack import stack
@@ -28,10 +28,11 @@ from ..spec.profile import MachineProfile
 from ..spec.report import Assumption
 from ..spec.stack import ATTENTIONS, OVERLAPS, StackSpec
 from ..spec.units import GIB
-from ..spec.workload import DtypeRecord, Workload
+from ..spec.workload import TASKS, DtypeRecord, Workload
 from .nouns import ClusterLike, ModelLike, cluster_of, model_of
 from .profile_notes import profile_notes
 from .typed import check_types
+from .workloads import dtype_of, optimizer_of, trainable_of
 
 DEFAULT_BATCH, DEFAULT_SEQ_LEN = 8, 256
 USUAL_BATCH, USUAL_SEQ_LEN = 512, 4096
@@ -48,6 +49,8 @@ class Inputs:
     seq_len: int | None = None
     dtype: str | None = None
     optimizer: str | None = None
+    trainable: str | None = None
+    task: str | None = None
     memory_gib: float | None = None
     stack: str | None = None
     attention: str | None = None
@@ -86,10 +89,7 @@ def resolve(inputs: Inputs) -> Problem:
     notes += model_notes
     cluster = _capped(parsed.cluster, inputs.memory_gib)
     found = _least_able(cluster)
-    dtype = _dtype(inputs.dtype, found, notes)
-    for group in cluster.groups:
-        if inputs.dtype is not None:
-            require_dtype(device(group.device), inputs.dtype, "--dtype")
+    dtype = dtype_of(inputs.dtype, found, [device(g.device) for g in cluster.groups], notes)
     workload = _workload(inputs, model, dtype, bare, notes)
     if reason := unpriced_reason(model):
         raise NotBuiltError(f"{reason}: pricing it", "use one of its towers")
@@ -176,24 +176,6 @@ def _capped(cluster: ClusterSpec, memory_gib: float | None) -> ClusterSpec:
     return replace(cluster, groups=groups)
 
 
-def _dtype(given: str | None, found: Device, notes: list[Assumption]) -> DtypeRecord:
-    if given is None:
-        name, why = _usual_dtype(found)
-        notes.append(_note("workload.dtype", name, why))
-        return DtypeRecord.from_shorthand(name)
-    record = DtypeRecord.from_shorthand(given)
-    require_dtype(found, given, "--dtype")
-    return record
-
-
-def _usual_dtype(found: Device) -> tuple[str, str]:
-    if found.name == CPU:
-        return "fp32", "not given; fp32 on this machine's cores"
-    if "bf16" in found.dtypes:
-        return "bf16", "not given; bf16 with fp32 master weights"
-    return "fp16", f"not given; {found.name} has no bf16, so fp16 with fp32 master weights"
-
-
 def _workload(
     inputs: Inputs, model: ModelSpec, dtype: DtypeRecord, bare: bool, notes: list[Assumption]
 ) -> Workload:
@@ -203,15 +185,23 @@ def _workload(
     else:
         notes.append(_note("workload.seq_len", seq_len, "not given; the tokens of an image"))
     batch = _batch(inputs, seq_len, bare, notes)
-    if inputs.optimizer is None:
-        notes.append(_note("workload.optimizer", "adamw", "not given"))
-    elif inputs.optimizer != "adamw":
-        known = ("adamw", "adam", "sgd", "muon", "adafactor", "adam8bit")
-        if inputs.optimizer in known:
-            raise NotBuiltError(f"optimizer {inputs.optimizer}", "use adamw")
-        near = nearest_name(inputs.optimizer, known)
-        raise InputError("--optimizer", inputs.optimizer, "adamw", near)
-    return Workload(global_batch=batch, seq_len=seq_len, dtype=dtype)
+    adapters, frozen = trainable_of(inputs.trainable, model)
+    if adapters is not None:
+        why = "no dropout, biases and norms frozen; scaled by alpha / rank without extra work"
+        notes.append(_note("workload.trainable", "lora", why))
+    task = inputs.task or "pretrain"
+    _one_of("--task", task, TASKS)
+    if task == "sft":
+        notes.append(_note("workload.task", task, "sequences are packed: the same work"))
+    return Workload(
+        task=task,  # type: ignore[arg-type]
+        global_batch=batch,
+        seq_len=seq_len,
+        dtype=dtype,
+        optimizer=optimizer_of(inputs.optimizer, notes),
+        trainable="full" if adapters is None else adapters,
+        frozen=frozen,
+    )
 
 
 def _size(

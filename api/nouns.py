@@ -9,7 +9,7 @@ from ..costmodel.simulate import most_microbatches
 from ..datasets.catalogue.cluster_check import check_cluster
 from ..datasets.catalogue.cluster_file import cluster_from_keys, is_spec
 from ..datasets.catalogue.clusters import parse_cluster
-from ..datasets.catalogue.device import device, require_dtype
+from ..datasets.catalogue.device import device, require_dtype, require_format
 from ..datasets.catalogue.models import checked_model, load_model
 from ..datasets.catalogue.parsed_cluster import ParsedCluster, expansion
 from ..datasets.catalogue.typed_model import model_from_keys
@@ -102,8 +102,10 @@ def check_plan(plan: Plan, where: str) -> Plan:
         check_model(model, f"{where}: models.{name}")
     for name, workload in plan.workloads.items():
         for group in plan.cluster.groups:
-            path = f"{where}: workloads.{name}.dtype.param"
-            require_dtype(device(group.device), workload.dtype.param, path)
+            path, found = f"{where}: workloads.{name}.dtype", device(group.device)
+            require_dtype(found, workload.dtype.param, f"{path}.param")
+            if workload.dtype.matmul is not None:
+                require_format(found, workload.dtype.matmul, f"{path}.matmul")
     count = plan.program.schedule.microbatches
     most = most_microbatches(len(plan.program.stages), plan.program.chunks_per_stage)
     if count > most:

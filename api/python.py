@@ -56,6 +56,7 @@ def plan(
     seq_len: int | None = None,
     dtype: str | None = None,
     optimizer: str | None = None,
+    trainable: str | None = None,
     memory_gib: float | None = None,
     stack: str | None = None,
     calibration: str | None = None,
@@ -73,8 +74,9 @@ def plan(
         global_batch: samples of a step.
         global_batch_tokens: tokens of a step, instead of samples.
         seq_len: tokens of a sample.
-        dtype: bf16, fp16 or fp32.
-        optimizer: adamw.
+        dtype: bf16, fp16, fp32, or bf16 with products in fp8, fp8-block, mxfp8 or nvfp4.
+        optimizer: adamw, adam, adamw8bit, muon, sgd or adafactor.
+        trainable: ``full``, ``lora:rank=16,targets=query,value`` or ``frozen:TOWER``.
         memory_gib: cap on a device's memory in GiB, its context included.
         stack: training software that is priced.
         calibration: ``none`` to leave out this machine's profile.
@@ -96,6 +98,7 @@ def plan(
         seq_len=seq_len,
         dtype=dtype,
         optimizer=optimizer,
+        trainable=trainable,
         memory_gib=memory_gib,
         stack=stack,
         calibration=calibration,

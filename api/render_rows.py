@@ -194,7 +194,7 @@ def question_text(plan: Plan) -> str:
     workload, model = plan.workload, plan.model
     parameters = format_count(model.param_count(workload.seq_len))
     size = f"{workload.global_batch} x {workload.seq_len} tokens a step"
-    how = f"{workload.dtype.param}, {workload.optimizer}"
+    how = f"{workload.dtype.shorthand}, {workload.optimizer}"
     return f"{model.name} ({parameters} parameters), {size}, {how}"
 
 

@@ -9,6 +9,7 @@ from ..spec.passes import BackwardPart
 from ..spec.plan import Plan
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
+from ..spec.training import LayerTraining
 from ..spec.workload import Workload
 from .layer_shape import LayerShape
 from .lower import LoweredLayer, LoweredPass, lower_layer
@@ -73,8 +74,12 @@ class Lowering:
         self.workload = workload
         self.stack = stack
         self.layers = model.layers()
-        numbers: dict[Layer, int] = {}
-        self.kinds = tuple(numbers.setdefault(layer, len(numbers)) for layer in self.layers)
+        self.trainings = workload.layer_trainings(model)
+        numbers: dict[tuple[Layer, LayerTraining], int] = {}
+        self.kinds = tuple(
+            numbers.setdefault(kind, len(numbers))
+            for kind in zip(self.layers, self.trainings, strict=True)
+        )
         self._lowered: dict[tuple[object, ...], LoweredLayer] = {}
         self._units: dict[tuple[object, ...], Unit] = {}
 
@@ -110,6 +115,9 @@ class Lowering:
                 dtype=self.workload.dtype.param,
                 stack=self.stack,
                 shares_weight=shares_weight,
+                matmul=self.workload.dtype.matmul,
+                scaling=self.workload.dtype.scaling,
+                training=self.trainings[index],
             )
             self._lowered[key] = lower_layer(self.layers[index], shape)
         return self._lowered[key]

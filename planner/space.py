@@ -63,6 +63,7 @@ class SearchSpace:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.layers = request.model.layers()
+        self._trainings = request.workload.layer_trainings(request.model)
         numbers: dict[tuple[object, ...], int] = {}
         self.kinds = tuple(
             numbers.setdefault(self._kind_key(i, layer), len(numbers))
@@ -77,7 +78,7 @@ class SearchSpace:
     def _kind_key(self, index: int, layer: Layer) -> tuple[object, ...]:
         """Layers are alike if they compute alike and the same pins speak of them."""
         own = tuple(n for n, pin in enumerate(self.request.pins) if pin.covers(index))
-        return (layer, own)
+        return (layer, own, self._trainings[index])
 
     def _allowed(self, axis: str, value: Any) -> bool:
         values = self.request.values

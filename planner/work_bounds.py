@@ -14,6 +14,7 @@ from collections import Counter
 from ..costmodel.lowering import Lowering
 from ..costmodel.prices import Pricer
 from ..costmodel.roofline import peak_flops_per_s
+from ..spec.formats import rate_name
 from ..spec.kernels import MATMULS
 from ..spec.strategy import LayerStrategy
 from .shape import Shape
@@ -102,7 +103,10 @@ class WorkBounds:
             count * self._matmul_flops(self._space.first_of_kind[kind])
             for kind, count in self._counts.items()
         )
-        rate = peak_flops_per_s(self._pricer.machine.device, request.workload.dtype.param)
+        dtype, found = request.workload.dtype, self._pricer.machine.device
+        rate = peak_flops_per_s(found, dtype.param)
+        if dtype.matmul is not None:
+            rate = max(rate, peak_flops_per_s(found, rate_name(dtype.matmul)))
         samples_s = request.workload.global_batch * flops / rate
         return samples_s / request.cluster.device_count * (1 - ROUNDING) + self._pricer.step_s
 

@@ -105,6 +105,8 @@ def executable_reason(strategy: LayerStrategy, workload: Workload) -> str | None
     """Why the bundled executor cannot run this; None if it can."""
     if reason := dtype_reason(workload.dtype):
         return reason
+    if reason := training_reason(workload):
+        return reason
     if strategy.cp > 1 or strategy.ulysses:
         how = f"cp {strategy.cp}" if strategy.cp > 1 else "sequence_parallel ulysses"
         return f"{how} is planned but not run yet"
@@ -113,6 +115,16 @@ def executable_reason(strategy: LayerStrategy, workload: Workload) -> str | None
         return "secondary parameters are planned but not run yet"
     if shard.gradients not in (1, shard.optimizer) or shard.parameters not in (1, shard.optimizer):
         return "the executor shards each state over one degree or not at all"
+    return None
+
+
+def training_reason(workload: Workload) -> str | None:
+    """Why the bundled executor cannot train so; None if it can."""
+    if workload.optimizer != "adamw":
+        return f"optimizer {workload.optimizer} is planned but not run yet; use adamw"
+    if workload.trainable != "full" or workload.frozen:
+        what = "frozen towers are" if workload.trainable == "full" else "lora is"
+        return f"{what} planned but not run yet; train full"
     return None
 
 

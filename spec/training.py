@@ -8,10 +8,12 @@ from typing import Annotated
 from pydantic import Field
 
 from .formats import Dtype
-from .parameters import ParameterSpec
+from .layers import BlockLayer
+from .model import ModelSpec
+from .parameters import ParameterSpec, layer_parameters
 
-LORA_TARGETS = ("query", "key", "value", "output", "gate", "up", "down")
-"""Linear layers of a dense block that adapters may stand beside; ``all`` names them all."""
+NOT_ADAPTED = frozenset({"router", "shared_expert_gate", "relative", "cross_relative", "conv"})
+"""Matrices that are no linear layer, or one that decides where tokens go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,43 @@ class LayerTraining:
 
 
 FULLY_TRAINED = LayerTraining()
+
+
+def target_names(model: ModelSpec) -> tuple[str, ...]:
+    """The linear layers of the model's blocks that adapters may stand beside, in model order.
+
+    Experts, routers and what is no plain projection are left out.
+    """
+    found = dict[str, None]()
+    for layer in model.kinds():
+        if isinstance(layer, BlockLayer):
+            for spec in layer_parameters(layer):
+                name, _, what = spec.name.rpartition(".")
+                if what == "weight" and len(spec.shape) == 2 and not spec.expert:
+                    found[name] = None
+    return tuple(name for name in found if name not in NOT_ADAPTED)
+
+
+def layer_trainings(
+    model: ModelSpec, adapters: Lora | None, frozen: tuple[str, ...]
+) -> tuple[LayerTraining, ...]:
+    """What training does to each layer, by layer number.
+
+    With adapters everything but them is frozen; frozen towers have none. The backward ends at
+    the first layer, along each path of towers, that is trained.
+    """
+    found: list[LayerTraining] = []
+    reached: dict[str, bool] = {}
+    for tower in model.towers:
+        before = any(reached[edge.source] for edge in model.edges if edge.target == tower.name)
+        for layer in tower.expand():
+            asks = tower.name not in frozen
+            beside = adapters if asks and isinstance(layer, BlockLayer) else None
+            weights = asks and adapters is None
+            before = before or weights or beside is not None
+            found.append(LayerTraining(weights, before, beside))
+        reached[tower.name] = before
+    return tuple(found)
 
 
 def adapter_specs(spec: ParameterSpec, lora: Lora) -> tuple[ParameterSpec, ...]:

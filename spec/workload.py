@@ -9,9 +9,15 @@ from pydantic import Field
 
 from .errors import InputError, nearest_name
 from .formats import DTYPE_BYTES, Dtype, MatmulFormat, Scaling
+from .model import ModelSpec
+from .training import LayerTraining, Lora, layer_trainings
 
-Optimizer = Literal["adamw"]
+Optimizer = Literal["adamw", "adam", "adamw8bit", "muon", "sgd", "adafactor"]
 Objective = Literal["throughput"]
+Task = Literal["pretrain", "sft"]
+
+OPTIMIZERS: tuple[Optimizer, ...] = ("adamw", "adam", "adamw8bit", "muon", "sgd", "adafactor")
+TASKS: tuple[Task, ...] = ("pretrain", "sft")
 
 SHORTHANDS: dict[str, tuple[Dtype, MatmulFormat | None, Scaling]] = {
     "fp32": ("fp32", None, "current"),
@@ -75,16 +81,27 @@ class Workload:
     """One training task: batch and sequence in samples and tokens, number formats, optimizer.
 
     ``gradient_clip_norm`` is the global norm to which gradients are clipped, None for none.
+    ``sft`` is the work of ``pretrain`` on packed sequences. ``frozen`` towers are not trained.
     """
 
-    task: Literal["pretrain"] = "pretrain"
+    task: Task = "pretrain"
     global_batch: Annotated[int, Field(ge=1, le=2**40)]
     seq_len: Annotated[int, Field(ge=1, le=2**40)]
     dtype: DtypeRecord = DtypeRecord()
     optimizer: Optimizer = "adamw"
-    trainable: Literal["full"] = "full"
+    trainable: Literal["full"] | Lora = "full"
+    frozen: tuple[str, ...] = ()
     objective: Objective = "throughput"
     gradient_clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
+
+    @property
+    def adapters(self) -> Lora | None:
+        """The adapters that are trained instead of the weights; None where those are."""
+        return None if self.trainable == "full" else self.trainable
+
+    def layer_trainings(self, model: ModelSpec) -> tuple[LayerTraining, ...]:
+        """What training does to each layer of ``model``, by layer number."""
+        return layer_trainings(model, self.adapters, self.frozen)
 
     @property
     def tokens_per_step(self) -> int:

@@ -45,6 +45,8 @@ POINTERS = {
     "seq_len": "/workload/seq_len",
     "dtype": "/workload/dtype",
     "optimizer": "/workload/optimizer",
+    "trainable": "/workload/trainable",
+    "task": "/workload/task",
     "memory_gib": "/constraints/memory_gib",
     "oom_risk": "/constraints/oom_risk",
     "pin": "/constraints/pins",

@@ -33,6 +33,8 @@ class WorkloadBody:
     seq_len: Count | None = None
     dtype: Name | None = None
     optimizer: Name | None = None
+    trainable: Name | None = None
+    task: Name | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
