@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shardwright.datasets.catalogue.models import DEFAULT_MODEL, load_model, presets
 from shardwright.datasets.catalogue.typed_model import model_from_keys
 from shardwright.spec.codec import canonical_json
-from shardwright.spec.errors import InputError, NotBuiltError
+from shardwright.spec.errors import InputError
 from shardwright.spec.model import BlockLayer, EmbeddingLayer
 
 CONFIG = {
@@ -241,12 +241,6 @@ def test_typed_mistakes(tmp_path: Path, line: str, named: str, near: str) -> Non
     assert named in message
     assert "\n" not in message
     assert near in str("" if caught.value.nearest is None else caught.value.nearest)
-
-
-@pytest.mark.parametrize("key", ["experts", "topk", "shared_experts"])
-def test_experts_are_not_built_yet(key: str) -> None:
-    with pytest.raises(NotBuiltError, match=key):
-        model_from_keys({**SIZES, key: 8}, "m", "m.yaml")
 
 
 def test_rope_theta_without_rope_is_a_contradiction() -> None:
