@@ -58,10 +58,8 @@ def classifier(c: OpContext, layer: ClassifierLayer, x: Value) -> Value:
     return _loss(alone, whole_linear(alone, first, layer.classes, layer.bias, name="projection"))
 
 
-def multi_token(
-    c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, x: Value
-) -> tuple[Value, Value]:
-    """The hidden states for the layer's own token, and its loss.
+def multi_token(c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, x: Value) -> Value:
+    """The loss of one token further ahead.
 
     The tables of embedding and head are the model's: their gradients are added to what is there.
     """
@@ -79,9 +77,10 @@ def multi_token(
     hidden = block(c, layer.block, strategy, _all_channels(c, part))
     del part
     last = norm(c, hidden, layer.norm)
+    del hidden
     (logits,) = column_linear(c, last, (rows,), False, False, shared=True)
     del last
-    return hidden, _loss(c, logits)
+    return _loss(c, logits)
 
 
 def _loss(c: OpContext, logits: Value) -> Value:

@@ -30,8 +30,8 @@ class LayerShape:
     of the layer that feeds it where that splits activations differently, else None.
     ``shares_weight`` marks an embedding whose table is also the head's of its chunk.
     ``sources`` are the outputs of other towers that come along, in the layout of what feeds the
-    layer; ``followed`` marks one that a multi-token layer follows. ``matmul`` and ``scaling``
-    are the narrow format of linear layers in blocks, ``training`` what of the layer is trained.
+    layer. ``matmul`` and ``scaling`` are the narrow format of linear layers in blocks,
+    ``training`` what of the layer is trained.
     """
 
     strategy: LayerStrategy
@@ -42,7 +42,6 @@ class LayerShape:
     stack: StackSpec
     shares_weight: bool = False
     sources: tuple[SourceShape, ...] = ()
-    followed: bool = False
     matmul: MatmulFormat | None = None
     scaling: Scaling = "current"
     training: LayerTraining = FULLY_TRAINED

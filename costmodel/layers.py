@@ -38,8 +38,7 @@ def run_layer(
     strategy: LayerStrategy,
     x: Value,
     seq_len: int,
-    source: Value | None = None,
-    followed: bool = False,
+    sources: tuple[Value, ...] = (),
 ) -> Outputs:
     """The symbolic forward of a layer; nodes for its backward are left on the tape.
 
@@ -50,18 +49,15 @@ def run_layer(
         x: tokens (seq, batch) for an embedding, patches (seq, batch, values) for a patch layer,
             else activations (seq, batch, hidden).
         seq_len: tokens of a sample.
-        source: the output of another tower that the layer reads.
-        followed: whether a multi-token layer comes next, which wants hidden states.
+        sources: the outputs of other towers that the layer reads.
     """
     if isinstance(layer, HeadLayer):
-        passed = _handed_on(c, x) if followed else None
-        return Outputs(passed, head(c, layer, strategy, x))
+        return Outputs(None, head(c, layer, strategy, x))
     if isinstance(layer, ClassifierLayer):
         return Outputs(None, classifier(c, layer, x))
     if isinstance(layer, MultiTokenLayer):
-        hidden, loss = multi_token(c, layer, strategy, x)
-        return Outputs(hidden if followed else None, loss)
-    return Outputs(_inner_layer(c, layer, strategy, x, seq_len, source), None)
+        return Outputs(_handed_on(c, x), multi_token(c, layer, strategy, x))
+    return Outputs(_inner_layer(c, layer, strategy, x, seq_len, sources), None)
 
 
 def _inner_layer(
@@ -70,12 +66,12 @@ def _inner_layer(
     strategy: LayerStrategy,
     x: Value,
     seq_len: int,
-    source: Value | None,
+    sources: tuple[Value, ...],
 ) -> Value:
     if isinstance(layer, BlockLayer):
-        return block(c, layer, strategy, x, source)
+        return block(c, layer, strategy, x, *sources)
     if isinstance(layer, EmbeddingLayer):
-        return _embedding(c, layer, strategy, x, seq_len, source)
+        return _embedding(c, layer, strategy, x, seq_len, sources)
     if isinstance(layer, PatchLayer):
         return patches(c, layer, x)
     if isinstance(layer, ProjectorLayer):
@@ -91,18 +87,21 @@ def _embedding(
     strategy: LayerStrategy,
     tokens: Value,
     seq_len: int,
-    source: Value | None,
+    sources: tuple[Value, ...],
 ) -> Value:
     rows = local_vocab(layer.vocab, strategy.weight_split, c.stack.vocab_multiple)
     positions = seq_len if layer.positions is None else layer.positions
     x = embedding(c, layer, rows, positions, tokens)
-    if source is not None:
+    for source in sources:
         x = placed_among(c, x, source)
     return x if layer.norm is None else norm(c, x, layer.norm)
 
 
 def _handed_on(c: OpContext, x: Value) -> Value:
-    """The head's input for what follows it, counted as a tensor of its own."""
+    """A multi-token layer's input for what follows it, counted as a tensor of its own.
+
+    A second such layer reads it too instead of the first one's block, which is as wide.
+    """
     out = c.tape.like(x)
     c.tape.record((out,), (x,), lambda grad: (grad,))
     return out

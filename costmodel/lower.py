@@ -175,7 +175,7 @@ def _run(layer: Layer, shape: LayerShape, accumulating: bool, splits: bool = Fal
     over_weights = _over_weights(strategy)
     with nullcontext() if shape.training.backward else tape.not_recording():
         read, beside = run_sources(c, shape, before)
-        outs = run_layer(c, layer, over_weights, x, shape.seq_len, read, shape.followed)
+        outs = run_layer(c, layer, over_weights, x, shape.seq_len, read)
     kept = weakref.ref(entry)
     del x, entry, read
     output_bytes = 0 if outs.following is None else outs.following.size_bytes

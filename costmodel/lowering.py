@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ..spec.formats import DTYPE_BYTES
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer, ModelSpec
 from ..spec.passes import BackwardPart
 from ..spec.plan import Plan
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
+from ..spec.towers import LayerPlace, layer_places
 from ..spec.training import LayerTraining
 from ..spec.workload import Workload
+from .chunk_sources import ChunkSource, chunk_sources, source_shapes
 from .layer_shape import LayerShape
 from .lower import LoweredLayer, LoweredPass, lower_layer
 from .sharding import Unit, lower_unit
@@ -33,11 +36,30 @@ class StageLayer:
 
 @dataclass(frozen=True, slots=True)
 class StageChunk:
-    """The layers of one virtual stage and the messages that cross its ends (0: none)."""
+    """The layers of one virtual stage and the activations that cross its ends (0: none).
+
+    ``sources`` are the outputs of towers that it reads from elsewhere, hands on, or makes.
+    """
 
     layers: tuple[StageLayer, ...]
-    receives_bytes: int
-    sends_bytes: int
+    input_bytes: int
+    output_bytes: int
+    sources: tuple[ChunkSource, ...] = ()
+
+    @property
+    def first_shared(self) -> int:
+        """The first layer, counted from 0, whose parameters move with the head's; -1 for none."""
+        return next((n for n, entry in enumerate(self.layers) if entry.unit is None), -1)
+
+    @property
+    def receives_bytes(self) -> int:
+        """The message that comes in, going forward; going backward, its gradient goes out."""
+        return self.input_bytes + sum(source.receives_bytes for source in self.sources)
+
+    @property
+    def sends_bytes(self) -> int:
+        """The message that goes out, going forward; going backward, its gradient comes in."""
+        return self.output_bytes + sum(source.sends_bytes for source in self.sources)
 
     def backward(self, number: int, first: bool, part: BackwardPart = "whole") -> LoweredPass:
         """Layer ``number``'s work going backward, in the first micro-batch or a later one.
@@ -75,10 +97,12 @@ class Lowering:
         self.stack = stack
         self.layers = model.layers()
         self.trainings = workload.layer_trainings(model)
-        numbers: dict[tuple[Layer, LayerTraining], int] = {}
+        self.places = layer_places(model, workload.seq_len)
+        self.outputs = tuple(dict.fromkeys(s for place in self.places for s in place.sources))
+        numbers: dict[tuple[Layer, LayerTraining, LayerPlace], int] = {}
         self.kinds = tuple(
             numbers.setdefault(kind, len(numbers))
-            for kind in zip(self.layers, self.trainings, strict=True)
+            for kind in zip(self.layers, self.trainings, self.places, strict=True)
         )
         self._lowered: dict[tuple[object, ...], LoweredLayer] = {}
         self._units: dict[tuple[object, ...], Unit] = {}
@@ -102,8 +126,9 @@ class Lowering:
             samples: samples of a micro-batch over the stage.
             shares_weight: whether its table is also the head's of its chunk.
         """
-        split = split_only(strategy)
-        layout = differing_layout(before, strategy)
+        split, place = split_only(strategy), self.places[index]
+        alone = place.begins and not place.sources
+        layout = None if alone else differing_layout(before, strategy)
         batch = samples // strategy.data_parallel(ranks)
         key = (self.kinds[index], split, layout, batch, shares_weight)
         if key not in self._lowered:
@@ -111,10 +136,11 @@ class Lowering:
                 strategy=split,
                 before=layout,
                 batch=batch,
-                seq_len=self.workload.seq_len,
+                seq_len=place.tokens,
                 dtype=self.workload.dtype.param,
                 stack=self.stack,
                 shares_weight=shares_weight,
+                sources=source_shapes(place, moves=layout is not None),
                 matmul=self.workload.dtype.matmul,
                 scaling=self.workload.dtype.scaling,
                 training=self.trainings[index],
@@ -133,7 +159,7 @@ class Lowering:
                     layers=tuple(self.layers[i] for i in members),
                     strategy=replace(strategy, recompute="none"),
                     stage_ranks=ranks,
-                    seq_len=self.workload.seq_len,
+                    seq_len=self.places[members[0]].tokens,
                     dtype=self.workload.dtype,
                     stack=self.stack,
                 )
@@ -157,26 +183,39 @@ class Lowering:
         """
         tied = self._tied_ends(layers)
         found: list[StageLayer] = []
+        feeding = before
         for index, strategy in layers:
-            shares = tied is not None and index == tied[0]
-            lowered = self.layer(index, strategy, before, ranks, samples, shares)
-            members = tied if tied is not None and index == tied[1] else (index,)
+            shares = index in tied[:-1]
+            lowered = self.layer(index, strategy, feeding, ranks, samples, shares)
+            members = tied if index in tied[-1:] else (index,)
             unit = None if shares else self.unit(members, strategy, ranks)
             found.append(StageLayer(index, self.layers[index], strategy, lowered, unit))
-            before = strategy
+            feeding = strategy
         first, last = found[0], found[-1]
+        ends = last.index + 1 == len(self.places) or self.places[last.index + 1].begins
+        itemsize = DTYPE_BYTES[self.workload.dtype.param]
+
+        def local_bytes(tokens: int, hidden: int, strategy: LayerStrategy) -> int:
+            own = samples // strategy.data_parallel(ranks)
+            return tokens // strategy.sequence_split * own * hidden * itemsize
+
         return StageChunk(
             tuple(found),
-            receives_bytes=first.lowered.input_bytes if first.index else 0,
-            sends_bytes=last.lowered.output_bytes,
+            input_bytes=0 if self.places[first.index].begins else first.lowered.input_bytes,
+            output_bytes=0 if ends else last.lowered.output_bytes,
+            sources=chunk_sources(self.places, self.outputs, layers, before, local_bytes),
         )
 
-    def _tied_ends(self, layers: tuple[tuple[int, LayerStrategy], ...]) -> tuple[int, int] | None:
-        """Embedding and head where they share a weight inside one chunk."""
+    def _tied_ends(self, layers: tuple[tuple[int, LayerStrategy], ...]) -> tuple[int, ...]:
+        """Tables and head that are one weight inside one chunk, where it has the head.
+
+        Tables that are one without the head in their chunk are counted each on its own.
+        """
         if not self.model.tie_embeddings:
-            return None
+            return ()
         ends = [i for i, _ in layers if isinstance(self.layers[i], (EmbeddingLayer, HeadLayer))]
-        return (ends[0], ends[1]) if len(ends) == 2 else None
+        with_head = bool(ends) and isinstance(self.layers[ends[-1]], HeadLayer)
+        return tuple(ends) if with_head and len(ends) > 1 else ()
 
     def stage(self, plan: Plan, stage: int) -> tuple[StageChunk, ...]:
         """Every chunk of a stage of a plan."""

@@ -220,12 +220,13 @@ class _PassPlayer:
             ledger.touch(forward.peak_bytes)
             ledger.add(ACTIVATIONS, forward.change_bytes)
             ledger.live[COMMUNICATION] -= ahead
-            if number == 0 and chunk.receives_bytes and not entry.lowered.keeps_input:
+            if number == 0 and chunk.input_bytes and not entry.lowered.keeps_input:
                 ledger.add(ACTIVATIONS, entry.lowered.input_bytes)
             if entry.unit is not None and entry.unit.gathers_each_use:
                 ledger.add(PARAMETERS, -entry.unit.whole_bytes)
         ledger.add(COMMUNICATION, -held)
-        ledger.add(ACTIVATIONS, -chunk.sends_bytes)
+        ledger.add(ACTIVATIONS, -chunk.output_bytes)
+        ledger.add(ACTIVATIONS, -sum(s.size_bytes for s in chunk.sources if not s.kept))
 
     @staticmethod
     def _gather(ledger: Ledger, unit: Unit | None, held: int) -> int:
@@ -239,7 +240,7 @@ class _PassPlayer:
         return unit.flat_bytes
 
     def _backward(self, ledger: Ledger, chunk: StageChunk, kind: PassKind) -> None:
-        ledger.add(ACTIVATIONS, chunk.sends_bytes)
+        ledger.add(ACTIVATIONS, chunk.output_bytes + sum(s.size_bytes for s in chunk.sources))
         reduced = held = 0
         for number in reversed(range(len(chunk.layers))):
             entry = chunk.layers[number]
@@ -257,7 +258,9 @@ class _PassPlayer:
                 held += more
         ledger.add(COMMUNICATION, -reduced - held)
         first = chunk.layers[0]
-        if chunk.receives_bytes:
+        ledger.add(ACTIVATIONS, -sum(s.receives_bytes for s in chunk.sources))
+        ledger.add(ACTIVATIONS, -sum(s.size_bytes for s in chunk.sources if s.kept))
+        if chunk.input_bytes:
             ledger.add(ACTIVATIONS, -first.lowered.input_bytes)
             if not first.lowered.keeps_input:
                 ledger.add(ACTIVATIONS, -first.lowered.input_bytes)
@@ -279,9 +282,9 @@ class _PassPlayer:
         A head that shares the embedding's unit moves with it: that backward comes last.
         """
         entry = chunk.layers[number]
-        if entry.unit is not None and self._shares_first(chunk, number):
+        if entry.unit is not None and number == len(chunk.layers) - 1 and chunk.first_shared >= 0:
             return None
-        unit = entry.unit if number else entry_unit(chunk, number)
+        unit = entry.unit if entry.unit is not None else entry_unit(chunk, number)
         return unit if unit is not None and unit.wrapped else None
 
     def _ahead_backward(self, chunk: StageChunk, number: int) -> int:
@@ -290,10 +293,6 @@ class _PassPlayer:
         if not self.prefetch or unit is None or not unit.gathers_each_use:
             return 0
         return unit.flat_bytes
-
-    @staticmethod
-    def _shares_first(chunk: StageChunk, number: int) -> bool:
-        return number > 0 and chunk.layers[0].unit is None and number == len(chunk.layers) - 1
 
     def _layer_backward(self, ledger: Ledger, backward: LoweredPass) -> None:
         ledger.touch(backward.peak_bytes)
@@ -342,9 +341,9 @@ class _PassPlayer:
 def entry_unit(chunk: StageChunk, number: int) -> Unit | None:
     """The unit that must be gathered before layer ``number`` runs forward."""
     entry = chunk.layers[number]
-    if entry.unit is None:  # an embedding that shares the head's unit
-        return chunk.layers[-1].unit
-    shared = number > 0 and number == len(chunk.layers) - 1 and chunk.layers[0].unit is None
+    if entry.unit is None:  # an embedding that shares the head's unit, gathered for the first
+        return chunk.layers[-1].unit if number == chunk.first_shared else None
+    shared = number == len(chunk.layers) - 1 and chunk.first_shared >= 0
     return None if shared else entry.unit
 
 

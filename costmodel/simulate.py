@@ -24,6 +24,7 @@ from .pass_pairs import in_line_terms, pair_time
 from .pass_time import PassTime, pass_time
 from .play import Messages, play
 from .prices import Pricer
+from .shared_tables import holding_stages
 from .stage_run import StageRun, Together, count_kinds
 from .step import end_of_step
 
@@ -248,6 +249,6 @@ def communicators(plan: Plan, stage: int) -> int:
     strategies = plan.stage_strategies(stage)
     groups = stage_groups(strategies, place.device_count, plan.expert_strategies(stage))
     apart = plan.program.schedule.kind not in V_KINDS  # the ends of a V meet on one stage
-    tied = apart and plan.model.tie_embeddings
-    tied = tied and stage in (0, len(plan.program.stages) - 1) and messages > 0
+    holding = holding_stages(plan) if apart and messages else ()
+    tied = len(holding) > 1 and stage in holding
     return len(groups) + messages + tied + (world > 1)

@@ -48,15 +48,16 @@ class Sources:
 
 def run_sources(
     c: OpContext, shape: LayerShape, before: LayerStrategy
-) -> tuple[Value | None, Sources]:
-    """The source that the layer reads, in its layout, and the ends of all of them.
+) -> tuple[tuple[Value, ...], Sources]:
+    """The sources that the layer reads, in its layout, and the ends of all of them.
 
     Args:
         c: context of the layer's operations.
         shape: the layer's shape.
         before: the layout in which the sources come.
     """
-    read, found = None, Sources(c.tape)
+    read: tuple[Value, ...] = ()
+    found = Sources(c.tape)
     for source in shape.sources:
         sizes = activation_shape(shape, before, source.tokens, source.hidden)
         value = c.tape.constant(sizes, shape.dtype)
@@ -65,5 +66,5 @@ def run_sources(
             value = move(c, value, before, shape.strategy)
             found.leave(value)
         if source.read:
-            read = value
+            read = (*read, value)
     return read, found

@@ -11,15 +11,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..spec.formats import DTYPE_BYTES
-from ..spec.groups import RankGroup
 from ..spec.kernels import Collective, Kernel
-from ..spec.model import HeadLayer
 from ..spec.plan import Plan
 from ..spec.schedule import V_KINDS, chunk_place, chunk_position
 from ..spec.stack import StackSpec
 from ..spec.workload import DtypeRecord
 from .lowering import Lowering, StageChunk, StageLayer
 from .sharding import Unit, partial_sum_work, update_work
+from .shared_tables import holding_group, holding_stages
 from .tape import Item
 
 NORM_AND_LOSS_BYTES = 16
@@ -112,7 +111,7 @@ def end_of_step(
     entries = [entry for chunk in chunks for entry in chunk.layers]
     units = [entry.unit for entry in entries if entry.unit is not None]
     dtype = plan.workload.dtype
-    tied_sum, tied_copy = _tied_sum(plan, entries)
+    tied_sum, tied_copy = _tied_sum(plan, stage, entries)
     contiguous = stack.state_layout == "contiguous"
     return StepEnd(
         tensor_sums=tuple(_tensor_sums(entries, dtype)),
@@ -146,21 +145,22 @@ def _tensor_sums(entries: list[StageLayer], dtype: DtypeRecord) -> Iterator[Item
         yield from partial_sum_work(by_degree[degree], degree, dtype)
 
 
-def _tied_sum(plan: Plan, entries: list[StageLayer]) -> tuple[tuple[Item, ...], int]:
-    """The sum of a shared weight's gradient, and how many elements the norm leaves to the other."""
-    stages = len(plan.program.stages)
-    if not plan.model.tie_embeddings or stages == 1:
+def _tied_sum(
+    plan: Plan, stage: int, entries: list[StageLayer]
+) -> tuple[tuple[Item, ...], int]:
+    """The sum of a shared weight's gradient, and how many elements the norm leaves to another."""
+    stages = holding_stages(plan)
+    if not stages or len(plan.program.stages) == 1:
         return (), 0
     if plan.program.schedule.kind in V_KINDS:
         return _local_tied_sum(plan, entries)
-    group = RankGroup(2, (stages - 1) * plan.program.stages[0].device_count)
-    for entry in entries:
-        unit = entry.unit
-        if unit is not None and unit.tied_bytes:
-            total = Collective("all_reduce", *group, unit.tied_bytes, plan.workload.dtype.master)
-            head = isinstance(entry.layer, HeadLayer)
-            return (total,), unit.tied_elements if head else 0
-    return (), 0
+    if len(stages) < 2 or stage not in stages:
+        return (), 0
+    group = holding_group(plan, stages)
+    units = (entry.unit for entry in entries if entry.unit is not None)
+    unit = next(unit for unit in units if unit.tied_bytes)
+    total = Collective("all_reduce", *group, unit.tied_bytes, plan.workload.dtype.master)
+    return (total,), unit.tied_elements if stage != stages[0] else 0
 
 
 def _local_tied_sum(plan: Plan, entries: list[StageLayer]) -> tuple[tuple[Item, ...], int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ..spec.towers import shared_tables
 from .bounds import ShapeBounds
 from .candidates import Evaluator
 from .exhaustive import cut_count
@@ -70,8 +71,8 @@ class ShapeCosts:
         """Embedding and head that share a weight in one stage: the head carries both."""
         if not self.request.model.tie_embeddings or shape.stages > 1:
             return {}
-        ends = [i for i, x in enumerate(self.space.layers) if x.kind in ("embedding", "head")]
-        return {ends[0]: (), ends[-1]: (ends[0], ends[-1])}
+        ends = shared_tables(self.request.model)
+        return dict.fromkeys(ends[:-1], ()) | {ends[-1]: ends}
 
     def _live_budget(self, shape: Shape) -> float:
         communicators = int(shape.stages * shape.ranks > 1) + (4 if shape.stages > 1 else 0)

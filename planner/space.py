@@ -15,12 +15,14 @@ from typing import Any
 
 from ..costmodel.simulate import MAX_PASSES
 from ..spec.cluster import ClusterSpec
+from ..spec.layer_legality import RECOMPUTED
 from ..spec.legality import executable_reason, layer_reason, schedule_reason, stack_reason
 from ..spec.model import BlockLayer, Layer, ModelSpec
 from ..spec.schedule import SCHEDULE_KINDS
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy, Recompute, SequenceParallel, Sharding
 from ..spec.tensor_split import split_sizes
+from ..spec.towers import layer_places
 from ..spec.workload import Workload
 from .pins import LAYER_KEYS, Pin, layer_allows, pinned_shardings, value_allows
 from .shape import Shape as Shape
@@ -64,6 +66,7 @@ class SearchSpace:
         self.request = request
         self.layers = request.model.layers()
         self._trainings = request.workload.layer_trainings(request.model)
+        self.places = layer_places(request.model, request.workload.seq_len)
         numbers: dict[tuple[object, ...], int] = {}
         self.kinds = tuple(
             numbers.setdefault(self._kind_key(i, layer), len(numbers))
@@ -78,7 +81,7 @@ class SearchSpace:
     def _kind_key(self, index: int, layer: Layer) -> tuple[object, ...]:
         """Layers are alike if they compute alike and the same pins speak of them."""
         own = tuple(n for n, pin in enumerate(self.request.pins) if pin.covers(index))
-        return (layer, own, self._trainings[index])
+        return (layer, own, self._trainings[index], self.places[index])
 
     def _allowed(self, axis: str, value: Any) -> bool:
         values = self.request.values
@@ -208,7 +211,7 @@ class SearchSpace:
     @staticmethod
     def _splits(layer: Layer, tp: int, shards: tuple[Sharding, ...]) -> Iterator[LayerStrategy]:
         recomputes: tuple[Recompute, ...] = ("none",)
-        if isinstance(layer, BlockLayer):
+        if isinstance(layer, RECOMPUTED):
             recomputes = ("none", "selective", "full")
         sequences: tuple[SequenceParallel, ...] = ("none", "megatron") if tp > 1 else ("none",)
         for sp in sequences:
@@ -232,7 +235,7 @@ class SearchSpace:
         if not layer_allows(request.pins, index, is_block, strategy, dp, self._levels):
             return False
         reasons = (
-            layer_reason(layer, strategy, ranks, dp, request.workload.seq_len),
+            layer_reason(layer, strategy, ranks, dp, self.places[index].tokens),
             stack_reason(strategy, request.stack),
             executable_reason(strategy, request.workload) if request.executable else None,
         )

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING
 
 from .context_legality import context_reason
 from .experts import expert_reason
-from .model import BlockLayer, EmbeddingLayer, HeadLayer, Layer, ModelSpec
+from .model import BlockLayer, EmbeddingLayer, HeadLayer, Layer, ModelSpec, MultiTokenLayer
 from .schedule import SPLIT_KINDS, V_KINDS, ScheduleKind
 from .strategy import LayerStrategy
 from .tensor_split import split_sizes
+from .towers import shared_tables
 from .workload import DtypeRecord, Workload
 
 if TYPE_CHECKING:
     from .stack import StackSpec
+
+
+RECOMPUTED = (BlockLayer, MultiTokenLayer)
+"""Layers that hold a block: what recomputation applies to."""
 
 
 def layer_reason(
@@ -85,7 +90,7 @@ def _sharding_reason(strategy: LayerStrategy, ranks: int) -> str | None:
 
 
 def _recompute_reason(layer: Layer, strategy: LayerStrategy) -> str | None:
-    if strategy.recompute != "none" and not isinstance(layer, BlockLayer):
+    if strategy.recompute != "none" and not isinstance(layer, RECOMPUTED):
         return f"recompute {strategy.recompute} applies to blocks, not to the {layer.kind}"
     return None
 
@@ -187,12 +192,7 @@ def schedule_run_reason(kind: ScheduleKind) -> str | None:
 
 def tied_reason(model: ModelSpec, strategies: tuple[LayerStrategy, ...]) -> str | None:
     """Tied embedding and head share one weight, so they need one tp, sp and sharding."""
-    if not model.tie_embeddings:
-        return None
-    layers = model.layers()
-    ends = [
-        strategies[i] for i, x in enumerate(layers) if isinstance(x, (EmbeddingLayer, HeadLayer))
-    ]
+    ends = [strategies[i] for i in shared_tables(model)]
     if any((s.tp, s.shard, s.sequence_parallel) != _shared(ends[0]) for s in ends):
         return "tied embedding and head need the same tp, sequence_parallel and shard"
     return None

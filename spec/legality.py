@@ -6,7 +6,8 @@ Rules for one layer are in :mod:`.layer_legality`, those for a model or a cluste
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from .layer_legality import (
@@ -30,7 +31,7 @@ from .noun_legality import (
 )
 
 if TYPE_CHECKING:
-    from .model import Layer
+    from .model import Layer, ModelSpec
     from .plan import LayerPlan, Plan, Program, Violation
 
 __all__ = [
@@ -159,21 +160,23 @@ def _check_overlaps(found: list[Violation], spans: list[tuple[int, int, str]]) -
 
 
 def _check_layers(found: list[Violation], path: str, plan: Plan, program: Program) -> bool:
-    """Whether the chunks hold every layer of the model once and in order."""
-    where, tower = f"{path}.stages", plan.models[program.model].towers[0]
+    """Whether the chunks hold every layer of the model once, tower after tower, in order."""
+    where, towers = f"{path}.stages", plan.models[program.model].towers
+    sizes = {tower.name: tower.layer_count for tower in towers}
+    starts = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
     following = 0
     for part in (part for _, _, parts in program.chunks() for part in parts):
         name, first, last = part.layers
-        if name != tower.name or not first <= last < tower.layer_count:
+        if name not in sizes or not first <= last < sizes[name]:
             _add(found, where, f"layers {list(part.layers)} are not in the model")
             return False
         if part.by_device_group:
             _add(found, where, "by_device_group is not built yet")
-        if first != following:
+        if starts[name] + first != following:
             break
-        following = last + 1
+        following = starts[name] + last + 1
     else:
-        if following == tower.layer_count:
+        if following == sum(sizes.values()):
             return True
     _add(found, where, "the chunks must hold every layer exactly once, in order")
     return False
@@ -198,7 +201,12 @@ def _check_strategies(found: list[Violation], path: str, plan: Plan, program: Pr
     for s, stage in enumerate(program.stages):
         where = f"{path}.stages.{s}"
         for part in (part for parts in stage.virtual_stages for part in parts):
-            _check_part(found, where, part, layers, stage.device_count, samples, workload.seq_len)
+            kinds = dict.fromkeys(_kinds(model, part, workload.seq_len))
+            for layer, tokens in kinds:
+                given = (layer, part.strategy, stage.device_count, samples, tokens)
+                if reason := layer_reason(*given):
+                    first, last = part.layers[1:]
+                    _add(found, f"{where}: layers {first}-{last}", reason)
     strategies = [
         part.strategy
         for _, _, parts in program.chunks()
@@ -209,16 +217,9 @@ def _check_strategies(found: list[Violation], path: str, plan: Plan, program: Pr
         _add(found, f"{path}.stages", reason)
 
 
-def _check_part(
-    found: list[Violation],
-    path: str,
-    part: LayerPlan,
-    layers: tuple[Layer, ...],
-    stage_ranks: int,
-    samples: int,
-    seq_len: int,
-) -> None:
-    _, first, last = part.layers
-    for layer in dict.fromkeys(layers[first : last + 1]):
-        if reason := layer_reason(layer, part.strategy, stage_ranks, samples, seq_len):
-            _add(found, f"{path}: layers {first}-{last}", reason)
+def _kinds(model: ModelSpec, part: LayerPlan, seq_len: int) -> Iterator[tuple[Layer, int]]:
+    """Each layer of a part with the tokens of a sample that pass through it."""
+    name, first, last = part.layers
+    tower = model.tower(name)
+    for layer in tower.expand()[first : last + 1]:
+        yield layer, tower.seq_len or seq_len

@@ -1,0 +1,34 @@
+"""Stages that hold the same table: embeddings that are one, and the head tied to them."""
+
+from __future__ import annotations
+
+from ..spec.groups import RankGroup
+from ..spec.plan import Plan
+from ..spec.towers import shared_tables
+
+
+def holding_stages(plan: Plan) -> tuple[int, ...]:
+    """The stages with a copy of the shared table, in order; empty where no layers share one."""
+    layers = shared_tables(plan.model)
+    if not layers:
+        return ()
+    offsets, offset = {}, 0
+    for tower in plan.model.towers:
+        offsets[tower.name] = offset
+        offset += tower.layer_count
+    return tuple(
+        number
+        for number, stage in enumerate(plan.program.stages)
+        if any(
+            first <= index - offsets[tower] <= last
+            for parts in stage.virtual_stages
+            for tower, first, last in (part.layers for part in parts)
+            for index in layers
+        )
+    )
+
+
+def holding_group(plan: Plan, stages: tuple[int, ...]) -> RankGroup:
+    """The ranks that sum the table's gradient; with uneven distances, their mean."""
+    distance = (stages[-1] - stages[0]) // (len(stages) - 1)
+    return RankGroup(len(stages), distance * plan.program.stages[0].device_count)
