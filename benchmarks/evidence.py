@@ -36,6 +36,7 @@ NAMES = (
     "planner_mutants",
     "plan_mutants",
     "search_quality",
+    "schedules",
     "published",
     "distributed",
     "tracked_peak",

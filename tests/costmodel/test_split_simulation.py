@@ -11,15 +11,19 @@ from event_oracle import ends
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import simulator_of
-from plan_cases import Case, Sizes
-from pricers import Free, Perturbed
+from pricers import Perturbed
 from samples import Sample, split_sample
+from schedule_cases import (
+    PassSeconds,
+    activation_bytes,
+    bubble_s,
+    fixed_step_s,
+    pipeline,
+    published_share,
+    usual_chunks,
+)
 
 from shardwright.costmodel.explain import breakdown, executed_flops
-from shardwright.costmodel.lowering import StageChunk
-from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.memory import PassKind
-from shardwright.costmodel.pass_time import PASS_TERMS, PassTime
 from shardwright.costmodel.play import Messages
 from shardwright.costmodel.simulate import Simulation, Simulator
 from shardwright.costmodel.stage_run import kind_of, together
@@ -27,57 +31,24 @@ from shardwright.costmodel.step import step_work
 from shardwright.costmodel.trace import simulated_timeline
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.plan import Plan
-from shardwright.spec.schedule import SPLIT_KINDS, V_KINDS, Pass, ScheduleKind
+from shardwright.spec.schedule import EVERY_KIND, SPLIT_KINDS, Pass, ScheduleKind
 
 SEEDS = st.integers(0, 89)
-FORWARD_S, INPUT_S, WEIGHT_S = 2.0, 2.0, 1.0
-WORK_S = FORWARD_S + INPUT_S + WEIGHT_S
 
 
-class _Fixed(Simulator):
-    """Passes take the same time on every chunk; the update and the host take none."""
-
-    def pass_time(self, chunk: StageChunk, kind: PassKind, group: str, reach: int) -> PassTime:
-        parts = {"whole": INPUT_S + WEIGHT_S, "input": INPUT_S, "weight": WEIGHT_S}
-        seconds = FORWARD_S if kind.forward else parts[kind.part]
-        return PassTime(seconds, [seconds, *[0.0] * (len(PASS_TERMS) - 1)], 0.0, 0.0)
-
-
-def pipeline(kind: ScheduleKind, stages: int, batches: int, blocks: int | None = None) -> Plan:
-    chunks = 2 if kind in V_KINDS else 1
-    case = Case(
-        name="split",
-        sizes=Sizes(blocks=stages * chunks if blocks is None else blocks),
-        ranks=stages,
-        stages=stages,
-        chunks=chunks,
-        kind=kind,
-        global_batch=batches,
-        micro_batch=1,
-    )
-    return case.plan()
-
-
-def fixed_step_s(plan: Plan) -> float:
-    """Seconds of the step when only passes take time."""
-    chosen = replace(stack("shardwright"), step_s=0.0, launch_s=0.0)
-    pricer = Free(Machine(plan.cluster), chosen)
-    lowering = Simulator.for_plan(plan, pricer.machine, chosen).lowering
-    simulation = _Fixed(lowering, pricer).run(plan)
-    assert simulation is not None
-    return simulation.step_time_s
-
-
-@pytest.mark.parametrize(("stages", "batches"), [(2, 4), (3, 8), (4, 8), (6, 20)])
-def test_simulated_bubbles_equal_their_closed_forms(stages: int, batches: int) -> None:
-    """Sources as in the tests of the orders; a V's chunks take the given times each."""
-    bubble_s = (stages - 1) * (FORWARD_S + INPUT_S - WEIGHT_S)
-    found_s = fixed_step_s(pipeline("zero_bubble", stages, batches))
-    assert found_s == pytest.approx(batches * WORK_S + bubble_s, rel=1e-12)
-    whole_s = INPUT_S + WEIGHT_S
-    bubble_s = (stages - 1) * (FORWARD_S + whole_s + whole_s - 3 * WEIGHT_S)
-    found_s = fixed_step_s(pipeline("dualpipe", stages, batches))
-    assert found_s == pytest.approx(2 * batches * WORK_S + bubble_s, rel=1e-12)
+@pytest.mark.parametrize("kind", EVERY_KIND)
+@pytest.mark.parametrize(("stages", "batches"), [(2, 4), (3, 9), (4, 8), (6, 24)])
+def test_simulated_bubbles_equal_their_closed_forms(
+    kind: ScheduleKind, stages: int, batches: int
+) -> None:
+    for forward, backward, weight in ((1, 1, 1), (2, 2, 1), (2, 3, 1)):
+        times = PassSeconds(forward=forward, input=backward, weight=weight)
+        wanted_s = bubble_s(kind, stages, times)
+        if wanted_s is None:
+            continue
+        found_s = fixed_step_s(pipeline(kind, stages, batches), times)
+        work_s = batches * usual_chunks(kind) * times.work_s
+        assert found_s - work_s == pytest.approx(wanted_s, rel=1e-12)
 
 
 @given(SEEDS)
@@ -169,41 +140,13 @@ def test_messages_leave_for_the_stage_that_waits(seed: int) -> None:
     assert all(distance > 0 for _, distance in counts["send"])
 
 
-def activation_bytes(kind: ScheduleKind, stages: int, name: str) -> list[int]:
-    """Of every stage at its fullest moment; all have as many blocks, the ends are small."""
-    chunks = 2 if kind in V_KINDS else 1
-    size = 8 // chunks
-    case = Case(
-        name="memory",
-        sizes=Sizes(blocks=8 * stages, hidden=128, heads=4, kv_heads=4, ffn=512),
-        ranks=stages,
-        stages=stages,
-        chunks=chunks,
-        kind=kind,
-        global_batch=4 * stages,
-        micro_batch=1,
-        seq_len=64,
-        cuts=tuple(1 + size * number for number in range(1, stages * chunks)),
-    )
-    plan = case.plan()
-    simulation = Simulator.for_plan(plan, Machine(plan.cluster), stack(name)).run(plan)
-    assert simulation is not None
-    return [row.by["activations"] for row in simulation.memory]
-
-
 @pytest.mark.parametrize("name", ["shardwright", "torchtitan"])
 @pytest.mark.parametrize("stages", [2, 4, 8])
 def test_memory_is_balanced_as_published(stages: int, name: str) -> None:
-    """In units of 1F1B's worst stage, which holds p micro-batches.
-
-    ZB-H1 needs as much (Qi et al., 2024, section 2.2), ZBV too, on every stage (Qi et al., 2024,
-    V, section 4), DualPipe P + 1 of P chunks (DeepSeek-V3, 2024, table 2; P = 2p).
-    """
     worst = activation_bytes("1f1b", stages, name)[0]
-    wanted = {"zero_bubble": 1.0, "zbv": 1.0, "dualpipe": 1 + 1 / (2 * stages)}
-    for kind, share in wanted.items():
+    for kind in SPLIT_KINDS:
         held = activation_bytes(kind, stages, name)
-        assert held == pytest.approx([share * worst] * stages, rel=0.01)
+        assert held == pytest.approx([published_share(kind, stages) * worst] * stages, rel=0.01)
 
 
 def test_tied_ends_on_one_stage_are_summed_where_they_are() -> None:
