@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hf_blocks import CASES, BlockCase, block_trace, kept_bytes, lowered_block
+from hf_blocks import block_trace, kept_bytes, lowered_block
+from hf_cases import CASES, BlockCase
 from hf_differences import DIFFERENCES, listed_differences
 
 from shardwright.spec.stack import AttentionImpl
@@ -35,7 +36,7 @@ def test_flops_equal_the_counter(case: BlockCase, attention: AttentionImpl, dtyp
 def test_saved_bytes_equal_the_trace(case: BlockCase, attention: AttentionImpl, dtype: str) -> None:
     """Up to the listed differences, of which each is about storages that it names."""
     trace = block_trace(case.name, attention, dtype)
-    listed, rest = listed_differences(trace, dtype)
+    listed, rest = listed_differences(trace, case.name, attention, dtype)
     ours = kept_bytes(lowered_block(case, attention, dtype))
     ours -= sum(item.our_bytes for item in listed)
     unlisted = sum(item.size_bytes for item in rest)

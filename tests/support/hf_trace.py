@@ -1,10 +1,10 @@
 """What a forward and backward pass of a torch module computes and saves, by module and op.
 
 FLOPs are those of torch's own counter. It counts matrix products, convolutions and attention,
-nothing else (no triangular solves). Two of its entries are replaced: the flash attention that
-runs on a CPU is missing from its table and is counted by the formulas that it has for the same
-operation on a GPU; the backward pass of a convolution of each channel on its own is counted as
-if every channel fed every other one, and is twice its forward pass here.
+nothing else (no triangular solves). Three operations are counted here: the flash attention that
+runs on a CPU is missing from its table and gets the formulas that it has for the same operation
+on a GPU; grouped products are missing, too; and of a convolution of each channel on its own it
+counts the backward pass as if every channel fed every other one, which is twice the forward.
 
 Bytes are those of the distinct storages that autograd saves, parameters excepted. Each carries
 the operation that made it and the module that was running, and the module that saved it first.
@@ -13,8 +13,9 @@ the operation that made it and the module that was running, and the module that 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,7 +29,10 @@ INPUT = "input"
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """One storage that a backward pass needs: what made it, where it was made and saved."""
+    """One storage that a backward pass needs: what made it, where it was made and saved.
+
+    ``shape`` is that of the first tensor saved of it; ``read_bytes`` are those of all of them.
+    """
 
     op: str
     made_in: str
@@ -36,6 +40,7 @@ class Saved:
     shape: tuple[int, ...]
     dtype: str
     size_bytes: int
+    read_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +69,7 @@ def trace(module: torch.nn.Module, run: Callable[[], torch.Tensor]) -> Trace:
     with torch.autograd.graph.saved_tensors_hooks(follower.pack, lambda x: x), follower, forward:
         out = run()
     follower.detach()
-    saved = tuple(follower.saved.values())
+    saved = follower.saved()
     with backward:
         out.backward(torch.ones_like(out))
     return Trace(
@@ -79,7 +84,8 @@ class _Follower(TorchDispatchMode):
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()
-        self.saved: dict[int, Saved] = {}
+        self._saved: dict[int, Saved] = {}
+        self._views: dict[tuple[int, int, int], int] = {}
         self._made: dict[int, tuple[str, str]] = {}
         self._alive: list[torch.Tensor] = []  # so that no address is used twice
         self._running = [""]
@@ -101,18 +107,33 @@ class _Follower(TorchDispatchMode):
         for handle in self._handles:
             handle.remove()
 
+    def saved(self) -> tuple[Saved, ...]:
+        """Everything saved, in order."""
+        read: Counter[int] = Counter()
+        for (storage, _, _), size_bytes in self._views.items():
+            read[storage] += size_bytes
+        return tuple(
+            replace(item, read_bytes=min(read[storage], item.size_bytes))
+            for storage, item in self._saved.items()
+        )
+
     def pack(self, tensor: torch.Tensor) -> torch.Tensor:
         """Hook: autograd saves ``tensor``."""
         storage = tensor.untyped_storage()
-        if storage._cdata not in self._left_out and storage._cdata not in self.saved:
+        if storage._cdata in self._left_out:
+            return tensor
+        view = (storage._cdata, tensor.storage_offset(), tensor.numel())
+        self._views[view] = tensor.numel() * tensor.element_size()
+        if storage._cdata not in self._saved:
             op, made_in = self._made.get(storage._cdata, (INPUT, ""))
-            self.saved[storage._cdata] = Saved(
+            self._saved[storage._cdata] = Saved(
                 op=op,
                 made_in=made_in,
                 saved_in=self._running[-1],
                 shape=tuple(tensor.shape),
                 dtype=str(tensor.dtype).removeprefix("torch."),
                 size_bytes=storage.nbytes(),
+                read_bytes=0,
             )
             self._alive.append(tensor)
         return tensor
@@ -141,6 +162,7 @@ def _counter() -> FlopCounterMode:
         custom_mapping={
             aten._scaled_dot_product_flash_attention_for_cpu: _flash,
             aten._scaled_dot_product_flash_attention_for_cpu_backward: _flash_backward,
+            aten._grouped_mm: _grouped,
             aten.convolution_backward: _convolution_backward,
         },
     )
@@ -152,6 +174,11 @@ def _flash(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
 
 def _flash_backward(grad: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
     return int(sdpa_backward_flop_count(grad, query, key, value))
+
+
+def _grouped(a: Any, b: Any, *_: Any, **__: Any) -> int:
+    """Rows of all groups (m, k) by (groups, k, n), or for weights (k, rows) by (rows, n)."""
+    return 2 * math.prod(a) * b[-1]
 
 
 def _convolution_backward(
