@@ -1,0 +1,37 @@
+"""Figures on which sources disagree: what each says, what the catalogue takes, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from .tables import read_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disagreement:
+    """One figure of a device or fabric, in SI units.
+
+    ``values`` are pairs of a source and what it says; ``taken`` is the catalogue's.
+    """
+
+    subject: str
+    figure: str
+    values: tuple[tuple[str, float], ...]
+    taken: float
+    why: str
+
+
+@cache
+def disagreements() -> tuple[Disagreement, ...]:
+    """Every known disagreement, in the table's order."""
+    return tuple(
+        Disagreement(
+            subject=row["subject"],
+            figure=row["figure"],
+            values=tuple((source, value) for source, value in row["values"]),
+            taken=row["taken"],
+            why=row["why"],
+        )
+        for row in read_table("disagreements")["disagreement"]
+    )
