@@ -1,17 +1,10 @@
-"""The catalogues as JSON documents: what has a name here, with its figures and sources."""
+"""The models that have a name here, as a JSON document with sizes and sources."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
-from ..datasets.catalogue.clusters import parse_cluster
-from ..datasets.catalogue.device import devices
-from ..datasets.catalogue.fabric import fabrics
-from ..datasets.catalogue.local import core_count, memory_bytes
 from ..datasets.catalogue.models import DEFAULT_MODEL, presets
-from ..datasets.catalogue.node import nodes
 from ..spec.dense import dense_parts
 from ..spec.model import BlockLayer
 
@@ -46,24 +39,3 @@ def _block(layer: BlockLayer) -> dict[str, Any]:
         "ffn": mlp.ffn,
         "activation": mlp.activation,
     }
-
-
-def clusters_document() -> dict[str, Any]:
-    """Devices, nodes and fabrics with their figures and sources, and this machine."""
-    return {
-        "forms": ["NODESxDEVICESxTYPE[@FABRIC]", "NxTYPE[@FABRIC]", "local[:N]", "FILE"],
-        "local": {
-            "cluster": parse_cluster("local").expansion,
-            "cores": core_count(),
-            "memory_bytes": memory_bytes(),
-        },
-        "devices": [_document(item) for item in devices().values()],
-        "nodes": [_document(item) for item in nodes().values()],
-        "fabrics": [_document(item, "curves") for item in fabrics().values()],
-    }
-
-
-def _document(item: Any, *without: str) -> dict[str, Any]:
-    """A catalogue entry's fields; mappings become plain dictionaries."""
-    found = {f.name: getattr(item, f.name) for f in fields(item) if f.name not in without}
-    return {name: dict(v) if isinstance(v, Mapping) else v for name, v in found.items()}

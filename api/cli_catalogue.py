@@ -24,15 +24,18 @@ def models_command(json_target: str | None) -> None:
     emit(document, json_target, show)
 
 
-def clusters_command(json_target: str | None) -> None:
-    """List devices, nodes and fabrics."""
-    from .catalogue import clusters_document
-    from .render_catalogue import print_clusters
+def clusters_command(name: str | None, json_target: str | None) -> None:
+    """List devices, nodes and fabrics, or say all of one of them."""
+    from .cluster_catalogue import clusters_document
+    from .render_clusters import print_about, print_clusters
 
     check_targets(json=json_target)
-    document = clusters_document()
+    document = clusters_document(name)
 
     def show(out: Console) -> None:
-        print_clusters(out, document)
+        if name is None:
+            print_clusters(out, document)
+        else:
+            print_about(out, document)
 
     emit(document, json_target, show)

@@ -124,13 +124,22 @@ def models(json_target: str | None) -> None:
     models_command(json_target)
 
 
-@click.command("clusters", options_metavar="[FLAGS]", short_help="List devices, nodes and fabrics.")
+@click.command(
+    "clusters",
+    options_metavar="[FLAGS]",
+    short_help="List devices, nodes and fabrics, or one of them with its sources.",
+)
+@click.argument("name", required=False)
 @JSON
-def clusters(json_target: str | None) -> None:
-    """List devices, usual nodes and fabrics, and this machine."""
+def clusters(name: str | None, json_target: str | None) -> None:
+    """List devices, usual nodes and fabrics, and this machine.
+
+    With the NAME of one, each of its figures, how it is known and its source; with a cluster such
+    as 2x8xH100+4x8xA100, its link levels.
+    """
     from .cli_catalogue import clusters_command
 
-    clusters_command(json_target)
+    clusters_command(name, json_target)
 
 
 @click.command("serve", options_metavar="[FLAGS]", short_help="Answer over HTTP.")

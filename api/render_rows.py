@@ -55,7 +55,7 @@ def stage_rows(plan: Plan, prediction: Prediction) -> list[StageRow]:
                 StageRow(
                     stage=str(number) if first else "",
                     layers=ranges(alike.numbers),
-                    devices=_devices(stage) if first else "",
+                    devices=_devices(plan, stage) if first else "",
                     tp=_split_text(alike.strategy),
                     dp=str(dp),
                     shard=alike.strategy.shard.level_name(alike.strategy.state_ranks(ranks)),
@@ -108,9 +108,14 @@ def _recompute(recomputes: list[str]) -> str:
     return " + ".join(counts) + f" of {len(recomputes)}"
 
 
-def _devices(stage: Stage) -> str:
-    parts = [(part.first_rank, part.first_rank + part.count - 1) for part in stage.devices]
-    return ", ".join(span(first, last) for first, last in parts)
+def _devices(plan: Plan, stage: Stage) -> str:
+    """``0-7``, or ``h100 0-7`` where the cluster has several device groups."""
+    several = len(plan.cluster.groups) > 1
+    return ", ".join(
+        (f"{part.device_group} " if several else "")
+        + span(part.first_rank, part.first_rank + part.count - 1)
+        for part in stage.devices
+    )
 
 
 def span(first: int, last: int) -> str:

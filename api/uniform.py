@@ -23,6 +23,7 @@ from .uniform_refusals import refuse
 
 SEQUENCE_PARALLELS = ("none", "megatron", "ulysses")
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformStrategy:
     """Simulate's strategy flags; None where one was left out."""

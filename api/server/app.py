@@ -13,7 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ... import __version__
-from ..catalogue import clusters_document, models_document
+from ..catalogue import models_document
+from ..cluster_catalogue import clusters_document
 from .gate import Gate, GateRules
 from .openapi import (
     CATALOGUE_DOCS,

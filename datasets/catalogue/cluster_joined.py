@@ -17,7 +17,7 @@ from ...spec.cluster import ClusterSpec, DeviceGroup, LinkLevel
 from ...spec.errors import InputError
 from ...spec.report import Assumption
 from .cluster_levels import Network
-from .cluster_text import counted_cluster, read_network
+from .cluster_text import NOT_USED, counted_cluster, read_network
 from .device import CPU, device
 from .fabric import fabric
 from .parsed_cluster import MAX_GROUPS, ParsedCluster, expansion
@@ -58,7 +58,12 @@ def join_groups(
     if len(parts) > MAX_GROUPS:
         raise InputError(where, f"{len(parts)} groups", f"at most {MAX_GROUPS}", MAX_GROUPS)
     named = _named([part.cluster for part in parts], where)
-    notes = [_of_group(note, n) for n, part in enumerate(parts) for note in part.assumptions]
+    notes = [
+        _of_group(note, number)
+        for number, part in enumerate(parts)
+        for note in part.assumptions
+        if not note.why.startswith(NOT_USED)  # one node has a network after all: the groups'
+    ]
     own = [part.network for part in parts if part.network is not None]
     network = join or min(own, key=lambda item: _share_bytes_per_s(item, parts))
     if join is None:

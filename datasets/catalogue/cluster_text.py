@@ -41,6 +41,7 @@ from .parsed_cluster import (
 
 FORMS = "NODESxDEVICESxTYPE or NxTYPE, with or without @FABRIC; local; local:N; a YAML or JSON file"
 EXAMPLE = "8x8xH100-80GB@8x400G-IB"
+NOT_USED = "not used"
 COUNTED = re.compile(r"(?:([0-9]+)x)?([0-9]+)x([a-z][\w.-]*)", re.ASCII | re.IGNORECASE)
 
 
@@ -163,7 +164,7 @@ def _build(request: _Request, where: str) -> ParsedCluster:
     if uses_network(host, nodes) and given is None:
         assumptions.append(assumed_network(network.fabric, host, len(levels) - 1))
     elif given is not None and not uses_network(host, nodes):
-        why = f"not used: one {'node' if nodes == 1 else 'rack'} has no network"
+        why = f"{NOT_USED}: one {'node' if nodes == 1 else 'rack'} has no network"
         assumptions.append(Assumption(path="cluster.levels", value=given.fabric, why=why))
     assumptions += rack_assumption(host, nodes)
     assumptions += device_assumptions(request.typed, request.device, host)

@@ -1,9 +1,9 @@
 """How a figure of the catalogue is known, read from the words of its source.
 
-    measured     a table of measurements, a run, a published log or benchmark
-    data sheet   printed by the maker, a standard, or the software's own source
-    derived      computed from such figures; the source says how
-    assumed      nobody told us: a neighbour or a reasoning
+measured     a table of measurements, a run, a published log or benchmark
+data sheet   printed by the maker, a standard, or the software's own source
+derived      computed from such figures; the source says how
+assumed      nobody told us: a neighbour or a reasoning
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def test_nvl72_is_trays_in_racks_on_a_network() -> None:
 def test_frontier_is_pairs_in_nodes() -> None:
     cluster = parse_cluster("16xMI250X").cluster
     assert _sizes(cluster) == [("intra_pair", 2), ("intra_node", 8), ("intra_rack", 16)]
-    assert cluster.levels[0].fabric == "InfinityFabric-MI250X-package"
+    assert cluster.levels[0].fabric == "XGMI-MI250X-PAIR"
     assert cluster.levels[2].fabric == "4x200G-SLINGSHOT"
     assert _sizes(parse_cluster("2xMI250X").cluster) == [("intra_node", 2)]
     assert _sizes(parse_cluster("1x7xMI250X").cluster) == [("intra_node", 7)]
