@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from ..datasets.catalogue.clusters import parse_cluster
-from ..datasets.catalogue.device import Device, devices
+from ..datasets.catalogue.device import Device, device, devices
 from ..datasets.catalogue.disagreements import disagreements
 from ..datasets.catalogue.fabric import Fabric, fabrics
 from ..datasets.catalogue.links import link_rates
@@ -79,7 +79,7 @@ def _about(name: str) -> dict[str, Any]:
         found = _devices_called(name)
         hosts = [host for host in nodes().values() for item in found if item.name in host.devices]
         links = _fabrics_of(hosts)
-    subjects = {item.name for item in (*found, *links)}
+    subjects = {item.name for item in found} | {item.name for item in links}
     document: dict[str, Any] = {
         "name": name,
         **_entries(found, hosts, links),
@@ -92,8 +92,6 @@ def _about(name: str) -> dict[str, Any]:
 
 
 def _devices_called(name: str) -> list[Device]:
-    from ..datasets.catalogue.device import device
-
     try:
         return [device(name)]
     except InputError:

@@ -41,6 +41,56 @@ def test_clusters_have_figures_and_sources(plan: Plan) -> None:
         assert words in shown
 
 
+def test_clusters_say_how_each_figure_is_known(plan: Plan) -> None:
+    document = plan("clusters", "--json", "-").document
+    for item in (*document["devices"], *document["nodes"], *document["fabrics"]):
+        assert set(item["kinds"]) == set(item["sources"])
+        assert set(item["kinds"].values()) <= {"measured", "data sheet", "derived", "assumed"}
+    named = {item["name"]: item["kinds"] for item in document["devices"]}
+    assert named["A100-SXM-80GB"]["matmul_ceiling"] == "measured"
+    assert named["A100-SXM-80GB"]["peak_flops_per_s.bf16"] == "data sheet"
+    assert named["L4-24GB"]["matmul_ceiling"] == "assumed"
+    assert [level["level"] for level in document["levels"]] == [
+        "intra_pair", "intra_node", "intra_rack", "inter_rack",
+    ]  # fmt: skip
+    assert document["disagreements"][0]["taken"] == 312e12
+
+
+def test_no_line_of_clusters_is_cut_or_too_wide(plan: Plan) -> None:
+    for arguments in ((), ("H100-80GB",), ("GB200",), ("FRONTIER",), ("4xGB300+8xMI300X",)):
+        shown = plan("clusters", *arguments).out
+        assert max(len(line.rstrip()) for line in shown.splitlines()) <= 100
+        assert "…" not in shown
+
+
+def test_one_entry_shows_every_source(plan: Plan) -> None:
+    document = plan("clusters", "h100-80gb", "--json", "-").document
+    (h100,) = document["devices"]
+    assert h100["name"] == "H100-SXM-80GB"
+    assert [item["name"] for item in document["nodes"]] == ["HGX-H100"]
+    assert [item["name"] for item in document["fabrics"]] == ["NVLink4", "8x400G-IB"]
+    shown = " ".join(plan("clusters", "H100-80GB").out.split())
+    assert "NVIDIA H100 whitepaper v1.04, 2023, SXM5, dense" in shown
+    assert "where sources disagree" in shown
+    assert "with sparsity" in shown
+    node = plan("clusters", "NVL72-GB300", "--json", "-").document
+    assert not node["devices"]
+    assert [item["name"] for item in node["fabrics"]] == ["NVLink5-NVL72", "4x800G-IB"]
+
+
+def test_a_cluster_shows_its_levels(plan: Plan) -> None:
+    document = plan("clusters", "2x8xH100+2x72xGB200", "--json", "-").document
+    levels = [
+        (x["device_group"], x["level"], x["group_size"]) for x in document["cluster"]["levels"]
+    ]
+    assert levels == [
+        ("h100", "intra_node", 8), ("h100", "intra_rack", 16),
+        ("gb200", "intra_node", 4), ("gb200", "intra_rack", 72), ("gb200", "inter_rack", 144),
+        ("all groups", "inter_rack", 160),
+    ]  # fmt: skip
+    assert "all groups" in plan("clusters", "2x8xH100+2x72xGB200").out
+
+
 def test_dry_run_names_ranks_and_groups(plan: Plan, base_report: Any, tmp_path: Path) -> None:
     target = tmp_path / "plan.json"
     target.write_text(json.dumps(base_report["plan"]))
