@@ -56,17 +56,18 @@ def lowered(
     before: LayerStrategy | None = None,
     dtype: str = "bf16",
     used: StackSpec = SHARDWRIGHT,
+    seq_len: int = SEQ_LEN,
 ) -> LoweredLayer:
     """A micro-batch of ``batch`` samples a rank through the layer; it must be legal."""
     ranks = strategy.width
-    assert layer_reason(layer, strategy, ranks, batch, SEQ_LEN) is None
+    assert layer_reason(layer, strategy, ranks, batch, seq_len) is None
     return lower_layer(
         layer,
         LayerShape(
             strategy=strategy,
             before=before,
             batch=batch,
-            seq_len=SEQ_LEN,
+            seq_len=seq_len,
             dtype=dtype,
             stack=used,
         ),
