@@ -13,19 +13,26 @@ from .tape import Value
 def patches(c: OpContext, layer: PatchLayer, pixels: Value) -> Value:
     """Image tokens from (tokens, batch, values of a patch); a class token has a place too.
 
-    No rank splits the projection; where the sequence is split each projects its own patches.
+    No rank splits the projection; where the sequence is split each projects its own patches,
+    and the fullest rank has no class token.
     """
-    out = whole_linear(c, pixels, layer.hidden, layer.bias, name="patches", differentiable=False)
+    tokens = pixels.shape[0]
+    rows = tokens - 1 if layer.class_token and tokens == layer.tokens else tokens
+    own = pixels.view(rows, *pixels.shape[1:])
+    out = whole_linear(c, own, layer.hidden, layer.bias, name="patches", differentiable=False)
+    del own
     if layer.class_token or layer.positions:
-        out = _placed(c, layer, out)
+        out = _placed(c, layer, out, tokens)
     return out if layer.norm is None else norm(c, out, layer.norm)
 
 
-def _placed(c: OpContext, layer: PatchLayer, out: Value) -> Value:
-    """The class token joined (a copy), then each token's own vector added."""
-    t = c.tape
-    tokens, batch, hidden = out.shape
-    joined = t.kernel("copy", (out,), t.like(out)) if layer.class_token else out
+def _placed(c: OpContext, layer: PatchLayer, out: Value, tokens: int) -> Value:
+    """The class token joined (a copy), then each of ``tokens`` tokens' own vector added."""
+    t, patches_only = c.tape, out.shape
+    _, batch, hidden = patches_only
+    joined = out
+    if layer.class_token:
+        joined = t.kernel("copy", (out,), t.new((tokens, batch, hidden), out.dtype))
     if layer.positions:
         part = t.constant((tokens, hidden), c.dtype)
         joined = t.kernel("add", (joined, part), t.like(joined))
@@ -38,7 +45,7 @@ def _placed(c: OpContext, layer: PatchLayer, out: Value) -> Value:
         if layer.class_token:
             first = t.constant((1, batch, hidden), c.dtype)
             t.parameter_gradient(t.kernel("sum", (first,), t.new((hidden,), c.dtype)))
-            grad = t.kernel("copy", (grad,), t.like(grad))
+            grad = t.kernel("copy", (grad,), t.new(patches_only, grad.dtype))
         return (grad,)
 
     t.record((joined,), (out,), backward)

@@ -27,7 +27,7 @@ def name_of(value: object) -> str:
 def test_flops_equal_the_counter(case: BlockCase, attention: AttentionImpl, dtype: str) -> None:
     trace = block_trace(case.name, attention, dtype)
     lowered = lowered_block(case, attention, dtype)
-    assert trace.forward_flops > 0
+    assert (trace.forward_flops > 0) == (case.kind != "embedding")
     assert lowered.forward.flops == trace.forward_flops
     assert lowered.backward.flops == trace.backward_flops
 

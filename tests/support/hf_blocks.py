@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from hf_cases import BATCH, CASES, VOCAB, BlockCase
+from hf_cases import BATCH, CASES, LOSS, VOCAB, BlockCase
 from hf_trace import Trace, trace
 
 from shardwright.costmodel.layer_shape import LayerShape, SourceShape
@@ -29,19 +29,40 @@ def eager_stack(attention: AttentionImpl) -> StackSpec:
     return StackSpec(name="transformers", version="5.23.0", attention=attention)
 
 
+class _Head(torch.nn.Module):
+    """Final norm, projection and loss of a language model, which are no module of their own."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.norm, self.projection, self._loss = (
+            model.model.norm,
+            model.lm_head,
+            model.loss_function,
+        )
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The mean loss of (batch, tokens, hidden) activations."""
+        logits = self.projection(self.norm(x))
+        return self._loss(logits=logits, labels=labels, vocab_size=VOCAB)
+
+
 @cache
 def block_trace(name: str, attention: AttentionImpl, dtype: str) -> Trace:
     """Trace the library's block of a case."""
-    from transformers import AutoModel
+    from transformers import AutoModel, AutoModelForCausalLM
 
     case = next(case for case in CASES if case.name == name)
     torch.manual_seed(0)
-    model = AutoModel.from_config(
-        case.configuration(), attn_implementation=IMPLEMENTATIONS[attention]
-    )
+    kind = AutoModelForCausalLM if case.part == LOSS else AutoModel
+    model = kind.from_config(case.configuration(), attn_implementation=IMPLEMENTATIONS[attention])
     model = model.to(TORCH_TYPES[dtype]).train()
-    part = model.get_submodule(case.part)
-    args, kwargs = _inputs_of(case, model, part)
+    if case.part == LOSS:
+        part: Any = _Head(model)
+        x = torch.randn((BATCH, case.seq_len, model.config.hidden_size), dtype=model.dtype)
+        args, kwargs = (x.requires_grad_(), _model_input(case, "labels", model.dtype)), {}
+    else:
+        part = model.get_submodule(case.part)
+        args, kwargs = _inputs_of(case, model, part)
     return trace(part, lambda: _first(part(*args, **kwargs)))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwright.spec.huggingface import model_from_config
-from shardwright.spec.layers import BlockLayer, Layer
+from shardwright.spec.layers import Layer
 from shardwright.spec.stack import ATTENTIONS, AttentionImpl
 
 BATCH, SEQ_LEN, VOCAB = 2, 32, 96
@@ -24,7 +24,7 @@ SIZES = TOKENS | {
 
 @dataclass(frozen=True, kw_only=True)
 class BlockCase:
-    """One layer kind: configuration class and sizes; the model's part; which block of ours.
+    """One layer kind: configuration class and sizes; the model's part; which layer of ours.
 
     ``inputs`` are what the whole model wants, so that the part is handed what it would be.
     ``attentions`` leaves out flash attention where the CPU has no such kernel: scans, scores
@@ -36,6 +36,7 @@ class BlockCase:
     config: str
     part: str = "layers.0"
     sizes: Mapping[str, Any] = field(default_factory=lambda: SIZES)
+    kind: str = "block"
     block: int = 0
     seq_len: int = SEQ_LEN
     attentions: tuple[AttentionImpl, ...] = ATTENTIONS
@@ -50,7 +51,7 @@ class BlockCase:
     def our_layer(self) -> Layer:
         """The layer that the configuration describes, read from its document."""
         model, _ = model_from_config(self.configuration().to_dict(), self.name, self.name)
-        return [layer for layer in model.layers() if isinstance(layer, BlockLayer)][self.block]
+        return [layer for layer in model.layers() if layer.kind == self.kind][self.block]
 
 
 GPT2 = TOKENS | {
@@ -116,6 +117,7 @@ T5 = {
     "d_kv": 16,
     "dropout_rate": 0.0,
 }
+LOSS = "head and loss"
 
 CASES = [
     BlockCase(name="gpt2", config="GPT2Config", part="h.0", sizes=GPT2),
@@ -209,4 +211,22 @@ CASES = [
         )
         for block, tower in enumerate(("encoder", "decoder"))
     ),
+    BlockCase(name="embedding", config="LlamaConfig", part="embed_tokens", kind="embedding"),
+    BlockCase(
+        name="bert_embedding",
+        config="BertConfig",
+        part="embeddings",
+        sizes=PLAIN | NO_DROPOUT | {"max_position_embeddings": SEQ_LEN},
+        kind="embedding",
+    ),
+    BlockCase(
+        name="patches",
+        config="ViTConfig",
+        part="embeddings",
+        sizes=PLAIN | NO_DROPOUT | IMAGE,
+        kind="patches",
+        seq_len=17,
+        inputs=("pixel_values",),
+    ),
+    BlockCase(name="head", config="LlamaConfig", part=LOSS, kind="head"),
 ]

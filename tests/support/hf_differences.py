@@ -94,6 +94,12 @@ DIFFERENCES = (
         reason="buckets of all pairs; ours keeps the bias too, which the layers after it read",
     ),
     Difference(
+        op=f"{INPUT}|gather",
+        saved_in=r"|.*embeddings?(\.projection)?",
+        case="embedding|bert_embedding|patches",
+        reason="tokens, segments and pixels belong to the batch, which outlives both passes",
+    ),
+    Difference(
         op=INPUT,
         saved_in=r".*EncDecAttention\.k",
         reason="the other tower's output: it is counted once for all layers that read it",
