@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..datasets.catalogue.models import DEFAULT_MODEL, presets
-from ..spec.dense import dense_parts
-from ..spec.model import BlockLayer
+from .model_kinds import model_kind, model_parts
 
 
 def models_document() -> dict[str, Any]:
@@ -16,26 +15,17 @@ def models_document() -> dict[str, Any]:
         "models": [
             {
                 "name": item.name,
+                "kind": model_kind(item.model),
                 "parameters": item.model.param_count(),
+                "active_parameters": item.model.active_param_count(),
                 "layers": item.model.block_count,
-                "hidden": item.model.hidden,
+                "hidden": item.model.towers[-1].layers[0].layer.hidden,
                 "vocab": item.model.vocab,
                 "tie_embeddings": item.model.tie_embeddings,
-                **_block(next(x for x in item.model.kinds() if isinstance(x, BlockLayer))),
+                **model_parts(item.model),
                 "source": item.source,
                 "left_out": list(item.left_out),
             }
             for item in presets().values()
         ],
-    }
-
-
-def _block(layer: BlockLayer) -> dict[str, Any]:
-    attention, mlp = dense_parts(layer)
-    return {
-        "heads": attention.heads,
-        "kv_heads": attention.kv_heads,
-        "head_dim": attention.head_dim,
-        "ffn": mlp.ffn,
-        "activation": mlp.activation,
     }

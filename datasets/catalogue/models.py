@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ...spec.codec import from_document, read_text
 from ...spec.errors import InputError, nearest_name
@@ -41,11 +42,23 @@ def presets() -> Mapping[str, Preset]:
     """Every preset by name, in catalogue order."""
     found = {}
     for name, row in read_table("presets").items():
-        keys = {key: value for key, value in row.items() if key not in ("source", "left_out")}
-        model, _ = model_from_keys(keys, name, f"preset {name}")
-        left_out = tuple(row.get("left_out", ()))
-        found[name] = Preset(name=name, model=model, source=row["source"], left_out=left_out)
+        if "same_as" not in row:
+            left_out = tuple(row.get("left_out", ()))
+            model = _preset_model(name, row)
+            found[name] = Preset(name=name, model=model, source=row["source"], left_out=left_out)
+    for name, row in read_table("presets").items():
+        if "same_as" in row:
+            same = found[row["same_as"]]
+            found[name] = replace(same, name=name, source=f"{same.name}: {same.source}")
     return found
+
+
+def _preset_model(name: str, row: Mapping[str, Any]) -> ModelSpec:
+    where = f"preset {name}"
+    if "config" in row:
+        return model_from_config(row["config"], name, where)[0]
+    keys = {key: value for key, value in row.items() if key not in ("source", "left_out")}
+    return model_from_keys(keys, name, where)[0]
 
 
 def load_model(text: str, where: str = "--model") -> ModelAndAssumptions:

@@ -25,6 +25,18 @@ def test_models_have_sizes_and_sources(plan: Plan) -> None:
     assert named["llama-3-70b"]["parameters"] == 70_553_706_496
     assert named["gpt2"]["parameters"] == 124_439_808
     assert all(item["source"] for item in named.values())
+    kinds = {
+        "llama-3-8b": "dense",
+        "mixtral-8x7b": "experts",
+        "nemotron-h-8b": "hybrid",
+        "bert-large": "encoder",
+        "t5-large": "encoder-decoder",
+        "llava-1.5-7b": "image and text",
+    }
+    assert {name: named[name]["kind"] for name in kinds} == kinds
+    mixtral = named["mixtral-8x7b"]
+    assert (mixtral["experts"], mixtral["topk"], mixtral["expert_ffn"]) == (8, 2, 14336)
+    assert mixtral["active_parameters"] == 12_879_925_248 < mixtral["parameters"]
     shown = plan("models").out
     assert all(name in shown for name in named)
 

@@ -14,7 +14,8 @@ from shardwright.datasets.catalogue.models import DEFAULT_MODEL, load_model, pre
 from shardwright.datasets.catalogue.typed_model import model_from_keys
 from shardwright.spec.codec import canonical_json
 from shardwright.spec.errors import InputError
-from shardwright.spec.model import BlockLayer, EmbeddingLayer
+from shardwright.spec.model import BlockLayer, EmbeddingLayer, MultiTokenLayer
+from shardwright.spec.parameters import active_elements, layer_elements
 
 CONFIG = {
     "model_type": "llama",
@@ -26,15 +27,61 @@ CONFIG = {
 }
 SIZES = {"layers": 4, "hidden": 64, "heads": 4, "vocab": 100}
 TYPED = "layers: 4\nhidden: 64\nheads: 4\nvocab: 100\n"
+PUBLISHED = {
+    "mt-nlg-530b": (530, None),
+    "qwen2.5-72b": (72.7, None),
+    "qwen3-30b-a3b": (30.5, 3.3),
+    "qwen3-235b-a22b": (235, 22),
+    "qwen3-next-80b-a3b": (80, None),
+    "mixtral-8x7b": (46.7, 12.9),
+    "mixtral-8x22b": (141, 39),
+    "deepseek-v2": (236, 21),
+    "kimi-k2": (1030, 32.6),
+    "moonlight": (16, 2.9),
+    "gpt-oss-120b": (116.8, None),
+    "nemotron-h-8b": (8.1, None),
+    "nemotron-4-340b": (341, None),
+    "bert-large": (0.335, None),
+    "t5-large": (0.738, None),
+    "vit-h": (0.632, None),
+    "vit-22b": (21.743 + 6144 * 30_000e-9, None),
+}
+"""Billions of parameters, all and active, as the sources of the presets print them.
+
+Of ViT-22B table 1 counts the blocks; the classifier is ours. Qwen3-Next is called 80B with the
+further-token layer that its configuration leaves out. gpt-oss counts its active ones without the
+embedding."""
 
 
 def test_presets_that_were_asked_for_have_sources() -> None:
     assert set(presets()) >= {
         "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt3-175b", "llama-2-7b", "llama-2-13b",
         "llama-2-70b", "llama-3-8b", "llama-3-70b", "llama-3.1-405b", "mistral-7b", "qwen2.5-7b",
-        "qwen2.5-32b", "qwen3-8b", DEFAULT_MODEL,
+        "qwen2.5-32b", "qwen3-8b", "deepseek-v3", "llava-1.5-7b", *PUBLISHED, DEFAULT_MODEL,
     }  # fmt: skip
     assert all(len(preset.source) > 20 for preset in presets().values())
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_presets_are_as_large_as_published(name: str) -> None:
+    model, (total, active) = presets()[name].model, PUBLISHED[name]
+    assert model.param_count() / 1e9 == pytest.approx(total, rel=5e-3)
+    if active is not None:
+        assert model.active_param_count() / 1e9 == pytest.approx(active, rel=2e-2)
+
+
+def test_deepseek_v3_is_its_671_billion_and_a_multi_token_layer() -> None:
+    model = presets()["deepseek-v3"].model
+    (further,) = (x for x in model.layers() if isinstance(x, MultiTokenLayer))
+    assert (model.param_count() - layer_elements(further)) / 1e9 == pytest.approx(671, rel=1e-3)
+    active = model.active_param_count() - active_elements(further)
+    assert active / 1e9 == pytest.approx(37, rel=2e-2)
+
+
+def test_a_preset_may_have_a_second_name() -> None:
+    nemotron = presets()["nemotron"]
+    assert nemotron.model == presets()["nemotron-h-8b"].model
+    assert nemotron.source.startswith("nemotron-h-8b: ")
 
 
 def test_presets_load_in_any_case_without_assumptions_of_size() -> None:

@@ -16,6 +16,7 @@ import pytest
 import torch
 import transformers
 
+from shardwright.datasets.catalogue.models import presets
 from shardwright.spec.huggingface import MODEL_TYPES, model_from_config
 from shardwright.spec.model import ModelSpec, MultiTokenLayer
 from shardwright.spec.parameters import layer_elements
@@ -66,6 +67,25 @@ def _built(index: int) -> tuple[int, dict[str, Any]]:
 def _counted(model: ModelSpec) -> int:
     further = [x for x in model.layers() if isinstance(x, BUILT_HERE_ONLY)]
     return model.param_count() - sum(layer_elements(x) for x in further)
+
+
+PRESETS = {
+    "moonlight": "moonlight-16b-a3b",
+    "vit-h": "vit-h-14",
+    **{name: name for name in (
+        "qwen2.5-72b", "qwen3-30b-a3b", "qwen3-235b-a22b", "qwen3-next-80b-a3b", "mixtral-8x7b",
+        "mixtral-8x22b", "deepseek-v2", "deepseek-v3", "kimi-k2", "gpt-oss-120b",
+        "nemotron-h-8b", "nemotron-4-340b", "bert-large", "t5-large", "llava-1.5-7b",
+    )},
+}  # fmt: skip
+"""Preset → the configuration here that it is."""
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_are_the_configurations_that_are_counted_here(preset: str) -> None:
+    row = next(row for row in ROWS if row["name"] == PRESETS[preset])
+    model, _ = model_from_config(row["config"], preset, "config.json")
+    assert presets()[preset].model == model
 
 
 def test_every_family_is_here_in_tiny_and_real_sizes() -> None:
