@@ -19,7 +19,6 @@ from ..spec.errors import InputError, NotBuiltError, nearest_name
 from ..spec.legality import (
     schedule_stack_reason,
     stack_reason,
-    unpriced_reason,
     workload_reason,
 )
 from ..spec.model import EmbeddingLayer, ModelSpec
@@ -91,8 +90,6 @@ def resolve(inputs: Inputs) -> Problem:
     found = _least_able(cluster)
     dtype = dtype_of(inputs.dtype, found, [device(g.device) for g in cluster.groups], notes)
     workload = _workload(inputs, model, dtype, bare, notes)
-    if reason := unpriced_reason(model):
-        raise NotBuiltError(f"{reason}: pricing it", "use one of its towers")
     if reason := workload_reason(model, workload):
         raise _wrong_length(model, workload, reason)
     chosen = _stack(inputs, found, dtype.param, notes)

@@ -15,7 +15,9 @@ from ..spec.plan import Plan
 from ..spec.report import BREAKDOWN_TERMS, Prediction
 from ..spec.stack import KernelFusion, StackSpec
 from ..spec.strategy import LayerStrategy
+from ..spec.towers import layer_places
 from ..spec.workload import Workload
+from .chunk_sources import source_shapes
 from .feasibility import MemoryRule
 from .group_prices import stage_group
 from .layer_shape import LayerShape
@@ -50,18 +52,19 @@ def breakdown(simulation: Simulation) -> dict[str, float]:
     return terms
 
 
-def model_flops_per_sample(model: ModelSpec, workload: Workload, stack: StackSpec) -> int:
-    """Model FLOPs of training on one sample: three times the forward pass, unsplit, unpadded."""
-    plain = StackSpec(
-        name="flops", version="0", attention=stack.attention, fusion=KernelFusion(qkv=True)
-    )
-    alone = LayerStrategy()
-    shape = LayerShape(alone, None, 1, workload.seq_len, workload.dtype.param, plain)
-    forward = sum(
-        run.count * lower_layer(dropless(run.layer), shape).forward.flops
-        for tower in model.towers
-        for run in tower.layers
-    )
+def model_flops_per_sample(model: ModelSpec, workload: Workload) -> int:
+    """Model FLOPs of training on one sample: three times the forward pass, unsplit, unpadded.
+
+    Every score of a causal mask counts, of a sliding window those that it lets be seen.
+    """
+    plain = StackSpec(name="flops", version="0", fusion=KernelFusion(qkv=True))
+    dtype, alone = workload.dtype.param, LayerStrategy()
+    kinds = Counter(zip(model.layers(), layer_places(model, workload.seq_len), strict=True))
+    forward = 0
+    for (layer, place), count in kinds.items():
+        sources = source_shapes(place, moves=False)
+        shape = LayerShape(alone, None, 1, place.tokens, dtype, plain, sources=sources)
+        forward += count * lower_layer(dropless(layer), shape).forward.flops
     return TRAINING_FACTOR * forward
 
 
@@ -89,7 +92,7 @@ def predict(
     workload = plan.workload
     devices = sum(stage.device_count for stage in plan.program.stages)
     step_s = simulation.step_time_s
-    per_sample = model_flops_per_sample(plan.model, workload, simulator.lowering.stack)
+    per_sample = model_flops_per_sample(plan.model, workload)
     flops = per_sample * workload.global_batch
     peak = _peak_flops_per_s(plan, simulator)
     half = relative_half_width(simulation)

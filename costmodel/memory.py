@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from ..spec.errors import InputError
 from ..spec.formats import DTYPE_BYTES
-from ..spec.model import Attention, BlockLayer
+from ..spec.layers import BlockLayer, Layer, MultiTokenLayer
+from ..spec.mixers import rotary_channels
 from ..spec.passes import BackwardPart
 from ..spec.plan import Plan
 from ..spec.report import MEMORY_TERMS, MemoryRow
@@ -156,18 +157,20 @@ def _resident(plan: Plan, stack: StackSpec, chunks: tuple[StageChunk, ...]) -> l
         found[OPTIMIZER] += unit.optimizer_bytes
         if stack.state_layout == "contiguous":
             found[GRADIENTS] += unit.accumulated_bytes
-    seq_len = plan.workload.seq_len
     tables = {
-        (attention.head_dim, seq_len // entry.strategy.input_split)
+        (turning, entry.lowered.shape.seq_len // entry.strategy.input_split)
         for chunk in chunks
         for entry in chunk.layers
-        if isinstance(entry.layer, BlockLayer)
-        and isinstance(attention := entry.layer.attention, Attention)
-        and attention.rotary
+        if (turning := _rotary_channels(entry.layer))
     }
     itemsize = DTYPE_BYTES[plan.workload.dtype.param]
     found[WORKSPACE] += sum(dim * tokens * itemsize for dim, tokens in tables)
     return found
+
+
+def _rotary_channels(layer: Layer) -> int:
+    block = layer.block if isinstance(layer, MultiTokenLayer) else layer
+    return rotary_channels(block.attention) if isinstance(block, BlockLayer) else 0
 
 
 def _units(chunks: tuple[StageChunk, ...]) -> list[Unit]:

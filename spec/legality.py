@@ -26,7 +26,6 @@ from .noun_legality import (
     cluster_reason,
     model_problems,
     model_reason,
-    unpriced_reason,
     workload_reason,
 )
 
@@ -47,7 +46,6 @@ __all__ = [
     "schedule_stack_reason",
     "stack_reason",
     "tied_reason",
-    "unpriced_reason",
     "workload_reason",
 ]
 
@@ -82,9 +80,6 @@ def _check_models(found: list[Violation], plan: Plan) -> set[str]:
     for name, model in plan.models.items():
         for problem in model_problems(model):
             _add(found, f"models.{name}.{problem.field}", problem.reason)
-            broken.add(name)
-        if name not in broken and (reason := unpriced_reason(model)):
-            _add(found, f"models.{name}.towers", f"{reason} is not priced yet")
             broken.add(name)
     return broken
 

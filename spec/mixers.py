@@ -162,3 +162,12 @@ Mixer = Annotated[
     kind_or("attention"),
 ]
 """One token mixer; plain attention is written without a ``kind``."""
+
+
+def rotary_channels(mixer: Mixer | None) -> int:
+    """Channels of a head that rotary positions turn; 0 for none."""
+    if isinstance(mixer, LatentAttention):
+        return mixer.rope_dim
+    if not isinstance(mixer, Attention) or not mixer.rotary:
+        return 0
+    return mixer.rotary_dim or mixer.head_dim

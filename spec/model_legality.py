@@ -152,14 +152,6 @@ def _length_problems(tower: Tower) -> Iterator[Problem]:
         yield Problem(f"towers.{tower.name}.seq_len", tower.seq_len, allowed, first.tokens)
 
 
-def unpriced_reason(model: ModelSpec) -> str | None:
-    """Why a legal model cannot be priced yet; None if it can."""
-    if len(model.towers) > 1:
-        names = ", ".join(tower.name for tower in model.towers)
-        return f"a model of several towers ({names})"
-    return None
-
-
 def _shared_table_problems(model: ModelSpec) -> Iterator[Problem]:
     """Tables that are one have one shape."""
     tables = [x for x in model.kinds() if isinstance(x, EmbeddingLayer)]

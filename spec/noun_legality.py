@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from .cluster import LEVEL_ORDER, ClusterSpec
 from .model import MAX_LAYERS, EmbeddingLayer, ModelSpec
-from .model_legality import model_problems, unpriced_reason
+from .model_legality import model_problems
 from .problem import Problem
 from .workload import Workload
 
@@ -21,7 +21,6 @@ __all__ = [
     "cluster_reason",
     "model_problems",
     "model_reason",
-    "unpriced_reason",
     "workload_reason",
 ]
 

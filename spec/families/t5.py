@@ -74,10 +74,11 @@ def t5(config: ConfigKeys, name: str) -> ModelSpec:
 
 
 def _stack(first: BlockLayer, count: int) -> tuple[LayerRun, ...]:
-    """The block with the table, then those without."""
+    """The block with the table, then those that use what it makes."""
     if not isinstance(first.attention, Attention):
         raise TypeError("a T5 block has attention")
-    rest = replace(first, attention=replace(first.attention, relative_buckets=0))
+    later = replace(first.attention, relative_buckets=0, shared_bias=True)
+    rest = replace(first, attention=later)
     runs = (LayerRun(layer=first), LayerRun(layer=rest, count=max(1, count - 1)))
     return runs if count > 1 else runs[:1]
 

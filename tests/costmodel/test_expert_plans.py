@@ -211,7 +211,7 @@ def test_model_flops_do_not_depend_on_the_split() -> None:
     done = {ep: p.hfu * p.step_time_s for ep, p in found.items()}
     assert math.isclose(done[1], done[8], rel_tol=1e-12)
     plan = case_of().plan()
-    per_sample = model_flops_per_sample(plan.model, plan.workload, stack("shardwright"))
+    per_sample = model_flops_per_sample(plan.model, plan.workload)
     active = plan.model.active_param_count() - 2 * 128 * 512
     tokens = plan.workload.seq_len
     attention = 4 * 12 * tokens * tokens * 512

@@ -72,7 +72,7 @@ def test_step_devices_peak_and_mfu_multiply_to_the_flops(seed: int) -> None:
     devices = s.draft.pipeline.stages * s.draft.pipeline.width
     peak = peak_flops_per_s(s.simulator.pricer.machine.device, workload.dtype.param)
     by_hand = flops_by_hand(s.plan.model, workload.seq_len)
-    assert model_flops_per_sample(s.plan.model, workload, s.space.stack) == by_hand
+    assert model_flops_per_sample(s.plan.model, workload) == by_hand
     whole = found.step_time_s * devices * peak * found.mfu
     assert whole == pytest.approx(by_hand * workload.global_batch, rel=1e-9)
     assert found.flops_per_s_per_device == pytest.approx(found.mfu * peak, rel=1e-9)

@@ -27,7 +27,7 @@ from shardwright.spec.model import (
     Tower,
     TowerEdge,
 )
-from shardwright.spec.model_legality import model_problems, unpriced_reason
+from shardwright.spec.model_legality import model_problems
 from shardwright.spec.noun_legality import workload_reason
 from shardwright.spec.workload import DtypeRecord, Workload
 
@@ -147,11 +147,6 @@ def test_what_cannot_be_is_refused_by_its_rule(rule: str) -> None:
     found = [f"{p.field} {p.reason}" for p in model_problems(ILLEGAL[rule])]
     assert len(found) == 1, found
     assert found[0].startswith(rule)
-
-
-def test_several_towers_are_legal_and_not_priced_yet() -> None:
-    assert "several towers (first, last)" in str(unpriced_reason(LEGAL["image and text"]))
-    assert unpriced_reason(LEGAL["classes"]) is None
 
 
 def test_an_image_has_as_many_tokens_as_it_has() -> None:
