@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from shardwright.planner import bounds, candidates, exhaustive, options, search, space
+from shardwright.planner import bounds, candidates, exhaustive, options, search, space, splits
 from shardwright.planner.bounds import ShapeBounds
 from shardwright.planner.candidates import Decision, Outcome
 from shardwright.planner.options import OptionTable, OptionTables
 from shardwright.planner.search import Search
 from shardwright.planner.shape_costs import ShapeCosts
 from shardwright.planner.space import SearchSpace, Shape
-from shardwright.spec.strategy import LayerStrategy, Sharding
+from shardwright.planner.splits import Splits
+from shardwright.spec.strategy import Sharding
 
 Wrap = Callable[[Any], Any]
 
@@ -51,11 +52,6 @@ def kept_if(keep: Callable[[Any], bool], kind: Callable[[Any], Any] = list) -> W
 def answering(value: Any) -> Wrap:
     """Always the same answer."""
     return lambda plain: lambda *arguments: value
-
-
-def statically(wrap: Wrap) -> Wrap:
-    """For a static method."""
-    return lambda plain: staticmethod(wrap(plain.__func__))
 
 
 def _is_power(number: int) -> bool:
@@ -185,12 +181,7 @@ def _later_proof(plain: Any) -> Any:
 
 
 def _no_recompute(how: str) -> Wrap:
-    keep = kept_if(lambda s: s.recompute != how, iter)
-    return statically(keep)
-
-
-def _plain_sequence(s: LayerStrategy) -> bool:
-    return s.sequence_parallel == "none"
+    return kept_if(lambda recompute: recompute != how)
 
 
 def _own_embedding(plain: Any) -> Any:
@@ -297,14 +288,14 @@ MUTANTS: tuple[Mutant, ...] = (
             _without_hsdp),
     _mutant("no zero1", "zero1 is left out", space, "shardings", NOT_ONE),
     _mutant("no zero2", "zero2 is left out", space, "shardings", NOT_TWO),
-    _mutant("no selective", "selective recomputation is left out", SearchSpace, "_splits",
+    _mutant("no selective", "selective recomputation is left out", Splits, "recomputes",
             _no_recompute("selective")),
-    _mutant("no full", "full recomputation is left out", SearchSpace, "_splits",
+    _mutant("no full", "full recomputation is left out", Splits, "recomputes",
             _no_recompute("full")),
-    _mutant("no sequence parallelism", "Megatron sequence parallelism is left out", SearchSpace,
-            "_splits", statically(kept_if(_plain_sequence, iter))),
-    _mutant("powers of two", "degrees and micro-batches are powers of two", space, "divisors",
-            POWERS),
+    _mutant("no sequence parallelism", "Megatron sequence parallelism is left out", Splits,
+            "_sequences", kept_if(lambda sp: sp != "megatron", iter)),
+    _mutant("powers of two", "parts of the batch are powers of two", space, "divisors", POWERS),
+    _mutant("degrees of two", "degrees are powers of two", splits, "divisors", POWERS),
     _mutant("no idle devices", "every device must work", SearchSpace, "shapes", _all_devices),
     _mutant("no interleaving", "interleaved stages are left out", SearchSpace, "shapes",
             kept_if(lambda s: s.kind != "interleaved", iter)),
@@ -313,7 +304,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant("value lists", "lists of allowed values are not heeded by pipelines", SearchSpace,
             "_allowed", _pins_only),
     _mutant("pins", "pins on layers are not heeded", space, "layer_allows", answering(True)),
-    _mutant("layer rules", "rules of layers are not heeded", space, "layer_reason",
+    _mutant("layer rules", "rules of layers are not heeded", splits, "layer_reason",
             answering(None)),
     _mutant("stack rules", "rules of the stack are not heeded", space, "stack_reason",
             answering(None)),

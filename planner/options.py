@@ -36,7 +36,7 @@ class OptionTable:
     ``step_bound_s`` and ``step_estimate_s``: the whole step. ``resident_bytes``: live from the
     first forward on. ``kept_bytes``: added by every micro-batch in flight. ``extra_bytes``:
     gradients and buffers on top at the fullest moment (estimate). ``layouts``: number of the
-    activation layout (tp and sequence parallelism).
+    activation layout (tp, cp and sequence parallelism).
     """
 
     strategies: tuple[LayerStrategy, ...]

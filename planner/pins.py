@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..spec.errors import InputError, NotBuiltError, nearest_name
+from ..spec.model import Layer
 from ..spec.schedule import EVERY_KIND, SCHEDULE_KINDS
 from ..spec.strategy import LEVEL_NAMES, LayerStrategy, Sharding
+from .layer_axes import experts_of, recomputes_of
 from .shard_levels import EVERY_LEVEL, level_degrees
 
 PIPELINE_KEYS = ("pp", "vpp", "schedule", "micro_batch", "dp")
-LAYER_KEYS = ("tp", "sp", "shard", "recompute")
+LAYER_KEYS = ("tp", "cp", "ep", "etp", "sp", "shard", "recompute")
 KEYS = (*LAYER_KEYS, *PIPELINE_KEYS)
-UNBUILT_KEYS = ("cp", "ep", "etp")
 WORDS = {
-    "sp": ("none", "megatron"),
+    "sp": ("none", "megatron", "ulysses"),
     "recompute": ("none", "selective", "full"),
     "schedule": SCHEDULE_KINDS,
 }
@@ -57,15 +58,13 @@ def parse_pin(text: str, layer_count: int, field: str = "--pin") -> Pin:
 
     Raises:
         InputError: unknown key, layers outside the model, or an impossible value.
-        NotBuiltError: a key that this version does not search.
+        NotBuiltError: a sharding that this version does not search.
     """
     head, sign, value = text.partition("=")
     key, at, layers = head.partition("@")
     key = key.strip().replace("-", "_")
     if not sign or not value.strip():
         raise InputError(field, text, "KEY=VALUE or KEY@LAYERS=VALUE", "tp=8")
-    if key in UNBUILT_KEYS:
-        raise NotBuiltError(f"pinning {key}")
     if key not in KEYS:
         raise InputError(field, key, "one of " + ", ".join(KEYS), nearest_name(key, KEYS))
     span = _layer_range(layers, layer_count, field) if at else None
@@ -127,76 +126,82 @@ def _any_degree(text: str) -> int:
 
 def layer_allows(
     pins: tuple[Pin, ...],
-    layer: int,
-    is_block: bool,
+    index: int,
+    layer: Layer,
     strategy: LayerStrategy,
-    dp: int,
+    ranks: int,
     levels: Mapping[str, int],
 ) -> bool:
     """Whether a strategy of a layer agrees with every pin on it.
 
     Args:
         pins: all pins.
-        layer: the layer's number.
-        is_block: whether it is a block.
+        index: the layer's number.
+        layer: the layer.
         strategy: its decisions.
-        dp: its data-parallel degree.
+        ranks: ranks of its stage.
         levels: devices in a group of each link level.
     """
     return all(
-        value_allows(pin.key, pin.value, is_block, strategy, dp, levels)
+        value_allows(pin.key, pin.value, layer, strategy, ranks, levels)
         for pin in pins
-        if pin.key in LAYER_KEYS and pin.covers(layer)
+        if pin.key in LAYER_KEYS and pin.covers(index)
     )
 
 
 def value_allows(
     key: str,
     value: object,
-    is_block: bool,
+    layer: Layer,
     strategy: LayerStrategy,
-    dp: int,
+    ranks: int,
     levels: Mapping[str, int],
 ) -> bool:
     """Whether a strategy of a layer has this value of one of ``LAYER_KEYS``.
 
-    ``recompute`` speaks of blocks only and ``sp`` of layers with tp > 1; other layers pass. A
-    sharding level is known by its degrees: over one data-parallel rank every level is the same.
+    ``recompute`` speaks of blocks only, ``ep`` and ``etp`` of layers with experts, ``sp`` of
+    layers with tp > 1; other layers pass. A sharding level is known by its degrees: over one
+    rank every level is the same.
     """
-    if key == "tp":
-        return strategy.tp == value
+    if key in ("tp", "cp"):
+        return bool(getattr(strategy, key) == value)
+    if key in ("ep", "etp"):
+        return experts_of(layer) is None or bool(getattr(strategy, key) == value)
     if key == "sp":
         return strategy.tp == 1 or strategy.sequence_parallel == value
     if key == "recompute":
-        return not is_block or strategy.recompute == value
-    return sharding_of(str(value), levels, strategy.tp, dp) == strategy.shard
+        return recomputes_of(layer) == ("none",) or strategy.recompute == value
+    n = strategy.state_ranks(ranks)
+    return sharding_of(str(value), levels, strategy.weight_split, n) == strategy.shard
 
 
 def pinned_shardings(
-    pins: tuple[Pin, ...], layer: int, levels: Mapping[str, int], tp: int, dp: int
+    pins: tuple[Pin, ...], layer: int, levels: Mapping[str, int], split: int, ranks: int
 ) -> list[Sharding]:
-    """What the pins of a layer mean on tp x dp ranks; pins that do not divide them are left out.
+    """What the pins of a layer mean; pins that do not divide the ranks are left out.
 
     Args:
         pins: all pins.
         layer: the layer's number.
         levels: devices in a group of each link level.
-        tp: tensor-parallel degree.
-        dp: data-parallel degree.
+        split: ranks that a weight is split over.
+        ranks: ranks that hold the same slice of the weights.
     """
     texts = [str(p.value) for p in pins if p.key == "shard" and p.covers(layer)]
-    found = (sharding_of(text, levels, tp, dp) for text in texts)
+    found = (sharding_of(text, levels, split, ranks) for text in texts)
     return [shard for shard in found if shard is not None]
 
 
 @lru_cache(maxsize=4096)
-def _resolved(text: str, levels: tuple[tuple[str, int], ...], tp: int, dp: int) -> Sharding | None:
+def _resolved(
+    text: str, levels: tuple[tuple[str, int], ...], split: int, ranks: int
+) -> Sharding | None:
     try:
-        return Sharding.from_text(level_degrees(text, dict(levels), tp, dp, "--pin"), dp)
-    except InputError:  # the degrees do not divide this data-parallel degree
+        return Sharding.from_text(level_degrees(text, dict(levels), split, ranks, "--pin"), ranks)
+    except InputError:  # the degrees do not divide this number of ranks
         return None
 
 
-def sharding_of(text: str, levels: Mapping[str, int], tp: int, dp: int) -> Sharding | None:
-    """The degrees of a typed sharding on tp x dp ranks; None where they do not divide them."""
-    return _resolved(text, tuple(levels.items()), tp, dp)
+def sharding_of(text: str, levels: Mapping[str, int], split: int, ranks: int) -> Sharding | None:
+    """The degrees of a typed sharding over ``ranks`` ranks; None where they do not divide them."""
+    return _resolved(text, tuple(levels.items()), split, ranks)

@@ -7,56 +7,26 @@ micro-batches. What is left out is listed with the rule that leaves it out.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from ..costmodel.simulate import MAX_PASSES
-from ..spec.cluster import ClusterSpec
-from ..spec.layer_legality import RECOMPUTED
 from ..spec.legality import executable_reason, layer_reason, schedule_reason, stack_reason
-from ..spec.model import BlockLayer, Layer, ModelSpec
+from ..spec.model import BlockLayer, Layer
 from ..spec.schedule import SCHEDULE_KINDS
-from ..spec.stack import StackSpec
-from ..spec.strategy import LayerStrategy, Recompute, SequenceParallel, Sharding
-from ..spec.tensor_split import split_sizes
-from ..spec.towers import layer_places
-from ..spec.workload import Workload
-from .pins import LAYER_KEYS, Pin, layer_allows, pinned_shardings, value_allows
+from ..spec.strategy import LayerStrategy, Sharding
+from .numbers import divisors as divisors
+from .pins import LAYER_KEYS, layer_allows, pinned_shardings, value_allows
+from .request import Request as Request
 from .shape import Shape as Shape
 from .shard_levels import group_sizes
 from .space_report import describe, left_out
+from .splits import Splits
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What is asked of the planner.
-
-    ``executable`` keeps to what the bundled executor runs. ``values`` narrows axes to lists of
-    values (tests and frameworks); None leaves an axis whole.
-    """
-
-    model: ModelSpec
-    cluster: ClusterSpec
-    workload: Workload
-    stack: StackSpec
-    pins: tuple[Pin, ...] = ()
-    executable: bool = False
-    values: dict[str, tuple[Any, ...]] | None = None
-
-
-def divisors(number: int) -> list[int]:
-    """Every divisor, ascending."""
-    small, large, d = [], [], 1
-    while d * d <= number:
-        if number % d == 0:
-            small.append(d)
-            if d * d != number:
-                large.append(number // d)
-        d += 1
-    return small + large[::-1]
+WORK_KEYS = ("recompute",)
+SPLIT_KEYS = tuple(key for key in LAYER_KEYS if key not in ("shard", *WORK_KEYS))
 
 
 class SearchSpace:
@@ -75,6 +45,7 @@ class SearchSpace:
         self.first_of_kind = {kind: self.kinds.index(kind) for kind in set(self.kinds)}
         self.too_long = False
         self._levels = group_sizes(request.cluster)
+        self._splits = Splits(request)
         self._options: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
         self._splits_of: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
 
@@ -95,22 +66,8 @@ class SearchSpace:
         return self.request.cluster.device_count
 
     def widths(self) -> list[int]:
-        """Stage widths that some block can use: tensor-parallel times data-parallel degrees."""
-        batches = divisors(self.request.workload.global_batch)
-        found = {
-            tp * dp
-            for tp in self._block_degrees
-            for dp in batches
-            if tp * dp <= self.device_count and self._allowed("dp", dp)
-        }
-        return sorted(found)
-
-    @cached_property
-    def _block_degrees(self) -> list[int]:
-        """Tensor-parallel degrees that every block can be split by."""
-        sizes = {size for layer in set(self.layers) for size in split_sizes(layer).values()}
-        shared = math.gcd(*sizes) if sizes else 1
-        return divisors(shared)
+        """Stage widths that every layer can use."""
+        return self._splits.widths(self.layers, self.device_count)
 
     def shapes(self) -> Iterator[Shape]:
         """Every legal pipeline shape, fewest stages first."""
@@ -181,25 +138,56 @@ class SearchSpace:
 
     def _make_options(self, kind: int, ranks: int, samples: int) -> Iterator[LayerStrategy]:
         index = self.first_of_kind[kind]
-        for tp in divisors(ranks):
-            dp = ranks // tp
+        for dp in reversed(divisors(ranks)):
             if samples % dp == 0 and self._batch_allowed(index, samples, dp):
-                yield from self._split_options(kind, tp, dp)
+                yield from self._sharded(kind, ranks, dp)
 
-    def _split_options(self, kind: int, tp: int, dp: int) -> tuple[LayerStrategy, ...]:
-        """Legal strategies of tp x dp ranks: the same for every micro-batch that dp divides."""
-        key = (kind, tp, dp)
+    def _sharded(self, kind: int, ranks: int, dp: int) -> tuple[LayerStrategy, ...]:
+        """Legal strategies in dp parts of the batch: the same for every micro-batch they divide."""
+        key = (kind, ranks, dp)
         if key not in self._splits_of:
             index = self.first_of_kind[kind]
-            layer = self.layers[index]
-            pinned = pinned_shardings(self.request.pins, index, self._levels, tp, dp)
-            shards = tuple(dict.fromkeys((*shardings(dp), *pinned)))
             self._splits_of[key] = tuple(
                 strategy
-                for strategy in self._splits(layer, tp, shards)
-                if self._legal(index, layer, strategy, tp * dp)
+                for split in self._splits.of(index, self.layers[index], ranks, dp)
+                if self._kept(index, split, ranks, SPLIT_KEYS)
+                for strategy in self._strategies(index, split, ranks)
             )
         return self._splits_of[key]
+
+    def _strategies(self, index: int, split: LayerStrategy, ranks: int) -> Iterator[LayerStrategy]:
+        """A split with every sharding and recomputation that is legal and allowed for it."""
+        request = self.request
+        splits = [
+            found
+            for recompute in self._splits.recomputes(self.layers[index], split, ranks)
+            if self._kept(index, found := replace(split, recompute=recompute), ranks, WORK_KEYS)
+        ]
+        for shard in self._shardings(index, split, ranks):
+            for found in splits:
+                strategy = replace(found, shard=shard)
+                if stack_reason(strategy, request.stack) is None and not (
+                    request.executable and executable_reason(strategy, request.workload)
+                ):
+                    yield strategy
+
+    def _shardings(self, index: int, split: LayerStrategy, ranks: int) -> list[Sharding]:
+        """The shardings that are legal and allowed for a split: the levels, and what is pinned."""
+        n = split.state_ranks(ranks)
+        levels = shardings(n)
+        pins = self.request.pins
+        pinned = pinned_shardings(pins, index, self._levels, split.weight_split, n)
+        legal = [shard for shard in pinned if self._shard_legal(index, split, shard, ranks)]
+        return [
+            shard
+            for shard in dict.fromkeys((*levels, *legal))
+            if self._kept(index, replace(split, shard=shard), ranks, ("shard",))
+        ]
+
+    def _shard_legal(self, index: int, split: LayerStrategy, shard: Sharding, ranks: int) -> bool:
+        layer, strategy = self.layers[index], replace(split, shard=shard)
+        dp, seq_len = strategy.data_parallel(ranks), self.request.workload.seq_len
+        return layer_reason(layer, strategy, ranks, dp, seq_len) is None
 
     def _batch_allowed(self, index: int, samples: int, dp: int) -> bool:
         """Pins of micro_batch and dp speak of the first layer and of every block."""
@@ -208,38 +196,16 @@ class SearchSpace:
         speaks = index == 0 or isinstance(self.layers[index], BlockLayer)
         return not speaks or self._allowed("dp", dp)
 
-    @staticmethod
-    def _splits(layer: Layer, tp: int, shards: tuple[Sharding, ...]) -> Iterator[LayerStrategy]:
-        recomputes: tuple[Recompute, ...] = ("none",)
-        if isinstance(layer, RECOMPUTED):
-            recomputes = ("none", "selective", "full")
-        sequences: tuple[SequenceParallel, ...] = ("none", "megatron") if tp > 1 else ("none",)
-        for sp in sequences:
-            for shard in shards:
-                for recompute in recomputes:
-                    yield LayerStrategy(
-                        tp=tp,
-                        sequence_parallel=sp,
-                        shard=shard,
-                        recompute=recompute,
-                    )
-
-    def _legal(self, index: int, layer: Layer, strategy: LayerStrategy, ranks: int) -> bool:
-        request, dp = self.request, strategy.data_parallel(ranks)
-        is_block = isinstance(layer, BlockLayer)
+    def _kept(self, index: int, strategy: LayerStrategy, ranks: int, keys: tuple[str, ...]) -> bool:
+        """Whether lists of values and pins on these axes allow a layer's strategy."""
+        request, layer = self.request, self.layers[index]
         for key, values in (request.values or {}).items():
-            if key in LAYER_KEYS and not any(
-                value_allows(key, value, is_block, strategy, dp, self._levels) for value in values
+            if key in keys and not any(
+                value_allows(key, value, layer, strategy, ranks, self._levels) for value in values
             ):
                 return False
-        if not layer_allows(request.pins, index, is_block, strategy, dp, self._levels):
-            return False
-        reasons = (
-            layer_reason(layer, strategy, ranks, dp, self.places[index].tokens),
-            stack_reason(strategy, request.stack),
-            executable_reason(strategy, request.workload) if request.executable else None,
-        )
-        return not any(reasons)
+        pins = tuple(pin for pin in request.pins if pin.key in keys)
+        return layer_allows(pins, index, layer, strategy, ranks, self._levels)
 
     def describe(self, shapes: list[Shape]) -> dict[str, list[Any]]:
         """Axis to the values that occur in the space, keyed as simulate's flags."""

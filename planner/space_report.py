@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..costmodel.simulate import MAX_PASSES
 from ..spec.model import BlockLayer
+from .layer_axes import experts_of
+from .splits import LEAST_TOKENS
 
 if TYPE_CHECKING:
     from .shape import Shape
     from .space import Request, SearchSpace
+
+
+AXES = ("tp", "cp", "ep", "etp", "dp", "sp", "shard", "recompute", "micro_batch")
 
 
 def describe(space: SearchSpace, shapes: list[Shape]) -> dict[str, list[Any]]:
@@ -23,7 +28,7 @@ def describe(space: SearchSpace, shapes: list[Shape]) -> dict[str, list[Any]]:
         "pp": {s.stages for s in shapes},
         "vpp": {s.chunks for s in shapes},
         "schedule": {s.kind for s in shapes},
-        **{axis: set() for axis in ("tp", "cp", "dp", "sp", "shard", "recompute", "micro_batch")},
+        **{axis: set() for axis in AXES},
     }
     seen: set[tuple[int, int, int]] = set()
     for ranks, samples in {(s.ranks, batch // s.microbatches) for s in shapes}:
@@ -38,6 +43,8 @@ def describe(space: SearchSpace, shapes: list[Shape]) -> dict[str, list[Any]]:
                 seen.add((kind, ranks, id(strategy)))
                 found["tp"].add(strategy.tp)
                 found["cp"].add(strategy.cp)
+                found["ep"].add(strategy.ep)
+                found["etp"].add(strategy.etp)
                 found["sp"].add(strategy.sequence_parallel)
                 found["shard"].add(strategy.shard.level_name(strategy.state_ranks(ranks)))
                 found["recompute"].add(strategy.recompute)
@@ -54,13 +61,19 @@ def left_out(request: Request, too_long: bool) -> list[dict[str, str]]:
         too_long: whether pipelines of too many passes were refused.
     """
     found = [
-        {"what": "cp, ep, etp > 1 and Ulysses", "why": "not built yet"},
+        {
+            "what": f"cp and Ulysses that leave a rank fewer than {LEAST_TOKENS} tokens",
+            "why": "a rule for what saves the activations of long sequences; pin them to search",
+        },
         {"what": "techniques", "why": "none is built yet"},
         {
             "what": "shard degrees that are no level",
             "why": "searched only where they are pinned; or simulate them",
         },
     ]
+    if any(experts_of(layer) for layer in request.model.kinds()):
+        why = "a rule: experts are split like other weights or not at all; pin it to search"
+        found.append({"what": "etp other than 1 and tp", "why": why})
     if all(p.value == "interleaved" for p in request.pins if p.key == "schedule"):
         why = "looked for only in shapes small enough to enumerate; elsewhere cut evenly"
         found.append({"what": "interleaved stages of uneven size", "why": why})

@@ -71,7 +71,8 @@ class WorkBounds:
         index = self._space.first_of_kind[kind]
         splits: dict[tuple[object, ...], LayerStrategy] = {}
         for s in self._space.options(kind, *place[:2]):
-            splits.setdefault((s.tp, s.sequence_parallel, s.recompute), s)
+            key = (s.tp, s.sequence_parallel, s.cp, s.ep, s.etp, s.recompute)
+            splits.setdefault(key, s)
         return min(self._pass_s(index, key, s, place, shares) for key, s in splits.items())
 
     def _pass_s(

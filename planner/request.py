@@ -1,0 +1,29 @@
+"""Request: what is asked of the planner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..spec.cluster import ClusterSpec
+from ..spec.model import ModelSpec
+from ..spec.stack import StackSpec
+from ..spec.workload import Workload
+from .pins import Pin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked of the planner.
+
+    ``executable`` keeps to what the bundled executor runs. ``values`` narrows axes to lists of
+    values (tests and frameworks); None leaves an axis whole.
+    """
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    workload: Workload
+    stack: StackSpec
+    pins: tuple[Pin, ...] = ()
+    executable: bool = False
+    values: dict[str, tuple[Any, ...]] | None = None
