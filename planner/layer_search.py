@@ -39,6 +39,34 @@ class Choice:
     strategies: tuple[LayerStrategy, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The undominated options of a layer kind, with so many micro-batches in flight.
+
+    What a dominated option is part of is dominated too, so leaving it out loses nothing.
+    """
+
+    seconds: Floats
+    bytes: Floats
+    strategies: tuple[LayerStrategy, ...]
+
+    @classmethod
+    def of(cls, table: OptionTable, in_flight: float) -> _Options:
+        seconds, bytes_ = table.step_estimate_s, table.bytes_at(in_flight)
+        kept = undominated(bytes_, seconds)
+        strategies = tuple(table.strategies[row] for row in kept.tolist())
+        return cls(seconds[kept], bytes_[kept], strategies)
+
+
+def undominated(bytes_: Floats, seconds: Floats) -> NDArray[np.int64]:
+    """Rows that no other beats in both, by growing bytes; the first of equal ones."""
+    order = np.lexsort((seconds, bytes_))
+    best = np.minimum.accumulate(seconds[order])
+    fresh = np.ones(len(order), dtype=bool)
+    fresh[1:] = seconds[order][1:] < best[:-1]
+    return order[fresh]
+
+
 ROOT = Labels(np.zeros(1), np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64))
 
 
@@ -51,8 +79,7 @@ class LayerSearch:
     """
 
     def __init__(self, tables: dict[int, OptionTable], in_flight: float) -> None:
-        self._tables = tables
-        self._in_flight = in_flight
+        self._options = {kind: _Options.of(table, in_flight) for kind, table in tables.items()}
         self._labels: dict[tuple[int, ...], Labels] = {(): ROOT}
 
     def labels(self, kinds: tuple[int, ...]) -> Labels:
@@ -66,15 +93,11 @@ class LayerSearch:
         return self._labels[kinds]
 
     def _extend(self, labels: Labels, kind: int) -> Labels:
-        table = self._tables[kind]
-        seconds = (labels.seconds[:, None] + table.step_estimate_s[None, :]).ravel()
-        bytes_ = (labels.bytes[:, None] + table.bytes_at(self._in_flight)[None, :]).ravel()
-        order = np.lexsort((seconds, bytes_))
-        best = np.minimum.accumulate(seconds[order])
-        fresh = np.ones(len(order), dtype=bool)
-        fresh[1:] = seconds[order][1:] < best[:-1]
-        kept = _thin(order[fresh])
-        options = len(table.strategies)
+        own = self._options[kind]
+        seconds = (labels.seconds[:, None] + own.seconds[None, :]).ravel()
+        bytes_ = (labels.bytes[:, None] + own.bytes[None, :]).ravel()
+        kept = _thin(undominated(bytes_, seconds))
+        options = len(own.strategies)
         return Labels(seconds[kept], bytes_[kept], kept // options, kept % options)
 
     def best(self, kinds: tuple[int, ...], budget_bytes: float) -> Choice | None:
@@ -97,8 +120,8 @@ class LayerSearch:
         found: list[LayerStrategy] = []
         for length in range(len(kinds), 0, -1):
             labels = self._labels[kinds[:length]]
-            table = self._tables[kinds[length - 1]]
-            found.append(table.strategies[int(labels.choices[place])])
+            options = self._options[kinds[length - 1]]
+            found.append(options.strategies[int(labels.choices[place])])
             place = int(labels.parents[place])
         return _grouped(kinds, found[::-1])
 
