@@ -7,9 +7,11 @@ restriction are written here a second time, on purpose.
 A space is every plan over a model, a cluster and a workload with: any number of the devices in
 use; stages of one width; every schedule with every number of virtual stages; every divisor of
 the batch as the number of micro-batches; every way to cut the layers into chunks; and for every
-layer any tensor-parallel degree, sequence parallelism, sharding level (zero0 to zero3, every
-hsdp degree between) and recomputation. Restrictions keep an axis to some values, everywhere or on
-a range of layers.
+layer any tensor-parallel and context-parallel degree, sequence parallelism, sharding level (zero0
+to zero3, every hsdp degree between) and recomputation, and for experts any expert-parallel degree.
+Restrictions keep an axis to some values, everywhere or on a range of layers. Two axes are whole
+only where a restriction speaks of them: otherwise a ring or Ulysses leaves each rank at least 4096
+tokens, and experts are split like the other weights or not at all.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from shardwright.costmodel.prices import Pricer
 from shardwright.costmodel.simulate import Simulator
 from shardwright.spec.cluster import ClusterSpec
 from shardwright.spec.legality import layer_reason, schedule_reason, stack_reason, tied_reason
-from shardwright.spec.model import BlockLayer, Layer, ModelSpec
+from shardwright.spec.model import BlockLayer, Layer, ModelSpec, Moe
 from shardwright.spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
 from shardwright.spec.profile import MachineProfile
 from shardwright.spec.schedule import SCHEDULE_KINDS, ScheduleKind, chunk_position
@@ -36,7 +38,8 @@ from shardwright.spec.strategy import LayerStrategy, Sharding
 from shardwright.spec.workload import Workload
 
 RECOMPUTES = ("none", "selective", "full")
-SEQUENCE_PARALLELS = ("none", "megatron")
+SEQUENCE_PARALLELS = ("none", "megatron", "ulysses")
+LEAST_TOKENS = 4096
 Value = int | str
 
 
@@ -44,8 +47,8 @@ Value = int | str
 class Restriction:
     """An axis keeps to ``allowed``; ``layers`` (first, last) limits it to a range of layers.
 
-    ``tp`` and ``shard`` speak of every layer, ``recompute`` of blocks, ``sp`` of layers with
-    tp > 1, ``dp`` of the first layer and of blocks, ``micro_batch`` of the first layer. A
+    ``tp``, ``cp`` and ``shard`` speak of every layer, ``recompute`` of blocks, ``ep`` and ``etp``
+    of layers with experts, ``sp`` of layers with tp > 1, ``dp`` of the first layer and of blocks, ``micro_batch`` of the first layer. A
     sharding level names degrees: over one data-parallel rank every level is the same.
     """
 
@@ -176,18 +179,21 @@ def _choices_by_shape(space: Space) -> Callable[[Pipeline], list[list[LayerStrat
 @cache
 def every_strategy(width: int) -> tuple[LayerStrategy, ...]:
     """Every value of the built axes on a stage of ``width`` ranks, legal or not."""
-    return tuple(
-        LayerStrategy(
-            tp=tp,
-            sequence_parallel=sp,  # type: ignore[arg-type]
-            shard=sharding,
-            recompute=recompute,  # type: ignore[arg-type]
-        )
-        for tp in range(1, width + 1)
-        if width % tp == 0
-        for sharding in every_sharding(width // tp)
-        for sp, recompute in itertools.product(SEQUENCE_PARALLELS, RECOMPUTES)
-    )
+    degrees = [d for d in range(1, width + 1) if width % d == 0]
+    found = []
+    for tp, cp, sp in itertools.product(degrees, degrees, SEQUENCE_PARALLELS):
+        if width % (tp * cp) or (sp != "none" and tp == 1):
+            continue
+        split = LayerStrategy(tp=tp, cp=cp, sequence_parallel=sp)  # type: ignore[arg-type]
+        same = width if sp == "ulysses" else width // tp
+        found += [
+            replace(split, ep=ep, etp=etp, shard=sharding, recompute=recompute)  # type: ignore[arg-type]
+            for ep, etp in itertools.product(degrees, degrees)
+            if width % (ep * etp) == 0
+            for sharding in every_sharding(same)
+            for recompute in RECOMPUTES
+        ]
+    return tuple(found)
 
 
 def every_sharding(data_parallel: int) -> list[Sharding]:
@@ -222,7 +228,15 @@ def _legal(
         return False
     if strategy.tp > 1 and not space.allowed("sp", strategy.sequence_parallel, number):
         return False
-    names = shard_names(strategy.shard, dp)
+    if not space.allowed("cp", strategy.cp, number):
+        return False
+    if _experts(layer) and not (
+        space.allowed("ep", strategy.ep, number) and space.allowed("etp", strategy.etp, number)
+    ):
+        return False
+    if not _within_rules(space, number, strategy):
+        return False
+    names = shard_names(strategy.shard, strategy.state_ranks(width))
     for r in space.restrictions:
         if r.axis == "shard" and r.covers(number) and not names & set(map(str, r.allowed)):
             return False
@@ -234,6 +248,22 @@ def _legal(
     if layer_reason(layer, strategy, width, samples, seq_len) is not None:
         return False
     return stack_reason(strategy, space.stack) is None
+
+
+def _experts(layer: Layer) -> bool:
+    return isinstance(layer, BlockLayer) and isinstance(layer.mlp, Moe)
+
+
+def _within_rules(space: Space, number: int, s: LayerStrategy) -> bool:
+    """The rules for axes that no restriction on the layer speaks of."""
+    named = {r.axis for r in space.restrictions if r.covers(number)}
+    seq_len = space.workload.seq_len
+    if s.cp > 1 and "cp" not in named and seq_len // s.cp < LEAST_TOKENS:
+        return False
+    parts = s.cp * s.tp
+    if s.ulysses and "sp" not in named and seq_len // parts < LEAST_TOKENS:
+        return False
+    return "etp" in named or s.etp in (1, s.tp)
 
 
 def plan_count(space: Space, limit: int = 10**9) -> int:
@@ -281,9 +311,11 @@ def build(
 ) -> Plan:
     """A plan document, one entry a layer."""
     p, width = pipeline.stages, pipeline.width
-    tower, group = space.model.towers[0].name, space.cluster.groups[0].name
+    group = space.cluster.groups[0].name
+    places = [(tower.name, i) for tower in space.model.towers for i in range(tower.layer_count)]
     entries = [
-        LayerPlan(layers=(tower, i, i), strategy=strategy) for i, strategy in enumerate(strategies)
+        LayerPlan(layers=(tower, i, i), strategy=strategy)
+        for (tower, i), strategy in zip(places, strategies, strict=True)
     ]
     stages = tuple(
         Stage(

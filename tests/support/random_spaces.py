@@ -20,6 +20,7 @@ from shardwright.spec.model import (
     LayerRun,
     Mlp,
     ModelSpec,
+    Moe,
     Tower,
 )
 from shardwright.spec.profile import CollectiveRow, KernelRow, MachineProfile
@@ -53,7 +54,12 @@ def random_model(source: random.Random, blocks: int) -> ModelSpec:
     mlp = Mlp(ffn=ffn, activation="gelu_tanh" if gpt else "swiglu", bias=gpt)
     block = BlockLayer(hidden=hidden, attention=attention, mlp=mlp, norm=norm)
     runs = [LayerRun(layer=block, count=blocks)]
-    if blocks > 1 and source.random() < 0.3:
+    if source.random() < 0.35:
+        sparse = replace(block, mlp=random_experts(source, mlp))
+        runs = [LayerRun(layer=sparse, count=blocks)]
+        if blocks > 1 and source.random() < 0.5:
+            runs = [LayerRun(layer=block), LayerRun(layer=sparse, count=blocks - 1)]
+    elif blocks > 1 and source.random() < 0.3:
         wide = replace(block, mlp=replace(mlp, ffn=2 * ffn))
         runs = [LayerRun(layer=block), LayerRun(layer=wide, count=blocks - 1)]
         source.shuffle(runs)
@@ -64,6 +70,18 @@ def random_model(source: random.Random, blocks: int) -> ModelSpec:
     tied = source.random() < (0.8 if gpt else 0.2)
     return ModelSpec(
         name="random", towers=(Tower(name="text", layers=layers),), tie_embeddings=tied
+    )
+
+
+def random_experts(source: random.Random, mlp: Mlp) -> Moe:
+    """Experts in the place of an MLP, now and then with shared ones."""
+    experts = source.choice([4, 6, 8, 12])
+    return Moe(
+        experts=experts,
+        topk=source.choice([1, 2, 4]),
+        ffn=mlp.ffn // 2,
+        activation=mlp.activation,
+        shared_ffn=source.choice([0, 0, mlp.ffn]),
     )
 
 
@@ -176,7 +194,10 @@ def random_restrictions(source: random.Random, layers: int, devices_: int) -> li
     found = []
     axes: dict[str, tuple[Value, ...]] = {
         "tp": tuple(range(1, devices_ + 1)),
-        "sp": ("none", "megatron"),
+        "sp": ("none", "megatron", "ulysses"),
+        "cp": tuple(range(1, devices_ + 1)),
+        "ep": tuple(range(1, devices_ + 1)),
+        "etp": tuple(range(1, devices_ + 1)),
         "shard": SHARD_NAMES,
         "recompute": RECOMPUTES,
         "pp": tuple(range(1, devices_ + 1)),
@@ -190,7 +211,7 @@ def random_restrictions(source: random.Random, layers: int, devices_: int) -> li
             continue
         kept = source.sample(values, source.randint(1, max(1, len(values) - 1)))
         span = None
-        if axis in ("tp", "sp", "shard", "recompute") and source.random() < 0.4:
+        if axis in ("tp", "cp", "sp", "shard", "recompute") and source.random() < 0.4:
             first = source.randrange(layers)
             span = (first, source.randrange(first, layers))
             kept = kept[:1]
