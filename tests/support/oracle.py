@@ -48,8 +48,9 @@ class Restriction:
     """An axis keeps to ``allowed``; ``layers`` (first, last) limits it to a range of layers.
 
     ``tp``, ``cp`` and ``shard`` speak of every layer, ``recompute`` of blocks, ``ep`` and ``etp``
-    of layers with experts, ``sp`` of layers with tp > 1, ``dp`` of the first layer and of blocks, ``micro_batch`` of the first layer. A
-    sharding level names degrees: over one data-parallel rank every level is the same.
+    of layers with experts, ``sp`` of layers with tp > 1, ``dp`` of the first layer and of blocks,
+    ``micro_batch`` of the first layer. A sharding level names degrees: over one rank every level
+    is the same.
     """
 
     axis: str
