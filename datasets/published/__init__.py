@@ -1,0 +1,1 @@
+"""Training runs that others measured and published, with the layout they ran under."""

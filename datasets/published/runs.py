@@ -1,0 +1,124 @@
+"""PublishedRun: one row of ``runs.csv``, checked; blanks stay blank (None).
+
+Sizes are of the whole model and the whole run: ``micro_batch`` is samples a replica,
+``global_batch`` samples a step, ``ffn`` of a model with experts that of one expert. A source
+prints seconds a step or tokens a second; TFLOP/s are counted differently by every source and are
+no measure here.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+
+from ...spec.errors import InputError
+
+TABLE = Path(__file__).with_name("runs.csv")
+TEXTS = ("id", "source", "hardware", "interconnect", "model", "dtype", "recompute", "notes")
+NUMBERS = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedRun:
+    """One measured run as its source printed it."""
+
+    id: str
+    source: str
+    hardware: str
+    interconnect: str
+    model: str
+    dtype: str
+    recompute: str
+    notes: str
+    gpus: int | None
+    gpus_per_node: int | None
+    layers: int | None
+    hidden: int | None
+    ffn: int | None
+    heads: int | None
+    kv_heads: int | None
+    vocab: int | None
+    seq: int | None
+    experts: int | None
+    topk: int | None
+    tp: int | None
+    pp: int | None
+    vpp: int | None
+    cp: int | None
+    ep: int | None
+    dp: int | None
+    zero: int | None
+    micro_batch: int | None
+    global_batch: int | None
+    step_time_s: float | None
+    tokens_per_s_per_gpu: float | None
+    tflops_per_gpu: float | None
+    mfu: float | None
+
+    @property
+    def source_name(self) -> str:
+        """The source's short name: the id up to its last hyphen."""
+        return self.id.rpartition("-")[0]
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of a step, from tokens a second where only those are printed."""
+        if self.step_time_s is not None:
+            return self.step_time_s
+        if None in (self.tokens_per_s_per_gpu, self.gpus, self.global_batch, self.seq):
+            return None
+        rate = (self.tokens_per_s_per_gpu or 0.0) * (self.gpus or 0)
+        return (self.global_batch or 0) * (self.seq or 0) / rate if rate else None
+
+
+@cache
+def published_runs(table: Path = TABLE) -> tuple[PublishedRun, ...]:
+    """Every run of a table.
+
+    Raises:
+        InputError: a row that cannot be read, by row and field.
+    """
+    with table.open(encoding="utf-8", newline="") as file:
+        return tuple(
+            _run(row, f"{table.name} line {number}")
+            for number, row in enumerate(csv.DictReader(file), start=2)
+        )
+
+
+def _run(row: Mapping[str, str | None], where: str) -> PublishedRun:
+    values: dict[str, object] = {}
+    for item in fields(PublishedRun):
+        text = row.get(item.name)
+        if text is None:
+            raise InputError(f"{where}: {item.name}", "no such column", "the columns of runs.csv")
+        if item.name in TEXTS:
+            values[item.name] = text.strip()
+        elif item.name in NUMBERS:
+            values[item.name] = _number(text, f"{where}: {item.name}")
+        else:
+            values[item.name] = _whole(text, f"{where}: {item.name}")
+    return PublishedRun(**values)  # type: ignore[arg-type]
+
+
+def _number(text: str, where: str) -> float | None:
+    if not text.strip():
+        return None
+    try:
+        found = float(text)
+    except ValueError:
+        raise InputError(where, text, "a number, or nothing") from None
+    if not 0 < found < float("inf"):
+        raise InputError(where, text, "a positive number, or nothing")
+    return found
+
+
+def _whole(text: str, where: str) -> int | None:
+    found = _number(text, where) if text.strip() not in ("0", "0.0") else 0.0
+    if found is None:
+        return None
+    if found != int(found):
+        raise InputError(where, text, "a whole number, or nothing")
+    return int(found)
