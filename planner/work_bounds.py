@@ -10,16 +10,19 @@ once a sample, at the peak of all devices.
 from __future__ import annotations
 
 from collections import Counter
+from typing import get_args
 
-from ..costmodel.lowering import Lowering
+from ..costmodel.lowering import Lowering, split_only
 from ..costmodel.prices import Pricer
 from ..costmodel.roofline import peak_flops_per_s
 from ..spec.formats import rate_name
 from ..spec.kernels import MATMULS
-from ..spec.strategy import LayerStrategy
+from ..spec.strategy import LayerStrategy, Recompute
 from .shape import Shape
 from .space import SearchSpace
 
+RECOMPUTES = get_args(Recompute)
+"""From nothing to everything: each does what the one before it does, and more."""
 ROUNDING = 1e-9
 """The same sums in another order differ by less than this fraction."""
 
@@ -68,30 +71,30 @@ class WorkBounds:
         )
 
     def _least(self, kind: int, place: tuple[int, int, int], shares: bool) -> float:
+        """Least seconds over all splits, each with the least recomputation that it may have."""
         index = self._space.first_of_kind[kind]
         splits: dict[tuple[object, ...], LayerStrategy] = {}
         for s in self._space.options(kind, *place[:2]):
-            key = (s.tp, s.sequence_parallel, s.cp, s.ep, s.etp, s.recompute)
-            splits.setdefault(key, s)
-        return min(self._pass_s(index, key, s, place, shares) for key, s in splits.items())
+            key = (s.tp, s.sequence_parallel, s.cp, s.ep, s.etp)
+            known = splits.get(key)
+            if known is None or RECOMPUTES.index(s.recompute) < RECOMPUTES.index(known.recompute):
+                splits[key] = s
+        return min(self._pass_s(index, s, place, shares) for s in splits.values())
 
     def _pass_s(
-        self,
-        index: int,
-        split: tuple[object, ...],
-        strategy: LayerStrategy,
-        place: tuple[int, int, int],
-        shares: bool,
+        self, index: int, strategy: LayerStrategy, place: tuple[int, int, int], shares: bool
     ) -> float:
-        """Computation of a layer's micro-batch, forward and backward."""
+        """Computation of a layer's micro-batch, forward and backward.
+
+        A backward pass that adds to gradients does what the first one does, and more.
+        """
         ranks, samples, reach = place
-        key = (index, *split, samples // strategy.data_parallel(ranks), reach, shares)
+        key = (index, split_only(strategy), samples // strategy.data_parallel(ranks), reach, shares)
         if key not in self._passes:
             lowered = self._lowering.layer(index, strategy, None, ranks, samples, shares)
             pricer = self._pricer.reaching(reach)
-            ways = (lowered.backward, lowered.accumulating_backward)
-            self._passes[key] = pricer.layer_pass(lowered.forward).time_s + min(
-                pricer.layer_pass(way).time_s for way in ways
+            self._passes[key] = sum(
+                pricer.layer_pass(way).time_s for way in (lowered.forward, lowered.backward)
             )
         return self._passes[key]
 
