@@ -76,7 +76,6 @@ class LoweredLayer:
     shape: LayerShape
     forward: LoweredPass
     backward: LoweredPass
-    accumulating_backward: LoweredPass
     input_bytes: int
     output_bytes: int
     keeps_input: bool
@@ -84,6 +83,11 @@ class LoweredLayer:
     def split_backward(self) -> SplitBackward:
         """The backward in two parts, lowered where a schedule asks for it."""
         return lower_split_backward(self.layer, self.shape)
+
+    @property
+    def accumulating_backward(self) -> LoweredPass:
+        """The backward that adds to gradients already there, lowered where it is asked for."""
+        return lower_accumulating(self.layer, self.shape)
 
 
 @lru_cache(maxsize=CACHE_ENTRIES)
@@ -94,13 +98,12 @@ def lower_layer(layer: Layer, shape: LayerShape) -> LoweredLayer:
         layer: the layer kind.
         shape: its split, batch, types and stack.
     """
-    first, again = (_run(layer, shape, accumulating) for accumulating in (False, True))
+    first = _run(layer, shape, accumulating=False)
     return LoweredLayer(
         layer=layer,
         shape=shape,
         forward=first.forward,
         backward=first.backward,
-        accumulating_backward=again.backward,
         input_bytes=first.input_bytes,
         output_bytes=first.output_bytes,
         keeps_input=first.keeps_input,
@@ -132,6 +135,12 @@ def lower_split_backward(layer: Layer, shape: LayerShape) -> SplitBackward:
     """
     first, again = (_run(layer, shape, added, splits=True) for added in (False, True))
     return SplitBackward(first.backward, first.weight, again.backward, again.weight)
+
+
+@lru_cache(maxsize=CACHE_ENTRIES)
+def lower_accumulating(layer: Layer, shape: LayerShape) -> LoweredPass:
+    """The backward of :func:`lower_layer` where gradients are there already."""
+    return _run(layer, shape, accumulating=True).backward
 
 
 class _Run(NamedTuple):

@@ -130,7 +130,8 @@ class OptionTables:
         def split_row(strategy: LayerStrategy) -> list[float]:
             lowered = self.lowering.layer(layer, strategy, None, ranks, samples, not members)
             kept = lowered.forward.change_bytes - lowered.output_bytes + lowered.input_bytes
-            ways = (lowered.forward, lowered.backward, lowered.accumulating_backward)
+            again = lowered.accumulating_backward if adds else lowered.backward
+            ways = (lowered.forward, lowered.backward, again)
             return [float(kept), *(pricer.layer_pass(way).time_s for way in ways)]
 
         def unit_row(strategy: LayerStrategy) -> Floats:
@@ -138,8 +139,9 @@ class OptionTables:
                 return NO_UNIT
             return self._unit_row(self.lowering.unit(members, strategy, ranks), reach)
 
-        splits = _rows(strategies, _split_key, split_row)
         units = _rows(strategies, _unit_key, unit_row)
+        adds = microbatches > 1 and not units[:, FRESH].all()
+        splits = _rows(strategies, _split_key, split_row)
         seconds = self._seconds(splits, units, microbatches)
         waits = units[:, EXTRA_MANY] if microbatches > 1 else units[:, EXTRA_ONE]
         return OptionTable(
