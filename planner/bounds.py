@@ -3,11 +3,11 @@
 Let t_l be the least time of layer l's forward and backward of one micro-batch under any legal
 strategy, c_l the least time it adds to its stage's whole step. For stage s with layers S(s),
 
-    T ≥ m · Σ_{S(s)} t + Σ_{s' < s} Σ_{S(s')} t    (fill, work, drain; not interleaved)
+    T ≥ m · Σ_{S(s)} t + Σ_{s' < s} Σ_{S(s')} t    (fill, work, drain)
     T ≥ Σ_{S(s)} c
 
-The first, for all stages together, is least when stage s+1 has 1 - 1/m of the work of stage s,
-which gives ``T ≥ t_1/(1 - (1 - 1/m)^p)`` with t_1 = Σ_l t_l, whatever the partition. The second
+The first holds for GPipe and 1F1B. For all stages together it is least when stage s+1 has
+1 - 1/m of the work of stage s, which gives ``T ≥ t_1/(1 - (1 - 1/m)^p)`` with t_1 = Σ_l t_l, whatever the partition. The second
 gives ``T ≥ Σ c / p``. The strategies of all layers must fit the p stages' memory together, so
 Σ t and Σ c are least over the lower convex hull of (bytes, seconds) at the bytes that are there
 (the linear relaxation of the knapsack), with one micro-batch in flight, which is the least.
@@ -114,7 +114,7 @@ class ShapeBounds:
         budget = capacity_bytes * shape.stages
         step = least_total(self._step, budget)
         m, p = shape.microbatches, shape.stages
-        if shape.kind == "interleaved":
+        if not shape.fills_and_drains:
             return step / p
         return max(step / p, least_total(self._middle, budget) / (1 - (1 - 1 / m) ** p))
 

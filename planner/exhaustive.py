@@ -71,7 +71,7 @@ def _bounds(
         held = shape.first_in_flight(stage)
         work, middle, live = (np.zeros([1] * axes) for _ in range(3))
         for chunk in range(shape.chunks):
-            position = chunk * shape.stages + stage
+            position = shape.position(stage, chunk)
             for layer in range(cuts[position], cuts[position + 1]):
                 table = tables[layer]
                 column = [1] * axes
@@ -80,7 +80,7 @@ def _bounds(
                 middle = middle + table.middle_s.reshape(column)
                 bytes_ = table.resident_bytes + held[chunk] * table.kept_bytes
                 live = live + bytes_.reshape(column)
-        ramp = earlier if shape.kind != "interleaved" else 0.0
+        ramp = earlier if shape.fills_and_drains else 0.0
         total = np.maximum(total, work + ramp)
         earlier = earlier + middle
         overflow = overflow | (live > live_budget_bytes)

@@ -121,7 +121,7 @@ class LikelyPlans:
         cuts = even_cuts(len(self.kinds), shape.positions)
         parts: dict[int, tuple[object, ...]] = {}
         for stage in range(shape.stages):
-            positions = [c * shape.stages + stage for c in range(shape.chunks)]
+            positions = [shape.position(stage, c) for c in range(shape.chunks)]
             kinds = tuple(k for p in positions for k in self.kinds[cuts[p] : cuts[p + 1]])
             choice = searches[stage].best(kinds, budgets[stage])
             if choice is None:

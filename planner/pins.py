@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from ..spec.errors import InputError, NotBuiltError, nearest_name
 from ..spec.model import Layer
-from ..spec.schedule import EVERY_KIND, SCHEDULE_KINDS
+from ..spec.schedule import EVERY_KIND
 from ..spec.strategy import LEVEL_NAMES, LayerStrategy, Sharding
 from .layer_axes import experts_of, recomputes_of
 from .shard_levels import EVERY_LEVEL, level_degrees
@@ -23,7 +23,7 @@ KEYS = (*LAYER_KEYS, *PIPELINE_KEYS)
 WORDS = {
     "sp": ("none", "megatron", "ulysses"),
     "recompute": ("none", "selective", "full"),
-    "schedule": SCHEDULE_KINDS,
+    "schedule": EVERY_KIND,
 }
 
 
@@ -87,8 +87,6 @@ def _layer_range(text: str, layer_count: int, field: str) -> tuple[int, int]:
 
 
 def _value(key: str, text: str, field: str) -> int | str:
-    if key == "schedule" and text in EVERY_KIND and text not in SCHEDULE_KINDS:
-        raise NotBuiltError(f"pinning schedule={text}", f"simulate --schedule {text} prices it")
     if key in WORDS:
         if text not in WORDS[key]:
             allowed = ", ".join(WORDS[key])

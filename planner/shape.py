@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..spec.schedule import ScheduleKind, first_in_flight
+from ..spec.schedule import ScheduleKind, chunk_position, first_in_flight
 
 
 class Shape(NamedTuple):
@@ -15,6 +15,19 @@ class Shape(NamedTuple):
     kind: ScheduleKind
     chunks: int
     microbatches: int
+
+    @property
+    def fills_and_drains(self) -> bool:
+        """Whether a stage waits for one micro-batch of all earlier stages, forward and backward.
+
+        Interleaved chunks come back before a micro-batch is through; where backwards are split,
+        weight gradients fill the time.
+        """
+        return self.kind in ("gpipe", "1f1b")
+
+    def position(self, stage: int, chunk: int) -> int:
+        """Which part of the model a chunk of a stage holds."""
+        return chunk_position(self.kind, stage, chunk, self.stages)
 
     @property
     def positions(self) -> int:

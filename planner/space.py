@@ -13,9 +13,16 @@ from functools import cached_property
 from typing import Any
 
 from ..costmodel.simulate import MAX_PASSES
-from ..spec.legality import executable_reason, layer_reason, schedule_reason, stack_reason
+from ..spec.legality import (
+    executable_reason,
+    layer_reason,
+    schedule_reason,
+    schedule_run_reason,
+    schedule_stack_reason,
+    stack_reason,
+)
 from ..spec.model import BlockLayer, Layer
-from ..spec.schedule import SCHEDULE_KINDS
+from ..spec.schedule import EVERY_KIND, ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
 from .numbers import divisors as divisors
 from .pins import LAYER_KEYS, layer_allows, pinned_shardings, value_allows
@@ -108,15 +115,10 @@ class SearchSpace:
         return [m for m in divisors(batch) if self._usable(ranks, batch // m)]
 
     def _schedules(self, stages: int, ranks: int, counts: list[int]) -> Iterator[Shape]:
-        for kind in SCHEDULE_KINDS:
-            if not self._allowed("schedule", kind) or kind not in self.request.stack.schedules:
-                continue
-            most = len(self.layers) // stages if kind == "interleaved" else 1
-            if stages == 1 and kind != "1f1b" and self._allowed("schedule", "1f1b"):
+        for kind in self._kinds:
+            if stages == 1 and kind != "1f1b" and "1f1b" in self._kinds:
                 continue  # with one stage every schedule is the same sequence of work or worse
-            for chunks in range(2 if kind == "interleaved" else 1, most + 1):
-                if not self._allowed("vpp", chunks):
-                    continue
+            for chunks in self._chunks(kind, stages):
                 for count in counts:
                     if schedule_reason(kind, stages, chunks, count, len(self.layers)) is not None:
                         continue
@@ -125,6 +127,23 @@ class SearchSpace:
                         yield shape
                     else:
                         self.too_long = True
+
+    @cached_property
+    def _kinds(self) -> tuple[ScheduleKind, ...]:
+        """Schedules that are allowed, that the stack has, and that run where that is asked."""
+        request = self.request
+        return tuple(
+            kind
+            for kind in EVERY_KIND
+            if self._allowed("schedule", kind)
+            and schedule_stack_reason(kind, request.stack) is None
+            and not (request.executable and schedule_run_reason(kind))
+        )
+
+    def _chunks(self, kind: ScheduleKind, stages: int) -> list[int]:
+        """Numbers of virtual stages that a schedule may have and that are allowed."""
+        most = len(self.layers) // stages if kind == "interleaved" else 2
+        return [n for n in range(1, most + 1) if self._allowed("vpp", n)]
 
     def _usable(self, ranks: int, samples: int) -> bool:
         return all(self.options(kind, ranks, samples) for kind in self.first_of_kind)

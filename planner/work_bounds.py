@@ -58,7 +58,7 @@ class WorkBounds:
             self._works[key] = self._work_s(*key) * (1 - ROUNDING)
         m, p, work_s = shape.microbatches, shape.stages, self._works[key]
         bound_s = m * work_s / p
-        if shape.kind != "interleaved":
+        if shape.fills_and_drains:
             bound_s = max(bound_s, work_s / (1 - (1 - 1 / m) ** p))
         return bound_s + self._pricer.step_s
 

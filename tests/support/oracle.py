@@ -133,7 +133,7 @@ def pipelines(space: Space) -> Iterator[Pipeline]:
     batch = space.workload.global_batch
     for width in range(1, devices + 1):
         for stages in range(1, devices // width + 1):
-            for kind in SCHEDULE_KINDS:
+            for kind in EVERY_KIND:
                 for chunks in range(1, layers + 1):
                     for microbatches in range(1, batch + 1):
                         found = Pipeline(
@@ -150,6 +150,8 @@ def pipelines(space: Space) -> Iterator[Pipeline]:
 def _pipeline_allowed(space: Space, p: Pipeline, layers: int) -> bool:
     named = {"pp": p.stages, "schedule": p.kind, "vpp": p.chunks}
     if not all(space.allowed(axis, value) for axis, value in named.items()):
+        return False
+    if p.kind not in space.stack.schedules:
         return False
     return schedule_reason(p.kind, p.stages, p.chunks, p.microbatches, layers) is None
 
@@ -340,6 +342,14 @@ def build(
         workloads={"main": space.workload},
         programs=(Program(stages=stages, schedule=schedule),),
     )
+
+
+def _places(pipeline: Pipeline, stage: int) -> list[int]:
+    """Which parts of the model a stage holds: round and round, or down and up in a V."""
+    p = pipeline.stages
+    if pipeline.kind in ("zbv", "dualpipe"):
+        return [stage, 2 * p - 1 - stage]
+    return [v * p + stage for v in range(pipeline.chunks)]
 
 
 def _uniform(cuts: tuple[int, ...], strategies: tuple[LayerStrategy, ...]) -> bool:

@@ -9,7 +9,7 @@ from oracle import Pipeline, Space, build, layer_choices
 
 from shardwright.spec.legality import schedule_reason, tied_reason
 from shardwright.spec.plan import Plan
-from shardwright.spec.schedule import SCHEDULE_KINDS
+from shardwright.spec.schedule import EVERY_KIND
 from shardwright.spec.strategy import LayerStrategy
 
 Cuts = tuple[int, ...]
@@ -50,7 +50,7 @@ class Drawer:
             [p for p in range(1, min(devices, layers) + 1) if idle or devices % p == 0]
         )
         widths = [w for w in range(1, devices // stages + 1) if idle or w * stages == devices]
-        kind = self.source.choice(SCHEDULE_KINDS)
+        kind = self.source.choice(EVERY_KIND)
         chunks = self.source.randint(2, max(2, min(6, layers // stages)))
         found = Pipeline(
             stages=stages,

@@ -24,7 +24,7 @@ from shardwright.spec.model import (
     Tower,
 )
 from shardwright.spec.profile import CollectiveRow, KernelRow, MachineProfile
-from shardwright.spec.schedule import SCHEDULE_KINDS
+from shardwright.spec.schedule import EVERY_KIND
 from shardwright.spec.stack import OVERLAPS, AttentionImpl, StackSpec
 from shardwright.spec.workload import DtypeRecord, Workload
 
@@ -202,7 +202,7 @@ def random_restrictions(source: random.Random, layers: int, devices_: int) -> li
         "recompute": RECOMPUTES,
         "pp": tuple(range(1, devices_ + 1)),
         "vpp": tuple(range(1, layers + 1)),
-        "schedule": SCHEDULE_KINDS,
+        "schedule": EVERY_KIND,
         "micro_batch": (1, 2, 3, 4, 6, 8),
         "dp": tuple(range(1, devices_ + 1)),
     }
