@@ -8,9 +8,10 @@ strategy, c_l the least time it adds to its stage's whole step. For stage s with
 
 The first holds for GPipe and 1F1B. For all stages together it is least when stage s+1 has
 1 - 1/m of the work of stage s, which gives ``T ≥ t_1/(1 - (1 - 1/m)^p)`` with t_1 = Σ_l t_l,
-whatever the partition. The second gives ``T ≥ Σ c / p``. The strategies of all layers must fit the p stages' memory together, so
-Σ t and Σ c are least over the lower convex hull of (bytes, seconds) at the bytes that are there
-(the linear relaxation of the knapsack), with one micro-batch in flight, which is the least.
+whatever the partition. The second gives ``T ≥ Σ c / p``. The strategies of all layers must fit
+the p stages' memory together, so Σ t and Σ c are least over the lower convex hull of (bytes,
+seconds) at the bytes that are there (the linear relaxation of the knapsack), with one
+micro-batch in flight, which is the least.
 """
 
 from __future__ import annotations
