@@ -32,7 +32,7 @@ from shardwright.spec.legality import layer_reason, schedule_reason, stack_reaso
 from shardwright.spec.model import BlockLayer, Layer, ModelSpec, Moe
 from shardwright.spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
 from shardwright.spec.profile import MachineProfile
-from shardwright.spec.schedule import SCHEDULE_KINDS, ScheduleKind, chunk_position
+from shardwright.spec.schedule import EVERY_KIND, ScheduleKind
 from shardwright.spec.stack import StackSpec
 from shardwright.spec.strategy import LayerStrategy, Sharding
 from shardwright.spec.workload import Workload
@@ -324,8 +324,7 @@ def build(
         Stage(
             devices=(StageDevices(device_group=group, first_rank=s * width, count=width),),
             virtual_stages=tuple(
-                tuple(entries[slice(*cuts[at : at + 2])])
-                for at in (chunk_position(pipeline.kind, s, v, p) for v in range(pipeline.chunks))
+                tuple(entries[cuts[place] : cuts[place + 1]]) for place in _places(pipeline, s)
             ),
         )
         for s in range(p)
