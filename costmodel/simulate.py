@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..spec.errors import InputError
 from ..spec.groups import stage_groups
+from ..spec.passes import BackwardPart
 from ..spec.plan import Plan
 from ..spec.report import MemoryRow
 from ..spec.schedule import SPLIT_KINDS, V_KINDS, Pass, ScheduleKind, chunk_position, stage_order
@@ -86,7 +87,7 @@ class Simulator:
         Args:
             plan: the plan.
             give_up_s: None is returned where the step certainly takes at least this long;
-                schedules that split the backward are always played.
+                schedules whose passes overlap in pairs are always played.
 
         Raises:
             InputError: more passes than can be simulated.
@@ -101,13 +102,13 @@ class Simulator:
         chunks = [self.lowering.stage(plan, stage) for stage in range(stages)]
         groups = [stage_group(stage) for stage in program.stages]
         reaches = self.reaches(plan)
-        if kind in SPLIT_KINDS:
-            runs = [self._split_run(plan, s, chunks[s], reaches[s]) for s in range(stages)]
+        if kind in PAIRED_KINDS:
+            runs = [self._paired_run(plan, s, chunks[s], reaches[s]) for s in range(stages)]
         else:
-            counts = _whole_counts(micro_batches, program.chunks_per_stage)
+            counts = kind_counts(kind, micro_batches, program.chunks_per_stage)
             held = zip(chunks, groups, reaches, strict=True)
             times = [self._times(counts, *of_stage) for of_stage in held]
-            if give_up_s < float("inf") and self._bound_s(counts, times) >= give_up_s:
+            if give_up_s < float("inf") and self.least_s(counts, times) >= give_up_s:
                 return None
             runs = [
                 StageRun(s, _order(plan, s), counts, times[s], groups[s], reaches[s])
@@ -116,10 +117,10 @@ class Simulator:
         play(runs, Messages(plan, chunks, self.prices))
         return self._finish(plan, chunks, runs)
 
-    def _split_run(
+    def _paired_run(
         self, plan: Plan, stage: int, chunks: tuple[StageChunk, ...], reach: int
     ) -> StageRun:
-        """A stage whose backwards are split, and perhaps overlap with forwards."""
+        """A stage some of whose passes overlap, forwards with backwards."""
         order, group = _order(plan, stage), stage_group(plan.program.stages[stage])
         counts = count_kinds(order, plan.program.schedule.microbatches - 1)
         times = self._times(counts, chunks, group, reach)
@@ -160,20 +161,27 @@ class Simulator:
         kinds = dict.fromkeys(kind for together in counts for kind in together)
         return {kind: self.pass_time(chunks[kind.chunk], kind, group, reach) for kind in kinds}
 
-    def _bound_s(self, counts: dict[Together, int], times: list[dict[PassKind, PassTime]]) -> float:
+    def least_s(self, counts: dict[Together, int], times: list[dict[PassKind, PassTime]]) -> float:
         """Least step time: a stage's work, after and before one micro-batch of earlier stages.
 
         A stage's first forward pass follows the first chunks of all earlier stages, and their
-        backward passes follow its last one.
+        backward passes follow its last one, unless they are split: then only the forward counts.
+
+        Args:
+            counts: how often each kind of pass runs, the same on every stage; none in pairs.
+            times: seconds of each kind on every stage.
         """
         best = earlier = 0.0
         for held in times:
             work = sum(t.time_s * counts[k,] for k, t in held.items())
             best = max(best, work + earlier)
-            earlier += sum(
-                min(t.time_s for k, t in held.items() if k.chunk == 0 and k.forward == forward)
-                for forward in (True, False)
-            )
+            for forward in (True, False):
+                first = [
+                    t.time_s
+                    for k, t in held.items()
+                    if k.chunk == 0 and k.forward == forward and k.part == "whole"
+                ]
+                earlier += min(first, default=0.0)
         return best + self.pricer.step_s
 
     def _finish(
@@ -228,15 +236,20 @@ def _order(plan: Plan, stage: int) -> tuple[Pass, ...]:
     return stage_order(schedule.kind, stage, stages, chunks, schedule.microbatches)
 
 
-def _whole_counts(micro_batches: int, chunks: int) -> dict[Together, int]:
-    """How often each kind of pass runs where every backward is one pass."""
+PAIRED_KINDS: tuple[ScheduleKind, ...] = ("dualpipe",)
+
+
+def kind_counts(kind: ScheduleKind, micro_batches: int, chunks: int) -> dict[Together, int]:
+    """How often every stage runs each kind of pass, where none overlap in pairs."""
     ends = {(True, True): 1}
     if micro_batches > 1:
         ends = {(True, False): 1, (False, False): micro_batches - 2, (False, True): 1}
+    parts: tuple[BackwardPart, ...] = ("input", "weight") if kind in SPLIT_KINDS else ("whole",)
+    ways: list[tuple[bool, BackwardPart]] = [(True, "whole"), *((False, part) for part in parts)]
     return {
-        (PassKind(forward, chunk, *end),): count
+        (PassKind(forward, chunk, *end, part),): count
         for chunk in range(chunks)
-        for forward in (True, False)
+        for forward, part in ways
         for end, count in ends.items()
     }
 

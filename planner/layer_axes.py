@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from ..spec.feed_forward import Moe
+from ..spec.layer_legality import RECOMPUTED
 from ..spec.model import BlockLayer, Layer, MultiTokenLayer
 from ..spec.strategy import Recompute
 
@@ -17,5 +20,4 @@ def experts_of(layer: Layer) -> Moe | None:
 
 def recomputes_of(layer: Layer) -> tuple[Recompute, ...]:
     """What a layer may recompute."""
-    blocks = isinstance(layer, (BlockLayer, MultiTokenLayer))
-    return ("none", "selective", "full") if blocks else ("none",)
+    return get_args(Recompute) if isinstance(layer, RECOMPUTED) else ("none",)

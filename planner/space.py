@@ -15,7 +15,6 @@ from typing import Any
 from ..costmodel.simulate import MAX_PASSES
 from ..spec.legality import (
     executable_reason,
-    layer_reason,
     schedule_reason,
     schedule_run_reason,
     schedule_stack_reason,
@@ -24,6 +23,7 @@ from ..spec.legality import (
 from ..spec.model import BlockLayer, Layer
 from ..spec.schedule import EVERY_KIND, ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
+from ..spec.towers import layer_places
 from .numbers import divisors as divisors
 from .pins import LAYER_KEYS, layer_allows, pinned_shardings, value_allows
 from .request import Request as Request
@@ -52,7 +52,7 @@ class SearchSpace:
         self.first_of_kind = {kind: self.kinds.index(kind) for kind in set(self.kinds)}
         self.too_long = False
         self._levels = group_sizes(request.cluster)
-        self._splits = Splits(request)
+        self._splits = Splits(request, tuple(place.tokens for place in self.places))
         self._options: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
         self._splits_of: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
 
@@ -74,7 +74,7 @@ class SearchSpace:
 
     def widths(self) -> list[int]:
         """Stage widths that every layer can use."""
-        return self._splits.widths(self.layers, self.device_count)
+        return self._splits.widths(self.device_count)
 
     def shapes(self) -> Iterator[Shape]:
         """Every legal pipeline shape, fewest stages first."""
@@ -168,7 +168,7 @@ class SearchSpace:
             index = self.first_of_kind[kind]
             self._splits_of[key] = tuple(
                 strategy
-                for split in self._splits.of(index, self.layers[index], ranks, dp)
+                for split in self._splits.of(index, ranks, dp)
                 if self._kept(index, split, ranks, SPLIT_KEYS)
                 for strategy in self._strategies(index, split, ranks)
             )
@@ -179,7 +179,7 @@ class SearchSpace:
         request = self.request
         splits = [
             found
-            for recompute in self._splits.recomputes(self.layers[index], split, ranks)
+            for recompute in self._splits.recomputes(index, split, ranks)
             if self._kept(index, found := replace(split, recompute=recompute), ranks, WORK_KEYS)
         ]
         for shard in self._shardings(index, split, ranks):
@@ -196,17 +196,16 @@ class SearchSpace:
         levels = shardings(n)
         pins = self.request.pins
         pinned = pinned_shardings(pins, index, self._levels, split.weight_split, n)
-        legal = [shard for shard in pinned if self._shard_legal(index, split, shard, ranks)]
+        legal = [
+            shard
+            for shard in pinned
+            if self._splits.legal(index, replace(split, shard=shard), ranks)
+        ]
         return [
             shard
             for shard in dict.fromkeys((*levels, *legal))
             if self._kept(index, replace(split, shard=shard), ranks, ("shard",))
         ]
-
-    def _shard_legal(self, index: int, split: LayerStrategy, shard: Sharding, ranks: int) -> bool:
-        layer, strategy = self.layers[index], replace(split, shard=shard)
-        dp, seq_len = strategy.data_parallel(ranks), self.request.workload.seq_len
-        return layer_reason(layer, strategy, ranks, dp, seq_len) is None
 
     def _batch_allowed(self, index: int, samples: int, dp: int) -> bool:
         """Pins of micro_batch and dp speak of the first layer and of every block."""

@@ -30,54 +30,59 @@ class Splits:
 
     Args:
         request: what is asked.
+        tokens: tokens of a sample in each layer.
     """
 
-    def __init__(self, request: Request) -> None:
-        self._seq_len = request.workload.seq_len
+    def __init__(self, request: Request, tokens: tuple[int, ...]) -> None:
+        self._layers = request.model.layers()
+        self._tokens = tokens
         self._batches = divisors(request.workload.global_batch)
         self._request = request
 
-    def of(self, index: int, layer: Layer, ranks: int, dp: int) -> Iterator[LayerStrategy]:
+    def of(self, index: int, ranks: int, dp: int) -> Iterator[LayerStrategy]:
         """Legal splits of layer ``index`` on ``ranks`` ranks into ``dp`` parts of the batch."""
         both, named = ranks // dp, self._named(index)
         for tp in divisors(both):
             cp = both // tp
-            for sp in self._sequences(tp, cp, named):
-                for ep, etp in self._expert_degrees(layer, ranks, tp, named):
+            for sp in self._sequences(tp, cp, named, self._tokens[index]):
+                for ep, etp in self._expert_degrees(self._layers[index], ranks, tp, named):
                     split = LayerStrategy(tp=tp, sequence_parallel=sp, cp=cp, ep=ep, etp=etp)
-                    if self._legal(layer, split, ranks, dp):
+                    if self.legal(index, split, ranks):
                         yield split
 
-    def recomputes(self, layer: Layer, split: LayerStrategy, ranks: int) -> list[Recompute]:
+    def recomputes(self, index: int, split: LayerStrategy, ranks: int) -> list[Recompute]:
         """What a layer may recompute under a legal split."""
-        dp = split.data_parallel(ranks)
         return [
             recompute
-            for recompute in recomputes_of(layer)
-            if self._legal(layer, replace(split, recompute=recompute), ranks, dp)
+            for recompute in recomputes_of(self._layers[index])
+            if self.legal(index, replace(split, recompute=recompute), ranks)
         ]
 
-    def _legal(self, layer: Layer, split: LayerStrategy, ranks: int, dp: int) -> bool:
-        return layer_reason(layer, split, ranks, dp, self._seq_len) is None
+    def legal(self, index: int, strategy: LayerStrategy, ranks: int) -> bool:
+        """Whether a layer may run under a strategy on so many ranks."""
+        dp = strategy.data_parallel(ranks)
+        reason = layer_reason(self._layers[index], strategy, ranks, dp, self._tokens[index])
+        return reason is None
 
     def _named(self, index: int | None = None) -> frozenset[str]:
         """Axes that a list of values or a pin on this layer (None: on any) speaks of."""
         pins = {p.key for p in self._request.pins if index is None or p.covers(index)}
         return frozenset(pins | set(self._request.values or ()))
 
-    def _sequences(self, tp: int, cp: int, named: frozenset[str]) -> Iterator[SequenceParallel]:
-        if "cp" in named or self._long_enough(cp):
+    @staticmethod
+    def _sequences(
+        tp: int, cp: int, named: frozenset[str], tokens: int
+    ) -> Iterator[SequenceParallel]:
+        if "cp" in named or _long_enough(tokens, cp):
             yield "none"
             if tp > 1:
                 yield "megatron"
-                if "sp" in named or self._long_enough(tp * cp):
+                if "sp" in named or _long_enough(tokens, tp * cp):
                     yield "ulysses"
 
-    def _long_enough(self, parts: int) -> bool:
-        return parts == 1 or self._seq_len // parts >= LEAST_TOKENS
-
+    @staticmethod
     def _expert_degrees(
-        self, layer: Layer, ranks: int, tp: int, named: frozenset[str]
+        layer: Layer, ranks: int, tp: int, named: frozenset[str]
     ) -> Iterator[tuple[int, int]]:
         experts = experts_of(layer)
         if experts is None:
@@ -87,26 +92,29 @@ class Splits:
             degrees = divisors(ranks // ep) if "etp" in named else sorted({1, tp})
             yield from ((ep, etp) for etp in degrees if (ranks // ep) % etp == 0)
 
-    def widths(self, layers: tuple[Layer, ...], most: int) -> list[int]:
-        """Stage widths that every layer can use: its splits times parts of the batch."""
-        sizes = {tuple(split_sizes(layer).values()) for layer in layers}
-        each = [self._widths_of(size, most) for size in sizes if size]
-        return sorted(set.intersection(*each)) if each else self._plain_widths(most)
+    def widths(self, most: int) -> list[int]:
+        """Stage widths up to ``most`` that every layer can use: splits times parts of the batch."""
+        alike = {
+            (tuple(split_sizes(layer).values()), tokens)
+            for layer, tokens in zip(self._layers, self._tokens, strict=True)
+        }
+        each = [self._widths_of(sizes, tokens, most) for sizes, tokens in alike if sizes]
+        return sorted(set.intersection(*each)) if each else list(range(1, most + 1))
 
-    def _widths_of(self, sizes: tuple[int, ...], most: int) -> set[int]:
+    def _widths_of(self, sizes: tuple[int, ...], tokens: int, most: int) -> set[int]:
         """Widths of a layer whose weights divide by what ``sizes`` share."""
-        rings, named = self._rings(most), self._named()
-        whole = divisors(math.gcd(*sizes))
-        heads = [
-            t for size in sizes for t in divisors(size) if "sp" in named or self._long_enough(t)
+        named = self._named()
+        rings = [
+            cp
+            for cp in divisors(tokens)
+            if cp <= most and ("cp" in named or _long_enough(tokens, cp))
         ]
-        degrees = {tp * cp for tp in {*whole, *heads} for cp in rings}
+        heads = [
+            t for size in sizes for t in divisors(size) if "sp" in named or _long_enough(tokens, t)
+        ]
+        degrees = {tp * cp for tp in {*divisors(math.gcd(*sizes)), *heads} for cp in rings}
         return {n * dp for n in degrees for dp in self._batches if n * dp <= most}
 
-    def _rings(self, most: int) -> list[int]:
-        parts, named = divisors(self._seq_len), "cp" in self._named()
-        return [cp for cp in parts if cp <= most and (named or self._long_enough(cp))]
 
-    def _plain_widths(self, most: int) -> list[int]:
-        widths = {cp * dp for cp in self._rings(most) for dp in self._batches}
-        return sorted(width for width in widths if width <= most)
+def _long_enough(tokens: int, parts: int) -> bool:
+    return parts == 1 or tokens // parts >= LEAST_TOKENS

@@ -11,7 +11,8 @@ from planning import RULE, search_of
 from random_plans import Draft, Drawer, capped
 from random_spaces import PLENTY_BYTES
 
-from shardwright.costmodel.simulate import Simulation, Simulator
+from shardwright.costmodel.group_prices import stage_group
+from shardwright.costmodel.simulate import PAIRED_KINDS, Simulation, Simulator, kind_counts
 from shardwright.planner.exhaustive import bounded_plans
 from shardwright.planner.options import OptionTable
 from shardwright.planner.search import Search
@@ -76,9 +77,12 @@ def _note_all(
     else:
         found.note("plan", own[0][0] + host_s, step_s, draft)
     plan = draft.plan(search_space(search, draft))
-    held = zip(simulation.chunks, simulator.reaches(plan), strict=True)
-    times = [simulator._times(plan, chunks, reach) for chunks, reach in held]
-    found.note("give up", simulator._bound_s(plan, times), step_s, draft)
+    if p.kind not in PAIRED_KINDS:
+        counts = kind_counts(p.kind, p.microbatches, p.chunks)
+        groups = [stage_group(stage) for stage in plan.program.stages]
+        held = zip(simulation.chunks, groups, simulator.reaches(plan), strict=True)
+        times = [simulator._times(counts, *of_stage) for of_stage in held]
+        found.note("give up", simulator.least_s(counts, times), step_s, draft)
 
 
 def search_space(search: Search, draft: Draft) -> Space:
