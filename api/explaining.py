@@ -19,7 +19,7 @@ TERM_MEANINGS = {
     "exposed_tp": "tensor-parallel collectives that hold up the critical stage",
     "exposed_dp": "gradient sums and parameter gathers that computation does not hide",
     "exposed_pp": "messages between stages that hold up the critical one",
-    "exposed_cp": "context-parallel exchanges that computation does not hide",
+    "exposed_cp": "ring and Ulysses exchanges, and moves between layouts, that show",
     "exposed_ep": "expert-parallel exchanges that computation does not hide",
     "bubble": "waiting for other stages",
     "optimizer": "the gradient norm, and the update of parameters and moments",
