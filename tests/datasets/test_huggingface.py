@@ -12,6 +12,7 @@ from shardwright.datasets.catalogue.models import presets
 from shardwright.spec.errors import InputError, NotBuiltError, ShardwrightError
 from shardwright.spec.huggingface import MODEL_TYPES, model_from_config
 from shardwright.spec.model import BlockLayer, ModelSpec
+from shardwright.spec.model_legality import model_problems
 
 FIXTURE = Path(__file__).parent / "fixtures" / "parameter_counts.json"
 ROWS: list[dict[str, Any]] = json.loads(FIXTURE.read_text())
@@ -173,3 +174,97 @@ def test_refusals_are_one_line(
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+CONFIGS: list[dict[str, Any]] = json.loads(
+    (FIXTURE.parent / "model_configs.json").read_text()
+)
+JUNK: tuple[Any, ...] = (
+    None, -1, 0, 1.5, 7, "x", "", True, [], [1], ["x"], {}, {"a": 1}, 10**30, float("nan"),
+)  # fmt: skip
+
+
+def _named(name: str) -> dict[str, Any]:
+    return dict(next(row["config"] for row in CONFIGS if row["name"] == name))
+
+
+@pytest.mark.parametrize("name", [row["name"] for row in CONFIGS if not row["source"]])
+def test_junk_under_any_key_is_read_or_refused_in_one_line(name: str) -> None:
+    config = _named(name)
+    places = [(config, key) for key in config]
+    places += [(part, key) for part in config.values() if isinstance(part, dict) for key in part]
+    for document, key in places:
+        kept = document[key]
+        for junk in JUNK:
+            document[key] = junk
+            assert "\n" not in _refusal(config)
+        document[key] = kept
+
+
+def _refusal(config: dict[str, Any]) -> str:
+    """Why a configuration is refused; empty if it is not. Anything but our errors passes on."""
+    try:
+        list(model_problems(model_from_config(config, "m", "config.json")[0]))
+    except ShardwrightError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("name", "extra", "words"),
+    [
+        ("opt-125m", {"word_embed_proj_dim": 512}, "word_embed_proj_dim 512"),
+        ("deepseek-v2", {"mlp_bias": True}, "mlp_bias true"),
+        ("deepseek-v2", {"topk_method": "random"}, "topk_method"),
+        ("deepseek-v2", {"moe_layer_freq": 2}, "moe_layer_freq 2"),
+        ("deepseek-v2", {"topk_group": None}, "topk_group: got nothing"),
+        ("bert-large", {"is_decoder": True}, "is_decoder"),
+        ("bert-large", {"tie_word_embeddings": False}, "tie_word_embeddings"),
+        ("vit-h-14", {"image_size": [224, 112]}, "use a square"),
+        ("vit-h-14", {"patch_size": 15}, "a divisor of 224"),
+        ("t5-large", {"feed_forward_proj": "soft-relu"}, "nearest: relu, gated-gelu"),
+        ("mamba2-130m", {"num_heads": 23}, "expand x hidden_size"),
+        ("nemotron-h-8b", {"num_hidden_layers": 51}, "52, as many as the pattern"),
+        ("nemotron-h-8b", {"hybrid_override_pattern": "MAMBA"}, "letters M"),
+        ("nemotron-3-nano-30b-a3b", {"mlp_bias": True}, "use false beside experts"),
+        ("llava-1.5-7b", {"text_config": {"model_type": "opt"}}, "nearest: llama"),
+        ("llava-1.5-7b", {"vision_feature_layer": [-2, -5]}, "use one layer"),
+        ("gemma-3-1b", {"model_type": "gemma3"}, "gemma3_text"),
+        ("gpt-neox-20b", {"rotary_pct": 0.01}, "an even number of channels"),
+        ("qwen3-next-80b-a3b", {"linear_num_value_heads": 24}, "a multiple of"),
+    ],
+)
+def test_what_a_family_cannot_say_is_refused_by_name(
+    name: str, extra: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ShardwrightError) as caught:
+        model_from_config({**_named(name), **extra}, "m", "config.json")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_published_storage_formats_are_not_what_is_trained_in() -> None:
+    plain, _ = model_from_config(_named("deepseek-v3"), "m", "c")
+    stored = {**_named("deepseek-v3"), "quantization_config": {"quant_method": "fp8"}}
+    model, notes = model_from_config(stored, "m", "c")
+    assert model == plain
+    assert any(note.path == "model.quantization_config" and "fp8" in note.why for note in notes)
+    with pytest.raises(NotBuiltError, match="quantised weights"):
+        model_from_config({**stored, "quantization_config": {"quant_method": "awq"}}, "m", "c")
+
+
+def test_a_nested_configuration_names_its_place() -> None:
+    config = _named("llava-1.5-7b")
+    config["text_config"] = {k: v for k, v in config["text_config"].items() if k != "vocab_size"}
+    with pytest.raises(InputError, match="text_config: vocab_size: got nothing"):
+        model_from_config(config, "m", "config.json")
+    _, notes = model_from_config(_named("llava-1.5-7b"), "m", "c")
+    assert any(note.path.startswith("model.vision_config.") for note in notes)
+
+
+def test_gemma3_angles_by_kind_of_layer() -> None:
+    model, _ = model_from_config(_named("gemma-3-1b"), "m", "c")
+    blocks = [layer for layer in model.layers() if isinstance(layer, BlockLayer)]
+    seen = {(b.attention.window, b.attention.rope_theta) for b in blocks}  # type: ignore[union-attr]
+    assert seen == {(512, 10000.0), (None, 1e6)}
+    assert [i for i, b in enumerate(blocks) if b.attention.window is None] == [5, 11, 17, 23]  # type: ignore[union-attr]
