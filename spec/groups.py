@@ -116,6 +116,22 @@ def expert_replica_group(strategy: LayerStrategy, stage_ranks: int) -> RankGroup
     return RankGroup(stage_ranks // inner, inner)
 
 
+def expert_state_groups(strategy: LayerStrategy, stage_ranks: int) -> set[RankGroup]:
+    """As :func:`state_groups`, for the states of experts."""
+    group = expert_shard_group(strategy, stage_ranks)
+    found = {group, expert_replica_group(strategy, stage_ranks)}
+    shard = strategy.shard
+    for whole in (shard.parameters, shard.gradients):
+        degree = strategy.expert_degree(whole, stage_ranks)
+        if 1 < degree < group.size:
+            found.add(RankGroup(degree, group.stride))
+            found.add(RankGroup(group.size // degree, group.stride * degree))
+    second = strategy.expert_degree(shard.secondary_parameters, stage_ranks)
+    if 1 < second < strategy.expert_degree(shard.parameters, stage_ranks):
+        found.add(RankGroup(second, group.stride))
+    return found
+
+
 def batch_group(tp_low: int, tp_high: int) -> RankGroup:
     """The ranks whose batch parts join when tensor parallelism widens from low to high."""
     return RankGroup(tp_high // tp_low, tp_low)
@@ -143,12 +159,8 @@ def stage_groups(
         found |= {tensor_group(strategy), context_group(strategy)}
         found |= state_groups(strategy, stage_ranks)
     for strategy in with_experts:
-        found |= {
-            expert_group(strategy),
-            expert_tensor_group(strategy),
-            expert_shard_group(strategy, stage_ranks),
-            expert_replica_group(strategy, stage_ranks),
-        }
+        found |= {expert_group(strategy), expert_tensor_group(strategy)}
+        found |= expert_state_groups(strategy, stage_ranks)
     for before, after in pairwise(strategies):
         found |= set(seam_groups(before, after))
     return sorted(group for group in found if group.size > 1)

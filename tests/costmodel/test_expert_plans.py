@@ -230,6 +230,28 @@ def test_communicators_are_the_groups_of_experts_too() -> None:
     assert communicators(plan, 0) == len(every) + 1
 
 
+@pytest.mark.parametrize("shard", [*LEVELS, "hsdp:2", "2/4/8", "1/2/4", "2/2/4"])
+def test_every_collective_of_a_step_has_its_group(shard: str) -> None:
+    """What a plan's groups are counted from holds what its work uses; levels use all of it."""
+    tried = 0
+    for strategy in splits(block_of(MOE), RANKS):
+        degrees = [int(word) for word in shard.removeprefix("hsdp:").split("/") if word.isdigit()]
+        if any(strategy.state_ranks(RANKS) % degree for degree in degrees):
+            continue
+        tried += 1
+        case = ExpertCase(model=model_of(MOE), strategy=strategy, shard=shard, microbatches=3)
+        plan = case.plan()
+        used = {
+            (item.ranks, item.stride)
+            for item in step_work(plan, stack("shardwright"), 0)
+            if isinstance(item, Collective) and item.ranks > 1
+        }
+        groups = stage_groups(plan.stage_strategies(0), RANKS, plan.expert_strategies(0))
+        assert used <= {*groups, (RANKS, 1)}, (strategy, shard)
+        assert used == {*groups, (RANKS, 1)} or shard not in LEVELS
+    assert tried
+
+
 def test_experts_of_one_rank_each_need_no_sum_and_no_more_memory_for_it() -> None:
     case = case_of(8, shard="zero3")
     plan = case.plan()
