@@ -69,6 +69,19 @@ def test_simulation_is_that_of_the_command(service: Any, base_report: Any) -> No
     assert answer.json() == base_report
 
 
+def test_a_split_sequence_is_simulated(service: Any) -> None:
+    strategy = {"tp": 2, "sp": "ulysses", "cp": 2, "shard": "hpz:2"}
+    answer = httpx.post(
+        service.url + "/v1/simulations", json={**SIMULATION, "strategy": strategy}, timeout=20
+    )
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["prediction"]["breakdown_s"]["exposed_cp"] > 0
+    shard = {"gradients": 8, "optimizer": 8, "parameters": 8, "secondary_parameters": 2}
+    parts = answer.json()["plan"]["programs"][0]["stages"][0]["virtual_stages"][0]
+    assert {json.dumps(part["strategy"]["shard"]) for part in parts} == {json.dumps(shard)}
+    assert all(part["strategy"]["cp"] == 2 for part in parts)
+
+
 def test_simulation_of_a_plan(service: Any, base_report: Any) -> None:
     body = {"plan": base_report["plan"]}
     answer = httpx.post(service.url + "/v1/simulations", json=body, timeout=20)
@@ -167,6 +180,10 @@ def test_pointers_name_the_faults(service: Any) -> None:
     for change, pointer in (
         ({"workload": {"global_batch": 64}}, "/workload/seq_len"),
         ({"strategy": {"tp": 5}}, "/strategy/tp"),
+        (
+            {"strategy": {"cp": 8}, "workload": {"global_batch": 64, "seq_len": 1000}},
+            "/strategy/cp",
+        ),
         ({"model": "gpt-2"}, "/model"),
         ({"model": {"layers": 2, "hidden": 100, "heads": 8, "vocab": 300}}, "/model/heads"),
         ({"cluster": "9xH100"}, "/cluster"),
