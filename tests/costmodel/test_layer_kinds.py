@@ -208,7 +208,9 @@ def _wide_block(block: BlockLayer, tp: int) -> BlockLayer:
 
 @given(st.sampled_from(sorted(LAYERS)), st.sampled_from([2, 4]), st.booleans(), st.data())
 @settings(max_examples=150, deadline=None)
-def test_splitting_never_does_less_in_all(name: str, tp: int, sp: bool, data: st.DataObject) -> None:
+def test_splitting_never_does_less_in_all(
+    name: str, tp: int, sp: bool, data: st.DataObject
+) -> None:
     layer = widened(LAYERS[name], tp)
     recompute = data.draw(st.sampled_from(("none", "selective", "full")))
     fields = {
