@@ -6,7 +6,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from event_oracle import ends
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import simulator_of
@@ -14,18 +13,18 @@ from plan_cases import Case, Sizes
 from pricers import Free, Perturbed
 from random_plans import reshaped
 from samples import Sample, sample
+from simulation_checks import check_starts
 
 from shardwright.costmodel.lower import LoweredPass
 from shardwright.costmodel.lowering import StageChunk
 from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.memory import PassKind
 from shardwright.costmodel.pass_time import PASS_TERMS, PassTime
-from shardwright.costmodel.play import Messages
 from shardwright.costmodel.prices import PassCost, Pricer
 from shardwright.costmodel.simulate import Simulation, Simulator
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.plan import Plan
-from shardwright.spec.schedule import Pass, ScheduleKind
+from shardwright.spec.schedule import ScheduleKind
 
 SEEDS = st.integers(0, 160)
 DRAWS = st.integers(0, 2**32)
@@ -90,26 +89,7 @@ def test_interleaved_stages_take_m_plus_p_minus_1_over_v(
 @given(SEEDS)
 @settings(max_examples=120)
 def test_a_second_simulation_agrees(seed: int) -> None:
-    """Start of every pass against a heap of events, for stacks whose messages are not in line."""
-    s = sample(seed)
-    messages = Messages(s.plan, s.simulation.chunks, s.simulator.prices)
-    if messages.blocking:
-        return
-    runs, last = s.simulation.stages, s.plan.program.schedule.microbatches - 1
-
-    def seconds(stage: int, item: Pass) -> float:
-        number = item.micro_batch
-        kind = PassKind(item.forward, item.chunk, number == 0, number == last)
-        return runs[stage].times[kind].time_s
-
-    travel = {
-        (f, p): messages.seconds(f, p) for f in (True, False) for p in range(messages.positions)
-    }
-    expected = ends([run.order for run in runs], seconds, travel)
-    for run in runs:
-        for item, start_s in zip(run.order, run.starts_s, strict=True):
-            end_s = start_s + seconds(run.stage, item)
-            assert end_s == pytest.approx(expected[run.stage, item], rel=1e-9, abs=1e-15)
+    check_starts(sample(seed))
 
 
 class _LongerPass(Pricer):

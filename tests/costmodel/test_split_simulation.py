@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from event_oracle import ends
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import simulator_of
@@ -22,16 +21,15 @@ from schedule_cases import (
     published_share,
     usual_chunks,
 )
+from simulation_checks import check_starts
 
 from shardwright.costmodel.explain import breakdown, executed_flops
-from shardwright.costmodel.play import Messages
 from shardwright.costmodel.simulate import Simulation, Simulator
-from shardwright.costmodel.stage_run import kind_of, together
 from shardwright.costmodel.step import step_work
 from shardwright.costmodel.trace import simulated_timeline
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.plan import Plan
-from shardwright.spec.schedule import EVERY_KIND, SPLIT_KINDS, Pass, ScheduleKind
+from shardwright.spec.schedule import EVERY_KIND, SPLIT_KINDS, ScheduleKind
 
 SEEDS = st.integers(0, 89)
 
@@ -54,29 +52,7 @@ def test_simulated_bubbles_equal_their_closed_forms(
 @given(SEEDS)
 @settings(max_examples=90)
 def test_a_second_simulation_agrees(seed: int) -> None:
-    """Start of every pass against a heap of events, for stacks whose messages are not in line."""
-    s = split_sample(seed)
-    messages = Messages(s.plan, s.simulation.chunks, s.simulator.prices)
-    if messages.blocking:
-        return
-    runs, last = s.simulation.stages, s.plan.program.schedule.microbatches - 1
-    shares: dict[tuple[int, Pass], float] = {}
-    for run in runs:
-        for items in together(run.order):
-            time_s = run.time_of(tuple(kind_of(item, last) for item in items)).time_s
-            shares |= {(run.stage, item): time_s / len(items) for item in items}
-    travel = {
-        (f, p): messages.seconds(f, p) for f in (True, False) for p in range(messages.positions)
-    }
-    kind = s.plan.program.schedule.kind
-    orders = [run.order for run in runs]
-    expected = ends(orders, lambda stage, item: shares[stage, item], travel, kind)
-    for run in runs:
-        starts = iter(run.starts_s)
-        for items in together(run.order):
-            for item in items:
-                end_s = next(starts) + sum(shares[run.stage, i] for i in items)
-                assert end_s == pytest.approx(expected[run.stage, item], rel=1e-9, abs=1e-15)
+    check_starts(split_sample(seed))
 
 
 def again(s: Sample, seed: int) -> Simulation:
