@@ -21,8 +21,9 @@ def fused_state_space(
 ) -> Value:
     """Convolution, scan and gated norm of a state-space mixer; (seq, batch, inner).
 
-    As mamba_ssm runs its combined kernel (state-spaces/mamba, ops/triton/ssd_combined.py, 2.2):
-    of convolution and scan only the projected input and the scan's result are kept.
+    As mamba_ssm runs its combined kernel (state-spaces/mamba, ops/triton/ssd_combined.py): of
+    convolution and scan only the projected input and the scan's result are kept, and of the norm
+    its scales. The output projection stays outside, where its sum over ranks can follow.
     """
     out = _state_space_scan(c, spec, mixed, step)
     del mixed, step
@@ -101,7 +102,7 @@ def fused_delta_rule(
 ) -> Value:
     """Convolution and scan of a delta-rule mixer; (seq, batch, inner).
 
-    As flash-linear-attention runs it (fla-org, ops/gated_delta_rule/chunk.py, 0.4): queries,
+    As flash-linear-attention runs it (fla-org, ops/gated_delta_rule/chunk.py, 0.6.0): queries,
     keys and values, their scales, decay, rate and the inverse of each chunk's triangular system
     are kept; transformed keys and values and the states are made again.
 

@@ -118,6 +118,29 @@ def test_fused_kernels_keep_less_than_single_operations() -> None:
             assert kept_bytes(lower_layer(block, shape)) < kept_bytes(lower_layer(block, plain))
 
 
+def test_fused_state_space_keeps_what_its_kernel_saves() -> None:
+    """Projected input, the scan's result and the norm's scales; the output product's input."""
+    shape = shape_of(LayerStrategy())
+    tokens, width = shape.batch * shape.seq_len, STATE_SPACE.inner_dim
+    projected = width + STATE_SPACE.conv_dim + STATE_SPACE.heads
+    kernel = 2 * tokens * (projected + width) + 4 * tokens * STATE_SPACE.groups
+    around = 2 * tokens * (32 + 32 + width) + 4 * tokens  # input, its norm and scale; last product
+    assert kept_bytes(lower_layer(BLOCKS[0], shape)) == kernel + around
+
+
+def test_fused_delta_rule_keeps_what_its_kernel_saves() -> None:
+    """Queries, keys, values and their scales, decay, rate, the inverse of each chunk's system."""
+    shape, spec = shape_of(LayerStrategy()), DELTA_RULE
+    tokens, heads = shape.batch * shape.seq_len, spec.value_heads
+    scan = spec.conv_dim * 2 + 2 * 4 * spec.key_heads + heads * (4 + 2 + 2 * spec.chunk)
+    gates = heads * (4 + 4) + 4 * heads / tokens  # steps before and after softplus; decay rates
+    convolved = 2 * spec.conv_dim
+    normed = 2 * 2 * spec.inner_dim + 4 * heads  # result and gate; scales
+    around = 2 * (32 + 32 + spec.inner_dim) + 4
+    expected = tokens * (scan + gates + convolved + normed + around)
+    assert kept_bytes(lower_layer(BLOCKS[2], shape)) == pytest.approx(expected, rel=1e-3)
+
+
 @pytest.mark.parametrize("attention", ["flash", "unfused"])
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.attention.kind)
 def test_tensor_parallelism_divides_the_work(block: BlockLayer, attention: str) -> None:
