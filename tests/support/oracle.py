@@ -247,7 +247,8 @@ def _legal(
         return False
     if number == 0 and samples % dp == 0 and not space.allowed("micro_batch", samples // dp):
         return False
-    seq_len = space.workload.seq_len
+    lengths = [t.seq_len for t in space.model.towers for _ in range(t.layer_count)]
+    seq_len = lengths[number] or space.workload.seq_len
     if layer_reason(layer, strategy, width, samples, seq_len) is not None:
         return False
     return stack_reason(strategy, space.stack) is None
@@ -282,11 +283,14 @@ def plan_count(space: Space, limit: int = 10**9) -> int:
 
 
 def _combinations(space: Space, choices: list[list[LayerStrategy]]) -> int:
-    """Strategies of all layers together; a tied embedding and head must agree."""
+    """Strategies of all layers together; tied embeddings and head must agree."""
     if not space.model.tie_embeddings:
         return math.prod(len(options) for options in choices)
-    pairs = sum(a == b for a in choices[0] for b in choices[-1])
-    return pairs * math.prod(len(options) for options in choices[1:-1])
+    tables = [x.kind in ("embedding", "head") for x in space.model.layers()]
+    tied = [options for options, table in zip(choices, tables, strict=True) if table]
+    alike = sum(all(a in options for options in tied) for a in tied[0])
+    free = [options for options, table in zip(choices, tables, strict=True) if not table]
+    return alike * math.prod(len(options) for options in free)
 
 
 def all_plans(space: Space) -> Iterator[tuple[Plan, bool]]:
