@@ -56,27 +56,20 @@ class Storage:
 class Value:
     """A symbolic tensor; ``producer`` is the node and output number it came from, if any.
 
-    ``keeps`` is another tensor that stays alive as long as this one.
+    ``size_bytes`` is that of its elements, not of the storage. ``keeps`` is another tensor that
+    stays alive as long as this one.
     """
 
-    __slots__ = ("dtype", "keeps", "producer", "shape", "storage")
+    __slots__ = ("dtype", "elements", "keeps", "producer", "shape", "size_bytes", "storage")
 
     def __init__(self, shape: tuple[int, ...], dtype: str, storage: Storage) -> None:
         self.shape = shape
         self.dtype = dtype
+        self.elements = math.prod(shape)
+        self.size_bytes = tensor_bytes(self.elements, dtype)
         self.storage = storage
         self.producer: tuple[Node, int] | None = None
         self.keeps: Value | None = None
-
-    @property
-    def elements(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the elements (not of the storage)."""
-        return tensor_bytes(self.elements, self.dtype)
 
     def view(self, *shape: int) -> Value:
         """The same storage under another shape, still on the path of gradients."""
@@ -136,7 +129,8 @@ class Tape:
     def note_bytes(self, change_bytes: int) -> None:
         """Bytes that come to life (or die, if negative)."""
         self.live_bytes += change_bytes
-        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        if self.live_bytes > self.peak_bytes:
+            self.peak_bytes = self.live_bytes
 
     def new(self, shape: tuple[int, ...], dtype: str) -> Value:
         """A fresh tensor."""
@@ -156,8 +150,10 @@ class Tape:
 
         An in-place operation has ``out`` among its ``reads`` too.
         """
-        elements = max(value.elements for value in (*reads, out))
-        traffic_bytes = sum(value.size_bytes for value in reads) + out.size_bytes
+        elements, traffic_bytes = out.elements, out.size_bytes
+        for value in reads:
+            traffic_bytes += value.size_bytes
+            elements = max(elements, value.elements)
         self._note(Kernel(op, (elements,), out.dtype, 0, traffic_bytes))
         return out
 
