@@ -156,7 +156,7 @@ class Pricer:
 
     def _price_pass(self, lowered: LoweredPass) -> PassCost:
         terms = [0.0] * len(TERMS)
-        launches, product_s, measured_s = 0, 0.0, 0.0
+        launches, product_s, beside_s, measured_s = 0, 0.0, 0.0, 0.0
         for number, entry in enumerate(lowered.entries):
             work = entry.work
             price = self.kernel(work) if isinstance(work, Kernel) else self.collective(work)
@@ -164,14 +164,17 @@ class Pricer:
             measured_s += seconds if price.source == "measured" else 0.0
             if isinstance(work, Kernel):
                 name: str = "recompute" if entry.recomputed else work.term
-                product_s = seconds if work.term == "matmul" else 0.0
+                product_s, beside_s = (seconds if work.term == "matmul" else 0.0), 0.0
                 launches += 1
             else:
                 name = entry.term
                 if entry.beside:
                     seconds = self._beside(seconds, lowered.entries, number)
                 elif name == "exposed_tp" and self.overlaps.tp:
-                    seconds = exposed_beside_product(seconds, product_s)
+                    # Collectives in a row share their product: one cannot hide where another is.
+                    shown_s = exposed_beside_product(beside_s, product_s)
+                    beside_s += seconds
+                    seconds = exposed_beside_product(beside_s, product_s) - shown_s
             terms[_TERM_NUMBER[name]] += seconds
         terms[EXPOSED_EP] = self._beside_pass(terms)
         priced_s = sum(terms)
