@@ -27,8 +27,17 @@ from .fabric import wire_fraction
 
 Array = NDArray[np.float64]
 BYTES_PER_ELEMENT = 2
-NOMINAL_BYTES_PER_S = {"a100_sxm": 300e9, "h100_sxm": 450e9, "h200_sxm": 450e9, "b200_sxm": 900e9}
-"""One direction of one device's NVLink, for the systems that the catalogue has."""
+NOMINAL_BYTES_PER_S = {
+    "a100_sxm": 300e9,
+    "h100_sxm": 450e9,
+    "h200_sxm": 450e9,
+    "b200_sxm": 900e9,
+    "gb200": 900e9,
+    "gb300": 900e9,
+    "l40s": 31.5e9,
+    "rtx_pro_6000_server": 63e9,
+}
+"""One direction of one device's link, for the systems that the catalogue has."""
 KIND_NAMES = {"alltoall": "all_to_all"}
 
 
