@@ -20,14 +20,14 @@ from shardwright.api.reports import Simulated, simulate_plan
 from shardwright.api.uniform import UniformStrategy, uniform_plan
 from shardwright.costmodel.collectives import collective_seconds, message_seconds
 from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.prices import Pricer
+from shardwright.costmodel.prices import TERMS, Pricer
 from shardwright.costmodel.sharding import lower_unit
 from shardwright.costmodel.simulate import Simulator
 from shardwright.costmodel.trace import simulated_timeline
 from shardwright.costmodel.unit_parts import UnitShape
 from shardwright.datasets.catalogue.clusters import parse_cluster
 from shardwright.spec.groups import context_group, stage_groups, tensor_group
-from shardwright.spec.kernels import Collective
+from shardwright.spec.kernels import Collective, Kernel
 from shardwright.spec.layer_legality import layer_reason
 from shardwright.spec.layers import Layer
 from shardwright.spec.plan import Plan, load_plan
@@ -179,10 +179,34 @@ def test_what_the_ring_hides_is_what_the_stack_says() -> None:
     hidden = Pricer(machine, SHARDWRIGHT).layer_pass(found)
     steps = [c for c in found.collectives() if c.kind == "send_recv"]
     whole_s = sum(collective_seconds(c, machine) for c in steps)
-    number = 5
+    number = TERMS.index("exposed_cp")
     assert in_line.terms_s[number] == pytest.approx(whole_s)
     assert 0 < hidden.terms_s[number] < whole_s
     assert hidden.terms_s[:number] == in_line.terms_s[:number]
+
+
+@pytest.mark.parametrize("cluster", ["1x8xH100", "8x1xA100-80GB", "8xT4"])
+@pytest.mark.parametrize("cp", [2, 8])
+def test_each_step_shows_what_outlasts_its_attention(cluster: str, cp: int) -> None:
+    """Without mutual slowing, per step max(message, attention) - attention; the last hop whole."""
+    machine = Machine(parse_cluster(cluster).cluster)
+    pricer = Pricer(machine, replace(SHARDWRIGHT, overlap_slowdown=1.0))
+    found = lowered(MHA.model().layers()[1], LayerStrategy(cp=cp), batch=64)
+    for way in (found.forward, found.backward):
+        expected_s = 0.0
+        for number, entry in enumerate(way.entries):
+            if isinstance(entry.work, Kernel):
+                continue
+            message_s, beside_s = pricer.collective(entry.work).time_s, 0.0
+            if entry.beside:
+                following = way.entries[number + 1].work
+                assert isinstance(following, Kernel)
+                beside_s = pricer.kernel(following).time_s
+            expected_s += max(0.0, message_s - beside_s)
+        shown_s = pricer.layer_pass(way).terms_s[TERMS.index("exposed_cp")]
+        assert shown_s == pytest.approx(expected_s)
+    last = [e for e in found.backward.entries if isinstance(e.work, Collective)][-1]
+    assert last.beside == 0
 
 
 def test_an_exchange_leaves_a_node_over_each_devices_own_share() -> None:
