@@ -26,6 +26,7 @@ from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
 from ..spec.report import Assumption
 from ..spec.stack import ATTENTIONS, OVERLAPS, StackSpec
+from ..spec.towers import placed_tokens
 from ..spec.units import GIB
 from ..spec.workload import TASKS, DtypeRecord, Workload
 from .nouns import ClusterLike, ModelLike, cluster_of, model_of
@@ -140,8 +141,11 @@ def _least_able(cluster: ClusterSpec) -> Device:
 def _wrong_length(model: ModelSpec, workload: Workload, reason: str) -> InputError:
     """The sequence length that a model cannot take, with the longest that it can."""
     own = model.towers[0].seq_len
-    if own is not None:
+    if own is not None and len(model.towers) == 1:
         return InputError("--seq-len", workload.seq_len, f"{own} ({reason})", own)
+    placed = placed_tokens(model, workload.seq_len)
+    if placed > workload.seq_len:
+        return InputError("--seq-len", workload.seq_len, f"at least {placed} ({reason})", placed)
     limits = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
     most = min(limits)
     return InputError("--seq-len", workload.seq_len, f"at most {most} ({reason})", most)

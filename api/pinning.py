@@ -19,6 +19,7 @@ from ..spec.model import Layer
 from ..spec.schedule import ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
 from ..spec.tensor_split import split_sizes
+from ..spec.towers import layer_places
 from .inputs import Problem
 
 FIELD = "--pin"
@@ -73,8 +74,10 @@ def _whole(pins: Iterable[Pin], key: str) -> int | None:
 def _check_tp(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: str) -> None:
     tp = int(pin.value)
     strategy = LayerStrategy(tp=tp)
-    for layer in dict.fromkeys(x for n, x in enumerate(layers) if pin.covers(n)):
-        reason = layer_reason(layer, strategy, tp, 1, problem.workload.seq_len)
+    places = layer_places(problem.model, problem.workload.seq_len)
+    covered = [(x, places[n].tokens) for n, x in enumerate(layers) if pin.covers(n)]
+    for layer, tokens in dict.fromkeys(covered):
+        reason = layer_reason(layer, strategy, tp, 1, tokens)
         if reason:
             near = _divisor_of_all(layer, tp)
             allowed = f"a degree that splits these layers ({reason})"

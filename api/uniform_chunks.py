@@ -7,6 +7,7 @@ from itertools import groupby
 
 from ..spec.errors import InputError, nearest_divisor
 from ..spec.experts import experts_of
+from ..spec.layer_legality import RECOMPUTED
 from ..spec.model import BlockLayer, Layer, ModelSpec
 from ..spec.plan import LayerPlan
 from ..spec.strategy import LayerStrategy
@@ -14,7 +15,7 @@ from ..spec.strategy import LayerStrategy
 
 def own_strategy(layer: Layer, strategy: LayerStrategy) -> LayerStrategy:
     """What a layer takes of one strategy for all: only blocks recompute, only experts split."""
-    if not isinstance(layer, BlockLayer):
+    if not isinstance(layer, RECOMPUTED):
         strategy = replace(strategy, recompute="none")
     if experts_of(layer) is None:
         strategy = replace(strategy, ep=1, etp=1)

@@ -9,6 +9,7 @@ from ..spec.errors import InputError
 from ..spec.legality import layer_reason, stack_reason
 from ..spec.plan import Plan
 from ..spec.strategy import LayerStrategy, Sharding
+from ..spec.towers import layer_places
 from .inputs import Problem
 from .uniform_chunks import own_strategy
 
@@ -64,9 +65,12 @@ def _layers_reason(
     problem: Problem, strategy: LayerStrategy, ranks: int, samples: int
 ) -> str | None:
     """Why some layer kind may not run under the strategy; None if all may."""
-    for layer in problem.model.kinds():
+    model = problem.model
+    places = layer_places(model, problem.workload.seq_len)
+    kinds = dict.fromkeys((x, p.tokens) for x, p in zip(model.layers(), places, strict=True))
+    for layer, tokens in kinds:
         own = own_strategy(layer, strategy)
-        if reason := layer_reason(layer, own, ranks, samples, problem.workload.seq_len):
+        if reason := layer_reason(layer, own, ranks, samples, tokens):
             return reason
     return None
 

@@ -106,6 +106,8 @@ def _edge_problems(model: ModelSpec, names: list[str]) -> Iterator[Problem]:
         reads = any(isinstance(x, BlockLayer) and x.cross_attention for x in _kinds(tower))
         if reads and not any(target == tower.name for _, target in pairs):
             yield Problem("edges", f"none to {tower.name}", "one, for its cross-attention to read")
+        if reads and sum(target == tower.name for _, target in pairs) > 1:
+            yield Problem("edges", f"several to {tower.name}", "one: its cross-attention reads one")
 
 
 def _kinds(tower: Tower) -> list[Layer]:

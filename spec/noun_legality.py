@@ -12,6 +12,7 @@ from .cluster import LEVEL_ORDER, ClusterSpec
 from .model import MAX_LAYERS, EmbeddingLayer, ModelSpec
 from .model_legality import model_problems
 from .problem import Problem
+from .towers import placed_tokens
 from .workload import Workload
 
 __all__ = [
@@ -107,4 +108,7 @@ def workload_reason(model: ModelSpec, workload: Workload) -> str | None:
         positions = layer.positions if isinstance(layer, EmbeddingLayer) else None
         if positions and workload.seq_len > positions:
             return f"seq_len {workload.seq_len} exceeds the {positions} learned positions"
+    placed = placed_tokens(model, workload.seq_len)
+    if placed > workload.seq_len:
+        return f"seq_len {workload.seq_len} has no room for the {placed} tokens of an image"
     return None

@@ -70,6 +70,12 @@ def sources_after(places: tuple[LayerPlace, ...], index: int) -> tuple[TowerOutp
     return places[index + 1].sources if index + 1 < len(places) else ()
 
 
+def placed_tokens(model: ModelSpec, seq_len: int) -> int:
+    """The most tokens of other towers that stand among a tower's own; 0 where none do."""
+    places = layer_places(model, seq_len)
+    return max((sum(s.tokens for s in p.read) for p in places if p.begins), default=0)
+
+
 def _outputs(model: ModelSpec, seq_len: int) -> dict[str, TowerOutput]:
     """What each tower makes, by the tower's name."""
     found, end = {}, 0

@@ -97,6 +97,11 @@ ILLEGAL = {
         VISION, LANGUAGE, edges=(TowerEdge(source="last", target="first"),)
     ),
     "edges an edge twice": towers(VISION, LANGUAGE, edges=(EDGE, EDGE)),
+    "edges several to last": ModelSpec(
+        name="m",
+        towers=(ENCODER, replace(ENCODER, name="second"), READER),
+        edges=(EDGE, TowerEdge(source="second", target="last")),
+    ),
     "edges none from first": towers(VISION, LANGUAGE, edges=()),
     "edges none to last": text(EMBEDDING, replace(BLOCK, cross_attention=CROSS), HEAD),
     "towers.first output of width 48": towers(
@@ -154,3 +159,11 @@ def test_an_image_has_as_many_tokens_as_it_has() -> None:
     reason = workload_reason(LEGAL["classes"], workload)
     assert reason == "seq_len 16 is not the 17 tokens of an image"
     assert workload_reason(LEGAL["classes"], replace(workload, seq_len=17)) is None
+
+
+def test_an_image_needs_room_in_the_text() -> None:
+    workload = Workload(global_batch=1, seq_len=16, dtype=DtypeRecord.from_shorthand("bf16"))
+    model = LEGAL["image and text"]
+    reason = workload_reason(model, workload)
+    assert reason == "seq_len 16 has no room for the 17 tokens of an image"
+    assert workload_reason(model, replace(workload, seq_len=17)) is None
