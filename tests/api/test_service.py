@@ -82,6 +82,25 @@ def test_a_split_sequence_is_simulated(service: Any) -> None:
     assert all(part["strategy"]["cp"] == 2 for part in parts)
 
 
+def test_experts_are_split_over_ranks(service: Any) -> None:
+    """The strategy's ep and etp, as the command line's flags."""
+    url = service.url + "/v1/simulations"
+    body: dict[str, Any] = {
+        "model": {"layers": 2, "hidden": 128, "heads": 4, "ffn": 256, "vocab": 512,
+                  "experts": 8, "topk": 2},
+        "cluster": "8xH100",
+        "workload": {"global_batch": 8, "seq_len": 256},
+        "strategy": {"ep": 4, "etp": 2},
+    }  # fmt: skip
+    answer = httpx.post(url, json=body, timeout=20)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["prediction"]["breakdown_s"]["exposed_ep"] > 0
+    body["strategy"] = {"ep": 3}
+    refused = httpx.post(url, json=body, timeout=20)
+    assert refused.status_code in (400, 422)
+    assert "--ep" in refused.text or "/strategy/ep" in refused.text
+
+
 def test_simulation_of_a_plan(service: Any, base_report: Any) -> None:
     body = {"plan": base_report["plan"]}
     answer = httpx.post(service.url + "/v1/simulations", json=body, timeout=20)
