@@ -16,7 +16,7 @@ from ..spec.legality import (
     schedule_stack_reason,
 )
 from ..spec.model import Layer
-from ..spec.schedule import ScheduleKind
+from ..spec.schedule import V_KINDS, ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
 from ..spec.tensor_split import split_sizes
 from ..spec.towers import layer_places
@@ -135,9 +135,9 @@ def _check_schedule(pins: tuple[Pin, ...], problem: Problem, field: str) -> None
         kind = "interleaved" if vpp != 1 else "1f1b"
     if reason := schedule_stack_reason(kind, problem.stack):
         raise InputError(field, f"schedule={kind}", f"one that the stack can say ({reason})")
-    usual = 2 if kind == "interleaved" else 1
+    usual = 2 if kind == "interleaved" or kind in V_KINDS else 1
     stages, chunks = pp or min(2, layers), vpp or usual
-    if reason := schedule_reason(kind, stages, chunks, stages, layers):
+    if reason := schedule_reason(kind, stages, chunks, 2 * stages, layers):
         given = ", ".join(p.text for p in pins if p.key in ("pp", "vpp", "schedule"))
         raise InputError(field, given, f"pins that agree ({reason})")
 
