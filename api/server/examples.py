@@ -183,5 +183,9 @@ CLUSTERS_EXAMPLE: dict[str, Any] = {
     "devices": [{"name": "H100-SXM-80GB", "capacity_bytes": 85028000000}],
     "nodes": [{"name": "HGX-H100", "devices_per_node": 8, "link": "NVLink4"}],
     "fabrics": [{"name": "NVLink4", "scope": "node", "bandwidth_bytes_per_s": 4.5e11}],
+    "levels": [{"level": "intra_node", "joins": "devices of one node"}],
+    "disagreements": [
+        {"subject": "NVLink4", "figure": "bandwidth_bytes_per_s", "taken": 450000000000.0}
+    ],
     "local": {"cluster": "local:2", "cores": 2, "memory_bytes": 25276502016},
 }
