@@ -114,6 +114,7 @@ ITEM = Item(
     reads=(
         *PRICING,
         "tests/support/hf_blocks.py",
+        "tests/support/hf_case.py",
         "tests/support/hf_cases.py",
         "tests/support/hf_differences.py",
         "tests/support/hf_trace.py",

@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 from hf_blocks import block_trace, kept_bytes, lowered_block
-from hf_cases import CASES, BlockCase
+from hf_case import BlockCase
+from hf_cases import CASES
 from hf_differences import DIFFERENCES, listed_differences
 
 from shardwright.spec.stack import AttentionImpl

@@ -7,12 +7,15 @@ the lowering of the layer that the same configuration describes.
 
 from __future__ import annotations
 
-from functools import cache
+from collections import OrderedDict
+from functools import cache, partial
 from typing import Any
 
 import torch
-from hf_cases import BATCH, CASES, LOSS, VOCAB, BlockCase
+from hf_case import BATCH, ENDS, VOCAB, BlockCase
+from hf_cases import CASES
 from hf_trace import Trace, trace
+from torch.nn.functional import cross_entropy
 
 from shardwright.costmodel.layer_shape import LayerShape, SourceShape
 from shardwright.costmodel.lower import LoweredLayer, lower_layer
@@ -29,40 +32,71 @@ def eager_stack(attention: AttentionImpl) -> StackSpec:
     return StackSpec(name="transformers", version="5.23.0", attention=attention)
 
 
-class _Head(torch.nn.Module):
-    """Final norm, projection and loss of a language model, which are no module of their own."""
+class _End(torch.nn.Module):
+    """Parts of a model in a row, and its loss: what is no module of its own in the library."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, loss: Any = None, **parts: torch.nn.Module) -> None:
         super().__init__()
-        self.norm, self.projection, self._loss = (
-            model.model.norm,
-            model.lm_head,
-            model.loss_function,
-        )
+        self.parts, self._loss = torch.nn.Sequential(OrderedDict(parts)), loss
 
-    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The mean loss of (batch, tokens, hidden) activations."""
-        logits = self.projection(self.norm(x))
-        return self._loss(logits=logits, labels=labels, vocab_size=VOCAB)
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The loss of (batch, tokens, hidden) activations, or what the parts make of them."""
+        x = self.parts(x)
+        if self._loss is None:
+            return x
+        labels = torch.randint(0, x.shape[-1], x.shape[:-1])
+        return self._loss(x, labels)
+
+
+class _FirstToken(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, 0, :]
+
+
+def _end(case: BlockCase, attention: AttentionImpl, dtype: torch.dtype) -> tuple[_End, int]:
+    """The end of a model that a case is about, and how wide its input is."""
+    import transformers as library
+
+    config = case.configuration()
+    config._attn_implementation = IMPLEMENTATIONS[attention]
+    made: Any = getattr(library, case.part)(config).to(dtype).train()
+    if case.kind == "projector":
+        return _End(projector=made.model.multi_modal_projector), config.vision_config.hidden_size
+    if case.kind == "classifier":
+        parts = {"norm": made.vit.layernorm, "first": _FirstToken(), "classes": made.classifier}
+        return _End(cross_entropy, **parts), config.hidden_size
+    if case.config == "BertConfig":
+        return _End(_loss_of_all, head=made.cls), config.hidden_size
+    loss = partial(_own_loss, made)
+    return _End(loss, norm=made.model.norm, projection=made.lm_head), config.hidden_size
+
+
+def _loss_of_all(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+def _own_loss(model: Any, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    loss: torch.Tensor = model.loss_function(logits=logits, labels=labels, vocab_size=VOCAB)
+    return loss
 
 
 @cache
 def block_trace(name: str, attention: AttentionImpl, dtype: str) -> Trace:
     """Trace the library's block of a case."""
-    from transformers import AutoModel, AutoModelForCausalLM
+    from transformers import AutoModel
 
     case = next(case for case in CASES if case.name == name)
     torch.manual_seed(0)
-    kind = AutoModelForCausalLM if case.part == LOSS else AutoModel
-    model = kind.from_config(case.configuration(), attn_implementation=IMPLEMENTATIONS[attention])
+    if case.kind in ENDS:
+        end, width = _end(case, attention, TORCH_TYPES[dtype])
+        x = torch.randn((BATCH, case.seq_len, width), dtype=TORCH_TYPES[dtype]).requires_grad_()
+        return trace(end, lambda: end(x))
+    model = AutoModel.from_config(
+        case.configuration(), attn_implementation=IMPLEMENTATIONS[attention]
+    )
     model = model.to(TORCH_TYPES[dtype]).train()
-    if case.part == LOSS:
-        part: Any = _Head(model)
-        x = torch.randn((BATCH, case.seq_len, model.config.hidden_size), dtype=model.dtype)
-        args, kwargs = (x.requires_grad_(), _model_input(case, "labels", model.dtype)), {}
-    else:
-        part = model.get_submodule(case.part)
-        args, kwargs = _inputs_of(case, model, part)
+    part = model.get_submodule(case.part)
+    args, kwargs = _inputs_of(case, model, part)
     return trace(part, lambda: _first(part(*args, **kwargs)))
 
 

@@ -1,16 +1,11 @@
-"""Small configurations of the transformers library, at least one for each kind of block."""
+"""Small configurations of the transformers library, at least one for each kind of layer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import replace
 
-from shardwright.spec.huggingface import model_from_config
-from shardwright.spec.layers import Layer
-from shardwright.spec.stack import ATTENTIONS, AttentionImpl
+from hf_case import SEQ_LEN, VOCAB, BlockCase
 
-BATCH, SEQ_LEN, VOCAB = 2, 32, 96
 TOKENS = {"vocab_size": VOCAB, "pad_token_id": None, "bos_token_id": 0, "eos_token_id": 0}
 SIZES = TOKENS | {
     "hidden_size": 64,
@@ -20,40 +15,6 @@ SIZES = TOKENS | {
     "intermediate_size": 160,
     "head_dim": 16,
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class BlockCase:
-    """One layer kind: configuration class and sizes; the model's part; which layer of ours.
-
-    ``inputs`` are what the whole model wants, so that the part is handed what it would be.
-    ``attentions`` leaves out flash attention where the CPU has no such kernel: scans, scores
-    with caps, sinks or a learned bias, windows (it computes every pair), values narrower than
-    keys.
-    """
-
-    name: str
-    config: str
-    part: str = "layers.0"
-    sizes: Mapping[str, Any] = field(default_factory=lambda: SIZES)
-    kind: str = "block"
-    block: int = 0
-    seq_len: int = SEQ_LEN
-    attentions: tuple[AttentionImpl, ...] = ATTENTIONS
-    inputs: tuple[str, ...] = ("input_ids",)
-
-    def configuration(self) -> Any:
-        """The library's configuration object."""
-        import transformers
-
-        return getattr(transformers, self.config)(**self.sizes)
-
-    def our_layer(self) -> Layer:
-        """The layer that the configuration describes, read from its document."""
-        model, _ = model_from_config(self.configuration().to_dict(), self.name, self.name)
-        return [layer for layer in model.layers() if layer.kind == self.kind][self.block]
-
-
 GPT2 = TOKENS | {
     "n_embd": 64,
     "n_head": 4,
@@ -117,9 +78,12 @@ T5 = {
     "d_kv": 16,
     "dropout_rate": 0.0,
 }
-LOSS = "head and loss"
+LLAVA = {
+    "vision_config": PLAIN | IMAGE | {"model_type": "clip_vision_model"},
+    "text_config": SIZES | {"model_type": "llama", "hidden_size": 48},
+}
 
-CASES = [
+BLOCKS = [
     BlockCase(name="gpt2", config="GPT2Config", part="h.0", sizes=GPT2),
     BlockCase(
         name="opt",
@@ -128,7 +92,7 @@ CASES = [
         sizes=PLAIN | {"ffn_dim": 160, "word_embed_proj_dim": 64, "dropout": 0.0},
     ),
     BlockCase(name="gpt_neox", config="GPTNeoXConfig", sizes=PLAIN),
-    BlockCase(name="llama", config="LlamaConfig"),
+    BlockCase(name="llama", config="LlamaConfig", sizes=SIZES),
     BlockCase(name="mistral", config="MistralConfig", sizes=SIZES | {"sliding_window": None}),
     BlockCase(
         name="window",
@@ -136,11 +100,11 @@ CASES = [
         sizes=SIZES | {"sliding_window": 8},
         attentions=("unfused",),
     ),
-    BlockCase(name="qwen2", config="Qwen2Config"),
-    BlockCase(name="qwen3", config="Qwen3Config"),
-    BlockCase(name="gemma", config="GemmaConfig"),
-    BlockCase(name="gemma2", config="Gemma2Config", attentions=("unfused",)),
-    BlockCase(name="gemma3", config="Gemma3TextConfig"),
+    BlockCase(name="qwen2", config="Qwen2Config", sizes=SIZES),
+    BlockCase(name="qwen3", config="Qwen3Config", sizes=SIZES),
+    BlockCase(name="gemma", config="GemmaConfig", sizes=SIZES),
+    BlockCase(name="gemma2", config="Gemma2Config", sizes=SIZES, attentions=("unfused",)),
+    BlockCase(name="gemma3", config="Gemma3TextConfig", sizes=SIZES),
     BlockCase(name="mixtral", config="MixtralConfig", sizes=SIZES | {"num_local_experts": 4}),
     BlockCase(name="qwen3_moe", config="Qwen3MoeConfig", sizes=EXPERTS),
     BlockCase(
@@ -211,7 +175,11 @@ CASES = [
         )
         for block, tower in enumerate(("encoder", "decoder"))
     ),
-    BlockCase(name="embedding", config="LlamaConfig", part="embed_tokens", kind="embedding"),
+]
+OTHER_LAYERS = [
+    BlockCase(
+        name="embedding", config="LlamaConfig", part="embed_tokens", sizes=SIZES, kind="embedding"
+    ),
     BlockCase(
         name="bert_embedding",
         config="BertConfig",
@@ -228,5 +196,30 @@ CASES = [
         seq_len=17,
         inputs=("pixel_values",),
     ),
-    BlockCase(name="head", config="LlamaConfig", part=LOSS, kind="head"),
+    BlockCase(name="head", config="LlamaConfig", part="LlamaForCausalLM", sizes=SIZES, kind="head"),
+    BlockCase(
+        name="bert_head",
+        config="BertConfig",
+        part="BertForMaskedLM",
+        sizes=PLAIN | NO_DROPOUT,
+        kind="head",
+    ),
+    BlockCase(
+        name="classifier",
+        config="ViTConfig",
+        part="ViTForImageClassification",
+        sizes=PLAIN | NO_DROPOUT | IMAGE,
+        kind="classifier",
+        seq_len=17,
+    ),
+    BlockCase(
+        name="projector",
+        config="LlavaConfig",
+        part="LlavaForConditionalGeneration",
+        sizes=LLAVA,
+        kind="projector",
+    ),
 ]
+"""Layers that do not attend: one attention stands for both."""
+
+CASES = [*BLOCKS, *(replace(case, attentions=("unfused",)) for case in OTHER_LAYERS)]
