@@ -11,7 +11,6 @@ communicator buffers and the device context of the stack.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,28 +19,17 @@ from ..spec.errors import InputError
 from ..spec.formats import DTYPE_BYTES
 from ..spec.layers import BlockLayer, Layer, MultiTokenLayer
 from ..spec.mixers import rotary_channels
-from ..spec.passes import BackwardPart
 from ..spec.plan import Plan
 from ..spec.report import MEMORY_TERMS, MemoryRow
-from ..spec.schedule import Pass
 from ..spec.stack import StackSpec
 from .lower import LoweredPass
 from .lowering import StageChunk
 from .sharding import Unit
+from .stage_passes import PassKind, StagePasses
 
 PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS, WORKSPACE, COMMUNICATION = range(6)
 LEDGER_TERMS = MEMORY_TERMS[:6]
 COUNTABLE_BYTES = 2**60
-
-
-class PassKind(NamedTuple):
-    """What a pass does to memory depends on this and nothing else."""
-
-    forward: bool
-    chunk: int
-    first: bool
-    last: bool
-    part: BackwardPart = "whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +67,7 @@ class Ledger:
 def stage_peak(
     plan: Plan,
     stack: StackSpec,
-    order: tuple[Pass, ...],
+    passes: StagePasses,
     chunks: tuple[StageChunk, ...],
     prefetch: bool,
 ) -> dict[str, int]:
@@ -88,7 +76,7 @@ def stage_peak(
     Args:
         plan: the plan.
         stack: the software that runs it.
-        order: the stage's passes.
+        passes: the stage's passes in order.
         chunks: the stage's lowered chunks.
         prefetch: whether the next unit's gather is under way while a layer computes.
 
@@ -96,10 +84,9 @@ def stage_peak(
         InputError: states too large to count in 64 bits.
     """
     player = _PassPlayer(stack, chunks, prefetch)
-    last = plan.program.schedule.microbatches - 1
-    rows, kinds = _kinds_of(order, last)
+    rows, kinds = passes.rows, passes.kinds
     effects = [player.play(kind) for kind in kinds]
-    _refuse_overflow(effects, _resident(plan, stack, chunks), len(order))
+    _refuse_overflow(effects, _resident(plan, stack, chunks), len(rows))
     change = np.array([effect.change for effect in effects], dtype=np.int64)[rows]
     peak = np.array([effect.peak for effect in effects], dtype=np.int64)[rows]
     resident = np.array(_resident(plan, stack, chunks), dtype=np.int64)
@@ -122,20 +109,8 @@ def _refuse_overflow(effects: list[PassEffect], resident: list[int], passes: int
         raise InputError("model and workload", f"{largest} bytes in one pass", allowed)
 
 
-def _kinds_of(
-    order: tuple[Pass, ...], last_micro_batch: int
-) -> tuple[NDArray[np.int64], list[PassKind]]:
-    """The kind of every pass, as a number into a list of the kinds that occur."""
-    numbers: dict[tuple[bool, int, bool, bool, BackwardPart], int] = {}
-    rows = [
-        numbers.setdefault((forward, chunk, m == 0, m == last_micro_batch, part), len(numbers))
-        for forward, chunk, m, part, _ in order
-    ]
-    return np.array(rows, dtype=np.int64), [PassKind(*key) for key in numbers]
-
-
 def _message_bytes(
-    chunks: tuple[StageChunk, ...], kinds: list[PassKind], rows: NDArray[np.int64]
+    chunks: tuple[StageChunk, ...], kinds: tuple[PassKind, ...], rows: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Bytes of messages held during each pass: received one pass ahead, sent until one later."""
     ends = [(chunks[k.chunk].receives_bytes, chunks[k.chunk].sends_bytes) for k in kinds]

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .lowering import StageChunk
-from .memory import PassKind, entry_unit
+from .memory import entry_unit
 from .overlap import slowed
 from .prices import TERMS, PassCost, Pricer, UnitCost
 from .sharding import Unit
+from .stage_passes import PassKind
 
 PASS_TERMS = (*TERMS, "exposed_dp")
 ELEMENTWISE, EXPOSED_DP = PASS_TERMS.index("elementwise"), PASS_TERMS.index("exposed_dp")

@@ -11,8 +11,8 @@ from ..spec.plan import Plan
 from ..spec.schedule import chunk_place, chunk_position
 from .group_prices import GroupPrices
 from .lowering import StageChunk
-from .memory import PassKind
-from .stage_run import StageRun, Together, kind_of, together
+from .stage_passes import PassKind, StagePasses
+from .stage_run import StageRun
 
 
 class Messages:
@@ -54,10 +54,6 @@ class Messages:
 
 Timing = tuple[float, "list[float] | None", float, "list[float]", float]
 """Of a kind of pass: duration, ends of what it waits for, their travel, own ends, time sending."""
-Step = tuple[Timing, int]
-"""A pass: the timing of its kind, and its micro-batch."""
-Group = tuple[float, "list[Step]"]
-"""Passes that start together: how long they take, and each with its own timing."""
 NOT_YET = -1.0
 
 
@@ -79,16 +75,10 @@ def _player(
     run: StageRun, messages: Messages, ends: dict[bool, list[list[float]]]
 ) -> _InTurn | _Overlapping:
     """The passes of a stage with everything their timing depends on looked up."""
-    last = messages.micro_batches - 1
-    known: dict[tuple[object, ...], Timing] = {}
-    steps: list[Step] = []
-    for item in run.order:
-        forward, chunk, micro_batch, part, _ = item
-        key = (forward, chunk, micro_batch == 0, micro_batch == last, part)
-        if key not in known:
-            known[key] = _timing(run, messages, ends, kind_of(item, last))
-        steps.append((known[key], micro_batch))
-    return _Overlapping(run, steps, last) if run.pair_times else _InTurn(steps)
+    timings = [_timing(run, messages, ends, kind) for kind in run.passes.kinds]
+    if run.passes.groups is None:
+        return _InTurn(run.passes, timings)
+    return _Overlapping(run, run.passes.groups, timings)
 
 
 def _timing(
@@ -113,15 +103,17 @@ def _timing(
 class _InTurn:
     """A stage that runs one pass after another."""
 
-    def __init__(self, steps: list[Step]) -> None:
-        self._steps = steps
+    def __init__(self, passes: StagePasses, timings: list[Timing]) -> None:
+        self._rows: list[int] = passes.rows.tolist()
+        self._order, self._timings = passes.order, timings
 
     def advance(self, run: StageRun) -> None:
         """Run passes until one's input has not been made yet."""
-        steps, starts = self._steps, run.starts_s
+        rows, order, timings, starts = self._rows, self._order, self._timings, run.starts_s
         clock_s, lost_s = run.end_s, run.message_s
-        for place in range(len(starts), len(steps)):
-            (time_s, waits_for, travel_s, own, sends_s), micro_batch = steps[place]
+        for place in range(len(starts), len(rows)):
+            time_s, waits_for, travel_s, own, sends_s = timings[rows[place]]
+            micro_batch = order[place][2]
             start_s = clock_s
             if waits_for is not None:
                 made_s = waits_for[micro_batch]
@@ -141,37 +133,38 @@ class _InTurn:
 class _Overlapping:
     """A stage some of whose passes start and end together."""
 
-    def __init__(self, run: StageRun, steps: list[Step], last_micro_batch: int) -> None:
-        groups: list[Group] = []
-        place = 0
-        for items in together(run.order):
-            kinds: Together = tuple(kind_of(item, last_micro_batch) for item in items)
-            groups.append((run.time_of(kinds).time_s, steps[place : place + len(items)]))
-            place += len(items)
-        self._groups, self._place = groups, 0
+    def __init__(self, run: StageRun, groups: tuple[int, ...], timings: list[Timing]) -> None:
+        self._rows: list[int] = run.passes.rows.tolist()
+        self._order, self._timings = run.passes.order, timings
+        found = run.passes.together
+        self._groups, self._group = groups, 0
+        self._sizes = [len(kinds) for kinds in found]
+        self._times_s = [run.time_of(kinds).time_s for kinds in found]
 
     def advance(self, run: StageRun) -> None:
         """Run groups of passes until one's inputs have not all been made yet."""
-        while self._place < len(self._groups):
-            time_s, steps = self._groups[self._place]
-            arrivals = [_arrival(step) for step in steps]
-            arrives_s, travel_s = max(arrivals, key=lambda arrival: arrival[0])
-            if any(made_s == NOT_YET for made_s, _ in arrivals):
-                return
-            start_s = max(run.end_s, arrives_s)
-            sends_s = sum(timing[4] for timing, _ in steps)
-            run.message_s += min(start_s - run.end_s, travel_s) + sends_s
-            run.starts_s += [start_s] * len(steps)
-            run.end_s = start_s + time_s + sends_s
-            for (_, _, _, own, _), micro_batch in steps:
-                own[micro_batch] = run.end_s
-            self._place += 1
-
-
-def _arrival(step: Step) -> tuple[float, float]:
-    """When a pass's input is there (NOT_YET if it was not made), and how long it travelled."""
-    (_, waits_for, travel_s, _, _), micro_batch = step
-    if waits_for is None:
-        return 0.0, 0.0
-    made_s = waits_for[micro_batch]
-    return (NOT_YET, 0.0) if made_s == NOT_YET else (made_s + travel_s, travel_s)
+        rows, order, timings, starts = self._rows, self._order, self._timings, run.starts_s
+        clock_s, lost_s, group = run.end_s, run.message_s, self._group
+        while group < len(self._groups):
+            number, place = self._groups[group], len(starts)
+            start_s, late_s = clock_s, 0.0
+            sends_s = 0.0
+            for at in range(place, place + self._sizes[number]):
+                _, waits_for, travel_s, _, each_s = timings[rows[at]]
+                sends_s += each_s
+                if waits_for is None:
+                    continue
+                made_s = waits_for[order[at][2]]
+                if made_s == NOT_YET:
+                    run.end_s, run.message_s, self._group = clock_s, lost_s, group
+                    return
+                if made_s + travel_s > start_s:
+                    start_s = made_s + travel_s
+                    late_s = min(start_s - clock_s, travel_s)
+            lost_s += late_s + sends_s
+            clock_s = start_s + self._times_s[number] + sends_s
+            for at in range(place, place + self._sizes[number]):
+                timings[rows[at]][3][order[at][2]] = clock_s
+                starts.append(start_s)
+            group += 1
+        run.end_s, run.message_s, self._group = clock_s, lost_s, group

@@ -14,19 +14,20 @@ from ..spec.groups import stage_groups
 from ..spec.passes import BackwardPart
 from ..spec.plan import Plan
 from ..spec.report import MemoryRow
-from ..spec.schedule import SPLIT_KINDS, V_KINDS, Pass, ScheduleKind, chunk_position, stage_order
+from ..spec.schedule import SPLIT_KINDS, V_KINDS, ScheduleKind, chunk_position
 from ..spec.stack import StackSpec
 from .group_prices import GroupPrices, stage_group, used_devices, used_groups
 from .lowering import Lowering, StageChunk
 from .machine import Machine
-from .memory import PassKind, memory_row, stage_peak
+from .memory import memory_row, stage_peak
 from .overlap import exposed_beside_kernels
 from .pass_pairs import in_line_terms, pair_time
 from .pass_time import PassTime, pass_time
 from .play import Messages, play
 from .prices import Pricer
 from .shared_tables import holding_stages
-from .stage_run import StageRun, Together, count_kinds
+from .stage_passes import PassKind, Together, passes_of
+from .stage_run import StageRun
 from .step import end_of_step
 
 MAX_PASSES = 2**21
@@ -86,8 +87,7 @@ class Simulator:
 
         Args:
             plan: the plan.
-            give_up_s: None is returned where the step certainly takes at least this long;
-                schedules whose passes overlap in pairs are always played.
+            give_up_s: None is returned where the step certainly takes at least this long.
 
         Raises:
             InputError: more passes than can be simulated.
@@ -104,6 +104,8 @@ class Simulator:
         reaches = self.reaches(plan)
         if kind in PAIRED_KINDS:
             runs = [self._paired_run(plan, s, chunks[s], reaches[s]) for s in range(stages)]
+            if max(run.busy_s for run in runs) + self.pricer.step_s >= give_up_s:
+                return None
         else:
             counts = kind_counts(kind, micro_batches, program.chunks_per_stage)
             held = zip(chunks, groups, reaches, strict=True)
@@ -111,7 +113,7 @@ class Simulator:
             if give_up_s < float("inf") and self.least_s(counts, times) >= give_up_s:
                 return None
             runs = [
-                StageRun(s, _order(plan, s), counts, times[s], groups[s], reaches[s])
+                StageRun(s, passes_of(plan, s), times[s], groups[s], reaches[s])
                 for s in range(stages)
             ]
         play(runs, Messages(plan, chunks, self.prices))
@@ -121,8 +123,8 @@ class Simulator:
         self, plan: Plan, stage: int, chunks: tuple[StageChunk, ...], reach: int
     ) -> StageRun:
         """A stage some of whose passes overlap, forwards with backwards."""
-        order, group = _order(plan, stage), stage_group(plan.program.stages[stage])
-        counts = count_kinds(order, plan.program.schedule.microbatches - 1)
+        passes, group = passes_of(plan, stage), stage_group(plan.program.stages[stage])
+        counts = passes.counts
         times = self._times(counts, chunks, group, reach)
         pricer = self.prices.inside(group)
         beside = pricer.hides_sharding  # what runs everything in line overlaps no passes
@@ -133,7 +135,7 @@ class Simulator:
             for kinds in counts
             if len(kinds) == 2
         }
-        return StageRun(stage, order, counts, times, group, reach, pairs)
+        return StageRun(stage, passes, times, group, reach, pairs)
 
     def pass_time(self, chunk: StageChunk, kind: PassKind, group: str, reach: int) -> PassTime:
         """Seconds of one pass on a device group, computed once for chunks of equal layers."""
@@ -208,7 +210,7 @@ class Simulator:
                 plan,
                 stack,
                 run.stage,
-                stage_peak(plan, stack, run.order, chunks[run.stage], prefetch),
+                stage_peak(plan, stack, run.passes, chunks[run.stage], prefetch),
                 communicators(plan, run.stage),
             )
             for run in runs
@@ -227,13 +229,6 @@ class Simulator:
         first_s = gathers_s / layers
         slowdown = self.pricer.stack.overlap_slowdown
         return max(first_s, exposed_beside_kernels(gathers_s, forward_s, slowdown))
-
-
-def _order(plan: Plan, stage: int) -> tuple[Pass, ...]:
-    program = plan.program
-    schedule = program.schedule
-    stages, chunks = len(program.stages), program.chunks_per_stage
-    return stage_order(schedule.kind, stage, stages, chunks, schedule.microbatches)
 
 
 PAIRED_KINDS: tuple[ScheduleKind, ...] = ("dualpipe",)

@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..spec.passes import Pass
-from .memory import PassKind
 from .pass_time import PASS_TERMS, PassTime
-
-Together = tuple[PassKind, ...]
-"""Passes that start together: one, or an overlapping pair."""
-
-
-def together(order: tuple[Pass, ...]) -> Iterator[tuple[Pass, ...]]:
-    """The passes of an order, those that overlap as pairs."""
-    items = iter(order)
-    for item in items:
-        yield (item, next(items)) if item.overlaps else (item,)
-
-
-def kind_of(item: Pass, last_micro_batch: int) -> PassKind:
-    """What the time and memory of a pass depend on."""
-    first, last = item.micro_batch == 0, item.micro_batch == last_micro_batch
-    return PassKind(item.forward, item.chunk, first, last, item.part)
-
-
-def count_kinds(order: tuple[Pass, ...], last_micro_batch: int) -> dict[Together, int]:
-    """How often a stage runs each kind of pass, or of overlapping pair."""
-    return Counter(
-        tuple(kind_of(item, last_micro_batch) for item in items) for items in together(order)
-    )
+from .stage_passes import PassKind, StagePasses, Together
 
 
 @dataclass(slots=True)
@@ -44,8 +20,7 @@ class StageRun:
     """
 
     stage: int
-    order: tuple[Pass, ...]
-    counts: dict[Together, int]
+    passes: StagePasses
     times: dict[PassKind, PassTime]
     group: str
     reach: int
@@ -57,6 +32,16 @@ class StageRun:
     tied_sum_s: float = 0.0
     update_s: float = 0.0
     gathers_s: float = 0.0
+
+    @property
+    def order(self) -> tuple[Pass, ...]:
+        """The passes in order."""
+        return self.passes.order
+
+    @property
+    def counts(self) -> dict[Together, int]:
+        """How often each kind of pass, or of overlapping pair, runs."""
+        return self.passes.counts
 
     def time_of(self, kinds: Together) -> PassTime:
         """Seconds of a pass, or of two that overlap."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from ..spec.passes import Pass
 from ..spec.timeline import Flow, Span, Stream, StreamKind, Timeline
-from .memory import PassKind
 from .pass_time import PASS_TERMS, Segment, pass_time
 from .simulate import Simulation, Simulator
-from .stage_run import StageRun, Together, kind_of, together
+from .stage_passes import PassKind, Together, kind_of, together
+from .stage_run import StageRun
 
 MAX_DETAILED_SPANS = 200_000
 STREAMS: dict[str, StreamKind] = {

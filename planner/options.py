@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..costmodel.lowering import Lowering
-from ..costmodel.memory import PassKind
 from ..costmodel.pass_time import unit_seconds
 from ..costmodel.prices import Pricer
 from ..costmodel.sharding import Unit
+from ..costmodel.stage_passes import PassKind
 from ..spec.strategy import LayerStrategy
 
 CP_STEP = 2**32

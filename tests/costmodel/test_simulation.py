@@ -18,10 +18,10 @@ from simulation_checks import check_starts
 from shardwright.costmodel.lower import LoweredPass
 from shardwright.costmodel.lowering import StageChunk
 from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.memory import PassKind
 from shardwright.costmodel.pass_time import PASS_TERMS, PassTime
 from shardwright.costmodel.prices import PassCost, Pricer
 from shardwright.costmodel.simulate import Simulation, Simulator
+from shardwright.costmodel.stage_passes import PassKind
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.plan import Plan
 from shardwright.spec.schedule import ScheduleKind

@@ -7,8 +7,8 @@ from planning import search_of
 from samples import random_problem
 
 from shardwright.costmodel.lowering import StageChunk, StageLayer
-from shardwright.costmodel.memory import PassKind
 from shardwright.costmodel.pass_time import pass_time
+from shardwright.costmodel.stage_passes import PassKind
 from shardwright.planner.search import Search
 from shardwright.planner.shape import Shape
 from shardwright.spec.strategy import LayerStrategy

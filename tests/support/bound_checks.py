@@ -17,6 +17,7 @@ from shardwright.planner.exhaustive import bounded_plans
 from shardwright.planner.options import OptionTable
 from shardwright.planner.search import Search
 from shardwright.planner.space import Shape
+from shardwright.spec.schedule import EVERY_KIND
 
 ROUNDING = 1e-12
 
@@ -44,7 +45,7 @@ class Tightness:
 
 def check_bounds(space: Space, plans: int, seed: int) -> Tightness:
     """Random plans on devices that hold just what each needs, which is where bounds are tight."""
-    drawer = Drawer(space, random.Random(f"bounds {seed}"))
+    drawer = Drawer(space, random.Random(f"bounds {seed}"), EVERY_KIND)
     search, simulator = search_of(space.with_memory(PLENTY_BYTES)), simulator_of(space)
     found = Tightness()
     for _ in range(plans):

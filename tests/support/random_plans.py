@@ -9,7 +9,7 @@ from oracle import Pipeline, Space, build, layer_choices
 
 from shardwright.spec.legality import schedule_reason, tied_reason
 from shardwright.spec.plan import Plan
-from shardwright.spec.schedule import EVERY_KIND
+from shardwright.spec.schedule import SCHEDULE_KINDS, V_KINDS, ScheduleKind
 from shardwright.spec.strategy import LayerStrategy
 
 Cuts = tuple[int, ...]
@@ -33,6 +33,7 @@ class Drawer:
 
     space: Space
     source: random.Random
+    kinds: tuple[ScheduleKind, ...] = SCHEDULE_KINDS
     _choices: dict[tuple[int, int], list[list[LayerStrategy]]] = field(default_factory=dict)
     _kind_firsts: dict[int, int] = field(default_factory=dict)
 
@@ -50,15 +51,17 @@ class Drawer:
             [p for p in range(1, min(devices, layers) + 1) if idle or devices % p == 0]
         )
         widths = [w for w in range(1, devices // stages + 1) if idle or w * stages == devices]
-        kind = self.source.choice(EVERY_KIND)
+        kind = self.source.choice(self.kinds)
         chunks = self.source.randint(2, max(2, min(6, layers // stages)))
         found = Pipeline(
             stages=stages,
             width=self.source.choice(widths[-3:] if idle else widths),
             kind=kind,
-            chunks=chunks if kind == "interleaved" else 1,
+            chunks=chunks if kind == "interleaved" else 2 if kind in V_KINDS else 1,
             microbatches=self.source.choice([m for m in range(1, batch + 1) if batch % m == 0]),
         )
+        if kind not in self.space.stack.schedules:
+            return None
         reason = schedule_reason(
             kind, stages, found.chunks, found.microbatches, len(self.space.model.layers())
         )

@@ -9,9 +9,9 @@ from pricers import Free
 
 from shardwright.costmodel.lowering import StageChunk
 from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.memory import PassKind
 from shardwright.costmodel.pass_time import PASS_TERMS, PassTime
 from shardwright.costmodel.simulate import Simulator
+from shardwright.costmodel.stage_passes import PassKind
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.plan import Plan
 from shardwright.spec.schedule import SCHEDULE_KINDS, V_KINDS, ScheduleKind

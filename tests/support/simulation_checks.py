@@ -7,7 +7,7 @@ from event_oracle import ends
 from samples import Sample
 
 from shardwright.costmodel.play import Messages
-from shardwright.costmodel.stage_run import kind_of, together
+from shardwright.costmodel.stage_passes import kind_of, together
 from shardwright.spec.schedule import Pass
 
 

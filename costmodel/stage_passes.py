@@ -1,0 +1,106 @@
+"""A stage's passes in order, with the few kinds that they are of.
+
+Time and memory of a pass depend on its kind only. Which kinds a schedule has, and in what order,
+depends on the pipeline's shape alone, so it is found once for all plans of a shape.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..spec.passes import BackwardPart, Pass
+from ..spec.plan import Plan
+from ..spec.schedule import ScheduleKind, stage_order
+
+
+class PassKind(NamedTuple):
+    """What a pass does to time and memory depends on this and nothing else."""
+
+    forward: bool
+    chunk: int
+    first: bool
+    last: bool
+    part: BackwardPart = "whole"
+
+
+Together = tuple[PassKind, ...]
+"""Passes that start together: one, or an overlapping pair."""
+
+
+def together(order: tuple[Pass, ...]) -> Iterator[tuple[Pass, ...]]:
+    """The passes of an order, those that overlap as pairs."""
+    items = iter(order)
+    for item in items:
+        yield (item, next(items)) if item.overlaps else (item,)
+
+
+def kind_of(item: Pass, last_micro_batch: int) -> PassKind:
+    """What the time and memory of a pass depend on."""
+    first, last = item.micro_batch == 0, item.micro_batch == last_micro_batch
+    return PassKind(item.forward, item.chunk, first, last, item.part)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StagePasses:
+    """The passes of a stage: ``order[i]`` is of kind ``kinds[rows[i]]``.
+
+    ``groups`` says how many of them start together, one after another, as numbers into
+    ``together``; None where none overlap.
+    """
+
+    order: tuple[Pass, ...]
+    kinds: tuple[PassKind, ...]
+    rows: NDArray[np.int64]
+    together: tuple[Together, ...]
+    groups: tuple[int, ...] | None
+    counts: dict[Together, int]
+
+
+def passes_of(plan: Plan, stage: int) -> StagePasses:
+    """The passes of a stage of a plan."""
+    program = plan.program
+    schedule = program.schedule
+    stages, chunks = len(program.stages), program.chunks_per_stage
+    return stage_passes(schedule.kind, stage, stages, chunks, schedule.microbatches)
+
+
+@lru_cache(maxsize=512)
+def stage_passes(
+    kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int
+) -> StagePasses:
+    """The passes of ``stage`` in the order it runs them; arguments as ``stage_order``."""
+    order = stage_order(kind, stage, stages, chunks, micro_batches)
+    last = micro_batches - 1
+    numbers: dict[tuple[bool, int, bool, bool, BackwardPart], int] = {}
+    rows = [
+        numbers.setdefault((forward, chunk, m == 0, m == last, part), len(numbers))
+        for forward, chunk, m, part, _ in order
+    ]
+    kinds = tuple(PassKind(*key) for key in numbers)
+    pairs: dict[tuple[int, ...], int] = {}
+    groups: tuple[int, ...] | None = None
+    if any(item.overlaps for item in order):
+        groups = tuple(pairs.setdefault(group, len(pairs)) for group in _grouped(order, rows))
+        tally = Counter(groups)
+    else:
+        tally = Counter(rows)
+        pairs = {(number,): number for number in range(len(kinds))}
+    found = tuple(tuple(kinds[n] for n in group) for group in pairs)
+    counts = {found[number]: count for number, count in sorted(tally.items())}
+    return StagePasses(order, kinds, np.array(rows, dtype=np.int64), found, groups, counts)
+
+
+def _grouped(order: tuple[Pass, ...], rows: list[int]) -> Iterator[tuple[int, ...]]:
+    """Kinds of the passes that start together, group by group."""
+    place = 0
+    while place < len(order):
+        size = 2 if order[place].overlaps else 1
+        yield tuple(rows[place : place + size])
+        place += size
