@@ -86,7 +86,7 @@ PROBLEM = together(
 
 PRICING = together(
     click.option("--stack", type=Word("S", _table_names("stacks")),
-                 help="Training software to price: shardwright, megatron or torchtitan."),
+                 help="Training software: shardwright, megatron, torchtitan or deepspeed."),
     click.option("--calibration", type=Word("NAME|none", _words("none")),
                  help="none: leave out the profile of this machine."),
     click.option("--oom-risk", type=Number(most=0.5), metavar="R",

@@ -16,7 +16,8 @@ from ..spec.workload import Workload
 from .chunk_sources import ChunkSource, chunk_sources, source_shapes
 from .layer_shape import LayerShape
 from .lower import LoweredLayer, LoweredPass, lower_layer
-from .sharding import Unit, lower_unit
+from .state_layouts import lower_unit
+from .unit import Unit
 from .unit_parts import UnitShape
 
 
@@ -162,6 +163,8 @@ class Lowering:
                     seq_len=self.places[members[0]].tokens,
                     dtype=self.workload.dtype,
                     stack=self.stack,
+                    optimizer=self.workload.optimizer,
+                    trainings=tuple(self.trainings[i] for i in members),
                 )
             )
         return self._units[key]

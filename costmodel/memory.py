@@ -24,8 +24,8 @@ from ..spec.report import MEMORY_TERMS, MemoryRow
 from ..spec.stack import StackSpec
 from .lower import LoweredPass
 from .lowering import StageChunk
-from .sharding import Unit
 from .stage_passes import PassKind, StagePasses
+from .unit import Unit
 
 PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS, WORKSPACE, COMMUNICATION = range(6)
 LEDGER_TERMS = MEMORY_TERMS[:6]

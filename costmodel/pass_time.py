@@ -17,8 +17,8 @@ from .lowering import StageChunk
 from .memory import entry_unit
 from .overlap import slowed
 from .prices import TERMS, PassCost, Pricer, UnitCost
-from .sharding import Unit
 from .stage_passes import PassKind
+from .unit import Unit
 
 PASS_TERMS = (*TERMS, "exposed_dp")
 ELEMENTWISE, EXPOSED_DP = PASS_TERMS.index("elementwise"), PASS_TERMS.index("exposed_dp")

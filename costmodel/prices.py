@@ -22,8 +22,8 @@ from .lower import LoweredPass
 from .machine import Machine
 from .overlap import exposed_beside_kernels, exposed_beside_product
 from .roofline import kernel_seconds
-from .sharding import Unit
 from .tape import Entry, Item
+from .unit import Unit
 
 TERMS = (
     "matmul",

@@ -13,10 +13,9 @@ and experts of one unit do this over ranks of their own (see ``unit_parts``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import replace
 
-from ..spec.formats import DTYPE_BYTES
+from ..spec.formats import DTYPE_BYTES, weight_bytes
 from ..spec.groups import RankGroup
 from ..spec.kernels import Collective, Kernel
 from ..spec.model import EmbeddingLayer, HeadLayer
@@ -29,63 +28,12 @@ from .nested_sharding import (
     refresh_pieces,
     settle_gradients,
 )
+from .optimizers import UpdateShare, joined, state_bytes, update_share
 from .tape import Item
+from .unit import Unit
 from .unit_parts import Part, UnitShape, unit_parts
 
-MOMENTS = 2
 STEP_COUNTER_BYTES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """Sizes and work of one unit on its fullest rank.
-
-    ``whole_bytes``: the gathered compute copy (0 where parameters are used in place).
-    ``flat_bytes``: the communication buffer of a gather. ``reduce_input_bytes`` and
-    ``reduce_scratch_bytes``: buffers of a reduction, during which the last parameter's gradient
-    is still held; ``replicated_bytes`` of its result are held until the pass ends.
-    ``gradient_bytes``: unreduced gradients of one micro-batch; ``accumulated_bytes``: the same
-    while they wait for the last one; ``shard_gradient_bytes``: reduced ones until the update.
-    """
-
-    wrapped: bool
-    gathers_each_use: bool
-    reduces_each_micro_batch: bool
-    parameter_bytes: int
-    optimizer_bytes: int
-    whole_bytes: int
-    flat_bytes: int
-    cast_bytes: int
-    gradient_bytes: int
-    accumulated_bytes: int
-    shard_gradient_bytes: int
-    reduce_input_bytes: int
-    reduce_scratch_bytes: int
-    local_elements: int
-    last_gradient_elements: int
-    replicated_bytes: int
-    gather: tuple[Item, ...]
-    gather_backward: tuple[Item, ...]
-    refresh: tuple[Item, ...]
-    settle: tuple[Item, ...]
-    reduce: tuple[Item, ...]
-    reduce_accumulated: tuple[Item, ...]
-    accumulate_shard: tuple[Item, ...]
-    upcast: tuple[Item, ...]
-    accumulate_upcast: tuple[Item, ...]
-    matrix_elements: int
-    vector_elements: int
-    partial_shards: tuple[int, ...]
-    tied_bytes: int
-    tied_elements: int
-
-
-@lru_cache(maxsize=65536)
-def lower_unit(shape: UnitShape) -> Unit:
-    """Sizes and work of a unit under its strategy and stack."""
-    if shape.stack.state_layout == "contiguous":
-        return _contiguous_unit(shape)
-    return _sharded_unit(shape)
 
 
 def _kernel(op: str, elements: int, traffic_bytes: int, dtype: str) -> Kernel:
@@ -97,26 +45,36 @@ def _each(op: str, elements: tuple[int, ...], bytes_each: int, dtype: str) -> tu
     return tuple(_kernel(op, n, n * bytes_each, dtype) for n in elements)
 
 
-def _sharded_unit(shape: UnitShape) -> Unit:
-    dtype, parts = shape.dtype, unit_parts(shape)
-    wrapped = any(part.shared for part in parts) or dtype.param != dtype.master
+def sharded_unit(shape: UnitShape) -> Unit:
+    """Parameters stored as shards in the master's format, gathered into a compute copy (FSDP2).
+
+    Frozen ones are stored in their own format, have no gradient, and are gathered only where
+    they are sharded.
+    """
+    dtype, every = shape.dtype, unit_parts(shape)
+    parts = tuple(part for part in every if part.trained)
+    frozen = tuple(part for part in every if not part.trained and part.degree > 1)
+    kept = replace(dtype, master=shape.base_dtype)
+    wrapped = any(part.shared for part in parts) or bool(parts and dtype.param != dtype.master)
+    wrapped = wrapped or bool(frozen)
     param, master, comm = (DTYPE_BYTES[d] for d in (dtype.param, dtype.master, dtype.communication))
     casts, upcasts = dtype.param != dtype.master, dtype.communication != dtype.param
     whole, shard = sum(part.whole for part in parts), sum(part.shard for part in parts)
     padded = sum(part.padded for part in parts)
+    gathered = padded + sum(part.padded for part in frozen)
     sharded = [part for part in parts if part.degree > 1]
     waiting = dtype.communication if upcasts else dtype.param
-    vectors = sum(part.vectors for part in parts)
     shards = tuple(n for part in parts for n in part.shards)
+    flat = sum(part.padded for part in (*sharded, *frozen))
     return Unit(
         wrapped=wrapped,
         gathers_each_use=wrapped and shape.strategy.shard.gathers_each_use,
         reduces_each_micro_batch=wrapped and shape.strategy.shard.reduces_each_micro_batch,
-        parameter_bytes=sum(held_pieces_bytes(part, dtype) for part in parts),
-        optimizer_bytes=MOMENTS * shard * DTYPE_BYTES[dtype.moments]
-        + STEP_COUNTER_BYTES * len(shards),
-        whole_bytes=padded * param if wrapped else 0,
-        flat_bytes=sum(part.padded for part in sharded) * param if wrapped else 0,
+        parameter_bytes=sum(held_pieces_bytes(p, dtype if p.trained else kept) for p in every)
+        + narrow_copies_bytes(shape, every),
+        optimizer_bytes=unit_states(shape, parts) + STEP_COUNTER_BYTES * len(shards),
+        whole_bytes=gathered * param if wrapped else 0,
+        flat_bytes=flat * param if wrapped else 0,
         cast_bytes=sum(part.shard for part in sharded) * param if wrapped and casts else 0,
         gradient_bytes=whole * param,
         accumulated_bytes=whole * (comm if wrapped and upcasts else param),
@@ -128,8 +86,8 @@ def _sharded_unit(shape: UnitShape) -> Unit:
         replicated_bytes=sum(p.shard for p in parts if _sums_shards(p)) * master
         if wrapped
         else 0,
-        gather=_each_part(parts, _gather_forward, dtype, dtype.param) if wrapped else (),
-        gather_backward=_each_part(parts, _gather_backward, dtype, dtype.param) if wrapped else (),
+        gather=_gathers(_gather_forward, shape, parts, frozen) if wrapped else (),
+        gather_backward=_gathers(_gather_backward, shape, parts, frozen) if wrapped else (),
         refresh=tuple(item for part in parts for item in refresh_pieces(part, dtype)),
         settle=tuple(item for part in parts for item in settle_gradients(part, dtype)),
         reduce=_each_part(parts, _reduce_work, dtype, dtype.param) if wrapped else (),
@@ -137,12 +95,75 @@ def _sharded_unit(shape: UnitShape) -> Unit:
         accumulate_shard=_each("add", _gradient_shards(parts), 3 * master, dtype.master),
         upcast=_upcast(parts, dtype) if wrapped and upcasts else (),
         accumulate_upcast=_accumulate_upcast(parts, dtype) if wrapped and upcasts else (),
-        matrix_elements=shard - vectors,
-        vector_elements=vectors,
+        publish=quantised_weights(shape, every),
+        update=unit_update(shape, parts, sends_back=True),
         partial_shards=tuple(n for part in parts for n in part.partials),
-        tied_bytes=_tied_elements(shape) * master,
-        tied_elements=_tied_elements(shape),
+        tied_bytes=tied_elements_of(shape) * master,
+        tied_elements=tied_elements_of(shape),
     )
+
+
+def unit_states(shape: UnitShape, parts: tuple[Part, ...]) -> int:
+    """Bytes of the optimizer's states of trained parts."""
+    tensors = (tensor for part in parts for tensor in part.tensors)
+    return state_bytes(shape.optimizer, shape.dtype, tensors)
+
+
+def unit_update(shape: UnitShape, parts: tuple[Part, ...], sends_back: bool) -> UpdateShare:
+    """What the trained parts add to their rank's update."""
+    return joined(
+        update_share(
+            shape.optimizer,
+            part.tensors,
+            (part.shard - part.vectors, part.vectors),
+            (part.group, part.split),
+            sends_back,
+        )
+        for part in parts
+    )
+
+
+def narrow_copies_bytes(shape: UnitShape, parts: tuple[Part, ...]) -> int:
+    """Quantised copies of weights, both ways round, where the stack keeps them."""
+    if shape.dtype.matmul is None or shape.stack.narrow_weights != "cached":
+        return 0
+    return 2 * weight_bytes(sum(part.narrow for part in parts), shape.dtype.matmul)
+
+
+def quantised_weights(shape: UnitShape, parts: tuple[Part, ...]) -> tuple[Item, ...]:
+    """Once a step the kernel that makes those copies anew, of what is trained."""
+    narrow = shape.dtype.matmul
+    elements = sum(part.narrow for part in parts if part.trained)
+    if narrow is None or not elements or shape.stack.narrow_weights != "cached":
+        return ()
+    copies_bytes = 2 * weight_bytes(elements, narrow)
+    traffic_bytes = elements * DTYPE_BYTES[shape.dtype.param] + copies_bytes
+    return (_kernel("quantize", elements, traffic_bytes, narrow),)
+
+
+def gathered_bytes(shape: UnitShape, part: Part) -> int:
+    """Bytes of a gather of a whole part, linear weights narrow where the stack gathers them so."""
+    size, narrow = DTYPE_BYTES[shape.dtype.param], shape.dtype.matmul
+    if narrow is None or not shape.stack.narrow_gather:
+        return part.padded * size
+    return (part.padded - part.narrow) * size + weight_bytes(part.narrow, narrow)
+
+
+def _gathers(
+    work: Callable[[Part, DtypeRecord, str], tuple[Item, ...]],
+    shape: UnitShape,
+    parts: tuple[Part, ...],
+    frozen: tuple[Part, ...],
+) -> tuple[Item, ...]:
+    """Gathers of trained parts, cast from the master's format, and of frozen ones."""
+    dtype, kept = shape.dtype, replace(shape.dtype, master=shape.base_dtype)
+    found: list[Item] = []
+    for part in (*parts, *frozen):
+        for item in work(part, dtype if part.trained else kept, dtype.param):
+            if isinstance(item, Collective) and shape.stack.narrow_gather:
+                item = item._replace(payload_bytes=gathered_bytes(shape, part))
+            found.append(item)
+    return tuple(found)
 
 
 def _each_part(
@@ -224,103 +245,15 @@ def _accumulate_upcast(parts: tuple[Part, ...], dtype: DtypeRecord) -> tuple[Ite
     return _each("add", wholes, param + 2 * comm, dtype.communication)
 
 
-def update_work(
-    matrices: int, vectors: int, tied_copy: int, dtype: DtypeRecord, clips: bool
-) -> tuple[Item, ...]:
-    """Norm of the gradients, clipping, and AdamW over a rank's elements.
-
-    AdamW reads parameter, gradient and two moments and writes all but the gradient; matrices
-    (with weight decay) and vectors (without) are a call each.
-
-    Args:
-        matrices: elements of parameters with two dimensions.
-        vectors: elements of parameters with one.
-        tied_copy: elements whose gradient another stage counts in the norm.
-        dtype: number formats.
-        clips: whether gradients are scaled to a norm.
-    """
-    name, master, moments = dtype.master, DTYPE_BYTES[dtype.master], DTYPE_BYTES[dtype.moments]
-    elements, counted = matrices + vectors, matrices + vectors - tied_copy
-    work = [_kernel("foreach_norm", counted, counted * master, name)]
-    if clips:
-        work.append(_kernel("foreach_mul", elements, 2 * elements * master, name))
-    for part in (matrices, vectors):
-        traffic = part * (3 * master + 2 * MOMENTS * moments)
-        if part:
-            work.append(_kernel("fused_adamw", part, traffic, name))
-    return tuple(work)
-
-
-def _tied_elements(shape: UnitShape, degree: int | None = None) -> int:
+def tied_elements_of(shape: UnitShape, degree: int | None = None) -> int:
     """Elements in a shard of the token table, which another stage may share."""
     degree = degree or shape.strategy.shard.optimizer
-    for layer in shape.layers:
-        if isinstance(layer, (EmbeddingLayer, HeadLayer)):
+    for number, layer in enumerate(shape.layers):
+        trained = shape.training(number).weights
+        if trained and isinstance(layer, (EmbeddingLayer, HeadLayer)):
             rows = local_vocab(layer.vocab, shape.strategy.weight_split, shape.stack.vocab_multiple)
             return -(-rows // degree) * layer.hidden
     return 0
-
-
-def _contiguous_unit(shape: UnitShape) -> Unit:
-    """Whole compute parameters and gradient buffers; the optimizer shards (Megatron-LM)."""
-    dtype, parts = shape.dtype, unit_parts(shape)
-    whole, shard = sum(part.whole for part in parts), sum(part.shard for part in parts)
-    vectors = sum(part.vectors for part in parts)
-    param, gradient = DTYPE_BYTES[dtype.param], DTYPE_BYTES[dtype.gradient]
-    has_master = dtype.param != dtype.master
-    master_bytes = shard * DTYPE_BYTES[dtype.master] if has_master else 0
-    reduce = tuple(item for part in parts for item in _buffer_reduction(part, dtype))
-    return Unit(
-        wrapped=False,
-        gathers_each_use=False,
-        reduces_each_micro_batch=False,
-        parameter_bytes=whole * param,
-        optimizer_bytes=MOMENTS * shard * DTYPE_BYTES[dtype.moments] + master_bytes,
-        whole_bytes=0,
-        flat_bytes=0,
-        cast_bytes=0,
-        gradient_bytes=0 if shape.stack.fusion.weight_gradient_accumulation else whole * param,
-        accumulated_bytes=whole * gradient,
-        shard_gradient_bytes=0,
-        reduce_input_bytes=0,
-        reduce_scratch_bytes=0,
-        local_elements=whole,
-        last_gradient_elements=0,
-        replicated_bytes=0,
-        gather=tuple(item for part in parts for item in _buffer_gather(part, dtype)),
-        gather_backward=(),
-        refresh=(),
-        settle=(),
-        reduce=reduce,
-        reduce_accumulated=reduce,
-        accumulate_shard=(),
-        upcast=(),
-        accumulate_upcast=(),
-        matrix_elements=shard - vectors,
-        vector_elements=vectors,
-        partial_shards=tuple(n for part in parts for n in part.partials),
-        tied_bytes=_tied_elements(shape, 1) * DTYPE_BYTES[dtype.master],
-        tied_elements=_tied_elements(shape),
-    )
-
-
-def _buffer_reduction(part: Part, dtype: DtypeRecord) -> tuple[Item, ...]:
-    """The reduction of a part's gradient buffer, once a step."""
-    size, name = DTYPE_BYTES[dtype.communication], dtype.communication
-    work: list[Item] = []
-    if part.degree > 1:
-        work.append(Collective("reduce_scatter", *part.group, part.padded * size, name))
-    if part.replicas.size > 1:
-        work.append(Collective("all_reduce", *part.replicas, part.shard * size, name))
-    return tuple(work)
-
-
-def _buffer_gather(part: Part, dtype: DtypeRecord) -> tuple[Item, ...]:
-    """The all-gather of a part's parameters after an update that is sharded."""
-    if part.degree == 1:
-        return ()
-    size = part.padded * DTYPE_BYTES[dtype.param]
-    return (Collective("all_gather", *part.group, size, dtype.param),)
 
 
 def partial_sum_work(shards: tuple[int, ...], tp: int, dtype: DtypeRecord) -> tuple[Item, ...]:

@@ -20,7 +20,7 @@ from .group_prices import GroupPrices, stage_group, used_devices, used_groups
 from .lowering import Lowering, StageChunk
 from .machine import Machine
 from .memory import memory_row, stage_peak
-from .overlap import exposed_beside_kernels
+from .overlap import slowed
 from .pass_pairs import in_line_terms, pair_time
 from .pass_time import PassTime, pass_time
 from .play import Messages, play
@@ -193,15 +193,17 @@ class Simulator:
         stack = self.lowering.stack
         norm_s = 0.0
         for run in runs:
-            layers = sum(len(chunk.layers) for chunk in chunks[run.stage])
             end = end_of_step(plan, stack, run.stage, chunks[run.stage])
             inside = self.prices.inside(run.group).reaching(run.reach)
             copies_s, run.tensor_sums_s = inside.split(end.tensor_sums)
             run.tied_sum_s = self.prices.between_ends_s(plan, end.tied_sum)
-            run.update_s = copies_s + inside.split(end.update)[0]
-            run.gathers_s = self._exposed_gathers_s(run, layers, inside.split(end.gathers)[1])
+            casts_s, run.gathers_s = inside.split(end.gathers)
+            run.update_s = copies_s + sum(inside.split(end.update)) + casts_s
             norm_s = self.prices.all_ranks_s(plan, end.norm)
         barrier_s = max(run.ready_s for run in runs) + norm_s
+        for run in runs:
+            layers = sum(len(chunk.layers) for chunk in chunks[run.stage])
+            run.gathers_s = self._exposed_gathers_s(run, layers, barrier_s - norm_s)
         host_s = self.pricer.step_s
         step_time_s = barrier_s + max(run.update_s + run.gathers_s for run in runs) + host_s
         prefetch = self.pricer.overlaps.dp_parameter
@@ -218,17 +220,21 @@ class Simulator:
         kind = plan.program.schedule.kind
         return Simulation(kind, step_time_s, barrier_s, norm_s, host_s, runs, chunks, memory)
 
-    def _exposed_gathers_s(self, run: StageRun, layers: int, gathers_s: float) -> float:
+    def _exposed_gathers_s(self, run: StageRun, layers: int, barrier_s: float) -> float:
         """What shows of gathers after the update: those hidden run beside the next forward.
 
-        The first layer's gather has nothing before it to hide behind.
+        The first layer's gather has nothing before it to hide behind, and a stage's own step
+        lasts as long as its passes with the first forward no shorter than the gathers beside
+        it. ZeRO with whole parameters (DeepSpeed's first two stages) gathers in line.
         """
-        if not self.pricer.overlaps.dp_parameter or not gathers_s:
-            return gathers_s
+        contiguous = self.lowering.stack.state_layout == "contiguous"
+        if not (self.pricer.overlaps.dp_parameter and contiguous and run.gathers_s):
+            return run.gathers_s
         forward_s = sum(t.time_s for kind, t in run.times.items() if kind.forward and kind.first)
-        first_s = gathers_s / layers
         slowdown = self.pricer.stack.overlap_slowdown
-        return max(first_s, exposed_beside_kernels(gathers_s, forward_s, slowdown))
+        longer_s = max(0.0, slowed(run.gathers_s, forward_s, slowdown) - forward_s)
+        own_s = run.busy_s + longer_s + run.tensor_sums_s + run.tied_sum_s
+        return max(run.gathers_s / layers, own_s - barrier_s)
 
 
 PAIRED_KINDS: tuple[ScheduleKind, ...] = ("dualpipe",)

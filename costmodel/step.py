@@ -17,9 +17,11 @@ from ..spec.schedule import V_KINDS, chunk_place, chunk_position
 from ..spec.stack import StackSpec
 from ..spec.workload import DtypeRecord
 from .lowering import Lowering, StageChunk, StageLayer
-from .sharding import Unit, partial_sum_work, update_work
+from .optimizers import joined, update_work
+from .sharding import partial_sum_work
 from .shared_tables import holding_group, holding_stages
 from .tape import Item
+from .unit import Unit
 
 NORM_AND_LOSS_BYTES = 16
 
@@ -94,7 +96,7 @@ class StepEnd(NamedTuple):
 
     ``tensor_sums``: gradients summed over tensor-parallel ranks. ``tied_sum``: that of a weight
     which two stages share. ``norm``: the global norm with the loss. ``update``: norm, clipping,
-    AdamW. ``gathers``: updated shards, where parameters stay whole between steps.
+    optimizer. ``gathers``: updated parameters, where they stay whole or quantised between steps.
     """
 
     tensor_sums: tuple[Item, ...]
@@ -112,7 +114,6 @@ def end_of_step(
     units = [entry.unit for entry in entries if entry.unit is not None]
     dtype = plan.workload.dtype
     tied_sum, tied_copy = _tied_sum(plan, stage, entries)
-    contiguous = stack.state_layout == "contiguous"
     return StepEnd(
         tensor_sums=tuple(_tensor_sums(entries, dtype)),
         tied_sum=tied_sum,
@@ -124,13 +125,13 @@ def end_of_step(
             "fp64",
         ),
         update=update_work(
-            sum(unit.matrix_elements for unit in units),
-            sum(unit.vector_elements for unit in units),
+            joined(unit.update for unit in units),
             tied_copy,
+            plan.workload.optimizer,
             dtype,
             plan.workload.gradient_clip_norm is not None,
         ),
-        gathers=tuple(item for unit in units for item in unit.gather) if contiguous else (),
+        gathers=tuple(item for unit in units for item in unit.publish),
     )
 
 

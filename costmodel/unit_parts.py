@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from ..spec.formats import Dtype
 from ..spec.groups import (
     RankGroup,
     expert_replica_group,
@@ -18,19 +20,22 @@ from ..spec.groups import (
     replica_group,
     shard_group,
 )
-from ..spec.model import EmbeddingLayer, HeadLayer, Layer
+from ..spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer, MultiTokenLayer
 from ..spec.parameters import ParameterSpec, layer_parameters
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
-from ..spec.workload import DtypeRecord
+from ..spec.training import FULLY_TRAINED, NOT_ADAPTED, LayerTraining, adapter_specs
+from ..spec.workload import DtypeRecord, Optimizer
 from .heads import local_vocab
+from .optimizers import Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class UnitShape:
     """What a unit's state depends on.
 
-    ``layers`` is one layer, or an embedding and a head that share a weight.
+    ``layers`` is one layer, or an embedding and a head that share a weight; ``trainings`` says
+    what of each is trained (empty: all).
     """
 
     layers: tuple[Layer, ...]
@@ -39,6 +44,18 @@ class UnitShape:
     seq_len: int
     dtype: DtypeRecord
     stack: StackSpec
+    optimizer: Optimizer = "adamw"
+    trainings: tuple[LayerTraining, ...] = ()
+
+    def training(self, number: int) -> LayerTraining:
+        """What training does to the unit's layer ``number``."""
+        return self.trainings[number] if self.trainings else FULLY_TRAINED
+
+    @property
+    def base_dtype(self) -> Dtype:
+        """The format that frozen parameters are kept in."""
+        found = (t.adapters.base_dtype for t in self.trainings if t.adapters is not None)
+        return next((dtype for dtype in found if dtype is not None), self.dtype.param)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +65,10 @@ class Part:
     ``group`` are the ranks that shard the optimizer's states, ``replicas`` those that hold equal
     shards; ``parameters``, ``secondary`` and ``gradients`` are the degrees of the other states.
     ``locals``: whole parameters; ``shards``: one padded shard of each; ``partials``: shards of
-    those whose gradients are still parts of a sum over the tensor-parallel ranks.
+    those whose gradients are still parts of a sum over the tensor-parallel ranks. ``split`` are
+    the ranks that split tensors. Frozen parameters are parts of their own (``trained`` false).
+    ``tensors``: what an optimizer knows of each; ``narrow``: elements whose products may run in
+    a narrow format.
     """
 
     group: RankGroup
@@ -59,6 +79,10 @@ class Part:
     locals: tuple[int, ...]
     shards: tuple[int, ...]
     partials: tuple[int, ...]
+    split: RankGroup
+    trained: bool
+    tensors: tuple[Tensor, ...]
+    narrow: int
     parameters: int = 1
     secondary: int = 1
     gradients: int = 1
@@ -102,24 +126,33 @@ class Part:
         return self.group.size * self.replicas.size > 1
 
 
+class _Local(NamedTuple):
+    """A parameter of a layer with its shape on the fullest rank."""
+
+    spec: ParameterSpec
+    shape: tuple[int, ...]
+    layer: Layer
+    trained: bool
+
+
 def unit_parts(shape: UnitShape) -> tuple[Part, ...]:
-    """The parts of a unit that have parameters: dense ones first, then experts."""
+    """The parts of a unit that have parameters: dense ones first, then experts, then frozen."""
     strategy, ranks = shape.strategy, shape.stage_ranks
-    specs = local_specs(shape)
-    dense = [(spec, local) for spec, local in specs if not spec.expert]
-    experts = [(spec, local) for spec, local in specs if spec.expert]
+    dense_groups = (shard_group(strategy), replica_group(strategy, ranks))
+    expert_groups = (expert_shard_group(strategy, ranks), expert_replica_group(strategy, ranks))
+    shard = strategy.shard
+    degrees = (shard.parameters, shard.secondary_parameters, shard.gradients)
+    locals_ = local_specs(shape)
     parts = []
-    if dense:
-        groups = (shard_group(strategy), replica_group(strategy, ranks))
-        shard = strategy.shard
-        degrees = (shard.parameters, shard.secondary_parameters, shard.gradients)
-        parts.append(_part(dense, groups, strategy, degrees, dim=0))
-    if experts:
-        groups = (
-            expert_shard_group(strategy, ranks),
-            expert_replica_group(strategy, ranks),
-        )
-        parts.append(_part(experts, groups, strategy, _expert_degrees(strategy, ranks), dim=1))
+    for trained in (True, False):
+        mine = [each for each in locals_ if each.trained == trained]
+        dense = [each for each in mine if not each.spec.expert]
+        experts = [each for each in mine if each.spec.expert]
+        if dense:
+            parts.append(_part(dense, dense_groups, shape, degrees, dim=0))
+        if experts:
+            nested = _expert_degrees(strategy, ranks)
+            parts.append(_part(experts, expert_groups, shape, nested, dim=1))
     return tuple(parts)
 
 
@@ -133,15 +166,21 @@ def _expert_degrees(strategy: LayerStrategy, ranks: int) -> tuple[int, int, int]
     return first, second if second < first else 1, gradients
 
 
-def local_specs(shape: UnitShape) -> list[tuple[ParameterSpec, tuple[int, ...]]]:
-    """The unit's parameters with their shapes on the fullest rank."""
-    found: list[tuple[ParameterSpec, tuple[int, ...]]] = []
+def local_specs(shape: UnitShape) -> list[_Local]:
+    """The unit's parameters with their shapes on the fullest rank, adapters with their weight."""
+    found: list[_Local] = []
     tied = len(shape.layers) > 1
-    for layer in shape.layers:
+    for number, layer in enumerate(shape.layers):
+        training = shape.training(number)
         for spec in layer_parameters(layer, shape.seq_len):
             if tied and isinstance(layer, HeadLayer) and spec.name == "projection.weight":
                 continue
-            found.append((spec, _padded(layer, spec, shape)))
+            found.append(_Local(spec, _padded(layer, spec, shape), layer, training.weights))
+            if training.adapters is not None:
+                found += [
+                    _Local(extra, extra.local_shape(shape.strategy.weight_split), layer, True)
+                    for extra in adapter_specs(spec, training.adapters)
+                ]
     return found
 
 
@@ -158,20 +197,21 @@ def _padded(layer: Layer, spec: ParameterSpec, shape: UnitShape) -> tuple[int, .
 
 
 def _part(
-    specs: list[tuple[ParameterSpec, tuple[int, ...]]],
+    members: list[_Local],
     groups: tuple[RankGroup, RankGroup],
-    strategy: LayerStrategy,
+    shape: UnitShape,
     degrees: tuple[int, int, int],
     dim: int,
 ) -> Part:
-    group, replicas = groups
-    whole, shards, partials, vectors = [], [], [], 0
-    for spec, local in specs:
+    strategy, (group, replicas) = shape.strategy, groups
+    whole, shards, partials, vectors, narrow = [], [], [], 0, 0
+    for spec, local, layer, _ in members:
         width = math.prod(local) // local[dim]
         shard = -(-local[dim] // group.size) * width
         whole.append(local[dim] * width)
         shards.append(shard)
         vectors += shard if len(local) == 1 + dim else 0
+        narrow += local[dim] * width if _is_linear(spec, layer) else 0
         if _is_partial(spec, strategy):
             partials.append(shard)
     return Part(
@@ -186,7 +226,30 @@ def _part(
         parameters=degrees[0],
         secondary=degrees[1],
         gradients=degrees[2],
+        split=RankGroup(strategy.etp if dim else strategy.weight_split, 1),
+        trained=members[0].trained,
+        tensors=tuple(_tensor(each, n) for each, n in zip(members, shards, strict=True)),
+        narrow=narrow,
     )
+
+
+def _tensor(member: _Local, shard: int) -> Tensor:
+    spec, local, layer, _ = member
+    hidden = isinstance(layer, (BlockLayer, MultiTokenLayer)) and len(local) - spec.expert == 2
+    table = isinstance(layer, EmbeddingLayer) and len(local) == 2
+    return Tensor(local, spec.shape[-2:], shard, hidden and not _is_filter(spec), table)
+
+
+def _is_filter(spec: ParameterSpec) -> bool:
+    """Whether a matrix holds a filter a row, or logits: nothing that multiplies vectors."""
+    return spec.name.split(".")[0] in ("conv", "relative", "cross_relative")
+
+
+def _is_linear(spec: ParameterSpec, layer: Layer) -> bool:
+    """Whether a parameter is the weight of a linear layer whose products may be narrow."""
+    name, _, what = spec.name.rpartition(".")
+    in_block = isinstance(layer, (BlockLayer, MultiTokenLayer)) and what == "weight"
+    return in_block and len(spec.shape) - spec.expert == 2 and name not in NOT_ADAPTED
 
 
 def _is_partial(spec: ParameterSpec, strategy: LayerStrategy) -> bool:

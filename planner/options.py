@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from ..costmodel.lowering import Lowering
 from ..costmodel.pass_time import unit_seconds
 from ..costmodel.prices import Pricer
-from ..costmodel.sharding import Unit
 from ..costmodel.stage_passes import PassKind
+from ..costmodel.unit import Unit
 from ..spec.strategy import LayerStrategy
 
 CP_STEP = 2**32

@@ -83,7 +83,20 @@ SCANS = frozenset(
     }
 )
 """Chunked scans over the sequence in kernels of their own; they stand in attention's place."""
-OPTIMIZERS = frozenset({"fused_adamw", "foreach_norm", "foreach_mul", "foreach_add"})
+OPTIMIZERS = frozenset(
+    {
+        "fused_adamw",
+        "foreach_norm",
+        "foreach_mul",
+        "foreach_add",
+        "fused_adam",
+        "fused_sgd",
+        "blockwise_adamw",
+        "adafactor",
+        "muon_momentum",
+        "muon_step",
+    }
+)
 
 TOUCHES_ROWS = frozenset({"embedding", "gather", "scatter_add"})
 """Indexed operations: their size is what they touch, not the table that they index."""

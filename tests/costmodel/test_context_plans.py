@@ -21,8 +21,8 @@ from shardwright.api.uniform import UniformStrategy, uniform_plan
 from shardwright.costmodel.collectives import collective_seconds, message_seconds
 from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.prices import TERMS, Pricer
-from shardwright.costmodel.sharding import lower_unit
 from shardwright.costmodel.simulate import Simulator
+from shardwright.costmodel.state_layouts import lower_unit
 from shardwright.costmodel.trace import simulated_timeline
 from shardwright.costmodel.unit_parts import UnitShape
 from shardwright.datasets.catalogue.clusters import parse_cluster

@@ -14,9 +14,10 @@ from expert_cases import MIXTURES, PLAIN, SEQ_LEN, ExpertCase, block_of, model_o
 from shardwright.costmodel.explain import breakdown, model_flops_per_sample, predict
 from shardwright.costmodel.feasibility import MemoryRule
 from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.sharding import Unit, lower_unit
 from shardwright.costmodel.simulate import Simulation, Simulator, communicators
+from shardwright.costmodel.state_layouts import lower_unit
 from shardwright.costmodel.step import step_work
+from shardwright.costmodel.unit import Unit
 from shardwright.costmodel.unit_parts import UnitShape, unit_parts
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.feed_forward import Mlp, Moe

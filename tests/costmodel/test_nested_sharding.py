@@ -11,8 +11,9 @@ from problems import problem
 
 from shardwright.api.reports import simulate_plan
 from shardwright.api.uniform import UniformStrategy, uniform_plan
-from shardwright.costmodel.sharding import Unit, lower_unit
+from shardwright.costmodel.state_layouts import lower_unit
 from shardwright.costmodel.tape import Item
+from shardwright.costmodel.unit import Unit
 from shardwright.costmodel.unit_parts import UnitShape
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.errors import InputError
@@ -124,7 +125,7 @@ def test_instances_of_a_distributed_optimizer_reduce_inside_and_sum_across() -> 
     one, four = unit(of(1, 1, 32), used=megatron), unit(of(1, 1, 8), used=megatron)
     assert [w[:3] for w in wires(one.reduce)] == [("reduce_scatter", 32, 1)]
     assert [w[:3] for w in wires(four.reduce)] == [("reduce_scatter", 8, 1), ("all_reduce", 4, 8)]
-    assert [w[:3] for w in wires(four.gather)] == [("all_gather", 8, 1)]
+    assert [w[:3] for w in wires(four.publish)] == [("all_gather", 8, 1)]
     assert four.optimizer_bytes == 4 * one.optimizer_bytes
     assert four.parameter_bytes == one.parameter_bytes
 

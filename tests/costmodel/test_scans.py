@@ -15,12 +15,12 @@ from shardwright.costmodel.ops_scans import delta_rule_flops
 from shardwright.costmodel.roofline import kernel_seconds
 from shardwright.datasets.catalogue.device import devices
 from shardwright.datasets.catalogue.stack import stack
+from shardwright.spec.formats import DTYPE_BYTES
 from shardwright.spec.kernels import SCANS
 from shardwright.spec.layers import BlockLayer
 from shardwright.spec.mixers import DeltaRule, StateSpace
 from shardwright.spec.parameters import layer_parameters
 from shardwright.spec.strategy import LayerStrategy
-from shardwright.spec.workload import DTYPE_BYTES
 
 lower_layer = cache(lower_layer_anew)
 STATE_SPACE = StateSpace(heads=8, head_dim=16, state_dim=24, groups=2, chunk=8)

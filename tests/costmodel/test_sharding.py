@@ -12,8 +12,9 @@ from plan_cases import GPT2, LLAMA, QWEN3, Case, Sizes
 
 from shardwright.costmodel.lower import LayerShape, lower_layer
 from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.sharding import Unit, lower_unit
 from shardwright.costmodel.simulate import Simulation, Simulator
+from shardwright.costmodel.state_layouts import lower_unit
+from shardwright.costmodel.unit import Unit
 from shardwright.costmodel.unit_parts import UnitShape
 from shardwright.datasets.catalogue.models import load_model
 from shardwright.datasets.catalogue.stack import stack
@@ -94,7 +95,7 @@ def test_a_rank_stores_its_padded_shard(
         assert shard * degree == found.local_elements + padding
         moments = 2 * shard * DTYPE_BYTES[dtype.moments]
         assert found.optimizer_bytes - moments == 4 * len(parts)
-        assert found.matrix_elements + found.vector_elements == shard
+        assert found.update.matrices + found.update.vectors == shard
         assert found.whole_bytes == shard * degree * DTYPE_BYTES[dtype.param]
 
 
@@ -166,7 +167,8 @@ def test_traffic_of_each_level(used: StackSpec) -> None:
         found = unit(layer, LayerStrategy(shard=sharding), 8, BF16, used)
         whole, degree = found.local_elements, sharding.optimizer
         scattered = payload(found.reduce, "reduce_scatter")
-        assert payload(found.gather, "all_gather") == (2 * whole if degree > 1 else 0)
+        gathered = payload((*found.gather, *found.publish), "all_gather")
+        assert gathered == (2 * whole if degree > 1 else 0)
         assert scattered == (4 * whole if degree > 1 else 0)
         assert payload(found.reduce, "all_reduce") == (4 * whole // degree if degree < 8 else 0)
 

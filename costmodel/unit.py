@@ -1,0 +1,53 @@
+"""A unit: the parameters that move together, with the bytes and work that sharding gives them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .optimizers import UpdateShare
+from .tape import Item
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Sizes and work of one unit on its fullest rank.
+
+    ``whole_bytes``: the gathered compute copy (0 where parameters are used in place).
+    ``flat_bytes``: the communication buffer of a gather. ``reduce_input_bytes`` and
+    ``reduce_scratch_bytes``: buffers of a reduction, during which the last parameter's gradient
+    is still held; ``replicated_bytes`` of its result are held until the pass ends.
+    ``gradient_bytes``: unreduced gradients of one micro-batch; ``accumulated_bytes``: the same
+    while they wait for the last one; ``shard_gradient_bytes``: reduced ones until the update.
+    ``publish``: what follows the update; ``update``: the unit's share of it.
+    """
+
+    wrapped: bool
+    gathers_each_use: bool
+    reduces_each_micro_batch: bool
+    parameter_bytes: int
+    optimizer_bytes: int
+    whole_bytes: int
+    flat_bytes: int
+    cast_bytes: int
+    gradient_bytes: int
+    accumulated_bytes: int
+    shard_gradient_bytes: int
+    reduce_input_bytes: int
+    reduce_scratch_bytes: int
+    local_elements: int
+    last_gradient_elements: int
+    replicated_bytes: int
+    gather: tuple[Item, ...]
+    gather_backward: tuple[Item, ...]
+    refresh: tuple[Item, ...]
+    settle: tuple[Item, ...]
+    reduce: tuple[Item, ...]
+    reduce_accumulated: tuple[Item, ...]
+    accumulate_shard: tuple[Item, ...]
+    upcast: tuple[Item, ...]
+    accumulate_upcast: tuple[Item, ...]
+    publish: tuple[Item, ...]
+    update: UpdateShare
+    partial_shards: tuple[int, ...]
+    tied_bytes: int
+    tied_elements: int
