@@ -18,8 +18,10 @@ Saves = Literal["input", "output", "nothing"]
 
 
 def parameter(t: Tape, shape: tuple[int, ...], dtype: str) -> Value:
-    """A parameter: it lives anyway, and its gradient is the layer's."""
+    """A parameter: it lives anyway, and its gradient, if it is trained, is the layer's."""
     value = t.constant(shape, dtype)
+    if t.frozen:
+        return value
 
     def backward(grad: Value) -> tuple[Value | None, ...]:
         t.parameter_gradient(grad)

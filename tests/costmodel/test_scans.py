@@ -21,6 +21,7 @@ from shardwright.spec.layers import BlockLayer
 from shardwright.spec.mixers import DeltaRule, StateSpace
 from shardwright.spec.parameters import layer_parameters
 from shardwright.spec.strategy import LayerStrategy
+from shardwright.spec.training import LayerTraining
 
 lower_layer = cache(lower_layer_anew)
 STATE_SPACE = StateSpace(heads=8, head_dim=16, state_dim=24, groups=2, chunk=8)
@@ -206,3 +207,18 @@ def test_scans_are_priced_near_what_was_measured(case: tuple[str, int, int, int]
     assert scan.term == "attention"
     found = kernel_seconds(scan, devices()[device])
     assert found == pytest.approx(MEASURED_SCANS_S[case], rel=0.2)
+
+
+@pytest.mark.parametrize("attention", ["flash", "unfused"])
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.attention.kind)
+def test_frozen_mixers_leave_no_gradients_and_keep_no_more(
+    block: BlockLayer, attention: str
+) -> None:
+    used = replace(stack("shardwright"), attention=attention)  # type: ignore[arg-type]
+    shape = shape_of(LayerStrategy(), stack=used)
+    trained = lower_layer(block, shape)
+    frozen = lower_layer(block, replace(shape, training=LayerTraining(weights=False)))
+    assert frozen.backward.gradient_bytes == 0
+    assert frozen.forward.change_bytes + frozen.backward.change_bytes == 0
+    assert kept_bytes(frozen) < kept_bytes(trained)
+    assert frozen.backward.flops < trained.backward.flops
