@@ -9,25 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..spec.experts import dropless
-from ..spec.model import ModelSpec
 from ..spec.plan import Plan
 from ..spec.report import BREAKDOWN_TERMS, Prediction
-from ..spec.stack import KernelFusion, StackSpec
-from ..spec.strategy import LayerStrategy
-from ..spec.towers import layer_places
-from ..spec.workload import Workload
-from .chunk_sources import source_shapes
 from .feasibility import MemoryRule
 from .group_prices import stage_group
-from .layer_shape import LayerShape
-from .lower import lower_layer
+from .model_flops import flops_convention, model_flops_per_sample
 from .pass_time import PASS_TERMS
 from .roofline import peak_flops_per_s
 from .simulate import Simulation, Simulator
 
-TRAINING_FACTOR = 3
-"""A training step has the forward pass's model FLOPs three times: the backward is twice it."""
 ROUNDING = 1e-12
 """Share of a step below which a rest is the sum's rounding."""
 RELATIVE_HALF_WIDTH = {"measured": 0.15, "analytic": 0.25}
@@ -52,22 +42,6 @@ def breakdown(simulation: Simulation) -> dict[str, float]:
     return terms
 
 
-def model_flops_per_sample(model: ModelSpec, workload: Workload) -> int:
-    """Model FLOPs of training on one sample: three times the forward pass, unsplit, unpadded.
-
-    Every score of a causal mask counts, of a sliding window those that it lets be seen.
-    """
-    plain = StackSpec(name="flops", version="0", fusion=KernelFusion(qkv=True))
-    dtype, alone = workload.dtype.param, LayerStrategy()
-    kinds = Counter(zip(model.layers(), layer_places(model, workload.seq_len), strict=True))
-    forward = 0
-    for (layer, place), count in kinds.items():
-        sources = source_shapes(place, moves=False)
-        shape = LayerShape(alone, None, 1, place.tokens, dtype, plain, sources=sources)
-        forward += count * lower_layer(dropless(layer), shape).forward.flops
-    return TRAINING_FACTOR * forward
-
-
 def executed_flops(plan: Plan, simulation: Simulation) -> int:
     """FLOPs that all ranks run in a step, recomputation included."""
     micro_batches = plan.program.schedule.microbatches
@@ -86,8 +60,8 @@ def predict(
 ) -> Prediction:
     """The prediction of a simulated plan.
 
-    Rates count the devices in stages; ``mfu`` is model FLOPs over their dense peak at the
-    compute type, so ``step_time · devices · peak · mfu = FLOPs``.
+    Rates count the devices in stages; ``mfu`` is model FLOPs over their dense peak in the
+    parameters' format, so ``step_time · devices · peak · mfu = FLOPs``.
     """
     workload = plan.workload
     devices = sum(stage.device_count for stage in plan.program.stages)
@@ -107,6 +81,7 @@ def predict(
         hfu=executed_flops(plan, simulation) / step_s / peak,
         memory=simulation.memory,
         breakdown_s=breakdown(simulation),
+        flops_convention=flops_convention(workload),
     )
 
 

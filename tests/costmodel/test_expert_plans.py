@@ -11,9 +11,10 @@ from functools import cache
 import pytest
 from expert_cases import MIXTURES, PLAIN, SEQ_LEN, ExpertCase, block_of, model_of, splits
 
-from shardwright.costmodel.explain import breakdown, model_flops_per_sample, predict
+from shardwright.costmodel.explain import breakdown, predict
 from shardwright.costmodel.feasibility import MemoryRule
 from shardwright.costmodel.machine import Machine
+from shardwright.costmodel.model_flops import model_flops_per_sample
 from shardwright.costmodel.simulate import Simulation, Simulator, communicators
 from shardwright.costmodel.state_layouts import lower_unit
 from shardwright.costmodel.step import step_work

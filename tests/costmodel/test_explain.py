@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import sample
 
-from shardwright.costmodel.explain import breakdown, model_flops_per_sample, predict, source_share
+from shardwright.costmodel.explain import breakdown, predict, source_share
 from shardwright.costmodel.feasibility import MemoryRule
+from shardwright.costmodel.model_flops import model_flops_per_sample
 from shardwright.costmodel.roofline import peak_flops_per_s
 from shardwright.costmodel.trace import simulated_timeline
 from shardwright.spec.feed_forward import Moe
