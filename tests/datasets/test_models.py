@@ -40,6 +40,7 @@ PUBLISHED = {
     "moonlight": (16, 2.9),
     "gpt-oss-120b": (116.8, None),
     "nemotron-h-8b": (8.1, None),
+    "nemotron-3-nano": (31.6, 3.6),
     "nemotron-4-340b": (341, None),
     "bert-large": (0.335, None),
     "t5-large": (0.738, None),
@@ -70,12 +71,18 @@ def test_presets_are_as_large_as_published(name: str) -> None:
         assert model.active_param_count() / 1e9 == pytest.approx(active, rel=2e-2)
 
 
-def test_deepseek_v3_is_its_671_billion_and_a_multi_token_layer() -> None:
-    model = presets()["deepseek-v3"].model
+@pytest.mark.parametrize(
+    ("name", "total", "active"),
+    [("deepseek-v3", 671, 37), ("nemotron-3-super", 120.6, 12.7)],
+)
+def test_multi_token_layers_come_on_top_of_published_sizes(
+    name: str, total: float, active: float
+) -> None:
+    model = presets()[name].model
     (further,) = (x for x in model.layers() if isinstance(x, MultiTokenLayer))
-    assert (model.param_count() - layer_elements(further)) / 1e9 == pytest.approx(671, rel=1e-3)
-    active = model.active_param_count() - active_elements(further)
-    assert active / 1e9 == pytest.approx(37, rel=2e-2)
+    assert (model.param_count() - layer_elements(further)) / 1e9 == pytest.approx(total, rel=1e-3)
+    used = model.active_param_count() - active_elements(further)
+    assert used / 1e9 == pytest.approx(active, rel=2e-2)
 
 
 def test_a_preset_may_have_a_second_name() -> None:
