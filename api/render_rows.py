@@ -12,6 +12,7 @@ from ..spec.plan import Plan, Stage
 from ..spec.report import MemoryRow, Prediction, Report
 from ..spec.strategy import LayerStrategy
 from ..spec.units import GIB, format_bytes, format_count, format_seconds
+from ..spec.workload import Workload
 
 RECOMPUTES = ("none", "selective", "full")
 ROUNDING = 1e-9
@@ -194,12 +195,19 @@ def fullest(prediction: Prediction) -> MemoryRow:
     return max(prediction.memory, key=lambda row: row.reserved_bytes / row.capacity_bytes)
 
 
+def _trained_text(workload: Workload) -> str:
+    """What is trained, where that is not everything."""
+    if workload.adapters is not None:
+        return f", lora of rank {workload.adapters.rank}"
+    return f", {', '.join(workload.frozen)} frozen" if workload.frozen else ""
+
+
 def question_text(plan: Plan) -> str:
     """The model and the workload in one line."""
     workload, model = plan.workload, plan.model
     parameters = format_count(model.param_count(workload.seq_len))
     size = f"{workload.global_batch} x {workload.seq_len} tokens a step"
-    how = f"{workload.dtype.shorthand}, {workload.optimizer}"
+    how = f"{workload.dtype.shorthand}, {workload.optimizer}{_trained_text(workload)}"
     return f"{model.name} ({parameters} parameters), {size}, {how}"
 
 

@@ -159,7 +159,9 @@ def _tied_sum(
         return (), 0
     group = holding_group(plan, stages)
     units = (entry.unit for entry in entries if entry.unit is not None)
-    unit = next(unit for unit in units if unit.tied_bytes)
+    unit = next((unit for unit in units if unit.tied_bytes), None)
+    if unit is None:  # a frozen table has no gradient
+        return (), 0
     total = Collective("all_reduce", *group, unit.tied_bytes, plan.workload.dtype.master)
     return (total,), unit.tied_elements if stage != stages[0] else 0
 

@@ -155,6 +155,15 @@ def test_what_is_typed_becomes_adapters() -> None:
             trainable_of(text, model)
 
 
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_frozen_table_on_two_stages_has_no_gradient_to_sum(stack: str) -> None:
+    given: dict[str, object] = {"dtype": "bf16", "stack": stack, "trainable": "lora"}
+    lora = simulate(problem("gpt2", "1x8xH200", 64, 1024, **given), pp=2)
+    assert [run.tied_sum_s for run in lora.stages] == [0, 0]
+    full = simulate(problem("gpt2", "1x8xH200", 64, 1024, dtype="bf16", stack=stack), pp=2)
+    assert all(run.tied_sum_s > 0 for run in full.stages)
+
+
 def test_adapters_are_not_run() -> None:
     reason = executable_reason(LayerStrategy(), asked("lora").workload)
     assert reason is not None
