@@ -209,6 +209,8 @@ class SearchSpace:
 
     def _batch_allowed(self, index: int, samples: int, dp: int) -> bool:
         """Pins of micro_batch and dp speak of the first layer and of every block."""
+        if not self._splits.small_enough(index, samples // dp):
+            return False
         if index == 0 and not self._allowed("micro_batch", samples // dp):
             return False
         speaks = index == 0 or isinstance(self.layers[index], BlockLayer)

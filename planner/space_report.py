@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..costmodel.simulate import MAX_PASSES
 from ..spec.model import BlockLayer
 from .layer_axes import experts_of
-from .splits import LEAST_TOKENS
+from .splits import LEAST_TOKENS, MOST_TOKENS
 
 if TYPE_CHECKING:
     from .shape import Shape
@@ -65,6 +65,10 @@ def left_out(request: Request, too_long: bool) -> list[dict[str, str]]:
             "what": f"cp and Ulysses that leave a rank fewer than {LEAST_TOKENS} tokens",
             "why": "a rule for what saves the activations of long sequences; pin them to search",
         },
+        {
+            "what": f"micro-batches of several samples and over {MOST_TOKENS:,} tokens a replica",
+            "why": "a rule: products that large gain nothing from more; pin micro_batch to search",
+        },
         {"what": "techniques", "why": "none is built yet"},
         {
             "what": "shard degrees that are no level",
@@ -72,8 +76,8 @@ def left_out(request: Request, too_long: bool) -> list[dict[str, str]]:
         },
     ]
     if any(experts_of(layer) for layer in request.model.kinds()):
-        why = "a rule: experts are split like other weights or not at all; pin it to search"
-        found.append({"what": "etp other than 1 and tp", "why": why})
+        why = "a rule: what all ranks hold is split like other weights or not at all; pin to search"
+        found.append({"what": "etp other than 1, or tp where ep is 1", "why": why})
     if all(p.value == "interleaved" for p in request.pins if p.key == "schedule"):
         why = "looked for only in shapes small enough to enumerate; elsewhere cut evenly"
         found.append({"what": "interleaved stages of uneven size", "why": why})

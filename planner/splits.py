@@ -1,11 +1,14 @@
 """How a layer's work may be split over the ranks of a stage.
 
-Every legal degree is there, with two rules for axes that nobody named (in a pin, or as a list
+Every legal degree is there, with three rules for axes that nobody named (in a pin, or as a list
 of values). They keep searches of large clusters short, and reports list them:
 
 - a ring or Ulysses leaves each rank at least ``LEAST_TOKENS`` tokens of the sequence, since
   what they save is activations of long sequences;
-- experts are split like the layer's other weights or not at all (etp is tp or 1).
+- an expert is split only where every rank holds all of them, like the layer's other weights:
+  etp is 1, or tp where ep is 1;
+- a replica's micro-batch has at most ``MOST_TOKENS`` tokens unless it is one sample: products
+  that large gain nothing from more.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from .numbers import divisors
 from .request import Request
 
 LEAST_TOKENS = 4096
+MOST_TOKENS = 2**17
 
 
 class Splits:
@@ -49,6 +53,11 @@ class Splits:
                     split = LayerStrategy(tp=tp, sequence_parallel=sp, cp=cp, ep=ep, etp=etp)
                     if self.legal(index, split, ranks):
                         yield split
+
+    def small_enough(self, index: int, samples: int) -> bool:
+        """Whether a replica may take so many samples of a micro-batch through a layer."""
+        named = samples == 1 or "micro_batch" in self._named()
+        return named or samples * self._tokens[index] <= MOST_TOKENS
 
     def recomputes(self, index: int, split: LayerStrategy, ranks: int) -> list[Recompute]:
         """What a layer may recompute under a legal split."""
@@ -89,8 +98,8 @@ class Splits:
             yield 1, 1
             return
         for ep in divisors(math.gcd(experts.experts, ranks)):
-            degrees = divisors(ranks // ep) if "etp" in named else sorted({1, tp})
-            yield from ((ep, etp) for etp in degrees if (ranks // ep) % etp == 0)
+            degrees = divisors(ranks // ep) if "etp" in named else {1} if ep > 1 else {1, tp}
+            yield from ((ep, etp) for etp in sorted(degrees) if (ranks // ep) % etp == 0)
 
     def widths(self, most: int) -> list[int]:
         """Stage widths up to ``most`` that every layer can use: splits times parts of the batch."""

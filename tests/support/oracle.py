@@ -9,9 +9,10 @@ use; stages of one width; every schedule with every number of virtual stages; ev
 the batch as the number of micro-batches; every way to cut the layers into chunks; and for every
 layer any tensor-parallel and context-parallel degree, sequence parallelism, sharding level (zero0
 to zero3, every hsdp degree between) and recomputation, and for experts any expert-parallel degree.
-Restrictions keep an axis to some values, everywhere or on a range of layers. Two axes are whole
+Restrictions keep an axis to some values, everywhere or on a range of layers. Some axes are whole
 only where a restriction speaks of them: otherwise a ring or Ulysses leaves each rank at least 4096
-tokens, and experts are split like the other weights or not at all.
+tokens, a replica's micro-batch has at most 2^17 tokens unless it is one sample, and experts are
+split like the other weights, where every rank holds all of them, or not at all.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from shardwright.spec.workload import Workload
 RECOMPUTES = ("none", "selective", "full")
 SEQUENCE_PARALLELS = ("none", "megatron", "ulysses")
 LEAST_TOKENS = 4096
+MOST_TOKENS = 2**17
 Value = int | str
 
 
@@ -237,7 +239,9 @@ def _legal(
         space.allowed("ep", strategy.ep, number) and space.allowed("etp", strategy.etp, number)
     ):
         return False
-    if not _within_rules(space, number, strategy):
+    lengths = [t.seq_len for t in space.model.towers for _ in range(t.layer_count)]
+    seq_len = lengths[number] or space.workload.seq_len
+    if not _within_rules(space, number, strategy, seq_len, samples // dp):
         return False
     names = shard_names(strategy.shard, strategy.state_ranks(width))
     for r in space.restrictions:
@@ -247,8 +251,6 @@ def _legal(
         return False
     if number == 0 and samples % dp == 0 and not space.allowed("micro_batch", samples // dp):
         return False
-    lengths = [t.seq_len for t in space.model.towers for _ in range(t.layer_count)]
-    seq_len = lengths[number] or space.workload.seq_len
     if layer_reason(layer, strategy, width, samples, seq_len) is not None:
         return False
     return stack_reason(strategy, space.stack) is None
@@ -258,16 +260,19 @@ def _experts(layer: Layer) -> bool:
     return isinstance(layer, BlockLayer) and isinstance(layer.mlp, Moe)
 
 
-def _within_rules(space: Space, number: int, s: LayerStrategy) -> bool:
+def _within_rules(
+    space: Space, number: int, s: LayerStrategy, seq_len: int, micro_batch: int
+) -> bool:
     """The rules for axes that no restriction on the layer speaks of."""
     named = {r.axis for r in space.restrictions if r.covers(number)}
-    seq_len = space.workload.seq_len
+    if "micro_batch" not in named and micro_batch > 1 and micro_batch * seq_len > MOST_TOKENS:
+        return False
     if s.cp > 1 and "cp" not in named and seq_len // s.cp < LEAST_TOKENS:
         return False
     parts = s.cp * s.tp
     if s.ulysses and "sp" not in named and seq_len // parts < LEAST_TOKENS:
         return False
-    return "etp" in named or s.etp in (1, s.tp)
+    return "etp" in named or s.etp == 1 or (s.etp == s.tp and s.ep == 1)
 
 
 def plan_count(space: Space, limit: int = 10**9) -> int:
