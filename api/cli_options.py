@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from ..spec.errors import NotBuiltError
-from ..spec.workload import OPTIMIZERS, SHORTHANDS
+from ..spec.formats import SHORTHANDS
+from ..spec.optimizers import OPTIMIZERS
 from .cli_types import FileTarget, Number, WholeNumber, Word, flag_of
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -104,8 +104,7 @@ def plan(
         calibration=calibration,
     )
     problem = resolve(inputs)
-    risk = memory_rule(oom_risk).risk
-    fixed = resolve_pins(pins, problem, executable)
+    risk, fixed = memory_rule(oom_risk).risk, resolve_pins(pins, problem, executable)
     report = search_plan(problem, fixed, top, deadline_s, risk, executable)
     return PlanHandle(report=report, stack=problem.stack, profile=problem.profile, risk=risk)
 

@@ -8,9 +8,10 @@ from ..datasets.catalogue.device import CPU, Device, require_dtype, require_form
 from ..spec.errors import InputError, nearest_name
 from ..spec.formats import DTYPE_BYTES
 from ..spec.model import ModelSpec
+from ..spec.optimizers import OPTIMIZERS, Optimizer
 from ..spec.report import Assumption
 from ..spec.training import Lora, target_names
-from ..spec.workload import OPTIMIZERS, DtypeRecord, Optimizer
+from ..spec.workload import DtypeRecord
 
 TRAINABLE = "full, lora:rank=R,alpha=A,targets=NAME,… or frozen:TOWER,…"
 LORA_KEYS = ("rank", "alpha", "targets", "base_dtype")

@@ -76,11 +76,8 @@ def column_linear(
             nonlocal again
             gradients = [_weight_gradient(c, width, hidden, tokens) for width in parts]
             del again
-            bias_gradients = [
-                t.kernel("sum", (g,), t.new((width,), c.dtype))
-                for g, width in zip(held[1], parts, strict=bias)
-            ]
-            for gradient in [*(g for g in gradients if g is not None), *bias_gradients]:
+            biases = [_bias_gradient(c, *g) for g in zip(held[1], parts, strict=bias)]
+            for gradient in [*(g for g in gradients if g is not None), *biases]:
                 t.parameter_gradient(gradient, shared)
 
         t.weight_work(weight_gradients)
@@ -113,6 +110,11 @@ def _join_gradients(t: Tape, grads: tuple[Value, ...]) -> tuple[Value, ...]:
     joined = t.new((*grads[0].shape[:2], width), grads[0].dtype)
     t.kernel("copy", grads, joined)
     return (joined,)
+
+
+def _bias_gradient(c: OpContext, grad: Value, width: int) -> Value:
+    """Gradient of a bias: that of the output, summed over the tokens."""
+    return c.tape.kernel("sum", (grad,), c.tape.new((width,), c.dtype))
 
 
 def _weight_gradient(c: OpContext, out_width: int, in_width: int, tokens: int) -> Value | None:

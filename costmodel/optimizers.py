@@ -32,7 +32,8 @@ from typing import NamedTuple
 from ..spec.formats import DTYPE_BYTES
 from ..spec.groups import RankGroup
 from ..spec.kernels import Collective, Kernel
-from ..spec.workload import DtypeRecord, Optimizer
+from ..spec.optimizers import Optimizer
+from ..spec.workload import DtypeRecord
 from .tape import Item
 
 BLOCK = 2048

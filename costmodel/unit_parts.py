@@ -21,11 +21,12 @@ from ..spec.groups import (
     shard_group,
 )
 from ..spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer, MultiTokenLayer
+from ..spec.optimizers import Optimizer
 from ..spec.parameters import ParameterSpec, layer_parameters
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
 from ..spec.training import FULLY_TRAINED, NOT_ADAPTED, LayerTraining, adapter_specs
-from ..spec.workload import DtypeRecord, Optimizer
+from ..spec.workload import DtypeRecord
 from .heads import local_vocab
 from .optimizers import Tensor
 

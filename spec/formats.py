@@ -24,6 +24,18 @@ Dtype = Literal["fp32", "bf16", "fp16"]
 MatmulFormat = Literal["fp8_tensor", "fp8_block", "mxfp8", "nvfp4"]
 Scaling = Literal["current", "delayed"]
 
+SHORTHANDS: dict[str, tuple[Dtype, MatmulFormat | None, Scaling]] = {
+    "fp32": ("fp32", None, "current"),
+    "bf16": ("bf16", None, "current"),
+    "fp16": ("fp16", None, "current"),
+    "fp8": ("bf16", "fp8_tensor", "current"),
+    "fp8-delayed": ("bf16", "fp8_tensor", "delayed"),
+    "fp8-block": ("bf16", "fp8_block", "current"),
+    "mxfp8": ("bf16", "mxfp8", "current"),
+    "nvfp4": ("bf16", "nvfp4", "current"),
+}
+"""``--dtype`` to parameter format, format of linear layers' products, and how they scale."""
+
 DTYPE_BYTES: dict[str, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
 ELEMENT_BYTES: dict[str, int] = {**DTYPE_BYTES, "int64": 8, "bool": 1, "int8": 1}
 GROUP = 128

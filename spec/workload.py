@@ -8,28 +8,15 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .errors import InputError, nearest_name
-from .formats import DTYPE_BYTES, Dtype, MatmulFormat, Scaling
+from .formats import DTYPE_BYTES, SHORTHANDS, Dtype, MatmulFormat, Scaling
 from .model import ModelSpec
+from .optimizers import Optimizer
 from .training import LayerTraining, Lora, layer_trainings
 
-Optimizer = Literal["adamw", "adam", "adamw8bit", "muon", "sgd", "adafactor"]
 Objective = Literal["throughput"]
 Task = Literal["pretrain", "sft"]
 
-OPTIMIZERS: tuple[Optimizer, ...] = ("adamw", "adam", "adamw8bit", "muon", "sgd", "adafactor")
 TASKS: tuple[Task, ...] = ("pretrain", "sft")
-
-SHORTHANDS: dict[str, tuple[Dtype, MatmulFormat | None, Scaling]] = {
-    "fp32": ("fp32", None, "current"),
-    "bf16": ("bf16", None, "current"),
-    "fp16": ("fp16", None, "current"),
-    "fp8": ("bf16", "fp8_tensor", "current"),
-    "fp8-delayed": ("bf16", "fp8_tensor", "delayed"),
-    "fp8-block": ("bf16", "fp8_block", "current"),
-    "mxfp8": ("bf16", "mxfp8", "current"),
-    "nvfp4": ("bf16", "nvfp4", "current"),
-}
-"""``--dtype`` to parameter format, format of linear layers' products, and how they scale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
