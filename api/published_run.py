@@ -8,30 +8,68 @@ flags: layers, both ends counted, are cut as evenly as they go.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..datasets.catalogue.models import presets
+from ..datasets.catalogue.tables import read_table
 from ..datasets.published.names import model_entry, names, source_entry
 from ..datasets.published.runs import PublishedRun
 from ..spec.errors import InputError
-from ..spec.report import Assumption
+from ..spec.report import Assumption, Report
+from .inputs import Inputs, resolve
+from .reports import simulate_plan
+from .uniform import UniformStrategy, uniform_plan
+from .uniform_chunks import even_chunks, even_layers
 
 NEEDED = ("layers", "hidden", "heads", "seq", "micro_batch", "tp", "gpus")
-LORA = "lora:rank=16,alpha=32,targets=query+key+value+output"
+METRICS = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
+LORA = "lora:rank=16,alpha=32,targets=query,key,value,output"
+LORA_WHY = "rank and targets are not printed; those of MLPerf Training's Llama 2 70B"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Flags of ``plan simulate`` by name.
+
+    With ``even_cuts`` the plan that they describe has layers, not blocks, in equal runs: no flag
+    says so, but a plan does.
+    """
+
+    arguments: Mapping[str, Any]
+    even_cuts: bool
+    assumed: tuple[Assumption, ...]
 
 
 @dataclass(slots=True)
-class Question:
-    """Arguments of ``shardwright.simulate`` by name; ``even_cuts``: layers, not blocks, are cut."""
+class _Draft:
+    """Arguments so far, and what was assumed of them."""
 
-    arguments: dict[str, Any]
-    even_cuts: bool = False
+    run: PublishedRun
+    arguments: dict[str, Any] = field(default_factory=dict)
     assumed: list[Assumption] = field(default_factory=list)
 
     def assume(self, name: str, value: Any, why: str) -> Any:
         """List a value that the source does not print, and return it."""
         self.assumed.append(Assumption(path=name, value=value, why=why))
         return value
+
+    def usual(self, name: str, default: str) -> Any:
+        """What the source's runs usually have, listed."""
+        source = source_entry(self.run.source_name)
+        why = source.get("why", "nothing is known of the source")
+        return self.assume(name, source.get(name, default), f"not printed; {why}")
+
+    def refuse(self, name: str, given: object, allowed: str) -> InputError:
+        """The error for a cell that has no meaning here."""
+        return InputError(f"{self.run.id}: {name}", given, allowed)
+
+
+def qualifies(run: PublishedRun) -> bool:
+    """Whether a row has layers, hidden, heads, sequence, micro-batch, tp and a measured figure."""
+    sizes = (getattr(run, name) for name in NEEDED if name != "gpus")
+    return None not in sizes and any(getattr(run, name) is not None for name in METRICS)
 
 
 def question_of(run: PublishedRun) -> Question:
@@ -40,103 +78,143 @@ def question_of(run: PublishedRun) -> Question:
     Raises:
         InputError: a missing size, or a name that has no meaning here.
     """
+    draft = _Draft(run)
     for name in NEEDED:
         if getattr(run, name) is None:
-            raise InputError(f"{run.id}: {name}", "nothing", "a row with this field")
-    found = Question({})
-    given = found.arguments
-    given["model"] = _model(run, found)
-    given["cluster"] = _cluster(run, found)
-    _layout(run, found)
-    _formats(run, found)
-    _batch(run, found)
+            raise draft.refuse(name, "nothing", "a row with this field")
+    given = draft.arguments
+    given["model"] = _model(draft)
+    given["cluster"] = _cluster(draft)
+    even = _layout(draft)
+    _formats(draft)
+    _stack(draft)
+    _batch(draft)
     if "LoRA" in run.model:
-        given["trainable"] = found.assume("trainable", LORA, "rank and targets are not printed")
+        given["trainable"] = draft.assume("trainable", LORA, LORA_WHY)
     given["calibration"] = "none"
-    return found
+    return Question(arguments=given, even_cuts=even, assumed=tuple(draft.assumed))
 
 
-def _model(run: PublishedRun, found: Question) -> str | dict[str, Any]:
+def answer(question: Question) -> Report:
+    """What ``plan simulate`` says: of the flags, or of the plan with even cuts.
+
+    Raises:
+        InputError: the plan breaks a rule, or its stack cannot say it.
+        NotBuiltError: a value that this version does not serve.
+    """
+    strategy = UniformStrategy.__dataclass_fields__
+    asked = {k: v for k, v in question.arguments.items() if k not in strategy}
+    flags = {k: v for k, v in question.arguments.items() if k in strategy}
+    problem = resolve(Inputs(**asked))
+    cut = even_layers if question.even_cuts else even_chunks
+    plan, notes = uniform_plan(problem, UniformStrategy(**flags), cut)
+    every = (*question.assumed, *problem.assumptions, *notes)
+    return simulate_plan(plan, problem.stack, problem.profile, every).report
+
+
+def _model(draft: _Draft) -> str | dict[str, Any]:
+    run = draft.run
     entry = model_entry(run.model)
     if not entry:
-        raise InputError(f"{run.id}: model", run.model, "a model family that is known here")
-    if "preset" in entry:
-        return str(entry["preset"])
-    keys: dict[str, Any] = dict(entry.get("keys", {}))
+        raise draft.refuse("model", run.model, "a model family that is known here")
     if "why" in entry:
-        found.assume("model", run.model, entry["why"])
+        draft.assume("model", run.model, entry["why"])
+    if "preset" in entry:
+        return _preset(draft, entry)
+    keys: dict[str, Any] = dict(entry.get("keys", {}))
     keys |= {name: getattr(run, name) for name in ("layers", "hidden", "heads")}
     for name in ("ffn", "kv_heads"):
         if getattr(run, name) is not None:
             keys[name] = getattr(run, name)
-    vocab = run.vocab or found.assume("model.vocab", entry["vocab"], "not printed; the usual one")
+    vocab = run.vocab or draft.assume("model.vocab", entry["vocab"], "not printed; the usual one")
     return {**keys, "vocab": vocab, "name": re.sub(r"[^A-Za-z0-9.]+", "-", run.model).strip("-")}
 
 
-def _cluster(run: PublishedRun, found: Question) -> str:
-    entry = names()["hardware"].get(run.hardware)
+def _preset(draft: _Draft, entry: Mapping[str, Any]) -> str | dict[str, Any]:
+    """A preset whose sizes the row repeats."""
+    run, name = draft.run, str(entry["preset"])
+    model = presets()[name].model
+    for size, known in (("layers", model.block_count), ("hidden", model.hidden)):
+        if getattr(run, size) != known:
+            raise draft.refuse(size, getattr(run, size), f"{known}, as {name} has")
+    if "config" not in entry:
+        return name
+    config: dict[str, Any] = read_table("presets")[name]["config"] | entry["config"]
+    return config
+
+
+def _cluster(draft: _Draft) -> str:
+    run, known = draft.run, names()
+    entry = known["hardware"].get(run.hardware)
     if entry is None:
-        raise InputError(f"{run.id}: hardware", run.hardware, "a device of the catalogue")
+        raise draft.refuse("hardware", run.hardware, "a device of the catalogue")
     if "why" in entry:
-        found.assume("cluster", entry["device"], entry["why"])
+        draft.assume("cluster", entry["device"], entry["why"])
     gpus = run.gpus or 0
     per_node = min(run.gpus_per_node or 8, gpus)
     if gpus % per_node:
-        raise InputError(f"{run.id}: gpus", gpus, f"whole nodes of {per_node}")
-    return f"{gpus // per_node}x{per_node}x{entry['device']}"
+        raise draft.refuse("gpus", gpus, f"whole nodes of {per_node}")
+    text = f"{gpus // per_node}x{per_node}x{entry['device']}"
+    link = known["interconnect"].get(run.interconnect)
+    if link is None or gpus == per_node:
+        return text
+    if "why" in link:
+        draft.assume("cluster", link["fabric"], link["why"])
+    return f"{text}@{link['fabric']}"
 
 
-def _layout(run: PublishedRun, found: Question) -> None:
-    given, source = found.arguments, source_entry(run.source_name)
+def _layout(draft: _Draft) -> bool:
+    """Degrees and levels; whether layers instead of blocks are cut evenly."""
+    run, given = draft.run, draft.arguments
     for name in ("tp", "pp", "vpp", "cp", "ep"):
         given[name] = getattr(run, name) or 1
-    blocks, chunks = run.layers or 0, given["pp"] * given["vpp"]
-    found.even_cuts = blocks % chunks != 0
-    if found.even_cuts:
-        found.assume("cuts", chunks, f"{blocks} blocks do not divide; all layers cut evenly")
-    if run.zero is not None:
-        given["shard"] = f"zero{run.zero}"
-    else:
-        given["shard"] = found.assume("shard", source.get("shard", "zero0"), _why(source))
-    if given["tp"] > 1 and "sp" in source:
-        given["sp"] = found.assume("sp", source["sp"], _why(source))
+    if run.dp is not None:
+        given["dp"] = run.dp
+    blocks, chunks = run.layers or 0, int(given["pp"] * given["vpp"])
+    even = blocks % chunks != 0
+    if even:
+        why = f"{blocks} blocks do not divide; layers, both ends counted, are cut evenly"
+        draft.assume("cuts", chunks, why)
+    given["shard"] = draft.usual("shard", "zero0") if run.zero is None else f"zero{run.zero}"
+    if given["tp"] > 1 and "sp" in source_entry(run.source_name):
+        given["sp"] = draft.usual("sp", "none")
+    return even
 
 
-def _formats(run: PublishedRun, found: Question) -> None:
-    given, source = found.arguments, source_entry(run.source_name)
-    if run.dtype:
-        if run.dtype not in names()["dtype"]:
-            raise InputError(f"{run.id}: dtype", run.dtype, "a number format that is known here")
-        given["dtype"] = names()["dtype"][run.dtype]
+def _formats(draft: _Draft) -> None:
+    run, given, known = draft.run, draft.arguments, names()
+    given["dtype"] = known["dtype"].get(run.dtype) if run.dtype else draft.usual("dtype", "bf16")
+    if given["dtype"] is None:
+        raise draft.refuse("dtype", run.dtype, "a number format that is known here")
+    if not run.recompute:
+        given["recompute"] = draft.usual("recompute", "none")
+    elif run.recompute in known["recompute"]:
+        given["recompute"] = known["recompute"][run.recompute]
     else:
-        given["dtype"] = found.assume("dtype", source.get("dtype", "bf16"), _why(source))
-    if run.recompute:
-        if run.recompute not in names()["recompute"]:
-            allowed = "none, selective or full, not single operations"
-            raise InputError(f"{run.id}: recompute", run.recompute, allowed)
-        given["recompute"] = names()["recompute"][run.recompute]
-    else:
-        usual = source.get("recompute", "none")
-        given["recompute"] = found.assume("recompute", usual, _why(source))
+        allowed = "none, selective or full, not single operations"
+        raise draft.refuse("recompute", run.recompute, allowed)
+
+
+def _stack(draft: _Draft) -> None:
+    source, given = source_entry(draft.run.source_name), draft.arguments
+    if "fully_sharded" in source and given["shard"] == "zero3":
+        why = f"{source['stack']} shards no parameters here"
+        given["stack"] = draft.assume("stack", source["fully_sharded"], why)
+        return
     for name in ("stack", "attention", "overlap"):
         if name in source:
-            given[name] = found.assume(name, source[name], _why(source))
+            given[name] = draft.usual(name, "")
 
 
-def _why(source: Any) -> str:
-    return f"not printed; {source.get('why', 'nothing is known of the source')}"
-
-
-def _batch(run: PublishedRun, found: Question) -> None:
-    given = found.arguments
+def _batch(draft: _Draft) -> None:
+    run, given = draft.run, draft.arguments
     split = given["tp"] * given["pp"] * given["cp"]
-    dp = run.dp or (run.gpus or 0) // split
     given["seq_len"], given["micro_batch"] = run.seq, run.micro_batch
     if run.global_batch is not None:
         given["global_batch"] = run.global_batch
         return
     steps = re.search(r"grad_accum=(\d+)", run.notes)
     accumulation = int(steps.group(1)) if steps else 1
-    batch = (run.micro_batch or 0) * dp * accumulation
+    batch = (run.micro_batch or 0) * (run.dp or (run.gpus or 0) // split) * accumulation
     why = "micro-batch x dp x accumulation" + ("" if steps else "; accumulation taken as 1")
-    given["global_batch"] = found.assume("global_batch", batch, why)
+    given["global_batch"] = draft.assume("global_batch", batch, why)

@@ -11,14 +11,14 @@ from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError, NotBuiltError, nearest_divisor, nearest_name
 from ..spec.experts import experts_of
 from ..spec.legality import schedule_reason, schedule_stack_reason
-from ..spec.plan import Plan, Program, Schedule, Stage
+from ..spec.plan import LayerPlan, Plan, Program, Schedule, Stage
 from ..spec.report import Assumption
 from ..spec.schedule import EVERY_KIND, V_KINDS, ScheduleKind, chunk_position
 from ..spec.strategy import LayerStrategy, Sharding
 from .inputs import Problem
 from .placement import place_stages
 from .typed import check_types
-from .uniform_chunks import even_chunks
+from .uniform_chunks import Cut, even_chunks
 from .uniform_refusals import refuse
 
 SEQUENCE_PARALLELS = ("none", "megatron", "ulysses")
@@ -42,8 +42,15 @@ class UniformStrategy:
     recompute: str | None = None
 
 
-def uniform_plan(problem: Problem, flags: UniformStrategy) -> tuple[Plan, tuple[Assumption, ...]]:
+def uniform_plan(
+    problem: Problem, flags: UniformStrategy, cut: Cut = even_chunks
+) -> tuple[Plan, tuple[Assumption, ...]]:
     """The plan that the flags describe, and what was assumed where they were left out.
+
+    Args:
+        problem: the question.
+        flags: the strategy of every layer, and the schedule.
+        cut: how layers become chunks; as the flags mean it, blocks in equal runs.
 
     Raises:
         InputError: a degree that does not divide, a product that misses the devices.
@@ -68,7 +75,9 @@ def uniform_plan(problem: Problem, flags: UniformStrategy) -> tuple[Plan, tuple[
     most = most_microbatches(pp, vpp, given)
     microbatches = _microbatches(problem, micro_batch, dp, most)
     kind = _schedule(flags.schedule, vpp, notes)
-    plan = _build(problem, strategy, (pp, vpp, tp * cp * dp), kind, (micro_batch, microbatches))
+    chunks = cut(problem.model, pp * vpp, strategy)
+    shape, batch = (pp, vpp, tp * cp * dp), (micro_batch, microbatches)
+    plan = _build(problem, strategy, chunks, shape, kind, batch)
     return plan, tuple(notes)
 
 
@@ -169,12 +178,12 @@ def _schedule(given: str | None, vpp: int, notes: list[Assumption]) -> ScheduleK
 def _build(
     problem: Problem,
     strategy: LayerStrategy,
+    chunks: list[tuple[LayerPlan, ...]],
     shape: tuple[int, int, int],
     kind: ScheduleKind,
     batch: tuple[int, int],
 ) -> Plan:
     pp, vpp, ranks = shape
-    chunks = even_chunks(problem.model, pp * vpp, strategy)
     if reason := schedule_reason(kind, pp, vpp, batch[1], len(problem.model.layers())):
         raise InputError("--schedule", kind, reason)
     if reason := schedule_stack_reason(kind, problem.stack):

@@ -1,9 +1,10 @@
-"""The layers of a uniform plan: blocks in equal runs, and what of a strategy each layer takes."""
+"""The layers of a uniform plan: equal runs, and what of a strategy each layer takes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from ..spec.errors import InputError, nearest_divisor
 from ..spec.experts import experts_of
@@ -11,6 +12,9 @@ from ..spec.layer_legality import RECOMPUTED
 from ..spec.model import BlockLayer, Layer, ModelSpec
 from ..spec.plan import LayerPlan
 from ..spec.strategy import LayerStrategy
+
+Cut = Callable[[ModelSpec, int, LayerStrategy], list[tuple[LayerPlan, ...]]]
+"""Cuts a model into so many chunks under one strategy."""
 
 
 def own_strategy(layer: Layer, strategy: LayerStrategy) -> LayerStrategy:
@@ -50,6 +54,32 @@ def even_chunks(
             seen += isinstance(layer, BlockLayer)
             parts[max(0, seen - 1) * chunks // blocks].append((tower.name, index, layer))
     return [_runs(part, strategy) for part in parts]
+
+
+def even_layers(
+    model: ModelSpec, chunks: int, strategy: LayerStrategy
+) -> list[tuple[LayerPlan, ...]]:
+    """Layers, embedding and head counted, in runs whose lengths differ by at most one.
+
+    Large models are often built for this: 126 blocks and two ends on 64 chunks, two in each.
+
+    Args:
+        model: whose layers.
+        chunks: how many runs.
+        strategy: of every layer, as far as it applies to it.
+
+    Raises:
+        InputError: more chunks than layers.
+    """
+    layers = [
+        (tower.name, index, layer)
+        for tower in model.towers
+        for index, layer in enumerate(tower.expand())
+    ]
+    if chunks > len(layers):
+        raise InputError("--pp x --vpp", chunks, f"at most the {len(layers)} layers", len(layers))
+    cuts = [number * len(layers) // chunks for number in range(chunks + 1)]
+    return [_runs(layers[first:end], strategy) for first, end in pairwise(cuts)]
 
 
 def _runs(layers: list[tuple[str, int, Layer]], strategy: LayerStrategy) -> tuple[LayerPlan, ...]:

@@ -1,0 +1,139 @@
+"""Published runs as questions to ``plan simulate``: what is said, refused and assumed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shardwright as sw
+from shardwright.api.published_run import Question, answer, qualifies, question_of
+from shardwright.api.uniform_chunks import even_layers
+from shardwright.datasets.catalogue.models import presets
+from shardwright.datasets.published.runs import PublishedRun, published_runs
+from shardwright.spec.errors import InputError
+from shardwright.spec.model import MultiTokenLayer
+from shardwright.spec.strategy import LayerStrategy
+
+RUNS = {run.id: run for run in published_runs()}
+QUALIFYING = [run for run in RUNS.values() if qualifies(run)]
+PRICING = ("stack", "attention", "overlap", "calibration")
+
+
+def _said(run: PublishedRun) -> bool:
+    try:
+        return answer(question_of(run)).prediction.step_time_s > 0
+    except InputError:
+        return False
+
+
+def test_nearly_every_row_can_be_said() -> None:
+    """A tenth of what the evidence asks: every tenth row."""
+    assert len(QUALIFYING) == 922
+    sample = QUALIFYING[::10]
+    assert sum(map(_said, sample)) >= 0.95 * len(sample)
+
+
+@pytest.mark.parametrize("name", ["mpt-0001", "titan-0011", "bridge-0076", "mlperf-0003"])
+def test_a_question_is_the_flags_of_simulate(name: str) -> None:
+    question = question_of(RUNS[name])
+    assert not question.even_cuts
+    given: dict[str, Any] = dict(question.arguments)
+    model, cluster = given.pop("model"), given.pop("cluster")
+    report = answer(question)
+    assert sw.simulate(model, cluster, **given).report.prediction == report.prediction
+    assert report.assumptions[: len(question.assumed)] == question.assumed
+
+
+@pytest.mark.parametrize("name", ["bloom-0140", "mlperf-0070", "bridge-0001"])
+def test_a_question_with_a_remainder_is_a_plan(name: str) -> None:
+    question = question_of(RUNS[name])
+    assert question.even_cuts
+    report = answer(question)
+    pricing = {k: v for k, v in question.arguments.items() if k in PRICING}
+    assert sw.simulate(report.plan, **pricing).report.prediction == report.prediction
+    chunks = [chunk for stage in report.plan.program.stages for chunk in stage.virtual_stages]
+    sizes = {sum(x.layers[2] - x.layers[1] + 1 for x in chunk) for chunk in chunks}
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_layers_are_cut_evenly_both_ends_counted() -> None:
+    model = presets()["llama-3.1-405b"].model
+    chunks = even_layers(model, 64, LayerStrategy())
+    assert [sum(x.layers[2] - x.layers[1] + 1 for x in chunk) for chunk in chunks] == [2] * 64
+    assert [chunk[0].layers[1] for chunk in chunks] == list(range(0, 128, 2))
+    with pytest.raises(InputError, match="at most the 128 layers"):
+        even_layers(model, 129, LayerStrategy())
+
+
+def test_a_model_without_its_further_layer_has_none() -> None:
+    without = min(run.id for run in QUALIFYING if run.model == "DeepSeekV3 (w/o MTP)")
+    for name, count in ((without, 0), ("bridge-0001", 1)):
+        model = answer(question_of(RUNS[name])).plan.models["main"]
+        assert sum(isinstance(x, MultiTokenLayer) for x in model.layers()) == count
+        assert model.block_count == 61
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("mpt-0001", {"tp": None}, "mpt-0001: tp: got nothing"),
+        ("mpt-0001", {"hardware": "TPU v4"}, "hardware: got TPU v4; allowed: a device"),
+        ("mpt-0001", {"dtype": "int8"}, "dtype: got int8; allowed: a number format"),
+        ("mpt-0001", {"model": "Wan 2.1"}, "model: got Wan 2.1; allowed: a model family"),
+        ("mpt-0001", {"recompute": "selective:mlp"}, "not single operations"),
+        ("mpt-0001", {"gpus": 12, "gpus_per_node": 8}, "gpus: got 12; allowed: whole nodes of 8"),
+        ("bridge-0001", {"hidden": 4096}, "hidden: got 4096; allowed: 7168, as deepseek-v3 has"),
+        ("bridge-0001", {"layers": 4}, "layers: got 4; allowed: 61, as deepseek-v3 has"),
+    ],
+)
+def test_what_has_no_meaning_here_is_refused(
+    name: str, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        question_of(replace(RUNS[name], **changes))
+
+
+def _assumed(question: Question) -> dict[str, Any]:
+    return {note.path: note.value for note in question.assumed}
+
+
+def test_blanks_are_filled_by_what_the_source_runs() -> None:
+    question = question_of(RUNS["titan-0006"])
+    given = question.arguments
+    assert (given["stack"], given["cp"], given["global_batch"]) == ("torchtitan", 4, 2)
+    assert _assumed(question)["global_batch"] == 2
+    adapters = question_of(RUNS["mlperf-0003"])
+    assert _assumed(adapters)["trainable"] == adapters.arguments["trainable"]
+    sharded = question_of(RUNS["bridge-0074"])
+    assert (sharded.arguments["shard"], sharded.arguments["stack"]) == ("zero3", "torchtitan")
+    assert question_of(RUNS["bloom-0140"]).arguments["cluster"].endswith("@4x100G-IB")
+
+
+def test_a_torn_table_names_the_line(tmp_path: Path) -> None:
+    header = ",".join(PublishedRun.__dataclass_fields__)
+    row = ",".join("x" if n == "id" else "1" for n in PublishedRun.__dataclass_fields__)
+    table = tmp_path / "runs.csv"
+    table.write_text(f"{header}\n{row}\n")
+    assert published_runs(table)[0].gpus == 1
+    for cell, words in (("a", "a number, or nothing"), ("1.5", "a whole number")):
+        cells = row.split(",")
+        cells[header.split(",").index("gpus")] = cell
+        torn = tmp_path / f"{cell}.csv"
+        torn.write_text(f"{header}\n{','.join(cells)}\n")
+        with pytest.raises(InputError, match=rf"{cell}.csv line 2: gpus.*{words}"):
+            published_runs(torn)
+    other = tmp_path / "other.csv"
+    other.write_text(header.replace("gpus,", "cards,", 1) + f"\n{row}\n")
+    with pytest.raises(InputError, match="no such column"):
+        published_runs(other)
+
+
+def test_seconds_come_from_tokens_a_second_where_only_those_are_printed() -> None:
+    run = RUNS["mpt-0001"]
+    assert run.step_time_s is None
+    assert run.seconds == pytest.approx(4096 * 2048 / (1007 * 512))
+    assert replace(run, step_time_s=2.0).seconds == 2.0
+    assert replace(run, global_batch=None).seconds is None
