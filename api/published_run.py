@@ -28,6 +28,11 @@ METRICS = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
 LORA = "lora:rank=16,alpha=32,targets=query,key,value,output"
 LORA_WHY = "rank and targets are not printed; those of MLPerf Training's Llama 2 70B"
 
+RACK_WHY = (
+    "placement is not printed; schedulers place such jobs in equal segments (Slurm's block "
+    "topology), so that groups of a power of two stay in a rack"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
@@ -143,7 +148,7 @@ def _preset(draft: _Draft, entry: Mapping[str, Any]) -> str | dict[str, Any]:
     return config
 
 
-def _cluster(draft: _Draft) -> str:
+def _cluster(draft: _Draft) -> str | dict[str, Any]:
     run, known = draft.run, names()
     entry = known["hardware"].get(run.hardware)
     if entry is None:
@@ -154,9 +159,14 @@ def _cluster(draft: _Draft) -> str:
     per_node = min(run.gpus_per_node or 8, gpus)
     if gpus % per_node:
         raise draft.refuse("gpus", gpus, f"whole nodes of {per_node}")
-    text = f"{gpus // per_node}x{per_node}x{entry['device']}"
+    nodes, in_rack = gpus // per_node, entry.get("rack_nodes")
+    if in_rack and nodes > in_rack and nodes % in_rack == 0:
+        rack = draft.assume("cluster.nodes_per_rack", in_rack, RACK_WHY)
+        keys = {"nodes": nodes, "devices_per_node": per_node, "device": entry["device"]}
+        return {**keys, "nodes_per_rack": rack}
+    text = f"{nodes}x{per_node}x{entry['device']}"
     link = known["interconnect"].get(run.interconnect)
-    if link is None or gpus == per_node:
+    if link is None or nodes == 1:
         return text
     if "why" in link:
         draft.assume("cluster", link["fabric"], link["why"])

@@ -39,6 +39,8 @@ NAMES = (
     "search_quality",
     "schedules",
     "published",
+    "coverage",
+    "published_families",
     "distributed",
     "tracked_peak",
     "planner_speed",

@@ -112,6 +112,16 @@ def test_blanks_are_filled_by_what_the_source_runs() -> None:
     assert question_of(RUNS["bloom-0140"]).arguments["cluster"].endswith("@4x100G-IB")
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("bridge-0001", [4, 64, 256]), ("mlperf-0069", [4, 72, 144]), ("bridge-0074", [4, 64])],
+)
+def test_jobs_of_several_racks_take_equal_parts(name: str, sizes: list[int]) -> None:
+    """256 devices are 4 x 64, not 3 x 72 and a rest; 144 are two whole racks."""
+    plan = answer(question_of(RUNS[name])).plan
+    assert [level.group_size for level in plan.cluster.levels] == sizes
+
+
 def test_a_torn_table_names_the_line(tmp_path: Path) -> None:
     header = ",".join(PublishedRun.__dataclass_fields__)
     row = ",".join("x" if n == "id" else "1" for n in PublishedRun.__dataclass_fields__)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import plan_sample
 import pytest
-from items import monotone, planner_mutants, published
+from items import coverage, monotone, planner_mutants, published, published_families
 from mutant_planners import MUTANTS
 from problems import problem
 from random_spaces import random_cluster
+
+from shardwright.api.published_run import answer, qualifies, question_of
+from shardwright.datasets.published.runs import published_runs
+from shardwright.spec.errors import InputError
 
 
 def test_every_fault_is_put_in_and_taken_out_again() -> None:
@@ -40,6 +45,42 @@ def test_a_row_is_judged_by_its_distance() -> None:
     row = {"id": published.ANCHOR, "step_time_s": "10"}
     outcomes = [published._anchor_row("x", row, s).outcome for s in (8.4, 8.6, 11.4, 11.6)]
     assert outcomes == ["MISS", "PASS", "PASS", "MISS"]
+
+
+def test_each_family_has_rows_and_errors_are_as_defined() -> None:
+    runs = [run for run in published_runs() if qualifies(run)]
+    counts = [sum(map(family.holds, runs)) for family in published_families.FAMILIES]
+    assert min(counts) >= 9
+    pieces = [{"published": 1.0, "predicted": 1 + x} for x in (-0.5, -0.1, 0.2, 0.3)]
+    signed, median, ninth = published_families.errors(pieces, "predicted")
+    assert (signed, median, ninth) == pytest.approx((0.05, 0.25, 0.5))
+    priced = [{"published": 2.0, "at_peak": 1.0}, {"published": 4.0, "at_peak": 1.0}]
+    assert published_families._fit(priced) == pytest.approx(0.375)
+    assert [piece["constant_mfu"] for piece in priced] == pytest.approx([1 / 0.375] * 2)
+
+
+def test_a_baseline_is_six_flops_a_token_and_parameter_and_the_bubble() -> None:
+    (run,) = (run for run in published_runs() if run.id == "nemo2407-0009")
+    report = answer(question_of(run))
+    piece = published_families._priced(f"any {run.id}")
+    tokens = report.plan.workload.global_batch * report.plan.workload.seq_len
+    at_peak_s = 6 * report.plan.model.param_count() * tokens / (989.4e12 * (run.gpus or 0))
+    stages, chunks = run.pp or 1, (run.vpp or 1) * report.plan.program.schedule.microbatches
+    assert piece["six_n"] == pytest.approx(at_peak_s * (1 + (stages - 1) / chunks), rel=1e-3)
+    assert piece["published"] == run.seconds
+    no_batch = replace(run, global_batch=None)
+    assert no_batch.seconds is None
+    asked = published_families._published_s(no_batch, run.global_batch or 0)
+    assert asked == pytest.approx(run.seconds)
+
+
+def test_equal_reasons_are_counted_together() -> None:
+    runs = [run for run in published_runs() if run.recompute == "selective:moe"]
+    assert runs
+    for run in runs:
+        with pytest.raises(InputError) as caught:
+            question_of(run)
+        assert coverage.reason_of(run, caught.value).startswith("recompute: got selective:moe;")
 
 
 @pytest.mark.parametrize("seed", range(20))
