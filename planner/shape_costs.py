@@ -94,7 +94,7 @@ class ShapeCosts:
     def _shape_bound(self, shape: Shape) -> float:
         """A proven lower bound on every plan of a shape, from the tables of its layers."""
         bound = self._shape_bounds(shape).bound(shape, self._live_budget(shape))
-        return bound + self.pricer.step_s
+        return max(bound + self.pricer.step_s, self._quick_bound(shape))
 
     def _quick_bound(self, shape: Shape) -> float:
         """A proven lower bound that is never above :meth:`_shape_bound` and needs no tables."""

@@ -5,12 +5,18 @@ no plan at all. So a micro-batch takes at least w = Σ over layers of the least 
 backward pass under any split and recomputation, and a step at least what
 :mod:`.bounds` says of that work. No plan of any shape beats the model's matrix products, each
 once a sample, at the peak of all devices.
+
+Where backwards are split only the fill is certain, f = Σ of the least forward passes: a stage
+of a zero-bubble pipeline waits for one micro-batch of the stages before it. For any share φ let
+x = Σ over layers of min(w, f/φ); then as in :mod:`.bounds` T ≥ φ·x/(1 - (1 - φ/m)^p), and here φ
+is f/w of all layers. In a V the first chunks wait for no more than each other, which leaves f
+itself.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from ..costmodel.lowering import Lowering, split_only
 from ..costmodel.prices import Pricer
@@ -27,6 +33,38 @@ ROUNDING = 1e-9
 """The same sums in another order differ by less than this fraction."""
 
 
+class Work(NamedTuple):
+    """One micro-batch through all layers, at the least.
+
+    ``whole_s``: forward and backward. ``forward_s``: forward alone. ``filled_s``: the part of
+    ``whole_s`` of which every layer's forward is the share ``forward_s / whole_s`` or more.
+    """
+
+    whole_s: float
+    forward_s: float
+    filled_s: float
+
+    @classmethod
+    def of(cls, layers: list[tuple[int, float, float]]) -> Work:
+        """The sum over (layers of a kind, forward seconds, forward and backward seconds)."""
+        whole_s = sum(count * whole for count, _, whole in layers) * (1 - ROUNDING)
+        forward_s = sum(count * forward for count, forward, _ in layers) * (1 - ROUNDING)
+        share = forward_s / whole_s
+        filled_s = sum(count * min(whole, forward / share) for count, forward, whole in layers)
+        return cls(whole_s, forward_s, filled_s * (1 - ROUNDING))
+
+    def bound_s(self, shape: Shape) -> float:
+        """Seconds of a step of ``shape`` at the least."""
+        m, p = shape.microbatches, shape.stages
+        even_s = m * self.whole_s / p
+        if shape.fills_and_drains:
+            return max(even_s, self.whole_s / (1 - (1 - 1 / m) ** p))
+        if shape.kind == "zero_bubble":
+            share = self.forward_s / self.whole_s
+            return max(even_s, share * self.filled_s / (1 - (1 - share / m) ** p))
+        return max(even_s, self.forward_s)
+
+
 class WorkBounds:
     """Quick bounds of the shapes of a space.
 
@@ -41,8 +79,8 @@ class WorkBounds:
         self._lowering = lowering
         self._pricer = pricer
         self._counts = Counter(space.kinds)
-        self._passes: dict[tuple[object, ...], float] = {}
-        self._works: dict[tuple[int, int, bool, int], float] = {}
+        self._passes: dict[tuple[object, ...], tuple[float, float]] = {}
+        self._works: dict[tuple[int, int, bool, int], Work] = {}
 
     def bound(self, shape: Shape, shares: bool, reach: int) -> float:
         """Seconds that every plan of ``shape`` takes at least.
@@ -55,23 +93,24 @@ class WorkBounds:
         samples = self._space.request.workload.global_batch // shape.microbatches
         key = (shape.ranks, samples, shares, reach)
         if key not in self._works:
-            self._works[key] = self._work_s(*key) * (1 - ROUNDING)
-        m, p, work_s = shape.microbatches, shape.stages, self._works[key]
-        bound_s = m * work_s / p
-        if shape.fills_and_drains:
-            bound_s = max(bound_s, work_s / (1 - (1 - 1 / m) ** p))
-        return bound_s + self._pricer.step_s
+            self._works[key] = self._work(*key)
+        return self._works[key].bound_s(shape) + self._pricer.step_s
 
-    def _work_s(self, ranks: int, samples: int, shares: bool, reach: int) -> float:
-        """Least seconds of one micro-batch through all layers."""
+    def _work(self, ranks: int, samples: int, shares: bool, reach: int) -> Work:
+        """One micro-batch through all layers."""
         place = (ranks, samples, reach)
-        return sum(
-            count * self._least(kind, place, shares and kind == self._space.kinds[0])
-            for kind, count in self._counts.items()
+        return Work.of(
+            [
+                (count, *self._least(kind, place, shares and kind == self._space.kinds[0]))
+                for kind, count in self._counts.items()
+            ]
         )
 
-    def _least(self, kind: int, place: tuple[int, int, int], shares: bool) -> float:
-        """Least seconds over all splits, each with the least recomputation that it may have."""
+    def _least(self, kind: int, place: tuple[int, int, int], shares: bool) -> tuple[float, float]:
+        """Least seconds over all splits, each with the least recomputation that it may have.
+
+        Those of the forward pass, and those of forward and backward together.
+        """
         index = self._space.first_of_kind[kind]
         splits: dict[tuple[object, ...], LayerStrategy] = {}
         for s in self._space.options(kind, *place[:2]):
@@ -79,12 +118,13 @@ class WorkBounds:
             known = splits.get(key)
             if known is None or RECOMPUTES.index(s.recompute) < RECOMPUTES.index(known.recompute):
                 splits[key] = s
-        return min(self._pass_s(index, s, place, shares) for s in splits.values())
+        found = [self._pass_s(index, s, place, shares) for s in splits.values()]
+        return min(forward for forward, _ in found), min(whole for _, whole in found)
 
     def _pass_s(
         self, index: int, strategy: LayerStrategy, place: tuple[int, int, int], shares: bool
-    ) -> float:
-        """Computation of a layer's micro-batch, forward and backward.
+    ) -> tuple[float, float]:
+        """Computation of a layer's micro-batch: forward, and forward and backward.
 
         A backward pass that adds to gradients does what the first one does, and more.
         """
@@ -93,9 +133,8 @@ class WorkBounds:
         if key not in self._passes:
             lowered = self._lowering.layer(index, strategy, None, ranks, samples, shares)
             pricer = self._pricer.reaching(reach)
-            self._passes[key] = sum(
-                pricer.layer_pass(way).time_s for way in (lowered.forward, lowered.backward)
-            )
+            forward_s = pricer.layer_pass(lowered.forward).time_s
+            self._passes[key] = forward_s, forward_s + pricer.layer_pass(lowered.backward).time_s
         return self._passes[key]
 
     def floor(self) -> float:
