@@ -1,0 +1,51 @@
+"""The names of published runs mean something here, and none hides another."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardwright.datasets.catalogue.device import device
+from shardwright.datasets.catalogue.fabric import fabric
+from shardwright.datasets.catalogue.models import presets
+from shardwright.datasets.catalogue.stack import stack
+from shardwright.datasets.published.names import model_entry, names, source_entry
+from shardwright.datasets.published.runs import published_runs
+from shardwright.spec.workload import DtypeRecord
+
+KNOWN = names()
+RUNS = published_runs()
+
+
+def test_what_names_stand_for_exists() -> None:
+    for entry in KNOWN["hardware"].values():
+        assert device(entry["device"]).peak_flops_per_s["bf16"] > 0
+    for entry in KNOWN["interconnect"].values():
+        assert fabric(entry["fabric"], scope="network").name == entry["fabric"]
+    for shorthand in KNOWN["dtype"].values():
+        assert DtypeRecord.from_shorthand(shorthand)
+    for entry in KNOWN["source"].values():
+        assert entry["why"]
+        assert stack(entry["stack"]) != stack(entry.get("fully_sharded", "deepspeed"))
+    assert {x["preset"] for x in KNOWN["model"] if "preset" in x} <= set(presets())
+    assert all("preset" in entry or entry["vocab"] > 1000 for entry in KNOWN["model"])
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("hardware", "hardware"), ("interconnect", "interconnect"),
+                          ("dtype", "dtype"), ("recompute", "recompute")],
+)  # fmt: skip
+def test_every_entry_is_a_cell_of_some_run(table: str, column: str) -> None:
+    assert set(KNOWN[table]) <= {getattr(run, column) for run in RUNS}
+
+
+def test_every_model_and_source_of_the_names_has_runs() -> None:
+    used = {model_entry(run.model).get("starts") for run in RUNS}
+    assert {entry["starts"] for entry in KNOWN["model"]} <= used
+    assert set(KNOWN["source"]) <= {run.source_name for run in RUNS}
+    assert model_entry("no such model") == {}
+    assert source_entry("no such source") == {}
+
+
+def test_ids_are_unique_and_have_a_source() -> None:
+    assert len({run.id for run in RUNS}) == len(RUNS) == 1019
+    assert all(run.source and run.source_name for run in RUNS)
