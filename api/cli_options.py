@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
+from ..spec.choices import ATTENTIONS, OPTIMIZERS, OVERLAPS
 from ..spec.errors import NotBuiltError
 from ..spec.formats import SHORTHANDS
-from ..spec.optimizers import OPTIMIZERS
 from .cli_types import FileTarget, Number, WholeNumber, Word, flag_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -96,9 +96,9 @@ PRICING = together(
 """How it is priced."""
 
 KERNELS = together(
-    click.option("--attention", type=Word("A", _words("flash", "unfused")),
+    click.option("--attention", type=Word("A", _words(*ATTENTIONS)),
                  help="flash or unfused."),
-    click.option("--overlap", type=Word("O", _words("none", "dp", "dp+tp", "all")),
+    click.option("--overlap", type=Word("O", _words(*OVERLAPS)),
                  help="Communication that hides behind computation: none, dp, dp+tp or all."),
 )  # fmt: skip
 """Choices of the stack that simulate may change."""

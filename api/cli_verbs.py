@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..spec.choices import RECOMPUTES, SEQUENCE_PARALLELS
 from ..spec.schedule import EVERY_KIND
 from .cli_options import JSON, KERNELS, PRICING, PROBLEM, RUN, together, unbuilt
 from .cli_types import FileSource, FileTarget, Number, WholeNumber, Word
@@ -22,14 +23,14 @@ STRATEGY = together(
     click.option("--ep", type=WholeNumber(), help="Expert-parallel degree (1)."),
     click.option("--etp", type=WholeNumber(), help="Expert-tensor-parallel degree (1)."),
     click.option("--dp", type=WholeNumber(), help="Data-parallel degree; left out: the rest."),
-    click.option("--sp", type=Word("S", lambda: ("none", "megatron", "ulysses")),
+    click.option("--sp", type=Word("S", lambda: SEQUENCE_PARALLELS),
                  help="Sequence parallelism: none, megatron or ulysses (tp splits heads)."),
     click.option("--shard", type=Word("S", lambda: SHARD_LEVELS),
                  help="zero0 to zero3, hsdp or hpz[:LEVEL|:DEGREE], or P/G/O (degrees or levels)."),
     click.option("--schedule", type=Word("S", lambda: EVERY_KIND),
                  help="gpipe, 1f1b, interleaved, zero_bubble, zbv or dualpipe."),
     click.option("--micro-batch", type=WholeNumber(), help="Samples of a micro-batch."),
-    click.option("--recompute", type=Word("R", lambda: ("none", "selective", "full")),
+    click.option("--recompute", type=Word("R", lambda: RECOMPUTES),
                  help="none, selective or full."),
 )  # fmt: skip
 

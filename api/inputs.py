@@ -14,6 +14,7 @@ from ..datasets.catalogue.models import DEFAULT_MODEL
 from ..datasets.catalogue.parsed_cluster import ParsedCluster
 from ..datasets.catalogue.stack import stack
 from ..profiler.store import newest_profile
+from ..spec.choices import ATTENTIONS, OVERLAPS
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError, NotBuiltError, nearest_name
 from ..spec.legality import (
@@ -25,7 +26,7 @@ from ..spec.model import EmbeddingLayer, ModelSpec
 from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
 from ..spec.report import Assumption
-from ..spec.stack import ATTENTIONS, OVERLAPS, StackSpec
+from ..spec.stack import StackSpec
 from ..spec.towers import placed_tokens
 from ..spec.units import GIB
 from ..spec.workload import TASKS, DtypeRecord, Workload

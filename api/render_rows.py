@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..costmodel.feasibility import MemoryRule
+from ..spec.choices import RECOMPUTES
 from ..spec.cluster import ClusterSpec
 from ..spec.model import BlockLayer
 from ..spec.plan import Plan, Stage
@@ -14,7 +15,6 @@ from ..spec.strategy import LayerStrategy
 from ..spec.units import GIB, format_bytes, format_count, format_seconds
 from ..spec.workload import Workload
 
-RECOMPUTES = ("none", "selective", "full")
 ROUNDING = 1e-9
 """Terms below this part of the step are left out."""
 HEAD_ROWS, TAIL_ROWS = 16, 3

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..costmodel.simulate import most_microbatches
 from ..planner.shard_levels import with_degrees
+from ..spec.choices import RECOMPUTES, SEQUENCE_PARALLELS
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError, NotBuiltError, nearest_divisor, nearest_name
 from ..spec.experts import experts_of
@@ -20,8 +21,6 @@ from .placement import place_stages
 from .typed import check_types
 from .uniform_chunks import Cut, even_chunks
 from .uniform_refusals import refuse
-
-SEQUENCE_PARALLELS = ("none", "megatron", "ulysses")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,8 +140,7 @@ def _strategy(
         notes.append(Assumption(path="--sp", value="none", why="tp 1 leaves nothing to split"))
     if flags.recompute is not None and flags.recompute.startswith("ops:"):
         raise NotBuiltError("--recompute ops:…", "use none, selective or full")
-    known = ("none", "selective", "full")
-    recompute = _word("recompute", flags.recompute, "none", known, notes)
+    recompute = _word("recompute", flags.recompute, "none", RECOMPUTES, notes)
     shard = flags.shard
     if shard is None:
         notes.append(_left_out("shard", "zero0"))

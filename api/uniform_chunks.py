@@ -8,7 +8,7 @@ from itertools import groupby, pairwise
 
 from ..spec.errors import InputError, nearest_divisor
 from ..spec.experts import experts_of
-from ..spec.layer_legality import RECOMPUTED
+from ..spec.layer_legality import recomputes_of
 from ..spec.model import BlockLayer, Layer, ModelSpec
 from ..spec.plan import LayerPlan
 from ..spec.strategy import LayerStrategy
@@ -19,7 +19,7 @@ Cut = Callable[[ModelSpec, int, LayerStrategy], list[tuple[LayerPlan, ...]]]
 
 def own_strategy(layer: Layer, strategy: LayerStrategy) -> LayerStrategy:
     """What a layer takes of one strategy for all: only blocks recompute, only experts split."""
-    if not isinstance(layer, RECOMPUTED):
+    if strategy.recompute not in recomputes_of(layer):
         strategy = replace(strategy, recompute="none")
     if experts_of(layer) is None:
         strategy = replace(strategy, ep=1, etp=1)

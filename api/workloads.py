@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..datasets.catalogue.device import CPU, Device, require_dtype, require_format
+from ..spec.choices import OPTIMIZERS, Optimizer
 from ..spec.errors import InputError, nearest_name
 from ..spec.formats import DTYPE_BYTES
 from ..spec.model import ModelSpec
-from ..spec.optimizers import OPTIMIZERS, Optimizer
 from ..spec.report import Assumption
 from ..spec.training import Lora, target_names
 from ..spec.workload import DtypeRecord

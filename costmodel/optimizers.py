@@ -29,10 +29,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ..spec.choices import Optimizer
 from ..spec.formats import DTYPE_BYTES
 from ..spec.groups import RankGroup
 from ..spec.kernels import Collective, Kernel
-from ..spec.optimizers import Optimizer
 from ..spec.workload import DtypeRecord
 from .tape import Item
 

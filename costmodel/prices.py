@@ -14,8 +14,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from ..datasets.catalogue.links import LinkRates
+from ..spec.choices import Overlap
 from ..spec.kernels import Collective, Kernel
-from ..spec.stack import Overlap, OverlapKinds, StackSpec
+from ..spec.stack import OverlapKinds, StackSpec
 from .collectives import collective_seconds, message_seconds
 from .kernel_latency.table import Curve, KernelTable, Price
 from .lower import LoweredPass

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..spec.choices import Optimizer
 from ..spec.formats import Dtype
 from ..spec.groups import (
     RankGroup,
@@ -21,7 +22,6 @@ from ..spec.groups import (
     shard_group,
 )
 from ..spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer, MultiTokenLayer
-from ..spec.optimizers import Optimizer
 from ..spec.parameters import ParameterSpec, layer_parameters
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy

@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..spec.choices import ATTENTIONS
 from ..spec.codec import from_document
 from ..spec.dense import model_run_reason
 from ..spec.errors import InputError, RunError
 from ..spec.legality import executable_reason, schedule_run_reason
 from ..spec.plan import Plan
-from ..spec.stack import ATTENTIONS
 from .chunk import TORCH_DTYPES, BuildOptions
 from .context import RankContext
 from .data import RandomBatches, TextBatches, load_tokens

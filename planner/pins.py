@@ -10,19 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ..spec.choices import RECOMPUTES, SEQUENCE_PARALLELS
 from ..spec.errors import InputError, NotBuiltError, nearest_name
+from ..spec.experts import experts_of
+from ..spec.layer_legality import recomputes_of
 from ..spec.model import Layer
 from ..spec.schedule import EVERY_KIND
 from ..spec.strategy import LEVEL_NAMES, LayerStrategy, Sharding
-from .layer_axes import experts_of, recomputes_of
 from .shard_levels import EVERY_LEVEL, level_degrees
 
 PIPELINE_KEYS = ("pp", "vpp", "schedule", "micro_batch", "dp")
 LAYER_KEYS = ("tp", "cp", "ep", "etp", "sp", "shard", "recompute")
 KEYS = (*LAYER_KEYS, *PIPELINE_KEYS)
 WORDS = {
-    "sp": ("none", "megatron", "ulysses"),
-    "recompute": ("none", "selective", "full"),
+    "sp": SEQUENCE_PARALLELS,
+    "recompute": RECOMPUTES,
     "schedule": EVERY_KIND,
 }
 

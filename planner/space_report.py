@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..costmodel.simulate import MAX_PASSES
+from ..spec.experts import experts_of
 from ..spec.model import BlockLayer
-from .layer_axes import experts_of
 from .splits import LEAST_TOKENS, MOST_TOKENS
 
 if TYPE_CHECKING:

@@ -17,11 +17,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ..spec.choices import Recompute, SequenceParallel
+from ..spec.experts import experts_of
+from ..spec.layer_legality import recomputes_of
 from ..spec.legality import layer_reason
 from ..spec.model import Layer
-from ..spec.strategy import LayerStrategy, Recompute, SequenceParallel
+from ..spec.strategy import LayerStrategy
 from ..spec.tensor_split import split_sizes
-from .layer_axes import experts_of, recomputes_of
 from .numbers import divisors
 from .request import Request
 

@@ -16,19 +16,18 @@ itself.
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from ..costmodel.lowering import Lowering, split_only
 from ..costmodel.prices import Pricer
 from ..costmodel.roofline import peak_flops_per_s
+from ..spec.choices import RECOMPUTES
 from ..spec.formats import rate_name
 from ..spec.kernels import MATMULS
-from ..spec.strategy import LayerStrategy, Recompute
+from ..spec.strategy import LayerStrategy
 from .shape import Shape
 from .space import SearchSpace
 
-RECOMPUTES = get_args(Recompute)
-"""From nothing to everything: each does what the one before it does, and more."""
 ROUNDING = 1e-9
 """The same sums in another order differ by less than this fraction."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .choices import RECOMPUTES, Recompute
 from .context_legality import context_reason
 from .experts import expert_reason
 from .model import BlockLayer, EmbeddingLayer, HeadLayer, Layer, ModelSpec, MultiTokenLayer
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from .stack import StackSpec
 
 
-RECOMPUTED = (BlockLayer, MultiTokenLayer)
-"""Layers that hold a block: what recomputation applies to."""
+def recomputes_of(layer: Layer) -> tuple[Recompute, ...]:
+    """What a layer may recompute: its block, where it holds one."""
+    return RECOMPUTES if isinstance(layer, (BlockLayer, MultiTokenLayer)) else ("none",)
 
 
 def layer_reason(
@@ -90,7 +92,7 @@ def _sharding_reason(strategy: LayerStrategy, ranks: int) -> str | None:
 
 
 def _recompute_reason(layer: Layer, strategy: LayerStrategy) -> str | None:
-    if strategy.recompute != "none" and not isinstance(layer, RECOMPUTED):
+    if strategy.recompute not in recomputes_of(layer):
         return f"recompute {strategy.recompute} applies to blocks, not to the {layer.kind}"
     return None
 

@@ -11,18 +11,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from .choices import RECOMPUTES, AttentionImpl, Overlap, Recompute
 from .schedule import EVERY_KIND, ScheduleKind
-from .strategy import Recompute
 
-AttentionImpl = Literal["flash", "unfused"]
-Overlap = Literal["none", "dp", "dp+tp", "all"]
 StateLayout = Literal["fsdp2", "contiguous", "partitioned"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Seconds = Annotated[float, Field(ge=0)]
 Bytes = Annotated[int, Field(ge=0)]
-
-OVERLAPS: tuple[Overlap, ...] = ("none", "dp", "dp+tp", "all")
-ATTENTIONS: tuple[AttentionImpl, ...] = ("flash", "unfused")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +101,7 @@ class StackSpec:
     optimizer: Literal["fused", "foreach"] = "fused"
     compile: bool = False
     state_layout: StateLayout = "fsdp2"
-    recompute: tuple[Recompute, ...] = ("none", "selective", "full")
+    recompute: tuple[Recompute, ...] = RECOMPUTES
     schedules: tuple[ScheduleKind, ...] = EVERY_KIND
     fusion: KernelFusion = KernelFusion()
     narrow_weights: Literal["cached", "each_use"] = "each_use"

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from .choices import Recompute, SequenceParallel
 from .errors import InputError, nearest_divisor, nearest_name
 from .numbers import whole_number
 
-SequenceParallel = Literal["none", "megatron", "ulysses"]
-Recompute = Literal["none", "selective", "full"]
 Degree = Annotated[int, Field(ge=1, le=2**24)]
 LEVEL_NAMES = ("zero0", "zero1", "zero2", "zero3")
 

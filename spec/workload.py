@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from .choices import Optimizer
 from .errors import InputError, nearest_name
 from .formats import DTYPE_BYTES, SHORTHANDS, Dtype, MatmulFormat, Scaling
 from .model import ModelSpec
-from .optimizers import Optimizer
 from .training import LayerTraining, Lora, layer_trainings
 
 Objective = Literal["throughput"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
+
+from ...spec.choices import AttentionImpl, Overlap
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 Count = Annotated[int, Field(ge=1, le=2**40)]
@@ -97,8 +99,8 @@ class SimulationBody:
     workload: WorkloadBody | None = None
     strategy: StrategyBody | None = None
     stack: Name | None = None
-    attention: Literal["flash", "unfused"] | None = None
-    overlap: Literal["none", "dp", "dp+tp", "all"] | None = None
+    attention: AttentionImpl | None = None
+    overlap: Overlap | None = None
     calibration: Name | None = None
     oom_risk: Annotated[float, Field(gt=0, le=0.5)] | None = None
 

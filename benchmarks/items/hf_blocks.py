@@ -9,7 +9,7 @@ from harness.shapes import PRICING, Evidence, Item, Table, judged, reported
 from harness.work import Work
 from hf_cases import CASES
 
-from shardwright.spec.stack import AttentionImpl
+from shardwright.spec.choices import AttentionImpl
 
 LARGEST_UNLISTED = 0.01
 

@@ -10,7 +10,7 @@ from hf_case import BlockCase
 from hf_cases import CASES
 from hf_differences import DIFFERENCES, listed_differences
 
-from shardwright.spec.stack import AttentionImpl
+from shardwright.spec.choices import AttentionImpl
 
 LARGEST_UNLISTED = 0.01
 RUNS = [

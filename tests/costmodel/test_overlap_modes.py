@@ -15,8 +15,9 @@ from samples import sample
 from shardwright.api.uniform import UniformStrategy, uniform_plan
 from shardwright.costmodel.overlap import exposed_beside_kernels
 from shardwright.costmodel.simulate import Simulator
+from shardwright.spec.choices import OVERLAPS
 from shardwright.spec.plan import Plan
-from shardwright.spec.stack import OVERLAPS, OverlapKinds, StackSpec
+from shardwright.spec.stack import OverlapKinds, StackSpec
 
 SLACK = 1 + 1e-9
 SECONDS = st.floats(0, 10)

@@ -7,8 +7,9 @@ from dataclasses import fields
 import pytest
 
 from shardwright.datasets.catalogue.stack import GROUPS, stack, stack_sources, stacks
+from shardwright.spec.choices import OVERLAPS
 from shardwright.spec.errors import InputError
-from shardwright.spec.stack import OVERLAPS, StackSpec
+from shardwright.spec.stack import StackSpec
 
 
 def test_every_figure_of_every_stack_has_a_source() -> None:

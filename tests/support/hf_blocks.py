@@ -19,8 +19,9 @@ from torch.nn.functional import cross_entropy
 
 from shardwright.costmodel.layer_shape import LayerShape, SourceShape
 from shardwright.costmodel.lower import LoweredLayer, lower_layer
+from shardwright.spec.choices import AttentionImpl
 from shardwright.spec.layers import BlockLayer
-from shardwright.spec.stack import AttentionImpl, StackSpec
+from shardwright.spec.stack import StackSpec
 from shardwright.spec.strategy import LayerStrategy
 
 IMPLEMENTATIONS: dict[AttentionImpl, str] = {"unfused": "eager", "flash": "sdpa"}

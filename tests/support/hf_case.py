@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shardwright.spec.choices import ATTENTIONS, AttentionImpl
 from shardwright.spec.huggingface import model_from_config
 from shardwright.spec.layers import Layer
-from shardwright.spec.stack import ATTENTIONS, AttentionImpl
 
 BATCH, SEQ_LEN, VOCAB = 2, 32, 96
 ENDS = ("head", "classifier", "projector")

@@ -11,6 +11,7 @@ from oracle import RECOMPUTES, Answer, Restriction, Space, Value, plan_count
 from shardwright.costmodel.feasibility import MemoryRule
 from shardwright.datasets.catalogue.device import CPU, device, devices
 from shardwright.datasets.catalogue.stack import stack
+from shardwright.spec.choices import OVERLAPS, AttentionImpl
 from shardwright.spec.cluster import ClusterSpec, DeviceGroup, LinkLevel, MemoryTiers
 from shardwright.spec.model import (
     Attention,
@@ -25,7 +26,7 @@ from shardwright.spec.model import (
 )
 from shardwright.spec.profile import CollectiveRow, KernelRow, MachineProfile
 from shardwright.spec.schedule import EVERY_KIND
-from shardwright.spec.stack import OVERLAPS, AttentionImpl, StackSpec
+from shardwright.spec.stack import StackSpec
 from shardwright.spec.workload import DtypeRecord, Workload
 
 LEAST_PLANS, MOST_PLANS = 500, 6000

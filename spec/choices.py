@@ -1,0 +1,21 @@
+"""Words that a plan, workload or stack chooses among, in the order in which they are listed.
+
+Help and completion of the command line read them, so nothing slow is imported here.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+SequenceParallel = Literal["none", "megatron", "ulysses"]
+Recompute = Literal["none", "selective", "full"]
+AttentionImpl = Literal["flash", "unfused"]
+Overlap = Literal["none", "dp", "dp+tp", "all"]
+Optimizer = Literal["adamw", "adam", "adamw8bit", "muon", "sgd", "adafactor"]
+
+SEQUENCE_PARALLELS: tuple[SequenceParallel, ...] = ("none", "megatron", "ulysses")
+RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
+"""From nothing to everything: each does what the one before it does, and more."""
+ATTENTIONS: tuple[AttentionImpl, ...] = ("flash", "unfused")
+OVERLAPS: tuple[Overlap, ...] = ("none", "dp", "dp+tp", "all")
+OPTIMIZERS: tuple[Optimizer, ...] = ("adamw", "adam", "adamw8bit", "muon", "sgd", "adafactor")
