@@ -30,7 +30,6 @@ UNBUILT_VERBS = (
     "size",
     "calibrate",
     "validate",
-    "doctor",
 )
 EPILOG = """\b
 Examples:

@@ -64,10 +64,13 @@ def _words(*known: str) -> Callable[[], Iterable[str]]:
     return lambda: known
 
 
+MODEL_WORD = Word("M", preset_names)
+CLUSTER_WORD = Word("C", _clusters)
+
 PROBLEM = together(
-    click.option("--model", type=Word("M", preset_names),
+    click.option("--model", type=MODEL_WORD,
                  help="Preset, config.json or its folder, typed YAML/JSON, or cached hub name."),
-    click.option("--cluster", type=Word("C", _clusters),
+    click.option("--cluster", type=CLUSTER_WORD,
                  help="NODESxDEVICESxTYPE[@FABRIC], NxTYPE, local[:N], or a YAML/JSON file."),
     click.option("--global-batch", type=WholeNumber(usual=512), help="Samples a step."),
     click.option("--global-batch-tokens", type=WholeNumber(usual=2**22),
@@ -85,11 +88,16 @@ PROBLEM = together(
 )  # fmt: skip
 """What is asked: model, machine, workload."""
 
-PRICING = together(
+PRICES = together(
     click.option("--stack", type=Word("S", _table_names("stacks")),
                  help="Training software: shardwright, megatron, torchtitan or deepspeed."),
     click.option("--calibration", type=Word("NAME|none", _words("none")),
                  help="none: leave out the profile of this machine."),
+)  # fmt: skip
+"""Where prices come from."""
+
+PRICING = together(
+    PRICES,
     click.option("--oom-risk", type=Number(most=0.5), metavar="R",
                  help="Accepted chance of running out of memory (default 0.05)."),
 )  # fmt: skip

@@ -8,7 +8,18 @@ import click
 
 from ..spec.choices import RECOMPUTES, SEQUENCE_PARALLELS
 from ..spec.schedule import EVERY_KIND
-from .cli_options import JSON, KERNELS, PRICING, PROBLEM, RUN, together, unbuilt
+from .cli_options import (
+    CLUSTER_WORD,
+    JSON,
+    KERNELS,
+    MODEL_WORD,
+    PRICES,
+    PRICING,
+    PROBLEM,
+    RUN,
+    together,
+    unbuilt,
+)
 from .cli_types import FileSource, FileTarget, Number, WholeNumber, Word
 
 PLAN_FILE = click.argument("plan_file", metavar="PLAN.json", required=False, type=FileSource())
@@ -143,6 +154,25 @@ def clusters(name: str | None, json_target: str | None) -> None:
     clusters_command(name, json_target)
 
 
+@click.command(
+    "doctor",
+    options_metavar="[FLAGS]",
+    short_help="Say what is measured, learned and assumed of a pair.",
+)
+@click.argument("model", metavar="[M]", required=False, type=MODEL_WORD)
+@click.argument("cluster", metavar="[C]", required=False, type=CLUSTER_WORD)
+@together(PRICES, JSON)
+def doctor(**given: Any) -> None:
+    """Say what a prediction for model M on cluster C would rest on.
+
+    Which layers are planned, simulated and run; how each figure is known; where prices come from;
+    the nearest published measured runs. Left out: the embedded model, this machine.
+    """
+    from .cli_doctor import doctor_command
+
+    doctor_command(given)
+
+
 @click.command("serve", options_metavar="[FLAGS]", short_help="Answer over HTTP.")
 @together(
     click.option("--host", default="127.0.0.1", metavar="A", show_default=True,
@@ -163,5 +193,5 @@ def serve(host: str, port: int, token_file: str | None) -> None:
 
 VERBS: dict[str, click.Command] = {
     str(command.name): command
-    for command in (simulate, explain, execute, profile, models, clusters, serve)
+    for command in (simulate, explain, execute, profile, models, clusters, doctor, serve)
 }

@@ -87,7 +87,7 @@ def _about(name: str) -> dict[str, Any]:
     }
     if not (found or hosts or links):
         parsed = _cluster_called(name)
-        document["cluster"] = {"text": parsed.expansion, "levels": _levels(parsed.cluster)}
+        document["cluster"] = {"text": parsed.expansion, "levels": level_rows(parsed.cluster)}
     return document
 
 
@@ -119,7 +119,7 @@ def _cluster_called(name: str) -> ParsedCluster:
         raise error
 
 
-def _levels(cluster: ClusterSpec) -> list[dict[str, Any]]:
+def level_rows(cluster: ClusterSpec) -> list[dict[str, Any]]:
     """The link levels of a cluster with the rates that they give a device."""
     found = []
     for group in cluster.groups:

@@ -129,14 +129,18 @@ def _value(item: dict[str, Any], figure: str) -> str:
     name, _, part = figure.partition(".")
     if name not in item:  # curves have too many numbers to print
         return ""
-    value = item[name][part] if part else item[name]
+    return figure_text(name, item[name][part] if part else item[name])
+
+
+def figure_text(name: str, value: object) -> str:
+    """A figure's value as a person reads it; lists with commas, bytes in GiB and the like."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
-    if name.endswith("_bytes"):
-        return format_bytes(value)
-    return f"{value:.6g}"
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value)
+    if not isinstance(value, (int, float)):
+        return str(value)
+    return format_bytes(value) if name.endswith("_bytes") else f"{value:.6g}"
 
 
 def _print_disagreements(out: Console, found: list[dict[str, Any]]) -> None:

@@ -60,7 +60,7 @@ def require_devices(cluster: ClusterSpec, where: str) -> None:
     here = cuda_count()
     if group.device_count > here:
         given = f"{group.device_count} x {group.device}"
-        allowed = f"what this machine has: {core_count()} CPU cores, {here} CUDA devices"
+        allowed = f"this machine has {core_count()} CPU cores, {here} CUDA devices"
         raise InputError(where, given, allowed, "local, or plan simulate")
 
 

@@ -23,6 +23,7 @@ same form without tiles; what their mask hides of the score matrix, they skip.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from ..datasets.catalogue.device import Device
 from ..spec.kernels import FLASH_BACKWARDS, FLASH_FORWARDS, GROUPED, SCANS, Kernel, done_share
@@ -43,6 +44,46 @@ tokens times heads that aiconfigurator-core 0.12.0 (gdn_perf, TensorRT-LLM 1.3.0
 kernels of flash-linear-attention) measured: mean error 7 % on H100, 10 % on H200 and on L40S, but
 44 % too fast on B200. Assumed for backward scans and for state spaces, which it does not measure;
 other kernels differ (vLLM 0.24 with FlashInfer on H100 is four times as fast)."""
+
+class FormulaFigure(NamedTuple):
+    """A constant of the formulas: what was measured for it, and the device families it was on."""
+
+    name: str
+    value: float
+    measured: str
+    families: tuple[str, ...]
+
+    def source(self, device: Device) -> str:
+        """How it is known for a device: elsewhere than on those measured it is assumed."""
+        if device.family in self.families:
+            return f"measured: {self.measured}"
+        return f"assumed: as on {', '.join(self.families)}; {self.measured}"
+
+
+def formula_figures(device: Device, flash: bool, scans: bool) -> tuple[FormulaFigure, ...]:
+    """The constants that analytic prices of kernels on ``device`` rest on.
+
+    Args:
+        device: whose kernels.
+        flash: whether attention is flash attention.
+        scans: whether there are chunked scans.
+    """
+    gemm = "fitted to 11,520 bf16 products of the aiconfigurator-core gemm table"
+    dao = "Dao, FlashAttention-2, 2023, figures 4 to 6"
+    fitted = ("A100", "H100", "H200", "B200")
+    found = [FormulaFigure("overlap_loss", OVERLAP_LOSS, gemm, fitted)]
+    if device.sm_count > 1:
+        found.append(FormulaFigure("wave_prologue_s", WAVE_PROLOGUE_S, gemm, fitted))
+        found.append(FormulaFigure("small_tile_exponent", SMALL_TILE_EXPONENT, gemm, fitted))
+    if flash:
+        for way, ops in (("forward", FLASH_FORWARDS), ("backward", FLASH_BACKWARDS)):
+            value = FLASH_CEILING[ops[0]]
+            found.append(FormulaFigure(f"flash_ceiling.{way}", value, dao, ("A100",)))
+    if scans:
+        gdn = "forward scans of the gated delta rule, aiconfigurator-core 0.12.0 gdn_perf"
+        families = ("H100", "H200", "L40S")
+        found.append(FormulaFigure("scan_ceiling", SCAN_CEILING, gdn, families))
+    return tuple(found)
 
 
 def peak_flops_per_s(device: Device, dtype: str) -> float:

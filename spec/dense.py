@@ -65,17 +65,25 @@ def layer_run_reason(layer: Layer) -> str | None:
 
 def model_run_reason(model: ModelSpec, seq_len: int) -> str | None:
     """Why the executor cannot run a model on sequences of this length; None if it can."""
-    if len(model.towers) > 1:
-        return "a model of several towers is planned but not run yet"
+    if reason := towers_run_reason(model):
+        return reason
     for layer in model.kinds():
-        if reason := layer_run_reason(layer):
+        if reason := layer_run_reason(layer) or window_run_reason(layer, seq_len):
             return reason
-        window = _window(layer)
-        if window is not None and window < seq_len:
-            return f"a sliding window of {window} in {seq_len} tokens is planned but not run yet"
     return None
 
 
-def _window(layer: Layer) -> int | None:
+def towers_run_reason(model: ModelSpec) -> str | None:
+    """Why the executor cannot run a model's towers; None if there is one."""
+    if len(model.towers) > 1:
+        return "a model of several towers is planned but not run yet"
+    return None
+
+
+def window_run_reason(layer: Layer, seq_len: int) -> str | None:
+    """Why the executor cannot run a layer on sequences of this length; None if it can."""
     mixer = layer.attention if isinstance(layer, BlockLayer) else None
-    return mixer.window if isinstance(mixer, Attention) else None
+    window = mixer.window if isinstance(mixer, Attention) else None
+    if window is not None and window < seq_len:
+        return f"a sliding window of {window} in {seq_len} tokens is planned but not run yet"
+    return None

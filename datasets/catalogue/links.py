@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ...spec.cluster import ClusterSpec, LevelName, LinkLevel
 from .device import device
 from .fabric import Fabric, Regime, fabric, ring_steps
+from .source_kind import TYPED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ def link_rates(cluster: ClusterSpec, level: LinkLevel) -> LinkRates:
     rate = found.device_bandwidth_bytes_per_s(group.devices_per_node, bus_bytes_per_s)
     source = found.sources["bandwidth_bytes_per_s"]
     if level.bandwidth_bytes_per_s is not None:
-        rate, source = level.bandwidth_bytes_per_s, "typed by a person"
+        rate, source = level.bandwidth_bytes_per_s, TYPED
     return LinkRates(
         level=level.level,
         group_size=level.group_size,

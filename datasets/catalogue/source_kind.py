@@ -4,6 +4,7 @@ measured     a table of measurements, a run, a published log or benchmark
 data sheet   printed by the maker, a standard, or the software's own source
 derived      computed from such figures; the source says how
 assumed      nobody told us: a neighbour or a reasoning
+typed        a person gave it; never so in the catalogue itself
 """
 
 from __future__ import annotations
@@ -11,15 +12,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-SourceKind = Literal["measured", "data sheet", "derived", "assumed"]
+SourceKind = Literal["measured", "data sheet", "derived", "assumed", "typed"]
 KINDS: tuple[SourceKind, ...] = ("measured", "data sheet", "derived", "assumed")
+"""How figures of the catalogue are known."""
+TYPED = "typed by a person"
+"""The source of a figure that a person gave."""
 BY_FIRST_WORD: tuple[tuple[str, SourceKind], ...] = (
     ("measured", "measured"),
     ("assumed", "assumed"),
+    ("typed", "typed"),
     ("derived", "derived"),
     ("by its name", "derived"),
     ("by definition", "derived"),
     ("/proc/", "measured"),
+    ("recorded runs", "measured"),
 )
 OF_A_MEASUREMENT = ("public log", "NVIDIA GTC", "Bekman", "Galvatron profile", "ROCm issue")
 """Words of publications that report what somebody measured."""

@@ -1,0 +1,202 @@
+"""``plan doctor``: what is measured, learned and assumed of a model on a cluster, as a document.
+
+Figures are those that prices read; each has the kind that the catalogue derives from its source.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from typing import Any
+
+from ..costmodel.lowering import Lowering
+from ..datasets.catalogue.device import CPU
+from ..datasets.catalogue.models import DEFAULT_MODEL
+from ..datasets.catalogue.source_kind import KINDS
+from ..spec.cluster import ClusterSpec
+from ..spec.dense import model_run_reason
+from ..spec.errors import InputError
+from ..spec.kernels import SCANS
+from ..spec.layers import EmbeddingLayer
+from ..spec.model import ModelSpec
+from ..spec.report import Assumption
+from ..spec.strategy import LayerStrategy
+from ..spec.towers import placed_tokens
+from .cluster_catalogue import level_rows
+from .doctor_figures import Figure, priced_figures
+from .doctor_layers import layer_rows
+from .doctor_prices import price_rows
+from .inputs import DEFAULT_SEQ_LEN, USUAL_BATCH, USUAL_SEQ_LEN, Inputs, Problem, resolve
+from .model_kinds import model_kind
+from .nearest_runs import known, nearest_runs
+from .nouns import ClusterLike, ModelLike, cluster_of, model_of
+from .this_machine import require_devices
+
+EVERY_KIND = (*KINDS, "typed")
+NOTHING_LEARNED = "nothing is learned in this version: prices are measured or analytic"
+
+
+def doctor_document(
+    model: ModelLike | None = None,
+    cluster: ClusterLike | None = None,
+    stack: str | None = None,
+    calibration: str | None = None,
+) -> dict[str, Any]:
+    """What a prediction for this pair would rest on.
+
+    Args:
+        model: as ``--model``; None: the embedded default.
+        cluster: as ``--cluster``; None: this machine.
+        stack: as ``--stack``.
+        calibration: as ``--calibration``.
+
+    Raises:
+        InputError: no usable model, cluster or stack.
+        NotBuiltError: a calibration by name.
+    """
+    problem = _problem(model, cluster, stack, calibration)
+    seq_len = problem.workload.seq_len
+    lowering = Lowering(problem.model, problem.workload, problem.stack)
+    layers, prices = layer_rows(lowering), price_rows(problem, lowering)
+    figures = _figures(problem, lowering)
+    asked = known(problem.model, problem.cluster, problem.workload.dtype.shorthand, seq_len)
+    return {
+        "model": _model(problem.model, seq_len, layers),
+        "cluster": {
+            "text": problem.expansion,
+            "devices": problem.cluster.device_count,
+            "levels": level_rows(problem.cluster),
+            "here": _here_reason(problem.cluster),
+        },
+        "workload": {
+            "seq_len": seq_len,
+            "micro_batch": 1,
+            "dtype": problem.workload.dtype.shorthand,
+            "optimizer": problem.workload.optimizer,
+        },
+        "stack": f"{problem.stack.name} {problem.stack.version}",
+        "figures": {
+            "count": len(figures),
+            "kinds": _counts(figures),
+            "by_part": _by_part(figures),
+            "rows": [asdict(figure) for figure in figures],
+        },
+        "prices": prices,
+        "calibration": _calibration(problem, calibration),
+        "learned": NOTHING_LEARNED,
+        "assumptions": [asdict(note) for note in problem.assumptions],
+        "nearest": nearest_runs(asked),
+    }
+
+
+def _problem(
+    model: ModelLike | None,
+    cluster: ClusterLike | None,
+    stack: str | None,
+    calibration: str | None,
+) -> Problem:
+    """The pair with the usual workload."""
+    notes: list[Assumption] = []
+    parsed = cluster_of("local" if cluster is None else cluster, "C")
+    spec, model_notes = model_of(DEFAULT_MODEL if model is None else model, "M")
+    notes += [*parsed.assumptions, *model_notes]
+    for name, given, value in (("cluster", cluster, parsed.expansion), ("model", model, spec.name)):
+        if given is None:
+            usual = "the embedded default" if name == "model" else "this machine"
+            notes.insert(0, Assumption(path=name, value=value, why=f"not given; {usual}"))
+    seq_len = usual_seq_len(spec) if model is not None else DEFAULT_SEQ_LEN
+    why = "what prices are shown at: the usual length, within the model's positions"
+    notes.append(Assumption(path="workload.seq_len", value=seq_len, why=why))
+    inputs = Inputs(
+        model=spec,
+        cluster=parsed.cluster,
+        global_batch=USUAL_BATCH,
+        seq_len=seq_len,
+        stack=stack,
+        calibration=calibration,
+    )
+    problem = resolve(inputs)
+    every = (*notes, *problem.assumptions)
+    return replace(problem, assumptions=every, expansion=parsed.expansion)
+
+
+def usual_seq_len(model: ModelSpec) -> int:
+    """4096 tokens, or as many as a model takes: its positions, the tokens of its images."""
+    own = model.towers[0].seq_len
+    if own is not None and len(model.towers) == 1:
+        return own
+    limits = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
+    seq_len = min([USUAL_SEQ_LEN, *limits])
+    return max(seq_len, placed_tokens(model, seq_len))
+
+
+def _figures(problem: Problem, lowering: Lowering) -> tuple[Figure, ...]:
+    dtype = problem.workload.dtype
+    indices = [lowering.kinds.index(kind) for kind in dict.fromkeys(lowering.kinds)]
+    lowered = [lowering.layer(index, LayerStrategy(), None, 1, 1) for index in indices]
+    kernels = [kernel for layer in lowered for kernel in layer.forward.kernels()]
+    scans = any(kernel.op in SCANS for kernel in kernels)
+    return priced_figures(problem.cluster, problem.stack, (dtype.param, dtype.master), scans)
+
+
+def _model(model: ModelSpec, seq_len: int, layers: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "kind": model_kind(model),
+        "parameters": model.param_count(seq_len),
+        "active_parameters": model.active_param_count(seq_len),
+        "layers": layers,
+        "run": model_run_reason(model, seq_len),
+    }
+
+
+def _here_reason(cluster: ClusterSpec) -> str | None:
+    """Why plans for the cluster do not run on this machine; None if they do."""
+    try:
+        require_devices(cluster, "C")
+    except InputError as error:
+        return f"{error.given} asked; {error.allowed}"
+    return None
+
+
+def _counts(figures: Iterable[Figure]) -> dict[str, int]:
+    counted = Counter(figure.kind for figure in figures)
+    return {kind: counted[kind] for kind in EVERY_KIND}
+
+
+def _by_part(figures: tuple[Figure, ...]) -> list[dict[str, Any]]:
+    """How many figures of each device, node, fabric, … are known how."""
+    names = dict.fromkeys((figure.part, figure.of) for figure in figures)
+    return [
+        {
+            "part": part,
+            "of": of,
+            "kinds": _counts(f for f in figures if (f.part, f.of) == (part, of)),
+        }
+        for part, of in names
+    ]
+
+
+def _calibration(problem: Problem, asked: str | None) -> dict[str, Any]:
+    """The profile that prices come from; of an accelerator there is none yet."""
+    profile = problem.profile
+    if profile is None:
+        return {"name": "none", "why": _no_profile_reason(problem.cluster, asked)}
+    return {
+        "name": f"profile {profile.fingerprint}",
+        "measured_at": profile.measured_at,
+        "ranks": profile.ranks,
+        "kernels": len(profile.kernels),
+        "collectives": len(profile.collectives),
+        "host_s": dict(sorted(profile.host_s.items())),
+    }
+
+
+def _no_profile_reason(cluster: ClusterSpec, asked: str | None) -> str:
+    if asked == "none":
+        return "none was asked for"
+    if any(group.device != CPU for group in cluster.groups):
+        return "profiles are taken of this machine's cores only (plan profile)"
+    ranks = cluster.device_count
+    return f"this machine was not measured with {ranks} ranks at work (plan profile)"
