@@ -85,7 +85,7 @@ class OptionTables:
         self.lowering = lowering
         self.pricer = pricer
         self._tables: dict[tuple[object, ...], OptionTable] = {}
-        self._traffic: dict[tuple[int, int], tuple[Unit, Floats]] = {}
+        self._units: dict[tuple[Hashable, ...], Floats] = {}
 
     def table(
         self,
@@ -134,10 +134,16 @@ class OptionTables:
             ways = (lowered.forward, lowered.backward, again)
             return [float(kept), *(pricer.layer_pass(way).time_s for way in ways)]
 
+        kinds = tuple(self.lowering.kinds[i] for i in members)
+
         def unit_row(strategy: LayerStrategy) -> Floats:
             if not members:
                 return NO_UNIT
-            return self._unit_row(self.lowering.unit(members, strategy, ranks), reach)
+            key = (kinds, _unit_key(strategy), ranks, reach)
+            if key not in self._units:
+                unit = self.lowering.unit(members, strategy, ranks)
+                self._units[key] = self._unit_row(unit, reach)
+            return self._units[key]
 
         units = _rows(strategies, _unit_key, unit_row)
         adds = microbatches > 1 and not units[:, FRESH].all()
@@ -181,20 +187,16 @@ class OptionTables:
 
     def _unit_row(self, unit: Unit, reach: int) -> Floats:
         """A unit's bytes and the seconds of its traffic in every kind of pass."""
-        known = self._traffic.get((id(unit), reach))
-        if known is None:
-            cost = self.pricer.reaching(reach).unit(unit)
-            traffic = [
-                seconds
-                for forward in (True, False)
-                for ends in PASSES
-                for seconds in unit_seconds(unit, cost, PassKind(forward, 0, *ends))
-            ]
-            fresh = float(unit.reduces_each_micro_batch or bool(unit.upcast))
-            extra = (_extra_bytes(unit, 1), _extra_bytes(unit, 2))
-            row = np.array([self._resident_bytes(unit), *extra, fresh, *traffic])
-            known = self._traffic[id(unit), reach] = (unit, row)
-        return known[1]
+        cost = self.pricer.reaching(reach).unit(unit)
+        traffic = [
+            seconds
+            for forward in (True, False)
+            for ends in PASSES
+            for seconds in unit_seconds(unit, cost, PassKind(forward, 0, *ends))
+        ]
+        fresh = float(unit.reduces_each_micro_batch or bool(unit.upcast))
+        extra = (_extra_bytes(unit, 1), _extra_bytes(unit, 2))
+        return np.array([self._resident_bytes(unit), *extra, fresh, *traffic])
 
     def _resident_bytes(self, unit: Unit) -> float:
         whole = 0 if unit.gathers_each_use else unit.whole_bytes

@@ -15,7 +15,6 @@ deadline first looks for any plan that fits, among shapes that leave the fewest 
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -113,7 +112,7 @@ class Search(ShapeCosts):
         try:
             self._look_for_any()
             bounded = self._bound_shapes()
-            self._look_in_likely(self._shapes, bounded)
+            self._look_in_likely(self._shapes)
             if not self._outcomes:
                 self._look_at_leanest(self._shapes, self.limits.leanest)
             lower_bound, proven = self._prove(self._shapes, bounded)
@@ -177,10 +176,10 @@ class Search(ShapeCosts):
         self._check_deadline()
         return self._shape_bound(self._shapes[number])
 
-    def _look_in_likely(self, shapes: list[Shape], bounded: Sequence[Bounded]) -> None:
+    def _look_in_likely(self, shapes: list[Shape]) -> None:
         """Good plans from the shapes with the best estimates."""
         tried: Counter[tuple[int, int]] = Counter()
-        for estimate, number in self._estimates(shapes, bounded):
+        for estimate, number in self._estimates(shapes):
             shape = shapes[number]
             self._check_deadline()
             self._progress(sum(tried.values()), len(shapes), self._best)
@@ -204,16 +203,16 @@ class Search(ShapeCosts):
             if outcome is not None and outcome.feasible:
                 return
 
-    def _estimates(
-        self, shapes: list[Shape], bounded: Sequence[Bounded]
-    ) -> list[tuple[float, int]]:
-        """Estimates of the shapes with the least bounds, best first."""
-        found = []
-        for bound, number in itertools.islice(bounded, self.limits.estimates):
-            if bound == float("inf"):
+    def _estimates(self, shapes: list[Shape]) -> list[tuple[float, int]]:
+        """Estimates of the shapes that are roughly the fastest, best first."""
+        found: list[tuple[float, int]] = []
+        order = sorted(range(len(shapes)), key=lambda number: (self._rough(shapes[number]), number))
+        for number in order:
+            if len(found) >= self.limits.estimates:
                 break
-            self._check_deadline()
-            found.append((self._estimate(shapes[number]), number))
+            if self._may_look_into(shapes[number]):
+                self._check_deadline()
+                found.append((self._estimate(shapes[number]), number))
         return sorted(found)
 
     def _try_likely(self, decision: Decision) -> Outcome | None:

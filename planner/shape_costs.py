@@ -12,6 +12,9 @@ from .options import OptionTable, OptionTables
 from .space import SearchSpace, Shape
 from .work_bounds import WorkBounds
 
+MOST_TABLES = 64
+"""Widths and micro-batches that a search makes tables of layer options for."""
+
 
 class ShapeCosts:
     """Costs of the shapes of a request, each found once.
@@ -81,8 +84,7 @@ class ShapeCosts:
         return self.evaluator.rule.live_budget_bytes(capacity, stack, communicators)
 
     def _shape_bounds(self, shape: Shape) -> ShapeBounds:
-        tied, reach = bool(self._tied(shape)), self._reach(shape)
-        key = (shape.ranks, shape.microbatches, tied, reach)
+        key = self._place(shape)
         if key not in self._bounds:
             tables = self._layer_tables(shape)
             counts: dict[int, tuple[int, OptionTable]] = {}
@@ -92,13 +94,32 @@ class ShapeCosts:
         return self._bounds[key]
 
     def _shape_bound(self, shape: Shape) -> float:
-        """A proven lower bound on every plan of a shape, from the tables of its layers."""
+        """A proven lower bound on every plan of a shape, from the tables of its layers.
+
+        Once ``MOST_TABLES`` widths and micro-batches have tables, the quick bound of the others
+        stands: it is as sound, and a search of a large space proves little of them anyway.
+        """
+        if not self._may_look_into(shape):
+            return self._quick_bound(shape)
         bound = self._shape_bounds(shape).bound(shape, self._live_budget(shape))
         return max(bound + self.pricer.step_s, self._quick_bound(shape))
 
     def _quick_bound(self, shape: Shape) -> float:
         """A proven lower bound that is never above :meth:`_shape_bound` and needs no tables."""
         return self.work.bound(shape, bool(self._tied(shape)), self._reach(shape))
+
+    def _may_look_into(self, shape: Shape) -> bool:
+        """Whether the tables of a shape are there, or may still be made."""
+        return self._place(shape) in self._bounds or len(self._bounds) < MOST_TABLES
+
+    def _rough(self, shape: Shape) -> float:
+        """A step time to put shapes in order by: the least work, and the schedule's bubble."""
+        bubble = (shape.stages - 1) / (shape.chunks * shape.microbatches)
+        return self._quick_bound(shape) * (1 + bubble)
+
+    def _place(self, shape: Shape) -> tuple[int, int, bool, int]:
+        """What the tables of a shape depend on."""
+        return (shape.ranks, shape.microbatches, bool(self._tied(shape)), self._reach(shape))
 
     def _estimate(self, shape: Shape) -> float:
         """A likely step time of a shape's best plan."""
