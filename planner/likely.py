@@ -40,20 +40,24 @@ class LikelyPlans:
 
     def search(self, shape: Shape, tables: list[OptionTable], attempt: Try) -> None:
         """Try the best plan of each promising layout of a shape."""
-        for layout in self._layouts(tables):
+        for layout in self._layouts(shape, tables):
             chosen = {
                 kind: _in_layout(tables[self.kinds.index(kind)], layout) for kind in set(self.kinds)
             }
             self._search_layout(shape, chosen, attempt)
 
-    def _layouts(self, tables: list[OptionTable]) -> list[int]:
-        """Layouts of the middle layers, fastest first."""
+    def _layouts(self, shape: Shape, tables: list[OptionTable]) -> list[int]:
+        """Layouts of the middle layers, the fastest that fit an even share of memory first."""
         table = tables[len(tables) // 2]
-        best = {
-            layout: float(table.step_estimate_s[table.layouts == layout].min())
-            for layout in sorted(set(table.layouts.tolist()))
-        }
-        return sorted(best, key=lambda layout: (best[layout], layout))[:LAYOUTS]
+        held = max(sum(shape.first_in_flight(s)) for s in (0, shape.stages - 1)) / shape.chunks
+        share = self.live_budget(shape) * shape.stages / len(tables)
+        needs = table.bytes_at(held)
+        likely_s = np.where(needs <= share, table.step_estimate_s, np.inf)
+        rank = {}
+        for layout in sorted(set(table.layouts.tolist())):
+            rows = table.layouts == layout
+            rank[layout] = (float(likely_s[rows].min()), float(needs[rows].min()), layout)
+        return sorted(rank, key=lambda layout: rank[layout])[:LAYOUTS]
 
     def _search_layout(self, shape: Shape, chosen: dict[int, OptionTable], attempt: Try) -> None:
         budgets = [self.live_budget(shape)] * shape.stages
