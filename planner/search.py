@@ -155,7 +155,7 @@ class Search(ShapeCosts):
                 break
             self._progress(number, len(shapes), self._best)
             if self._estimate(shape) < float("inf"):
-                self._likely.search(shape, self._layer_tables(shape), self._try_likely)
+                self._likely.search(shape, self._layer_tables(shape, usual=True), self._try_likely)
         if not self._outcomes:
             self._look_at_leanest(shapes, self.limits.leanest_first)
         self._looked_for_any = True
@@ -189,7 +189,7 @@ class Search(ShapeCosts):
                 break
             if tried[shape.stages, shape.ranks] < self.limits.likely_alike:
                 tried[shape.stages, shape.ranks] += 1
-                self._likely.search(shape, self._layer_tables(shape), self._try_likely)
+                self._likely.search(shape, self._layer_tables(shape, usual=True), self._try_likely)
 
     def _look_at_leanest(self, shapes: list[Shape], most: int) -> None:
         """Plans with the least memory, until one fits: before it is said that none does."""

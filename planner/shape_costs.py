@@ -12,8 +12,8 @@ from .options import OptionTable, OptionTables
 from .space import SearchSpace, Shape
 from .work_bounds import WorkBounds
 
-MOST_TABLES = 64
-"""Widths and micro-batches that a search makes tables of layer options for."""
+MOST_BOUNDED, MOST_ESTIMATED = 16, 64
+"""Widths and micro-batches for which a search makes tables of all options, and of usual ones."""
 
 
 class ShapeCosts:
@@ -34,6 +34,7 @@ class ShapeCosts:
         self._reaches: dict[tuple[int, int], int] = {}
         self._choices: dict[tuple[int, int], int] = {}
         self._bounds: dict[tuple[int, int, bool, int], ShapeBounds] = {}
+        self._estimates_of: dict[tuple[int, int, bool, int], ShapeBounds] = {}
 
     def _samples(self, shape: Shape) -> int:
         """Samples of a micro-batch over a stage."""
@@ -47,8 +48,9 @@ class ShapeCosts:
             self._reaches[key] = self.pricer.machine.reach_of(shape.ranks, used)
         return self._reaches[key]
 
-    def _layer_tables(self, shape: Shape) -> list[OptionTable]:
-        """Options of every layer for a shape, in order."""
+    def _layer_tables(self, shape: Shape, usual: bool = False) -> list[OptionTable]:
+        """Options of every layer for a shape, in order; all of them, or the usual ones."""
+        options = self.space.usual if usual else self.space.options
         samples = self._samples(shape)
         tied, reach = self._tied(shape), self._reach(shape)
         place = (shape.ranks, samples, shape.microbatches)
@@ -57,7 +59,7 @@ class ShapeCosts:
         for layer, kind in enumerate(self.space.kinds):
             key = (kind, tied.get(layer))
             if key not in known:
-                strategies = self.space.options(kind, shape.ranks, samples)
+                strategies = options(kind, shape.ranks, samples)
                 known[key] = self.tables.table(layer, strategies, *place, key[1], reach)
             found.append(known[key])
         return found
@@ -83,23 +85,22 @@ class ShapeCosts:
         stack = self.request.stack
         return self.evaluator.rule.live_budget_bytes(capacity, stack, communicators)
 
-    def _shape_bounds(self, shape: Shape) -> ShapeBounds:
-        key = self._place(shape)
-        if key not in self._bounds:
-            tables = self._layer_tables(shape)
+    def _shape_bounds(self, shape: Shape, usual: bool = False) -> ShapeBounds:
+        known, key = self._estimates_of if usual else self._bounds, self._place(shape)
+        if key not in known:
             counts: dict[int, tuple[int, OptionTable]] = {}
-            for table in tables:
+            for table in self._layer_tables(shape, usual):
                 counts[id(table)] = (counts.get(id(table), (0, table))[0] + 1, table)
-            self._bounds[key] = ShapeBounds(list(counts.values()))
-        return self._bounds[key]
+            known[key] = ShapeBounds(list(counts.values()))
+        return known[key]
 
     def _shape_bound(self, shape: Shape) -> float:
         """A proven lower bound on every plan of a shape, from the tables of its layers.
 
-        Once ``MOST_TABLES`` widths and micro-batches have tables, the quick bound of the others
+        Once ``MOST_BOUNDED`` widths and micro-batches have tables, the quick bound of the others
         stands: it is as sound, and a search of a large space proves little of them anyway.
         """
-        if not self._may_look_into(shape):
+        if self._place(shape) not in self._bounds and len(self._bounds) >= MOST_BOUNDED:
             return self._quick_bound(shape)
         bound = self._shape_bounds(shape).bound(shape, self._live_budget(shape))
         return max(bound + self.pricer.step_s, self._quick_bound(shape))
@@ -109,8 +110,9 @@ class ShapeCosts:
         return self.work.bound(shape, bool(self._tied(shape)), self._reach(shape))
 
     def _may_look_into(self, shape: Shape) -> bool:
-        """Whether the tables of a shape are there, or may still be made."""
-        return self._place(shape) in self._bounds or len(self._bounds) < MOST_TABLES
+        """Whether the usual tables of a shape are there, or may still be made."""
+        known = self._estimates_of
+        return self._place(shape) in known or len(known) < MOST_ESTIMATED
 
     def _rough(self, shape: Shape) -> float:
         """A step time to put shapes in order by: the least work, and the schedule's bubble."""
@@ -122,7 +124,7 @@ class ShapeCosts:
         return (shape.ranks, shape.microbatches, bool(self._tied(shape)), self._reach(shape))
 
     def _estimate(self, shape: Shape) -> float:
-        """A likely step time of a shape's best plan."""
+        """A likely step time of a shape's best plan among the usual ones."""
         held = [sum(shape.first_in_flight(s)) / shape.chunks for s in (0, shape.stages - 1)]
         budget = self._live_budget(shape)
-        return self._shape_bounds(shape).estimate(shape, budget, (held[0], held[1]))
+        return self._shape_bounds(shape, usual=True).estimate(shape, budget, (held[0], held[1]))

@@ -54,6 +54,7 @@ class SearchSpace:
         self._levels = group_sizes(request.cluster)
         self._splits = Splits(request, tuple(place.tokens for place in self.places))
         self._options: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
+        self._usual: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
         self._splits_of: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
 
     def _kind_key(self, index: int, layer: Layer) -> tuple[object, ...]:
@@ -155,13 +156,46 @@ class SearchSpace:
             self._options[key] = tuple(self._make_options(kind, ranks, samples))
         return self._options[key]
 
-    def _make_options(self, kind: int, ranks: int, samples: int) -> Iterator[LayerStrategy]:
-        index = self.first_of_kind[kind]
-        for dp in reversed(divisors(ranks)):
-            if samples % dp == 0 and self._batch_allowed(index, samples, dp):
-                yield from self._sharded(kind, ranks, dp)
+    def usual(self, kind: int, ranks: int, samples: int) -> tuple[LayerStrategy, ...]:
+        """The options among which good plans of large shapes are looked for; all if none is usual.
 
-    def _sharded(self, kind: int, ranks: int, dp: int) -> tuple[LayerStrategy, ...]:
+        Weights are split inside the innermost link level, and states are sharded over all ranks
+        that hold them or over those of a link level: what people use. Bounds cover all options,
+        and shapes small enough are enumerated with all of them.
+        """
+        key = (kind, ranks, samples)
+        if key not in self._usual:
+            options = self.options(*key)
+            found = tuple(s for s in options if self._is_usual(s, ranks))
+            self._usual[key] = found or options
+        return self._usual[key]
+
+    def _is_usual(self, strategy: LayerStrategy, ranks: int) -> bool:
+        shard, split = strategy.shard, strategy.weight_split
+        whole = shard.parameters in (1, strategy.state_ranks(ranks))
+        nested = whole or shard.parameters * split in self._levels.values()
+        return nested and max(strategy.tp, strategy.etp) <= self._inner_ranks
+
+    @cached_property
+    def _inner_ranks(self) -> int:
+        """Devices that the innermost link level of several devices joins."""
+        sizes = [level.group_size for level in self.request.cluster.levels if level.group_size > 1]
+        return min(sizes, default=1)
+
+    def _make_options(self, kind: int, ranks: int, samples: int) -> Iterator[LayerStrategy]:
+        for dp in self.batch_parts(kind, ranks, samples):
+            yield from self.sharded(kind, ranks, dp)
+
+    def batch_parts(self, kind: int, ranks: int, samples: int) -> list[int]:
+        """Data-parallel degrees that a layer kind may have, most first."""
+        index = self.first_of_kind[kind]
+        return [
+            dp
+            for dp in reversed(divisors(ranks))
+            if samples % dp == 0 and self._batch_allowed(index, samples, dp)
+        ]
+
+    def sharded(self, kind: int, ranks: int, dp: int) -> tuple[LayerStrategy, ...]:
         """Legal strategies in dp parts of the batch: the same for every micro-batch they divide."""
         key = (kind, ranks, dp)
         if key not in self._splits_of:

@@ -33,24 +33,25 @@ def describe(space: SearchSpace, shapes: list[Shape]) -> dict[str, list[Any]]:
     seen: set[tuple[int, int, int]] = set()
     for ranks, samples in {(s.ranks, batch // s.microbatches) for s in shapes}:
         for kind, index in space.first_of_kind.items():
-            speaks = index == 0 or isinstance(space.layers[index], BlockLayer)
-            for strategy in space.options(kind, ranks, samples):
-                dp = strategy.data_parallel(ranks)
+            for dp in space.batch_parts(kind, ranks, samples):
                 if index == 0:
                     found["micro_batch"].add(samples // dp)
-                if (kind, ranks, id(strategy)) in seen:  # shared between micro-batches
-                    continue
-                seen.add((kind, ranks, id(strategy)))
-                found["tp"].add(strategy.tp)
-                found["cp"].add(strategy.cp)
-                found["ep"].add(strategy.ep)
-                found["etp"].add(strategy.etp)
-                found["sp"].add(strategy.sequence_parallel)
-                found["shard"].add(strategy.shard.level_name(strategy.state_ranks(ranks)))
-                found["recompute"].add(strategy.recompute)
-                if speaks:
-                    found["dp"].add(dp)
+                if (kind, ranks, dp) not in seen:  # shared between micro-batches
+                    seen.add((kind, ranks, dp))
+                    _note(found, space, kind, ranks, dp)
     return {axis: sorted(values) for axis, values in sorted(found.items())}
+
+
+def _note(found: dict[str, set[Any]], space: SearchSpace, kind: int, ranks: int, dp: int) -> None:
+    """The values of the strategies of a layer kind on so many ranks in dp parts of the batch."""
+    index, strategies = space.first_of_kind[kind], space.sharded(kind, ranks, dp)
+    for axis in ("tp", "cp", "ep", "etp", "recompute"):
+        found[axis] |= {getattr(strategy, axis) for strategy in strategies}
+    found["sp"] |= {strategy.sequence_parallel for strategy in strategies}
+    shards = {(strategy.shard, strategy.weight_split) for strategy in strategies}
+    found["shard"] |= {shard.level_name(ranks // split) for shard, split in shards}
+    if strategies and (index == 0 or isinstance(space.layers[index], BlockLayer)):
+        found["dp"].add(dp)
 
 
 def left_out(request: Request, too_long: bool) -> list[dict[str, str]]:
@@ -78,6 +79,8 @@ def left_out(request: Request, too_long: bool) -> list[dict[str, str]]:
     if any(experts_of(layer) for layer in request.model.kinds()):
         why = "a rule: what all ranks hold is split like other weights or not at all; pin to search"
         found.append({"what": "etp other than 1, or tp where ep is 1", "why": why})
+    why = "looked for only in shapes small enough to enumerate, or where pinned"
+    found.append({"what": "tp across nodes, and hsdp degrees that are no link level", "why": why})
     if all(p.value == "interleaved" for p in request.pins if p.key == "schedule"):
         why = "looked for only in shapes small enough to enumerate; elsewhere cut evenly"
         found.append({"what": "interleaved stages of uneven size", "why": why})
