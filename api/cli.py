@@ -6,8 +6,11 @@ fetches what it needs when it runs. Whatever is raised ends as one line and an e
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -167,8 +170,19 @@ def _program() -> str:
 
 
 def main() -> NoReturn:
-    """Entry point of ``plan`` and ``shardwright``."""
-    sys.exit(run())
+    """Entry point of ``plan`` and ``shardwright``.
+
+    What a search made is given back with the process: taking it apart object by object first
+    takes a second. Where other processes were started, theirs to end, Python's own way out
+    stays.
+    """
+    code = run()
+    if "multiprocessing" in sys.modules or threading.active_count() > 1:
+        sys.exit(code)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ DEFAULT_TOP = 3
 
 
 def search(given: dict[str, Any]) -> None:
-    """Search as the flags say.
+    """Search as the flags say, and answer.
 
     Raises:
         InputError: flags that cannot be used.
@@ -29,7 +29,7 @@ def search(given: dict[str, Any]) -> None:
     """
     from ..spec.codec import dump_pretty
     from .inputs import Inputs, resolve
-    from .reports import memory_rule
+    from .reports import memory_rule, no_garbage_collection
 
     check_targets(out=given["out"], json=given["json_target"])
     if not given["execute"]:
@@ -41,17 +41,18 @@ def search(given: dict[str, Any]) -> None:
         from .cli_execute import prepare
 
         problem = prepare(inputs, problem)
-    report = _search(problem, given, rule)
-    if given["out"]:
-        write_file(given["out"], dump_pretty(report.plan.to_document()))
-    steps: list[dict[str, Any]] = []
-    if given["execute"]:
-        from .cli_execute import run_plan
+    with no_garbage_collection():  # until the answer is out: what a search made is large
+        report = _search(problem, given, rule)
+        if given["out"]:
+            write_file(given["out"], dump_pretty(report.plan.to_document()))
+        steps: list[dict[str, Any]] = []
+        if given["execute"]:
+            from .cli_execute import run_plan
 
-        notes = problem.assumptions
-        document, steps = run_plan(report.plan, problem.stack, problem.profile, notes, given)
-        report = replace(report, execute=document)
-    _emit(report, given, rule, steps)
+            notes = problem.assumptions
+            document, steps = run_plan(report.plan, problem.stack, problem.profile, notes, given)
+            report = replace(report, execute=document)
+        _emit(report, given, rule, steps)
 
 
 def _refuse_run_flags(given: dict[str, Any]) -> None:

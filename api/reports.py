@@ -162,7 +162,7 @@ def search_plan(
 def _run(search: Search) -> Found:
     """Run a search; Ctrl-C before any plan was found stays Ctrl-C, for nothing is known yet."""
     try:
-        with _no_garbage_collection():
+        with no_garbage_collection():
             return search.run()
     except InfeasibleError:
         if search.interrupted:
@@ -171,7 +171,7 @@ def _run(search: Search) -> Found:
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     """A search makes many objects and no cycles: looking for some takes a fifth of its time."""
     was_on = gc.isenabled()
     gc.disable()

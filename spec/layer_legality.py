@@ -165,6 +165,8 @@ def schedule_reason(
             return f"interleaved needs microbatches ({microbatches}) in multiples of pp ({stages})"
     elif kind in V_KINDS:
         return _v_reason(kind, stages, chunks, microbatches)
+    elif kind == "zero_bubble" and stages == 1:
+        return "zero_bubble needs pp > 1: one stage has no bubble to fill"
     elif chunks != 1:
         return f"{kind} runs one virtual stage a stage, not {chunks}; use interleaved"
     return None
