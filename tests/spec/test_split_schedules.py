@@ -166,6 +166,7 @@ def test_only_dualpipe_overlaps_and_always_a_forward_with_a_backward() -> None:
     ("shape", "word"),
     [
         (("zbv", 1, 2, 4), "pp > 1"),
+        (("zero_bubble", 1, 1, 4), "pp > 1"),
         (("zbv", 4, 1, 8), "vpp 2"),
         (("dualpipe", 2, 3, 8), "vpp 2"),
         (("dualpipe", 4, 2, 7), "at least 2 x pp (8)"),

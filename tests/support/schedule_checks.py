@@ -20,7 +20,7 @@ def random_shape(source: random.Random) -> Shape:
     """A legal shape: every kind equally often, short steps as often as long ones."""
     kind = source.choice(EVERY_KIND)
     several = kind == "interleaved" or kind in V_KINDS
-    stages = source.randint(2 if several else 1, MOST_STAGES)
+    stages = source.randint(1 if kind in ("gpipe", "1f1b") else 2, MOST_STAGES)
     chunks = 2 if kind in V_KINDS else source.randint(2, 4) if several else 1
     micro_batches = source.randint(1, source.choice((4, 12, 30)))
     if kind == "interleaved":
