@@ -17,6 +17,7 @@ from ..datasets.catalogue.source_kind import KINDS
 from ..spec.cluster import ClusterSpec
 from ..spec.dense import model_run_reason
 from ..spec.errors import InputError
+from ..spec.huggingface import ModelAndAssumptions
 from ..spec.kernels import SCANS
 from ..spec.layers import EmbeddingLayer
 from ..spec.model import ModelSpec
@@ -97,10 +98,9 @@ def _problem(
     calibration: str | None,
 ) -> Problem:
     """The pair with the usual workload."""
-    notes: list[Assumption] = []
+    spec, model_notes = _model_first(DEFAULT_MODEL if model is None else model, cluster)
     parsed = cluster_of("local" if cluster is None else cluster, "C")
-    spec, model_notes = model_of(DEFAULT_MODEL if model is None else model, "M")
-    notes += [*parsed.assumptions, *model_notes]
+    notes = [*parsed.assumptions, *model_notes]
     for name, given, value in (("cluster", cluster, parsed.expansion), ("model", model, spec.name)):
         if given is None:
             usual = "the embedded default" if name == "model" else "this machine"
@@ -119,6 +119,26 @@ def _problem(
     problem = resolve(inputs)
     every = (*notes, *problem.assumptions)
     return replace(problem, assumptions=every, expansion=parsed.expansion)
+
+
+def _model_first(model: ModelLike, cluster: ClusterLike | None) -> ModelAndAssumptions:
+    """The model, unless it is a cluster that was given in its place."""
+    try:
+        return model_of(model, "M")
+    except InputError:
+        if isinstance(model, str) and _is_cluster(model):
+            first = cluster if isinstance(cluster, str) else DEFAULT_MODEL
+            allowed, near = "a model, and a cluster after it", f"plan doctor {first} {model}"
+            raise InputError("M", model, allowed, near) from None
+        raise
+
+
+def _is_cluster(text: str) -> bool:
+    try:
+        cluster_of(text)
+    except InputError:
+        return False
+    return True
 
 
 def usual_seq_len(model: ModelSpec) -> int:

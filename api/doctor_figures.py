@@ -150,7 +150,7 @@ def _level_figures(level: LinkLevel) -> Iterator[Figure]:
         given = typed.get(name)
         of, source = (item.name, item.sources[name]) if given is None else (own, TYPED)
         value = getattr(item, name) if given is None else given
-        value = len(item.curves) if name == "curves" else value
+        value = f"{len(item.curves)} fits" if name == "curves" else value
         yield Figure(part="fabric", of=of, figure=name, value=value, source=source)
     if item.scope == "network":
         over = level.oversubscription

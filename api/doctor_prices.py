@@ -12,11 +12,12 @@ from ..costmodel.machine import Machine
 from ..costmodel.optimizers import joined, update_work
 from ..costmodel.prices import Pricer
 from ..costmodel.source_seconds import SOURCES, SourceSeconds, SourceSum
+from ..spec.choices import SequenceParallel
 from ..spec.experts import experts_of
 from ..spec.layers import Layer
 from ..spec.legality import layer_reason
 from ..spec.report import BREAKDOWN_TERMS
-from ..spec.strategy import LayerStrategy, SequenceParallel, Sharding
+from ..spec.strategy import LayerStrategy, Sharding
 from .inputs import Problem
 
 

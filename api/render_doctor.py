@@ -18,6 +18,8 @@ from .render_rows import percent
 SHOWN_KINDS = ("measured", "assumed", "typed")
 """Figures that are listed one by one; the others are counted."""
 YES, NO = "yes", "no"
+FAR = 5.0
+"""A distance from which on a run says little: thirty times the size, or another sort of device."""
 
 
 def print_doctor(out: Console, document: dict[str, Any]) -> None:
@@ -56,7 +58,7 @@ def _print_sums(out: Console, document: dict[str, Any]) -> None:
     out.print(f"calibration: {_calibration(document['calibration'])}")
     out.print(f"layers: {_layers(model)}")
     why = document["cluster"]["here"] or model["run"]
-    out.print("runs here: " + (f"no: {why}" if why else YES))
+    out.print("runs here: " + (f"no: {why}" if why else "yes, with a plan that fits"))
     first = nearest[0] if nearest else None
     out.print("nearest published run: " + (_nearest_text(first) if first else "none"))
 
@@ -80,9 +82,10 @@ def _layers(model: dict[str, Any]) -> str:
 
 
 def _nearest_text(run: dict[str, Any]) -> str:
+    far = " (far)" if run["distance"] >= FAR else ""
     return (
         f"{run['model']} on {run['devices']} {run['hardware']}, {run['dtype']}, "
-        f"{format_seconds(run['step_time_s'])} a step; distance {run['distance']:.2g}"
+        f"{format_seconds(run['step_time_s'])} a step; distance {run['distance']:.2g}{far}"
     )
 
 

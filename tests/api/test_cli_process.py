@@ -58,6 +58,9 @@ def test_a_plan_loads_no_training_library() -> None:
     assert "shardwright.planner.search" in loaded
     assert loaded & HEAVY == set()
     assert "rich.table" not in loaded_after(*SIMULATE, "--json", "-")
+    loaded = loaded_after("doctor", "gpt2", "8xH100", "--json", "-")
+    assert "shardwright.api.doctor" in loaded
+    assert loaded & {"rich.table", *HEAVY} == set()
 
 
 def test_version(process: Process) -> None:

@@ -263,4 +263,11 @@ def test_both_left_out_is_the_default_model_here(plan: Plan) -> None:
     assumed = {note["path"]: note["value"] for note in document["assumptions"]}
     assert assumed["model"] == "shardwright-demo"
     assert assumed["cluster"] == document["cluster"]["text"]
-    assert "runs here: yes" in plan("doctor").out
+    assert "runs here: yes, with a plan that fits" in plan("doctor").out
+
+
+def test_a_model_alone_is_looked_into_on_this_machine(plan: Plan) -> None:
+    alone, named = (plan("doctor", "gpt2", *c, "--json", "-").document for c in ((), ("local",)))
+    assert alone["cluster"] == named["cluster"]
+    assert alone["prices"] == named["prices"]
+    assert "(far)" in plan("doctor", "gpt2").out

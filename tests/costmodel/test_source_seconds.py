@@ -1,0 +1,57 @@
+"""Seconds by source are the prices of the same kernels and collectives, none left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shardwright.costmodel.layer_shape import LayerShape
+from shardwright.costmodel.lower import lower_layer
+from shardwright.costmodel.machine import Machine
+from shardwright.costmodel.prices import Pricer
+from shardwright.costmodel.roofline import formula_figures
+from shardwright.costmodel.source_seconds import SOURCES, SourceSum
+from shardwright.datasets.catalogue.clusters import parse_cluster
+from shardwright.datasets.catalogue.device import device
+from shardwright.datasets.catalogue.models import presets
+from shardwright.datasets.catalogue.source_kind import source_kind
+from shardwright.datasets.catalogue.stack import stack
+from shardwright.spec.layers import BlockLayer
+from shardwright.spec.strategy import LayerStrategy
+
+IN_LINE = replace(stack("shardwright"), attention="flash").with_overlap("none")
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b", "deepseek-v3", "nemotron"])
+def test_terms_are_those_of_a_pass_in_line(name: str, recompute: str) -> None:
+    pricer = Pricer(Machine(parse_cluster("2x8xH100").cluster), IN_LINE)
+    strategy = LayerStrategy(tp=4, sequence_parallel="megatron", recompute=recompute)  # type: ignore[arg-type]
+    shape = LayerShape(strategy, None, 1, 1024, "bf16", IN_LINE)
+    for layer in presets()[name].model.kinds():
+        if not isinstance(layer, BlockLayer):
+            continue
+        lowered = lower_layer(layer, shape)
+        passes = [pricer.layer_pass(lowered.forward), pricer.layer_pass(lowered.backward)]
+        found = SourceSum(pricer)
+        found.add_layer(lowered, times=3)
+        total_s = sum(sum(sources.values()) for sources in found.seconds().values())
+        assert total_s == pytest.approx(3 * sum(cost.priced_s for cost in passes))
+        assert ("recompute" in found.seconds()) == (recompute == "full")
+        for sources in found.seconds().values():
+            assert set(sources) == set(SOURCES)
+            assert sources["measured"] == sources["learned"] == 0
+
+
+def test_constants_of_the_formulas_are_known_by_device() -> None:
+    names = {figure.name for figure in formula_figures(device("H100"), flash=True, scans=True)}
+    assert names == {
+        "overlap_loss", "wave_prologue_s", "small_tile_exponent", "flash_ceiling.forward",
+        "flash_ceiling.backward", "scan_ceiling",
+    }  # fmt: skip
+    core = {figure.name for figure in formula_figures(device("cpu"), flash=False, scans=False)}
+    assert core == {"overlap_loss"}
+    for figure in formula_figures(device("L40S"), flash=True, scans=True):
+        known = source_kind(figure.source(device("L40S")))
+        assert known == ("measured" if figure.name == "scan_ceiling" else "assumed")
