@@ -19,10 +19,20 @@ MIB = 2**20
 PLAN_LIMIT_S, HELP_LIMIT_S, IMPORT_LIMIT_S = 5.0, 0.5, 0.2
 TREE_LIMIT_BYTES = 2**30
 HEAVY = ("torch", "xgboost", "sklearn", "pandas")
-QUESTION = ("--model", "llama-3-70b", "--cluster", "8x8xH100-80GB", "--global-batch", "512",
-            "--seq-len", "8192", "--json", "-")  # fmt: skip
-LARGER = ("--model", "llama-3.1-405b", "--cluster", "16x8xH100-80GB", "--global-batch", "512",
-          "--seq-len", "8192", "--json", "-")  # fmt: skip
+
+
+def asked(model: str, cluster: str, batch: int, seq_len: int) -> tuple[str, ...]:
+    """The words of a question to ``plan``, answered on standard output."""
+    words = ("--model", model, "--cluster", cluster, "--global-batch", str(batch))
+    return (*words, "--seq-len", str(seq_len), "--json", "-")
+
+
+QUESTIONS = (
+    asked("llama-3-70b", "8x8xH100-80GB", 512, 8192),
+    asked("mixtral-8x7b", "8x8xH100-80GB", 512, 4096),
+    asked("deepseek-v3", "64x8xH100-80GB", 4096, 4096),
+)
+LARGER = asked("llama-3.1-405b", "16x8xH100-80GB", 512, 8192)
 LOADED = (
     "import contextlib, io, json, sys\n"
     "from shardwright.api.cli import run\n"
@@ -35,12 +45,13 @@ LOADED = (
 def run(work: Work) -> Evidence:
     """Time whole processes, each on its own."""
     repeats = work.sized(REPEATS, 2)
-    with tempfile.TemporaryDirectory() as folder:
-        question, timed = _question(repeats, Path(folder))
+    answers = []
+    for question in QUESTIONS:
+        with tempfile.TemporaryDirectory() as folder:
+            answers.append(_question(question, repeats, Path(folder)))
     return Evidence(
         rows=[
-            *question,
-            _memory(),
+            *(row for rows, _ in answers for row in rows),
             _timed("plan --help", [*plan_command(), "--help"], HELP_LIMIT_S, repeats),
             _timed(
                 "import shardwright",
@@ -49,19 +60,20 @@ def run(work: Work) -> Evidence:
                 repeats,
             ),
             _loaded("--help"),
-            _loaded(*QUESTION),
+            _loaded(*QUESTIONS[0]),
             _larger(),
         ],
-        tables=[timed],
+        tables=[table for _, table in answers],
     )
 
 
-def _question(repeats: int, folder: Path) -> tuple[list[Row], Table]:
-    """The plan of the issue: seconds, and its bytes under as many hash seeds."""
+def _question(question: Sequence[str], repeats: int, folder: Path) -> tuple[list[Row], Table]:
+    """A plan's seconds, its bytes under as many hash seeds, and its memory."""
+    name = f"plan of {question[1]} on {question[3]}"
     runs, plans, documents = [], [], []
     for seed in range(repeats):
         out = folder / f"{seed}.json"
-        command = [*plan_command(), *QUESTION, "--out", str(out)]
+        command = [*plan_command(), *question, "--out", str(out)]
         runs.append(succeeded(command, {"PYTHONHASHSEED": str(seed)}))
         plans.append(out.read_bytes())
         documents.append(json.loads(runs[-1].out)["plan"])
@@ -70,7 +82,7 @@ def _question(repeats: int, folder: Path) -> tuple[list[Row], Table]:
     same = len(set(plans)) == 1 and all(d == documents[0] for d in documents)
     rows = [
         judged(
-            "plan of llama-3-70b on 8x8xH100-80GB, whole process",
+            f"{name}, whole process",
             f"{wall_s:.2f} s, {user_s:.2f} s user, median of {repeats}",
             f"at most {PLAN_LIMIT_S:g} s",
             wall_s <= PLAN_LIMIT_S,
@@ -78,29 +90,30 @@ def _question(repeats: int, folder: Path) -> tuple[list[Row], Table]:
             user_s=user_s,
         ),
         judged(
-            f"plan bytes of {repeats} processes with different PYTHONHASHSEED",
+            f"bytes of the {name} in {repeats} processes with different PYTHONHASHSEED",
             f"equal, {len(plans[0])} bytes" if same else f"{len(set(plans))} different files",
             "equal",
             same,
             plan_bytes=len(plans[0]),
         ),
-        _search_row("its search", json.loads(runs[-1].out)),
+        _memory(name, question),
+        _search_row(f"search of the {name}", json.loads(runs[-1].out)),
     ]
-    return rows, _repeats(runs)
+    return rows, _repeats(name, runs)
 
 
-def _repeats(runs: Sequence[Ran]) -> Table:
+def _repeats(name: str, runs: Sequence[Ran]) -> Table:
     return Table(
-        title="Every repeat of the plan",
+        title=f"Every repeat of the {name}",
         columns=("PYTHONHASHSEED", "wall s", "user s"),
         rows=[(str(n), f"{r.wall_s:.3f}", f"{r.user_s:.3f}") for n, r in enumerate(runs)],
     )
 
 
-def _memory() -> Row:
-    found = succeeded([*plan_command(), *QUESTION], follow=True)
+def _memory(name: str, question: Sequence[str]) -> Row:
+    found = succeeded([*plan_command(), *question], follow=True)
     return judged(
-        "memory of that plan, summed over the process tree",
+        f"memory of the {name}, summed over the process tree",
         f"{found.peak_bytes / MIB:.0f} MiB at most",
         f"at most {TREE_LIMIT_BYTES / MIB:.0f} MiB",
         found.peak_bytes <= TREE_LIMIT_BYTES,
