@@ -66,10 +66,8 @@ def _unrunnable(workload: Workload) -> tuple[str, str]:
     return "--trainable", "frozen" if workload.trainable == "full" else "lora"
 
 
-def prepare(inputs: Inputs, problem: Problem) -> Problem:
-    """The problem of ``plan --execute``: of this machine, runnable, priced by measurement.
-
-    Where this machine was never profiled, it is measured for a few seconds first.
+def require_runnable(problem: Problem) -> None:
+    """Refuse what no plan of ``plan --execute`` could run here.
 
     Raises:
         InputError: another machine's devices, or a model or number format that is not run.
@@ -78,7 +76,6 @@ def prepare(inputs: Inputs, problem: Problem) -> Problem:
     from ..spec.dense import model_run_reason
     from ..spec.legality import executable_reason
     from ..spec.strategy import LayerStrategy
-    from .inputs import resolve
     from .this_machine import require_devices
 
     require_devices(problem.cluster, "--cluster with --execute")
@@ -88,6 +85,15 @@ def prepare(inputs: Inputs, problem: Problem) -> Problem:
     if reason := executable_reason(LayerStrategy(), problem.workload):
         flag, given = _unrunnable(problem.workload)
         raise InputError(flag, given, f"what --execute can run ({reason})")
+
+
+def measured(inputs: Inputs, problem: Problem) -> Problem:
+    """The problem priced by measurement.
+
+    Where this machine was never profiled, it is measured for a few seconds first.
+    """
+    from .inputs import resolve
+
     if problem.profile is not None or inputs.calibration == "none":
         return problem
     group = problem.cluster.groups[0]

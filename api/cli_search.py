@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..costmodel.feasibility import MemoryRule
+    from ..planner.pins import Pin
     from ..spec.report import Report
     from .inputs import Problem
 
@@ -29,6 +30,7 @@ def search(given: dict[str, Any]) -> None:
     """
     from ..spec.codec import dump_pretty
     from .inputs import Inputs, resolve
+    from .pinning import resolve_pins
     from .reports import memory_rule, no_garbage_collection
 
     check_targets(out=given["out"], json=given["json_target"])
@@ -38,11 +40,14 @@ def search(given: dict[str, Any]) -> None:
     inputs = Inputs(**typed_inputs(given))
     problem = resolve(inputs)
     if given["execute"]:
-        from .cli_execute import prepare
+        from .cli_execute import measured, require_runnable
 
-        problem = prepare(inputs, problem)
+        require_runnable(problem)
+    pins = resolve_pins(given["pins"], problem, given["execute"])
+    if given["execute"]:
+        problem = measured(inputs, problem)
     with no_garbage_collection():  # until the answer is out: what a search made is large
-        report = _search(problem, given, rule)
+        report = _search(problem, pins, given, rule)
         if given["out"]:
             write_file(given["out"], dump_pretty(report.plan.to_document()))
         steps: list[dict[str, Any]] = []
@@ -63,11 +68,11 @@ def _refuse_run_flags(given: dict[str, Any]) -> None:
             raise InputError(f"--{name}", f"{value} without --execute", "--execute beside it", near)
 
 
-def _search(problem: Problem, given: dict[str, Any], rule: MemoryRule) -> Report:
-    from .pinning import resolve_pins
+def _search(
+    problem: Problem, pins: tuple[Pin, ...], given: dict[str, Any], rule: MemoryRule
+) -> Report:
     from .reports import search_plan
 
-    pins = resolve_pins(given["pins"], problem, given["execute"])
     with ProgressLine("searching", "shapes") as line:
 
         def progress(seen: int, shapes: int, best_s: float) -> None:

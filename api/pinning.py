@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from itertools import combinations
+from typing import Any
 
 from ..planner.pins import Pin, parse_pin
 from ..planner.shard_levels import with_degrees
-from ..planner.space import divisors
 from ..spec.errors import InputError, nearest_divisor
+from ..spec.experts import experts_of
 from ..spec.legality import (
     executable_reason,
     layer_reason,
     schedule_reason,
+    schedule_run_reason,
     schedule_stack_reason,
 )
 from ..spec.model import Layer
 from ..spec.schedule import V_KINDS, ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
-from ..spec.tensor_split import split_sizes
 from ..spec.towers import layer_places
 from .inputs import Problem
 
 FIELD = "--pin"
+DEGREES = ("tp", "cp", "pp", "dp")
+"""Pins whose product is the devices that a plan uses."""
 
 
 def resolve_pins(
@@ -47,15 +51,28 @@ def resolve_pins(
             both = f"{first.text} and {second.text}"
             raise InputError(field, both, "one value for a layer", second.text)
     for pin in pins:
-        if pin.key == "tp":
-            _check_tp(pin, problem, layers, field)
+        if pin.key in ("tp", "cp", "ep", "etp"):
+            _check_degree(pin, problem, layers, field)
         elif pin.key in ("micro_batch", "dp"):
             _check_batch(pin, problem, field)
         elif pin.key == "shard":
             _check_shard(pin, pins, problem, executable, field)
+        if executable and (reason := _run_reason(pin, problem)):
+            raise InputError(field, pin.text, f"what --execute can run ({reason})")
     _check_schedule(pins, problem, field)
     _check_devices(pins, problem, field)
     return pins
+
+
+def _run_reason(pin: Pin, problem: Problem) -> str | None:
+    """Why no plan with the pin runs here; None if one may."""
+    if pin.key == "schedule":
+        return schedule_run_reason(pin.value)  # type: ignore[arg-type]
+    if pin.key == "sp":
+        strategy = LayerStrategy(tp=2, sequence_parallel=pin.value)  # type: ignore[arg-type]
+    else:
+        strategy = LayerStrategy(cp=int(pin.value) if pin.key == "cp" else 1)
+    return executable_reason(strategy, problem.workload)
 
 
 def _meet(first: Pin, second: Pin) -> bool:
@@ -71,25 +88,26 @@ def _whole(pins: Iterable[Pin], key: str) -> int | None:
     return next((value for value in found if isinstance(value, int)), None)
 
 
-def _check_tp(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: str) -> None:
-    tp = int(pin.value)
-    strategy = LayerStrategy(tp=tp)
+def _check_degree(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: str) -> None:
+    """Degrees that some layer under the pin cannot have."""
     places = layer_places(problem.model, problem.workload.seq_len)
-    covered = [(x, places[n].tokens) for n, x in enumerate(layers) if pin.covers(n)]
-    for layer, tokens in dict.fromkeys(covered):
-        reason = layer_reason(layer, strategy, tp, 1, tokens)
-        if reason:
-            near = _divisor_of_all(layer, tp)
-            allowed = f"a degree that splits these layers ({reason})"
-            raise InputError(field, pin.text, allowed, f"tp={near}" if near else None)
+    covered = {(x, places[n].tokens): None for n, x in enumerate(layers) if pin.covers(n)}
+    if pin.key in ("ep", "etp"):
+        covered = {key: None for key in covered if experts_of(key[0])}
+        if not covered and pin.value != 1:
+            raise InputError(field, pin.text, "1: there are no experts", f"{pin.key}=1")
 
+    def reason_of(degree: int) -> str | None:
+        axis: dict[str, Any] = {pin.key: degree}
+        reasons = (layer_reason(x, LayerStrategy(**axis), degree, degree, n) for x, n in covered)
+        return next((reason for reason in reasons if reason), None)
 
-def _divisor_of_all(layer: Layer, tp: int) -> int | None:
-    sizes = split_sizes(layer).values()
-    if not sizes:
-        return None
-    shared = [d for d in divisors(min(sizes)) if all(size % d == 0 for size in sizes)]
-    return min(shared, key=lambda d: (abs(d - tp), d))
+    given = int(pin.value)
+    if reason := reason_of(given):
+        degrees = range(1, problem.cluster.device_count + 1)
+        near = min(degrees, key=lambda d: (reason_of(d) is not None, abs(d - given), d))
+        allowed = f"a degree that splits these layers ({reason})"
+        raise InputError(field, pin.text, allowed, f"{pin.key}={near}")
 
 
 def _check_batch(pin: Pin, problem: Problem, field: str) -> None:
@@ -143,8 +161,10 @@ def _check_schedule(pins: tuple[Pin, ...], problem: Problem, field: str) -> None
 
 
 def _check_devices(pins: tuple[Pin, ...], problem: Problem, field: str) -> None:
-    degrees = [_whole(pins, key) or 1 for key in ("tp", "pp", "dp")]
-    product, devices = degrees[0] * degrees[1] * degrees[2], problem.cluster.device_count
+    degrees = [_whole(pins, key) or 1 for key in DEGREES]
+    product, devices = math.prod(degrees), problem.cluster.device_count
     if product > devices:
-        given = ", ".join(p.text for p in pins if p.key in ("tp", "pp", "dp"))
-        raise InputError(field, given, f"tp x pp x dp of at most {devices} devices, not {product}")
+        given = ", ".join(p.text for p in pins if p.key in DEGREES)
+        raise InputError(
+            field, given, f"{' x '.join(DEGREES)} of at most {devices} devices, not {product}"
+        )

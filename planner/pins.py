@@ -105,7 +105,7 @@ def _value(key: str, text: str, field: str) -> int | str:
 def _check_form(text: str, field: str) -> None:
     """Refuse what is no sharding with any degrees on any cluster."""
     if text.startswith("hpz"):
-        raise NotBuiltError(f"pinning shard={text}", "use zero0 to zero3 or hsdp:DEGREE")
+        raise NotBuiltError(f"{field}={text}", "use zero0 to zero3 or hsdp:DEGREE")
     degrees = level_degrees(text, dict.fromkeys(EVERY_LEVEL, 1), 1, 1, field)
     try:
         Sharding.from_text(degrees, _any_degree(degrees), field)
