@@ -21,12 +21,13 @@ from ..planner.candidates import Evaluator, Outcome
 from ..planner.pins import Pin
 from ..planner.search import Found, Limits, Search
 from ..planner.space import Request
-from ..spec.errors import InfeasibleError, NotBuiltError
+from ..spec.errors import InfeasibleError
 from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
 from ..spec.report import Alternative, Assumption, Provenance, Report, SearchResult
 from ..spec.stack import StackSpec
 from .inputs import Problem
+from .joined_search import search_groups
 
 TIE_WITHIN = 0.05
 """Plans whose times differ by less than this are told apart by neither model nor machine."""
@@ -100,13 +101,7 @@ def evaluator_of(
         pins: decisions that are fixed.
         risk: accepted chance of running out of memory.
         executable: keep to what the bundled executor runs.
-
-    Raises:
-        NotBuiltError: several device groups.
     """
-    if len(problem.cluster.groups) > 1:
-        instead = "plan each group alone, or place stages with plan simulate --pp"
-        raise NotBuiltError("a search over several device groups", instead)
     request = Request(
         model=problem.model,
         cluster=problem.cluster,
@@ -143,6 +138,13 @@ def search_plan(
     Raises:
         InfeasibleError: nothing fits.
     """
+    if len(problem.cluster.groups) > 1:
+        each_s = deadline_s and deadline_s / len(problem.cluster.groups)
+
+        def search_one(alone: Problem) -> Report:
+            return search_plan(alone, pins, top, each_s, risk, executable, progress)
+
+        return search_groups(problem, search_one)
     evaluator = evaluator_of(problem, pins, risk, executable)
     simulator, rule = evaluator.simulator, evaluator.rule
     search = Search(evaluator, Limits(deadline_s=deadline_s, alternatives=max(8, top)), progress)

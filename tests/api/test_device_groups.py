@@ -17,7 +17,7 @@ from shardwright.datasets.catalogue.clusters import parse_cluster
 from shardwright.datasets.catalogue.device import device
 from shardwright.datasets.catalogue.parsed_cluster import ParsedCluster
 from shardwright.spec.cluster import ClusterSpec, LinkLevel
-from shardwright.spec.errors import InputError, NotBuiltError
+from shardwright.spec.errors import InfeasibleError, InputError
 
 Plan = Callable[..., Any]
 IB = "@8x400G-IB"
@@ -137,9 +137,31 @@ def test_a_stage_over_two_groups_is_refused_with_the_nearest_count() -> None:
         _simulated("1x8xA100+1x8xH100", pp=1)
 
 
+def test_a_search_takes_the_fastest_group_and_says_what_stays_idle() -> None:
+    found = sw.plan("gpt2", "8xA100+8xH100", global_batch=64, seq_len=1024).report
+    alone = [sw.plan("gpt2", c, global_batch=64, seq_len=1024).report for c in ("8xA100", "8xH100")]
+    best = min(alone, key=lambda report: report.prediction.step_time_s)
+    assert found.prediction.step_time_s == best.prediction.step_time_s
+    assert not found.plan.check()
+    assert {d.device_group for stage in found.plan.program.stages for d in stage.devices} == {
+        "h100"
+    }
+    assert len(found.plan.cluster.groups) == 2
+    again = sw.simulate(found.plan).report.prediction
+    assert again.step_time_s == pytest.approx(found.prediction.step_time_s, rel=1e-12)
+    search = found.search
+    assert search is not None
+    assert search.lower_bound_s == min(r.search.lower_bound_s for r in alone if r.search)
+    assert "several device groups" in search.left_out[0]["what"]
+    assert any(a.path == "idle_devices" and a.value == 8 for a in found.assumptions)
+
+
+def test_a_search_of_groups_that_none_fits_says_so() -> None:
+    with pytest.raises(InfeasibleError):
+        sw.plan("llama-3-70b", "1xA100+1xV100", global_batch=8, seq_len=1024, dtype="fp16")
+
+
 def test_what_several_groups_cannot_do_yet_is_named(plan: Plan, tmp_path: Path) -> None:
-    with pytest.raises(NotBuiltError, match="search over several device groups"):
-        sw.plan("gpt2", "8xA100+8xH100", global_batch=64, seq_len=1024)
     made = _simulated("8xA100+8xH100", pp=2, model="gpt2", seq_len=1024)
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(made.report.plan.to_document()))

@@ -1,0 +1,89 @@
+"""Searching a cluster of several device groups: each group by itself, the fastest plan of all.
+
+A plan keeps to one group, so what it costs does not depend on the others; that no plan crosses
+groups is listed as left out, and the bound speaks of the plans that were searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..costmodel.machine import Machine
+from ..spec.errors import InfeasibleError
+from ..spec.plan import Plan
+from ..spec.report import Assumption, Report, SearchResult
+from .inputs import Problem
+
+LEFT_OUT = {
+    "what": "plans over several device groups",
+    "why": "not searched yet; place stages with plan simulate --pp, or write the plan",
+}
+SearchOne = Callable[[Problem], Report]
+
+
+def search_groups(problem: Problem, search_one: SearchOne) -> Report:
+    """The fastest of the plans that stay inside one device group.
+
+    Args:
+        problem: whose cluster has several groups.
+        search_one: searches a problem of one group.
+
+    Raises:
+        InfeasibleError: nothing fits any group; that of the first is told.
+    """
+    reports: dict[str, Report] = {}
+    refused: list[InfeasibleError] = []
+    for group in problem.cluster.groups:
+        try:
+            reports[group.name] = search_one(_alone(problem, group.name))
+        except InfeasibleError as error:
+            refused.append(error)
+    if not reports:
+        raise refused[0]
+    best = min(reports, key=lambda name: reports[name].prediction.step_time_s)
+    return _joined(problem, best, reports)
+
+
+def _alone(problem: Problem, name: str) -> Problem:
+    """The problem on one of its groups."""
+    cluster = problem.cluster.alone(name)
+    return replace(problem, cluster=cluster, machine=Machine(cluster, problem.profile))
+
+
+def _joined(problem: Problem, best: str, reports: dict[str, Report]) -> Report:
+    """The best group's report, its plans written for the whole cluster."""
+
+    def whole(plan: Plan) -> Plan:
+        return replace(plan, cluster=problem.cluster)
+
+    report = reports[best]
+    others = ", ".join(name for name in (g.name for g in problem.cluster.groups) if name != best)
+    why = f"the fastest plan uses {best} only; {others} stay idle"
+    idle = problem.cluster.device_count - problem.cluster.group(best).device_count
+    alternatives = tuple(replace(other, plan=whole(other.plan)) for other in report.alternatives)
+    return replace(
+        report,
+        plan=whole(report.plan),
+        assumptions=(*report.assumptions, Assumption(path="idle_devices", value=idle, why=why)),
+        search=_together(report, reports),
+        alternatives=alternatives,
+    )
+
+
+def _together(best: Report, reports: dict[str, Report]) -> SearchResult | None:
+    """What all searches did; the bound is the least of theirs."""
+    found = [report.search for report in reports.values() if report.search is not None]
+    if best.search is None:
+        return None
+    least_s = min(search.lower_bound_s for search in found)
+    unfinished = [search.stopped_by for search in found if search.stopped_by != "proof"]
+    return replace(
+        best.search,
+        seconds=round(sum(search.seconds for search in found), 3),
+        candidates=sum(search.candidates for search in found),
+        lower_bound_s=least_s,
+        gap=best.prediction.step_time_s / least_s - 1 if least_s else 0.0,
+        stopped_by=unfinished[0] if unfinished else "proof",
+        left_out=[LEFT_OUT, *best.search.left_out],
+    )
