@@ -32,7 +32,7 @@ from typing import NamedTuple
 from ..spec.choices import Optimizer
 from ..spec.formats import DTYPE_BYTES
 from ..spec.groups import RankGroup
-from ..spec.kernels import Collective, Kernel
+from ..spec.kernels import Collective, Kernel, streamed
 from ..spec.workload import DtypeRecord
 from .tape import Item
 
@@ -201,13 +201,13 @@ def update_work(
     if not elements:
         return ()
     counted = elements - tied_copy
-    work: list[Item] = [_kernel("foreach_norm", counted, counted * master, name)]
+    work: list[Item] = [streamed("foreach_norm", counted, counted * master, name)]
     if clips:
-        work.append(_kernel("foreach_mul", elements, 2 * elements * master, name))
+        work.append(streamed("foreach_mul", elements, 2 * elements * master, name))
     for part in (share.matrices, share.vectors):
         traffic = part * _element_traffic(optimizer, dtype)
         if part:
-            work.append(_kernel(KERNELS[optimizer], part, traffic, name))
+            work.append(streamed(KERNELS[optimizer], part, traffic, name))
     return (*work, *_orthogonal_work(share, dtype))
 
 
@@ -226,21 +226,17 @@ def _orthogonal_work(share: UpdateShare, dtype: DtypeRecord) -> tuple[Item, ...]
         return ()
     name, master = dtype.master, DTYPE_BYTES[dtype.master]
     moments, n = DTYPE_BYTES[dtype.moments], share.momentum
-    work: list[Item] = [_kernel("muon_momentum", n, n * (master + 2 * moments + 2), name)]
+    work: list[Item] = [streamed("muon_momentum", n, n * (master + 2 * moments + 2), name)]
     work += share.gathers
     for rows, columns, count, ranks in share.orthogonal:
         mine = -(-count // ranks)
         for _ in range(NEWTON_SCHULZ_STEPS):
             for m, k, wide in ((rows, columns, rows), (rows, rows, rows), (rows, rows, columns)):
                 work.append(_product(mine, m, k, wide))
-    work.append(_kernel("muon_step", n, n * (2 * master + 2), name))
+    work.append(streamed("muon_step", n, n * (2 * master + 2), name))
     return tuple(work)
 
 
 def _product(count: int, m: int, k: int, n: int) -> Kernel:
     traffic_bytes = count * (m * k + k * n + m * n) * 2
     return Kernel("batched_matmul", (count, m, k, n), "bf16", 2 * count * m * k * n, traffic_bytes)
-
-
-def _kernel(op: str, elements: int, traffic_bytes: int, dtype: str) -> Kernel:
-    return Kernel(op, (elements,), dtype, 0, traffic_bytes)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .lowering import StageChunk
-from .memory import entry_unit
 from .overlap import slowed
+from .pass_memory import entry_unit
 from .prices import TERMS, PassCost, Pricer, UnitCost
 from .stage_passes import PassKind
 from .unit import Unit

@@ -12,37 +12,31 @@ and experts of one unit do this over ranks of their own (see ``unit_parts``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from ..spec.formats import DTYPE_BYTES, weight_bytes
-from ..spec.groups import RankGroup
-from ..spec.kernels import Collective, Kernel
+from ..spec.kernels import streamed
 from ..spec.model import EmbeddingLayer, HeadLayer
-from ..spec.workload import DtypeRecord
 from .heads import local_vocab
-from .nested_sharding import (
-    gather_pieces,
-    held_pieces_bytes,
-    keep_secondary,
-    refresh_pieces,
-    settle_gradients,
-)
+from .nested_sharding import held_pieces_bytes, refresh_pieces, settle_gradients
 from .optimizers import UpdateShare, joined, state_bytes, update_share
+from .shard_traffic import (
+    accumulate_upcast,
+    gather_backward,
+    gather_forward,
+    gathers,
+    gradient_shards,
+    of_parts,
+    one_each,
+    reduce_work,
+    sums_shards,
+    upcast_work,
+)
 from .tape import Item
 from .unit import Unit
 from .unit_parts import Part, UnitShape, unit_parts
 
 STEP_COUNTER_BYTES = 4
-
-
-def _kernel(op: str, elements: int, traffic_bytes: int, dtype: str) -> Kernel:
-    return Kernel(op, (elements,), dtype, 0, traffic_bytes)
-
-
-def _each(op: str, elements: tuple[int, ...], bytes_each: int, dtype: str) -> tuple[Item, ...]:
-    """One kernel a parameter."""
-    return tuple(_kernel(op, n, n * bytes_each, dtype) for n in elements)
 
 
 def sharded_unit(shape: UnitShape) -> Unit:
@@ -83,18 +77,16 @@ def sharded_unit(shape: UnitShape) -> Unit:
         reduce_scratch_bytes=(shard - sum(p.shard for p in sharded)) * comm if wrapped else 0,
         local_elements=whole,
         last_gradient_elements=sharded[-1].locals[-1] if sharded else 0,
-        replicated_bytes=sum(p.shard for p in parts if _sums_shards(p)) * master
-        if wrapped
-        else 0,
-        gather=_gathers(_gather_forward, shape, parts, frozen) if wrapped else (),
-        gather_backward=_gathers(_gather_backward, shape, parts, frozen) if wrapped else (),
+        replicated_bytes=sum(p.shard for p in parts if sums_shards(p)) * master if wrapped else 0,
+        gather=gathers(gather_forward, shape, parts, frozen) if wrapped else (),
+        gather_backward=gathers(gather_backward, shape, parts, frozen) if wrapped else (),
         refresh=tuple(item for part in parts for item in refresh_pieces(part, dtype)),
         settle=tuple(item for part in parts for item in settle_gradients(part, dtype)),
-        reduce=_each_part(parts, _reduce_work, dtype, dtype.param) if wrapped else (),
-        reduce_accumulated=_each_part(parts, _reduce_work, dtype, waiting) if wrapped else (),
-        accumulate_shard=_each("add", _gradient_shards(parts), 3 * master, dtype.master),
-        upcast=_upcast(parts, dtype) if wrapped and upcasts else (),
-        accumulate_upcast=_accumulate_upcast(parts, dtype) if wrapped and upcasts else (),
+        reduce=of_parts(parts, reduce_work, dtype, dtype.param) if wrapped else (),
+        reduce_accumulated=of_parts(parts, reduce_work, dtype, waiting) if wrapped else (),
+        accumulate_shard=one_each("add", gradient_shards(parts), 3 * master, dtype.master),
+        upcast=upcast_work(parts, dtype) if wrapped and upcasts else (),
+        accumulate_upcast=accumulate_upcast(parts, dtype) if wrapped and upcasts else (),
         publish=quantised_weights(shape, every),
         update=unit_update(shape, parts, sends_back=True),
         partial_shards=tuple(n for part in parts for n in part.partials),
@@ -138,111 +130,7 @@ def quantised_weights(shape: UnitShape, parts: tuple[Part, ...]) -> tuple[Item, 
         return ()
     copies_bytes = 2 * weight_bytes(elements, narrow)
     traffic_bytes = elements * DTYPE_BYTES[shape.dtype.param] + copies_bytes
-    return (_kernel("quantize", elements, traffic_bytes, narrow),)
-
-
-def gathered_bytes(shape: UnitShape, part: Part) -> int:
-    """Bytes of a gather of a whole part, linear weights narrow where the stack gathers them so."""
-    size, narrow = DTYPE_BYTES[shape.dtype.param], shape.dtype.matmul
-    if narrow is None or not shape.stack.narrow_gather:
-        return part.padded * size
-    return (part.padded - part.narrow) * size + weight_bytes(part.narrow, narrow)
-
-
-def _gathers(
-    work: Callable[[Part, DtypeRecord, str], tuple[Item, ...]],
-    shape: UnitShape,
-    parts: tuple[Part, ...],
-    frozen: tuple[Part, ...],
-) -> tuple[Item, ...]:
-    """Gathers of trained parts, cast from the master's format, and of frozen ones."""
-    dtype, kept = shape.dtype, replace(shape.dtype, master=shape.base_dtype)
-    found: list[Item] = []
-    for part in (*parts, *frozen):
-        for item in work(part, dtype if part.trained else kept, dtype.param):
-            if isinstance(item, Collective) and shape.stack.narrow_gather:
-                item = item._replace(payload_bytes=gathered_bytes(shape, part))
-            found.append(item)
-    return tuple(found)
-
-
-def _each_part(
-    parts: tuple[Part, ...],
-    work: Callable[[Part, DtypeRecord, str], tuple[Item, ...]],
-    dtype: DtypeRecord,
-    source_dtype: str,
-) -> tuple[Item, ...]:
-    return tuple(item for part in parts for item in work(part, dtype, source_dtype))
-
-
-def _gradient_shards(parts: tuple[Part, ...]) -> tuple[int, ...]:
-    """Elements of each parameter's reduced gradient."""
-    return tuple(n * (p.gradient_shard // p.shard) for p in parts for n in p.shards)
-
-
-def _sums_shards(part: Part) -> bool:
-    """Whether each reduction also sums shards over ranks that hold equal ones."""
-    return part.replicas.size > 1 and not part.nests_gradients
-
-
-def _gather_forward(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:
-    if n.nests_parameters:
-        return (*gather_pieces(n, n.parameters, name), *keep_secondary(n, name))
-    return (*_gather_work(n, dtype, name), *keep_secondary(n, name))
-
-
-def _gather_backward(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:
-    if n.secondary > 1:
-        return gather_pieces(n, n.secondary, name)
-    return _gather_forward(n, dtype, name)
-
-
-def _gather_work(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:
-    """Cast and copy in, all-gather, copy out; a plain copy where nothing is sharded."""
-    param, master = DTYPE_BYTES[name], DTYPE_BYTES[dtype.master]
-    casts = name != dtype.master
-    if n.degree == 1:
-        cast = _each("cast", n.shards, param + master, name) if casts else ()
-        return (*cast, *_each("copy", n.shards, 2 * param, name))
-    work: list[Item] = []
-    if casts:
-        work.append(_kernel("copy", n.shard, n.shard * (param + master), name))
-    work.append(_kernel("copy", n.shard, 2 * n.shard * param, name))
-    work.append(Collective("all_gather", *n.group, n.padded * param, name))
-    work.append(_kernel("copy", n.padded, 2 * n.padded * param, name))
-    return tuple(work)
-
-
-def _reduce_work(n: Part, dtype: DtypeRecord, source_dtype: str) -> tuple[Item, ...]:
-    """Copy in, reduce-scatter over the shards, all-reduce over the replicas, cast back."""
-    master, comm = DTYPE_BYTES[dtype.master], DTYPE_BYTES[dtype.communication]
-    name, whole = dtype.communication, n.padded
-    source_bytes = n.whole * DTYPE_BYTES[source_dtype]
-    work: list[Item] = [_kernel("copy", whole, source_bytes + whole * comm, name)]
-    if n.degree == 1:
-        work.append(_kernel("div", n.shard, 2 * n.shard * comm, name))
-        work.append(_kernel("copy", n.shard, 2 * n.shard * comm, name))
-    else:
-        group = n.inner(n.gradients) if n.nests_gradients else n.group
-        work.append(Collective("reduce_scatter", *group, whole * comm, name))
-    if _sums_shards(n):
-        work.append(Collective("all_reduce", *n.replicas, n.shard * comm, name))
-    if master != comm:
-        kept = n.gradient_shard
-        work.append(_kernel("cast", kept, kept * (comm + master), dtype.master))
-    return tuple(work)
-
-
-def _upcast(parts: tuple[Part, ...], dtype: DtypeRecord) -> tuple[Item, ...]:
-    param, comm = DTYPE_BYTES[dtype.param], DTYPE_BYTES[dtype.communication]
-    wholes = tuple(n for part in parts for n in part.locals)
-    return _each("cast", wholes, param + comm, dtype.communication)
-
-
-def _accumulate_upcast(parts: tuple[Part, ...], dtype: DtypeRecord) -> tuple[Item, ...]:
-    param, comm = DTYPE_BYTES[dtype.param], DTYPE_BYTES[dtype.communication]
-    wholes = tuple(n for part in parts for n in part.locals)
-    return _each("add", wholes, param + 2 * comm, dtype.communication)
+    return (streamed("quantize", elements, traffic_bytes, narrow),)
 
 
 def tied_elements_of(shape: UnitShape, degree: int | None = None) -> int:
@@ -254,13 +142,3 @@ def tied_elements_of(shape: UnitShape, degree: int | None = None) -> int:
             rows = local_vocab(layer.vocab, shape.strategy.weight_split, shape.stack.vocab_multiple)
             return -(-rows // degree) * layer.hidden
     return 0
-
-
-def partial_sum_work(shards: tuple[int, ...], tp: int, dtype: DtypeRecord) -> tuple[Item, ...]:
-    """Flatten the shards, all-reduce over the tensor-parallel ranks, copy each back."""
-    elements, master = sum(shards), DTYPE_BYTES[dtype.master]
-    return (
-        _kernel("copy", elements, 2 * elements * master, dtype.master),
-        Collective("all_reduce", *RankGroup(tp, 1), elements * master, dtype.master),
-        *_each("copy", shards, 2 * master, dtype.master),
-    )

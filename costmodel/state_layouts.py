@@ -15,8 +15,8 @@ from ..spec.formats import DTYPE_BYTES
 from ..spec.kernels import Collective, Kernel
 from ..spec.workload import DtypeRecord
 from .nested_sharding import gather_pieces, keep_secondary
+from .shard_traffic import gathered_bytes
 from .sharding import (
-    gathered_bytes,
     narrow_copies_bytes,
     quantised_weights,
     sharded_unit,

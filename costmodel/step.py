@@ -18,7 +18,7 @@ from ..spec.stack import StackSpec
 from ..spec.workload import DtypeRecord
 from .lowering import Lowering, StageChunk, StageLayer
 from .optimizers import joined, update_work
-from .sharding import partial_sum_work
+from .shard_traffic import partial_sum_work
 from .shared_tables import holding_group, holding_stages
 from .tape import Item
 from .unit import Unit

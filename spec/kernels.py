@@ -43,6 +43,12 @@ class Kernel(NamedTuple):
         return "optimizer" if self.op in OPTIMIZERS else "elementwise"
 
 
+def streamed(op: str, elements: int, traffic_bytes: int, dtype: str) -> Kernel:
+    """A kernel that reads and writes ``elements`` in one pass and counts no FLOP."""
+    return Kernel(op, (elements,), dtype, 0, traffic_bytes)
+
+
+
 class Collective(NamedTuple):
     """One communication: ``payload_bytes`` of the largest buffer that a rank holds.
 

@@ -17,7 +17,7 @@ from samples import random_problem
 
 from shardwright.costmodel.lower import LayerShape, LoweredLayer
 from shardwright.costmodel.lower import lower_layer as lower_layer_anew
-from shardwright.costmodel.memory import Ledger
+from shardwright.costmodel.pass_memory import Ledger
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.formats import DTYPE_BYTES
 from shardwright.spec.kernels import Collective, Kernel

@@ -19,11 +19,12 @@ from shardwright.costmodel.optimizers import (
     update_work,
 )
 from shardwright.costmodel.simulate import Simulation, Simulator
+from shardwright.spec.choices import OPTIMIZERS, Optimizer
 from shardwright.spec.groups import RankGroup
 from shardwright.spec.kernels import Collective, Kernel
 from shardwright.spec.legality import executable_reason
 from shardwright.spec.strategy import LayerStrategy
-from shardwright.spec.workload import OPTIMIZERS, DtypeRecord, Optimizer
+from shardwright.spec.workload import DtypeRecord
 
 BF16 = DtypeRecord.from_shorthand("bf16")
 ALONE = RankGroup(1, 1)

@@ -12,8 +12,9 @@ from random_spaces import random_cluster, random_stack
 from tower_cases import WIDTH, encoder_decoder, images_in_text
 
 from shardwright.costmodel.lowering import Lowering, StageChunk
-from shardwright.costmodel.memory import ACTIVATIONS, PassKind, _PassPlayer
+from shardwright.costmodel.pass_memory import ACTIVATIONS, PassPlayer
 from shardwright.costmodel.shared_tables import holding_group, holding_stages
+from shardwright.costmodel.stage_passes import PassKind
 from shardwright.costmodel.step import end_of_step
 from shardwright.spec.groups import RankGroup
 from shardwright.spec.model import ModelSpec
@@ -91,7 +92,7 @@ def test_a_micro_batch_leaves_nothing_behind_on_any_stage(model: ModelSpec, tp: 
     ):
         space, plan = plan_of(model, cuts, tp)
         for chunk in chunks_of(space, plan):
-            player = _PassPlayer(space.stack, (chunk,), prefetch=False)
+            player = PassPlayer(space.stack, (chunk,), prefetch=False)
             ways = [player.play(PassKind(way, 0, False, False)).change for way in (True, False)]
             assert ways[0][ACTIVATIONS] >= 0
             assert ways[0][ACTIVATIONS] + ways[1][ACTIVATIONS] == 0, (cuts, ways)
@@ -103,7 +104,7 @@ def test_a_stage_keeps_what_its_cross_attention_reads() -> None:
     for name, cuts in {"passes": (4, 5), "reads": (5, 6), "reads twice": (5, 7)}.items():
         space, plan = plan_of(T5, cuts)
         chunk = chunks_of(space, plan)[1]
-        player = _PassPlayer(space.stack, (chunk,), prefetch=False)
+        player = PassPlayer(space.stack, (chunk,), prefetch=False)
         kept[name] = player.play(PassKind(True, 0, False, False)).change[ACTIVATIONS]
     source = TEXT_BYTES * BATCH // 4
     assert kept["passes"] == 0, "an embedding keeps nothing either"

@@ -1,0 +1,138 @@
+"""Work that sharded parameters make: gathers before use, reductions after it, casts and copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..spec.formats import DTYPE_BYTES, weight_bytes
+from ..spec.groups import RankGroup
+from ..spec.kernels import Collective, streamed
+from ..spec.workload import DtypeRecord
+from .nested_sharding import gather_pieces, keep_secondary
+from .tape import Item
+from .unit_parts import Part, UnitShape
+
+
+def one_each(op: str, elements: tuple[int, ...], bytes_each: int, dtype: str) -> tuple[Item, ...]:
+    """One kernel a parameter."""
+    return tuple(streamed(op, n, n * bytes_each, dtype) for n in elements)
+
+
+def gathered_bytes(shape: UnitShape, part: Part) -> int:
+    """Bytes of a gather of a whole part, linear weights narrow where the stack gathers them so."""
+    size, narrow = DTYPE_BYTES[shape.dtype.param], shape.dtype.matmul
+    if narrow is None or not shape.stack.narrow_gather:
+        return part.padded * size
+    return (part.padded - part.narrow) * size + weight_bytes(part.narrow, narrow)
+
+
+def gathers(
+    work: Callable[[Part, DtypeRecord, str], tuple[Item, ...]],
+    shape: UnitShape,
+    parts: tuple[Part, ...],
+    frozen: tuple[Part, ...],
+) -> tuple[Item, ...]:
+    """Gathers of trained parts, cast from the master's format, and of frozen ones."""
+    dtype, kept = shape.dtype, replace(shape.dtype, master=shape.base_dtype)
+    found: list[Item] = []
+    for part in (*parts, *frozen):
+        for item in work(part, dtype if part.trained else kept, dtype.param):
+            if isinstance(item, Collective) and shape.stack.narrow_gather:
+                item = item._replace(payload_bytes=gathered_bytes(shape, part))
+            found.append(item)
+    return tuple(found)
+
+
+def of_parts(
+    parts: tuple[Part, ...],
+    work: Callable[[Part, DtypeRecord, str], tuple[Item, ...]],
+    dtype: DtypeRecord,
+    source_dtype: str,
+) -> tuple[Item, ...]:
+    """The work of each part, from gradients in ``source_dtype``."""
+    return tuple(item for part in parts for item in work(part, dtype, source_dtype))
+
+
+def gradient_shards(parts: tuple[Part, ...]) -> tuple[int, ...]:
+    """Elements of each parameter's reduced gradient."""
+    return tuple(n * (p.gradient_shard // p.shard) for p in parts for n in p.shards)
+
+
+def sums_shards(part: Part) -> bool:
+    """Whether each reduction also sums shards over ranks that hold equal ones."""
+    return part.replicas.size > 1 and not part.nests_gradients
+
+
+def gather_forward(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:
+    """What a forward pass waits for: the whole part in format ``name``."""
+    if n.nests_parameters:
+        return (*gather_pieces(n, n.parameters, name), *keep_secondary(n, name))
+    return (*_gather_work(n, dtype, name), *keep_secondary(n, name))
+
+
+def gather_backward(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:
+    """The same before a backward pass, from the second copy where there is one."""
+    if n.secondary > 1:
+        return gather_pieces(n, n.secondary, name)
+    return gather_forward(n, dtype, name)
+
+
+def _gather_work(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:
+    """Cast and copy in, all-gather, copy out; a plain copy where nothing is sharded."""
+    param, master = DTYPE_BYTES[name], DTYPE_BYTES[dtype.master]
+    casts = name != dtype.master
+    if n.degree == 1:
+        cast = one_each("cast", n.shards, param + master, name) if casts else ()
+        return (*cast, *one_each("copy", n.shards, 2 * param, name))
+    work: list[Item] = []
+    if casts:
+        work.append(streamed("copy", n.shard, n.shard * (param + master), name))
+    work.append(streamed("copy", n.shard, 2 * n.shard * param, name))
+    work.append(Collective("all_gather", *n.group, n.padded * param, name))
+    work.append(streamed("copy", n.padded, 2 * n.padded * param, name))
+    return tuple(work)
+
+
+def reduce_work(n: Part, dtype: DtypeRecord, source_dtype: str) -> tuple[Item, ...]:
+    """Copy in, reduce-scatter over the shards, all-reduce over the replicas, cast back."""
+    master, comm = DTYPE_BYTES[dtype.master], DTYPE_BYTES[dtype.communication]
+    name, whole = dtype.communication, n.padded
+    source_bytes = n.whole * DTYPE_BYTES[source_dtype]
+    work: list[Item] = [streamed("copy", whole, source_bytes + whole * comm, name)]
+    if n.degree == 1:
+        work.append(streamed("div", n.shard, 2 * n.shard * comm, name))
+        work.append(streamed("copy", n.shard, 2 * n.shard * comm, name))
+    else:
+        group = n.inner(n.gradients) if n.nests_gradients else n.group
+        work.append(Collective("reduce_scatter", *group, whole * comm, name))
+    if sums_shards(n):
+        work.append(Collective("all_reduce", *n.replicas, n.shard * comm, name))
+    if master != comm:
+        kept = n.gradient_shard
+        work.append(streamed("cast", kept, kept * (comm + master), dtype.master))
+    return tuple(work)
+
+
+def upcast_work(parts: tuple[Part, ...], dtype: DtypeRecord) -> tuple[Item, ...]:
+    """Gradients of a first micro-batch, kept in the format that they are reduced in."""
+    param, comm = DTYPE_BYTES[dtype.param], DTYPE_BYTES[dtype.communication]
+    wholes = tuple(n for part in parts for n in part.locals)
+    return one_each("cast", wholes, param + comm, dtype.communication)
+
+
+def accumulate_upcast(parts: tuple[Part, ...], dtype: DtypeRecord) -> tuple[Item, ...]:
+    """Gradients of a later micro-batch, added to those kept."""
+    param, comm = DTYPE_BYTES[dtype.param], DTYPE_BYTES[dtype.communication]
+    wholes = tuple(n for part in parts for n in part.locals)
+    return one_each("add", wholes, param + 2 * comm, dtype.communication)
+
+
+def partial_sum_work(shards: tuple[int, ...], tp: int, dtype: DtypeRecord) -> tuple[Item, ...]:
+    """Flatten the shards, all-reduce over the tensor-parallel ranks, copy each back."""
+    elements, master = sum(shards), DTYPE_BYTES[dtype.master]
+    return (
+        streamed("copy", elements, 2 * elements * master, dtype.master),
+        Collective("all_reduce", *RankGroup(tp, 1), elements * master, dtype.master),
+        *one_each("copy", shards, 2 * master, dtype.master),
+    )
