@@ -69,6 +69,12 @@ def run(work: Work) -> Evidence:
                 spaces=loses,
             ),
             reported(
+                "spaces with experts, and with several towers",
+                f"{sum(c.experts for c in found)} and {sum(c.towers for c in found)}",
+                experts=sum(c.experts for c in found),
+                towers=sum(c.towers for c in found),
+            ),
+            reported(
                 "plans that the planner simulated, of all that are legal",
                 f"{simulated:.1%}",
                 share=simulated,

@@ -16,6 +16,7 @@ from shardwright.planner.pins import Pin
 from shardwright.planner.search import Found, Limits, Search
 from shardwright.planner.space import Request
 from shardwright.spec.errors import InfeasibleError
+from shardwright.spec.experts import experts_of
 
 RULE = MemoryRule()
 EQUAL = 1e-9
@@ -72,6 +73,8 @@ class Comparison:
     planned_s: float
     lower_bound_s: float
     stopped_by: str
+    experts: bool = False
+    towers: bool = False
 
     @property
     def memory_binds(self) -> bool:
@@ -120,6 +123,8 @@ def compare(seed: int, space: Space, answer: Answer, capacity_bytes: int) -> Com
         planned_s=best.step_time_s if best else math.inf,
         lower_bound_s=found.lower_bound_s if found else 0.0,
         stopped_by=found.stopped_by if found else "nothing fits",
+        experts=any(experts_of(layer) for layer in space.model.kinds()),
+        towers=len(space.model.towers) > 1,
     )
 
 

@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 
 from oracle import RECOMPUTES, Answer, Restriction, Space, Value, plan_count
+from tower_cases import encoder_decoder, images_in_text
 
 from shardwright.costmodel.feasibility import MemoryRule
 from shardwright.datasets.catalogue.device import CPU, device, devices
@@ -72,6 +73,13 @@ def random_model(source: random.Random, blocks: int) -> ModelSpec:
     return ModelSpec(
         name="random", towers=(Tower(name="text", layers=layers),), tie_embeddings=tied
     )
+
+
+def random_towers(source: random.Random) -> ModelSpec:
+    """An encoder with its decoder, tied or not, or images in a text."""
+    if source.random() < 0.5:
+        return images_in_text(1, 1)
+    return encoder_decoder(1, 1, tied=source.random() < 0.5)
 
 
 def random_experts(source: random.Random, mlp: Mlp) -> Moe:
@@ -226,15 +234,17 @@ def random_space(seed: int, most: int = MOST_PLANS) -> Space:
     while True:
         blocks = source.choice([1, 2, 2, 3])
         cluster = random_cluster(source)
+        towers = source.random() < 0.1
+        model = random_towers(source) if towers else random_model(source, blocks)
         space = Space(
-            model=random_model(source, blocks),
+            model=model,
             cluster=cluster,
             workload=random_workload(source, cluster),
             stack=random_stack(source, cluster),
             profile=random_profile(source, cluster),
         )
         for _ in range(12):
-            restrictions = random_restrictions(source, blocks + 2, cluster.device_count)
+            restrictions = random_restrictions(source, len(model.layers()), cluster.device_count)
             limited = replace(space, restrictions=tuple(restrictions))
             if LEAST_PLANS <= plan_count(limited, most) <= most:
                 return limited
