@@ -12,7 +12,7 @@ from ..spec.legality import layer_reason
 from ..spec.model import ModelSpec
 from ..spec.strategy import LayerStrategy
 from .layer_names import layer_name
-from .render_rows import ranges
+from .render_stages import ranges
 
 ALONE = LayerStrategy()
 

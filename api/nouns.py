@@ -9,7 +9,8 @@ from ..costmodel.simulate import most_microbatches
 from ..datasets.catalogue.cluster_check import check_cluster
 from ..datasets.catalogue.cluster_file import cluster_from_keys, is_spec
 from ..datasets.catalogue.clusters import parse_cluster
-from ..datasets.catalogue.device import device, require_dtype, require_format
+from ..datasets.catalogue.device import device
+from ..datasets.catalogue.device_formats import require_dtype, require_format
 from ..datasets.catalogue.models import checked_model, load_model
 from ..datasets.catalogue.parsed_cluster import ParsedCluster, expansion
 from ..datasets.catalogue.typed_model import model_from_keys

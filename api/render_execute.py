@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ..spec.units import format_bytes, format_seconds
 from .render_console import columns
-from .render_rows import ranges, span
+from .render_stages import ranges, span
 
 STEPS_SHOWN = 20
 TOLD_FROM = 1e-6

@@ -6,7 +6,6 @@ from html import escape
 
 from ..spec.report import MemoryRow, Report
 from .render_rows import (
-    StageRow,
     cluster_text,
     fullest,
     interval_text,
@@ -15,11 +14,10 @@ from .render_rows import (
     question_text,
     search_text,
     shape_text,
-    shortened,
     sources_text,
-    stage_rows,
     terms,
 )
+from .render_stages import StageRow, shortened, stage_rows
 
 CELL = "padding:2px 10px 2px 0;text-align:left"
 HEADS = ("stage", "layers", "devices", "tp", "dp", "shard", "recompute", "memory")

@@ -12,7 +12,6 @@ from ..spec.report import Assumption, Report
 from ..spec.units import format_seconds
 from .render_console import columns, memory_bar
 from .render_rows import (
-    StageRow,
     cluster_text,
     excess_lines,
     fullest,
@@ -22,11 +21,10 @@ from .render_rows import (
     question_text,
     search_text,
     shape_text,
-    shortened,
     sources_text,
-    stage_rows,
     terms,
 )
+from .render_stages import StageRow, shortened, stage_rows
 
 
 def print_report(out: Console, report: Report, rule: MemoryRule, next_steps: Sequence[str]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..datasets.catalogue.device import CPU, Device, require_dtype, require_format
+from ..datasets.catalogue.device import CPU, Device
+from ..datasets.catalogue.device_formats import require_dtype, require_format
 from ..spec.choices import OPTIMIZERS, Optimizer
 from ..spec.errors import InputError, nearest_name
 from ..spec.formats import DTYPE_BYTES

@@ -66,9 +66,7 @@ def experts(keys: ModelKeys, hidden: int, activation: Activation, bias: bool) ->
         shared_ffn=_shared(keys, ffn),
         shared_gate=keys.flag_if("shared_gate"),
         router_bias=keys.flag_if("router_bias"),
-        score=cast(
-            Literal["softmax", "sigmoid"], keys.choice_if("router", ("softmax", "sigmoid"))
-        ),
+        score=cast(Literal["softmax", "sigmoid"], keys.choice_if("router", ("softmax", "sigmoid"))),
         groups=keys.count_if("expert_groups") or 1,
         groups_per_token=keys.count_if("groups_per_token") or 1,
         capacity_factor=keys.number_if("capacity_factor"),

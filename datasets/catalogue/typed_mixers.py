@@ -28,9 +28,7 @@ ATTENTION_KEYS = (
 )
 
 
-def mixers(
-    keys: ModelKeys, hidden: int, layers: int, *, rotary: bool, mask: Mask
-) -> list[Mixer]:
+def mixers(keys: ModelKeys, hidden: int, layers: int, *, rotary: bool, mask: Mask) -> list[Mixer]:
     """The attention of every layer; with ``full_every`` n, each n-th has no window.
 
     Args:

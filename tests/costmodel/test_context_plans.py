@@ -15,7 +15,8 @@ from problems import problem
 from split_cases import GQA, MHA, SEQ_LEN, SHARDWRIGHT, encoder_block, latent_block, lowered
 
 from shardwright.api.python import InputError
-from shardwright.api.render_rows import shape_text, stage_rows
+from shardwright.api.render_rows import shape_text
+from shardwright.api.render_stages import stage_rows
 from shardwright.api.reports import Simulated, simulate_plan
 from shardwright.api.uniform import UniformStrategy, uniform_plan
 from shardwright.costmodel.collectives import collective_seconds, message_seconds

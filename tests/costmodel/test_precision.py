@@ -13,7 +13,8 @@ from shardwright.api.uniform import UniformStrategy, uniform_plan
 from shardwright.costmodel.roofline import kernel_seconds
 from shardwright.costmodel.simulate import Simulation, Simulator
 from shardwright.costmodel.tape import Tape
-from shardwright.datasets.catalogue.device import device, require_format
+from shardwright.datasets.catalogue.device import device
+from shardwright.datasets.catalogue.device_formats import require_format
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.errors import InputError
 from shardwright.spec.formats import NARROW, tensor_bytes

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.datasets.catalogue.device import CPU, Device, device, devices, require_dtype
+from shardwright.datasets.catalogue.device import CPU, Device, device, devices
+from shardwright.datasets.catalogue.device_formats import require_dtype
 from shardwright.datasets.catalogue.fabric import (
     COLLECTIVES,
     Fabric,
