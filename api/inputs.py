@@ -12,11 +12,9 @@ from ..costmodel.machine import Machine
 from ..datasets.catalogue.device import CPU, Device, device
 from ..datasets.catalogue.models import DEFAULT_MODEL
 from ..datasets.catalogue.parsed_cluster import ParsedCluster
-from ..datasets.catalogue.stack import stack
 from ..profiler.store import newest_profile
-from ..spec.choices import ATTENTIONS, OVERLAPS
 from ..spec.cluster import ClusterSpec
-from ..spec.errors import InputError, NotBuiltError, nearest_name
+from ..spec.errors import InputError, NotBuiltError, one_of
 from ..spec.legality import (
     schedule_stack_reason,
     stack_reason,
@@ -32,6 +30,7 @@ from ..spec.units import GIB
 from ..spec.workload import TASKS, DtypeRecord, Workload
 from .nouns import ClusterLike, ModelLike, cluster_of, model_of
 from .profile_notes import profile_notes
+from .stacks import stack_of
 from .typed import check_types
 from .workloads import dtype_of, optimizer_of, trainable_of
 
@@ -94,7 +93,7 @@ def resolve(inputs: Inputs) -> Problem:
     workload = _workload(inputs, model, dtype, bare, notes)
     if reason := workload_reason(model, workload):
         raise _wrong_length(model, workload, reason)
-    chosen = _stack(inputs, found, dtype.param, notes)
+    chosen = stack_of(*_software(inputs), found, dtype.param, notes)
     profile = _profile(inputs, found, cluster, notes)
     return Problem(
         model=model,
@@ -123,7 +122,7 @@ def plan_pricing(
     check_types(inputs)
     notes: list[Assumption] = []
     found = _least_able(plan.cluster)
-    chosen = _stack(inputs, found, plan.workload.dtype.param, notes)
+    chosen = stack_of(*_software(inputs), found, plan.workload.dtype.param, notes)
     reasons = [
         stack_reason(strategy, chosen) for strategy in dict.fromkeys(plan.layer_strategies())
     ]
@@ -150,6 +149,10 @@ def _wrong_length(model: ModelSpec, workload: Workload, reason: str) -> InputErr
     limits = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
     most = min(limits)
     return InputError("--seq-len", workload.seq_len, f"at most {most} ({reason})", most)
+
+
+def _software(inputs: Inputs) -> tuple[str | None, str | None, str | None]:
+    return inputs.stack, inputs.attention, inputs.overlap
 
 
 def _note(path: str, value: Any, why: str) -> Assumption:
@@ -191,12 +194,11 @@ def _workload(
     if adapters is not None:
         why = "no dropout, biases and norms frozen; scaled by alpha / rank without extra work"
         notes.append(_note("workload.trainable", "lora", why))
-    task = inputs.task or "pretrain"
-    _one_of("--task", task, TASKS)
+    task = one_of("--task", inputs.task or "pretrain", TASKS)
     if task == "sft":
         notes.append(_note("workload.task", task, "sequences are packed: the same work"))
     return Workload(
-        task=task,  # type: ignore[arg-type]
+        task=task,
         global_batch=batch,
         seq_len=seq_len,
         dtype=dtype,
@@ -233,46 +235,6 @@ def _batch(inputs: Inputs, seq_len: int, bare: bool, notes: list[Assumption]) ->
         allowed = f"a multiple of the sequence length {seq_len}"
         raise InputError("--global-batch-tokens", tokens, allowed, near)
     return tokens // seq_len
-
-
-def _stack(inputs: Inputs, found: Device, dtype: str, notes: list[Assumption]) -> StackSpec:
-    name = inputs.stack or "shardwright"
-    if inputs.stack is None:
-        notes.append(_note("stack", name, "not given"))
-    chosen = stack(name)
-    attention = inputs.attention
-    if attention is None:
-        attention = "flash" if _has_flash(found, dtype) else "unfused"
-        has = "has" if attention == "flash" else "lacks"
-        why = f"not given; {found.name} {has} flash kernels for {dtype}"
-        notes.append(_note("stack.attention", attention, why))
-    _one_of("--attention", attention, ATTENTIONS)
-    if attention == "flash" and not _has_flash(found, dtype):
-        raise InputError(
-            "--attention", attention, f"unfused for {dtype} on {found.name}", "unfused"
-        )
-    chosen = replace(chosen, attention=attention)  # type: ignore[arg-type]
-    overlap = inputs.overlap
-    if overlap is None:
-        effective = _effective_overlap(chosen.overlap, found)
-        notes.append(_note("stack.overlap", effective, "as the stack"))
-        return chosen
-    _one_of("--overlap", overlap, OVERLAPS)
-    return chosen.with_overlap(overlap)  # type: ignore[arg-type]
-
-
-def _has_flash(found: Device, dtype: str) -> bool:
-    """Flash kernels of accelerators take 16-bit numbers only (Dao, 2023); those of cores all."""
-    return found.flash_attention and (found.name == CPU or dtype != "fp32")
-
-
-def _effective_overlap(overlap: str, found: Device) -> str:
-    return "none" if found.name == CPU else overlap
-
-
-def _one_of(name: str, given: str, allowed: tuple[str, ...]) -> None:
-    if given not in allowed:
-        raise InputError(name, given, ", ".join(allowed), nearest_name(given, allowed))
 
 
 def _profile(

@@ -9,7 +9,7 @@ from ..costmodel.simulate import most_microbatches
 from ..planner.shard_levels import with_degrees
 from ..spec.choices import RECOMPUTES, SEQUENCE_PARALLELS
 from ..spec.cluster import ClusterSpec
-from ..spec.errors import InputError, NotBuiltError, nearest_divisor, nearest_name
+from ..spec.errors import InputError, NotBuiltError, Word, nearest_divisor, one_of
 from ..spec.experts import experts_of
 from ..spec.legality import schedule_reason, schedule_stack_reason
 from ..spec.plan import LayerPlan, Plan, Program, Schedule, Stage
@@ -94,14 +94,12 @@ def _degree(name: str, given: int | None, notes: list[Assumption], usual: int = 
 
 
 def _word(
-    name: str, given: str | None, default: str, known: tuple[str, ...], notes: list[Assumption]
-) -> str:
+    name: str, given: str | None, default: Word, known: tuple[Word, ...], notes: list[Assumption]
+) -> Word:
     if given is None:
         notes.append(_left_out(name, default))
         return default
-    if given not in known:
-        raise InputError(f"--{name}", given, ", ".join(known), nearest_name(given, known))
-    return given
+    return one_of(f"--{name}", given, known)
 
 
 def _data_parallel(
@@ -147,9 +145,9 @@ def _strategy(
         shard = "zero0"
     strategy = LayerStrategy(
         tp=tp,
-        sequence_parallel=sp if tp > 1 else "none",  # type: ignore[arg-type]
+        sequence_parallel=sp if tp > 1 else "none",
         cp=cp,
-        recompute=recompute,  # type: ignore[arg-type]
+        recompute=recompute,
     )
     same, inner = strategy.state_ranks(tp * cp * dp), strategy.weight_split
     degrees = Sharding.from_text(with_degrees(shard, cluster, inner, same), same)
@@ -169,8 +167,8 @@ def _microbatches(problem: Problem, micro_batch: int, dp: int, most: int) -> int
 
 
 def _schedule(given: str | None, vpp: int, notes: list[Assumption]) -> ScheduleKind:
-    usual = "interleaved" if vpp > 1 else "1f1b"
-    return _word("schedule", given, usual, EVERY_KIND, notes)  # type: ignore[return-value]
+    usual: ScheduleKind = "interleaved" if vpp > 1 else "1f1b"
+    return _word("schedule", given, usual, EVERY_KIND, notes)
 
 
 def _build(

@@ -7,7 +7,7 @@ from typing import Any
 from ..datasets.catalogue.device import CPU, Device
 from ..datasets.catalogue.device_formats import require_dtype, require_format
 from ..spec.choices import OPTIMIZERS, Optimizer
-from ..spec.errors import InputError, nearest_name
+from ..spec.errors import InputError, nearest_name, one_of
 from ..spec.formats import DTYPE_BYTES
 from ..spec.model import ModelSpec
 from ..spec.report import Assumption
@@ -55,10 +55,7 @@ def optimizer_of(given: str | None, notes: list[Assumption]) -> Optimizer:
     if given is None:
         notes.append(Assumption(path="workload.optimizer", value="adamw", why="not given"))
         return "adamw"
-    if given not in OPTIMIZERS:
-        near = nearest_name(given, OPTIMIZERS)
-        raise InputError("--optimizer", given, ", ".join(OPTIMIZERS), near)
-    return given
+    return one_of("--optimizer", given, OPTIMIZERS)
 
 
 def trainable_of(given: str | None, model: ModelSpec) -> tuple[Lora | None, tuple[str, ...]]:

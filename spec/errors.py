@@ -12,6 +12,9 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+Word = TypeVar("Word", bound=str)
 
 LONGEST_PART = 400
 """Characters of a field's name or of what is allowed: both may quote what a person wrote."""
@@ -81,6 +84,18 @@ def nearest_name(given: str, known: Iterable[str], count: int = 3) -> str:
     folded = {name.casefold(): name for name in names}
     close = difflib.get_close_matches(given.casefold(), list(folded), n=count, cutoff=0.5)
     return ", ".join(folded[name] for name in close)
+
+
+def one_of(field: str, given: str, allowed: Sequence[Word]) -> Word:
+    """``given`` as the word of ``allowed`` that it is.
+
+    Raises:
+        InputError: it is none of them.
+    """
+    for word in allowed:
+        if word == given:
+            return word
+    raise InputError(field, given, ", ".join(allowed), nearest_name(given, allowed))
 
 
 def nearest_divisor(given: int, whole: int) -> int:

@@ -48,7 +48,6 @@ def streamed(op: str, elements: int, traffic_bytes: int, dtype: str) -> Kernel:
     return Kernel(op, (elements,), dtype, 0, traffic_bytes)
 
 
-
 class Collective(NamedTuple):
     """One communication: ``payload_bytes`` of the largest buffer that a rank holds.
 

@@ -95,9 +95,7 @@ class StackSpec:
     name: str
     version: str
     attention: AttentionImpl = "flash"
-    overlaps: OverlapKinds = OverlapKinds(
-        dp_gradient=True, dp_parameter=True, pp=True, cp=True
-    )
+    overlaps: OverlapKinds = OverlapKinds(dp_gradient=True, dp_parameter=True, pp=True, cp=True)
     optimizer: Literal["fused", "foreach"] = "fused"
     compile: bool = False
     state_layout: StateLayout = "fsdp2"

@@ -205,9 +205,9 @@ def test_a_failed_run_exits_4(plan: Plan, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_fp16_is_refused_before_any_search(plan: Plan) -> None:
-    from shardwright.api.cli_execute import prepare
+    from shardwright.api.cli_execute import require_runnable
     from shardwright.api.inputs import Inputs, resolve
 
-    inputs = Inputs(cluster="8xV100", global_batch=8, seq_len=64)
+    problem = resolve(Inputs(cluster="8xV100", global_batch=8, seq_len=64))
     with pytest.raises(InputError, match="CUDA devices"):
-        prepare(inputs, resolve(inputs))
+        require_runnable(problem)

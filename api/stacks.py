@@ -1,0 +1,63 @@
+"""The stack from what was typed: training software, its attention kernels, what it overlaps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..datasets.catalogue.device import CPU, Device
+from ..datasets.catalogue.stack import stack
+from ..spec.choices import ATTENTIONS, OVERLAPS
+from ..spec.errors import InputError, one_of
+from ..spec.report import Assumption
+from ..spec.stack import StackSpec
+
+DEFAULT_STACK = "shardwright"
+
+
+def stack_of(
+    name: str | None,
+    attention: str | None,
+    overlap: str | None,
+    found: Device,
+    dtype: str,
+    notes: list[Assumption],
+) -> StackSpec:
+    """The stack of ``--stack``, ``--attention`` and ``--overlap`` on a device.
+
+    Raises:
+        InputError: an unknown one, or kernels that the device lacks for ``dtype``.
+    """
+    if name is None:
+        name = DEFAULT_STACK
+        notes.append(_note("stack", name, "not given"))
+    chosen = stack(name)
+    if attention is None:
+        attention = "flash" if _has_flash(found, dtype) else "unfused"
+        has = "has" if attention == "flash" else "lacks"
+        why = f"not given; {found.name} {has} flash kernels for {dtype}"
+        notes.append(_note("stack.attention", attention, why))
+    kernels = one_of("--attention", attention, ATTENTIONS)
+    if attention == "flash" and not _has_flash(found, dtype):
+        raise InputError(
+            "--attention", attention, f"unfused for {dtype} on {found.name}", "unfused"
+        )
+    chosen = replace(chosen, attention=kernels)
+    if overlap is None:
+        effective = _effective_overlap(chosen.overlap, found)
+        notes.append(_note("stack.overlap", effective, "as the stack"))
+        return chosen
+    return chosen.with_overlap(one_of("--overlap", overlap, OVERLAPS))
+
+
+def _note(path: str, value: Any, why: str) -> Assumption:
+    return Assumption(path=path, value=value, why=why)
+
+
+def _has_flash(found: Device, dtype: str) -> bool:
+    """Flash kernels of accelerators take 16-bit numbers only (Dao, 2023); those of cores all."""
+    return found.flash_attention and (found.name == CPU or dtype != "fp32")
+
+
+def _effective_overlap(overlap: str, found: Device) -> str:
+    return "none" if found.name == CPU else overlap
