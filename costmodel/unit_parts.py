@@ -31,11 +31,15 @@ from .heads import local_vocab
 from .optimizers import Tensor
 
 
+SHARED_TABLES = ("tokens.weight", "projection.weight")
+"""Names of what layers of one unit hold together: the first of them counts it."""
+
+
 @dataclass(frozen=True, slots=True)
 class UnitShape:
     """What a unit's state depends on.
 
-    ``layers`` is one layer, or an embedding and a head that share a weight; ``trainings`` says
+    ``layers`` is one layer, or embeddings and a head that share a weight; ``trainings`` says
     what of each is trained (empty: all).
     """
 
@@ -174,7 +178,7 @@ def local_specs(shape: UnitShape) -> list[_Local]:
     for number, layer in enumerate(shape.layers):
         training = shape.training(number)
         for spec in layer_parameters(layer, shape.seq_len):
-            if tied and isinstance(layer, HeadLayer) and spec.name == "projection.weight":
+            if number and tied and spec.name in SHARED_TABLES:
                 continue
             found.append(_Local(spec, _padded(layer, spec, shape), layer, training.weights))
             if training.adapters is not None:

@@ -170,3 +170,13 @@ def test_layouts_that_change_move_the_other_towers_output_too() -> None:
     plain = lowering.chunk(tuple((i, narrow) for i in range(9)), None, 2, 4).layers[6].lowered
     extra = len(seam.forward.entries) - len(plain.forward.entries)
     assert extra == 2, "one cut of the activations, one of the encoder's output"
+
+
+def test_a_table_that_three_layers_share_is_held_and_updated_once() -> None:
+    """Both embeddings and the head in one chunk: as many elements as the model has."""
+    space, plan = plan_of(T5, ())
+    (chunk,) = chunks_of(space, plan)
+    units = [entry.unit for entry in chunk.layers if entry.unit is not None]
+    assert sum(unit.local_elements for unit in units) == T5.param_count()
+    shares = [unit.update for unit in units]
+    assert sum(share.matrices + share.vectors for share in shares) == T5.param_count()
