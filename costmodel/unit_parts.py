@@ -30,7 +30,6 @@ from ..spec.workload import DtypeRecord
 from .heads import local_vocab
 from .optimizers import Tensor
 
-
 SHARED_TABLES = ("tokens.weight", "projection.weight")
 """Names of what layers of one unit hold together: the first of them counts it."""
 
