@@ -9,7 +9,6 @@ from typing import Any
 
 from ..costmodel.compare import compare_terms, relative_error
 from ..costmodel.feasibility import DEFAULT_RISK
-from ..datasets.catalogue.device import CPU
 from ..executor.launch import run_plan
 from ..profiler.store import newest_profile, save_profile
 from ..profiler.sweep import QUICK_BUDGET_S, measure
@@ -134,8 +133,3 @@ def _comparison(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dic
         "traced_step_time_s": traced["step_time_s"],
         "terms": [asdict(term) for term in terms],
     }
-
-
-def is_local(plan: Plan) -> bool:
-    """Whether the plan is for this machine's cores."""
-    return all(group.device == CPU for group in plan.cluster.groups)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ..datasets.catalogue.source_kind import KINDS
 from ..spec.units import GIB, format_bytes
-from .render_console import columns
+from .render_console import columns, heading
 
 COUNTED = ("measured", "sheet", "derived", "assumed")
 """Headers of the columns that count figures by :data:`KINDS`."""
@@ -25,7 +25,7 @@ def print_clusters(out: Console, document: dict[str, Any]) -> None:
     _print_devices(out, document["devices"])
     _print_nodes(out, document["nodes"])
     _print_fabrics(out, document["fabrics"])
-    _heading(out, "link levels, innermost first")
+    heading(out, "link levels, innermost first")
     for item in document["levels"]:
         out.print(f"{item['level']}: {item['joins']}")
     differ = len(document["disagreements"])
@@ -50,17 +50,13 @@ def print_about(out: Console, document: dict[str, Any]) -> None:
     _print_disagreements(out, document["disagreements"])
 
 
-def _heading(out: Console, text: str) -> None:
-    out.print(Text(f"\n{text}", style="bold"))
-
-
 def _counts(item: dict[str, Any]) -> list[str]:
     counts = Counter(item["kinds"].values())
     return [str(counts[kind]) if counts[kind] else "-" for kind in KINDS]
 
 
 def _print_devices(out: Console, devices: list[dict[str, Any]]) -> None:
-    _heading(out, "devices (TFLOP/s dense; * the usual memory size)")
+    heading(out, "devices (TFLOP/s dense; * the usual memory size)")
     numbers = ("GiB", "TB/s", "fp32", "16-bit", "fp8", "nvfp4", *COUNTED)
     table = columns("name", *numbers, right=numbers)
     families = Counter(item["family"] for item in devices)
@@ -87,7 +83,7 @@ def _tera(rate: float | None) -> str:
 
 
 def _print_nodes(out: Console, nodes: list[dict[str, Any]]) -> None:
-    _heading(out, "nodes")
+    heading(out, "nodes")
     numbers = ("devices", "rack", "assumed")
     table = columns("name", "devices", "rack", "link", "network", "usual for", "assumed",
                     right=numbers)  # fmt: skip
@@ -100,7 +96,7 @@ def _print_nodes(out: Console, nodes: list[dict[str, Any]]) -> None:
 
 
 def _print_fabrics(out: Console, fabrics: list[dict[str, Any]]) -> None:
-    _heading(out, "fabrics (GB/s one direction, of a device's link or an adapter)")
+    heading(out, "fabrics (GB/s one direction, of a device's link or an adapter)")
     numbers = ("GB/s", "adapters", "efficiency")
     table = columns("name", "joins", "technology", *numbers, "known", "latency", right=numbers)
     for item in fabrics:
@@ -146,7 +142,7 @@ def figure_text(name: str, value: object) -> str:
 def _print_disagreements(out: Console, found: list[dict[str, Any]]) -> None:
     if not found:
         return
-    _heading(out, "where sources disagree")
+    heading(out, "where sources disagree")
     for item in found:
         out.print(f"{item['subject']} {item['figure']}: {item['taken']:.6g}: {item['why']}")
         for source, value in item["values"]:

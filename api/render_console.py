@@ -40,6 +40,11 @@ def columns(*headers: str, right: tuple[str, ...] = ()) -> Table:
     return table
 
 
+def heading(out: Console, text: str) -> None:
+    """A bold line after an empty one."""
+    out.print(Text(f"\n{text}", style="bold"))
+
+
 def memory_bar(row: MemoryRow) -> Text:
     """Ten cells of reserved over capacity: green, yellow from 90 %, red where it overflows."""
     part = row.reserved_bytes / row.capacity_bytes

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
 from ..datasets.catalogue.source_kind import KINDS
 from ..spec.report import Assumption
 from ..spec.units import format_count, format_seconds
 from .render_clusters import COUNTED, figure_text
-from .render_console import columns
+from .render_console import columns, heading
 from .render_plan import print_assumptions
 from .render_rows import percent
 
@@ -35,10 +34,6 @@ def print_doctor(out: Console, document: dict[str, Any]) -> None:
     out.print()
     print_assumptions(out, [Assumption(**note) for note in document["assumptions"]])
     out.print("--json - has every figure with its source; plan clusters NAME those of one device")
-
-
-def _heading(out: Console, text: str) -> None:
-    out.print(Text(f"\n{text}", style="bold"))
 
 
 def _print_sums(out: Console, document: dict[str, Any]) -> None:
@@ -90,7 +85,7 @@ def _nearest_text(run: dict[str, Any]) -> str:
 
 
 def _print_layers(out: Console, model: dict[str, Any]) -> None:
-    _heading(out, "layers")
+    heading(out, "layers")
     several = len({row["tower"] for row in model["layers"]}) > 1
     table = columns("number", "kind", "planned", "simulated", "run")
     for row in model["layers"]:
@@ -103,7 +98,7 @@ def _print_layers(out: Console, model: dict[str, Any]) -> None:
 
 
 def _print_parts(out: Console, figures: dict[str, Any]) -> None:
-    _heading(out, "how the figures are known")
+    heading(out, "how the figures are known")
     headers = (*COUNTED, "typed")
     table = columns("part", "of", *headers, right=headers)
     for row in figures["by_part"]:
@@ -117,7 +112,7 @@ def _print_figures(out: Console, figures: dict[str, Any], kind: str) -> None:
     rows = [row for row in figures["rows"] if row["kind"] == kind]
     if not rows:
         return
-    _heading(out, f"{kind} figures")
+    heading(out, f"{kind} figures")
     table = columns("of", "figure", "value", "source", right=("value",))
     for row in rows:
         source = row["source"].removeprefix(f"{kind}: ")
@@ -133,7 +128,7 @@ def _print_prices(out: Console, document: dict[str, Any], row: dict[str, Any]) -
         f"prices of {work['micro_batch']} x {work['seq_len']} tokens and an update on "
         f"{row['device']} ({split}, dp {row['dp']}, {row['shard']})"
     )
-    _heading(out, title)
+    heading(out, title)
     sources = tuple(row["share"])
     table = columns("term", "alone", *sources, right=("alone", *sources))
     for term, found in row["terms"].items():
@@ -146,7 +141,7 @@ def _print_prices(out: Console, document: dict[str, Any], row: dict[str, Any]) -
 
 def _print_nearest(out: Console, nearest: dict[str, Any]) -> None:
     counts = f"{nearest['compared']} of {nearest['rows']} compared"
-    _heading(out, f"nearest published measured runs ({counts})")
+    heading(out, f"nearest published measured runs ({counts})")
     table = columns("run", "model", "on", "layout", "step", "MFU", "apart", right=("step", "MFU"))
     for run in nearest["runs"]:
         mfu = "-" if run["mfu"] is None else percent(run["mfu"])

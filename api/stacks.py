@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ..datasets.catalogue.device import CPU, Device
 from ..datasets.catalogue.stack import stack
@@ -30,13 +29,13 @@ def stack_of(
     """
     if name is None:
         name = DEFAULT_STACK
-        notes.append(_note("stack", name, "not given"))
+        notes.append(Assumption(path="stack", value=name, why="not given"))
     chosen = stack(name)
     if attention is None:
         attention = "flash" if _has_flash(found, dtype) else "unfused"
         has = "has" if attention == "flash" else "lacks"
         why = f"not given; {found.name} {has} flash kernels for {dtype}"
-        notes.append(_note("stack.attention", attention, why))
+        notes.append(Assumption(path="stack.attention", value=attention, why=why))
     kernels = one_of("--attention", attention, ATTENTIONS)
     if attention == "flash" and not _has_flash(found, dtype):
         raise InputError(
@@ -45,13 +44,9 @@ def stack_of(
     chosen = replace(chosen, attention=kernels)
     if overlap is None:
         effective = _effective_overlap(chosen.overlap, found)
-        notes.append(_note("stack.overlap", effective, "as the stack"))
+        notes.append(Assumption(path="stack.overlap", value=effective, why="as the stack"))
         return chosen
     return chosen.with_overlap(one_of("--overlap", overlap, OVERLAPS))
-
-
-def _note(path: str, value: Any, why: str) -> Assumption:
-    return Assumption(path=path, value=value, why=why)
 
 
 def _has_flash(found: Device, dtype: str) -> bool:

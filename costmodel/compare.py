@@ -17,11 +17,6 @@ class TermDifference:
     measured_s: float
     share: float
 
-    @property
-    def difference_s(self) -> float:
-        """How much more was predicted than measured."""
-        return self.predicted_s - self.measured_s
-
 
 def compare_terms(
     predicted_s: Mapping[str, float], measured_s: Mapping[str, float], step_time_s: float

@@ -12,7 +12,7 @@ three levels of Dash et al., arXiv:2501.04266, without their quantised messages.
 from __future__ import annotations
 
 from ..spec.formats import DTYPE_BYTES
-from ..spec.kernels import Collective, Kernel
+from ..spec.kernels import Collective, Kernel, streamed
 from ..spec.workload import DtypeRecord
 from .tape import Item
 from .unit_parts import Part
@@ -76,10 +76,10 @@ def held_pieces_bytes(part: Part, dtype: DtypeRecord) -> int:
 
 
 def _copy(elements: int, dtype: str) -> Kernel:
-    return Kernel("copy", (elements,), dtype, 0, 2 * elements * DTYPE_BYTES[dtype])
+    return streamed("copy", elements, 2 * elements * DTYPE_BYTES[dtype], dtype)
 
 
 def _cast(elements: int, source: str, dtype: str) -> tuple[Kernel, ...]:
     """Into the communication buffer, in its type."""
     traffic_bytes = elements * (DTYPE_BYTES[source] + DTYPE_BYTES[dtype])
-    return (Kernel("cast" if source != dtype else "copy", (elements,), dtype, 0, traffic_bytes),)
+    return (streamed("cast" if source != dtype else "copy", elements, traffic_bytes, dtype),)

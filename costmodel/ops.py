@@ -113,7 +113,7 @@ def _plain_rms_norm(c: OpContext, x: Value) -> Value:
         t.kernel(op, (inverse_rms,), inverse_rms)
     out = t.kernel("mul", (x, inverse_rms), t.like(x, "fp32"))
     t.kernel("mul", (out, weight), out)
-    out = _cast(t, out, x.dtype)
+    out = cast(t, out, x.dtype)
 
     def backward(grad: Value) -> tuple[Value | None, ...]:
         normal = t.kernel("mul", (x, inverse_rms), t.like(x, "fp32"))
@@ -129,15 +129,16 @@ def _plain_rms_norm(c: OpContext, x: Value) -> Value:
             t.kernel("mul", (grad_x, weight), grad_x)
         t.kernel("addcmul", (grad_x, normal, along), grad_x)
         t.kernel("mul", (grad_x, inverse_rms), grad_x)
-        grad_x = _cast(t, grad_x, x.dtype)
-        t.parameter_gradient(_cast(t, grad_weight, c.dtype))
+        grad_x = cast(t, grad_x, x.dtype)
+        t.parameter_gradient(cast(t, grad_weight, c.dtype))
         return (grad_x,)
 
     t.record((out,), (x,), backward)
     return out
 
 
-def _cast(t: Tape, value: Value, dtype: str) -> Value:
+def cast(t: Tape, value: Value, dtype: str) -> Value:
+    """The value in another format; itself where it is in that one."""
     if value.dtype == dtype:
         return value
     return t.kernel("cast", (value,), t.like(value, dtype))

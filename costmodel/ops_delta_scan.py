@@ -46,9 +46,7 @@ def plain_scan(
     return narrowed(t, out, (seq, batch, heads, width))
 
 
-def _pairs(
-    t: Tape, query: Value, key: Value, learned: Value, total: Value
-) -> tuple[Value, Value]:
+def _pairs(t: Tape, query: Value, key: Value, learned: Value, total: Value) -> tuple[Value, Value]:
     """The triangular system of the keys, and the scores of queries and keys, both decayed."""
     rows, q, width = key.shape
     row, column = total, total.view(rows, 1, q)
@@ -85,13 +83,9 @@ def _solved(t: Tape, system: Value, right: Value) -> Value:
     return out
 
 
-def _one_chunk(
-    t: Tape, many: int, parts: tuple[Value, ...], state: Value
-) -> tuple[Value, Value]:
+def _one_chunk(t: Tape, many: int, parts: tuple[Value, ...], state: Value) -> tuple[Value, Value]:
     """A chunk's results and the state after it."""
-    query, key, keys, values, scores, forget = (
-        narrowed(t, x, (many, *x.shape[1:])) for x in parts
-    )
+    query, key, keys, values, scores, forget = (narrowed(t, x, (many, *x.shape[1:])) for x in parts)
     q, (_, k, v) = query.shape[1], state.shape
     told = product(t, keys, state, (many, q, k, v))
     new = add(t, values, told, op="sub")

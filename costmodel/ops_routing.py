@@ -9,7 +9,7 @@ noise or bias that some routers add to their choice.
 from __future__ import annotations
 
 from ..spec.feed_forward import Moe
-from .ops import OpContext
+from .ops import OpContext, cast
 from .tape import Tape, Value
 
 INDEX = "int64"
@@ -29,7 +29,7 @@ def route(c: OpContext, moe: Moe, logits: Value) -> tuple[Value, Value]:
     if fused:
         t.kernel("router", (logits, scores, chosen), weights)
     else:
-        t.kernel(moe.score, (_cast(t, logits, "fp32"),), scores)
+        t.kernel(moe.score, (cast(t, logits, "fp32"),), scores)
         _choose(t, moe, scores, chosen, weights)
 
     def backward(grad: Value) -> tuple[Value | None, ...]:
@@ -42,7 +42,7 @@ def route(c: OpContext, moe: Moe, logits: Value) -> tuple[Value, Value]:
         t.kernel("scatter_add", (grad, chosen), grad)
         grad = t.kernel(f"{moe.score}_backward", (spread, scores), t.like(scores))
         del spread
-        return (_cast(t, grad, dtype).view(*shape),)
+        return (cast(t, grad, dtype).view(*shape),)
 
     t.record((weights,), (logits,), backward)
     return weights, chosen
@@ -130,7 +130,7 @@ def weighted_combine(
         out = t.kernel("unpermute", (rows, weights, order), t.new(shape, rows.dtype))
     else:
         wide = t.kernel("mul", (rows, weights), t.like(rows, "fp32"))
-        out = _cast(t, _sum_rows(c, wide, order, shape), rows.dtype)
+        out = cast(t, _sum_rows(c, wide, order, shape), rows.dtype)
         del wide
 
     def backward(grad: Value) -> tuple[Value | None, ...]:
@@ -147,9 +147,3 @@ def weighted_combine(
 
     t.record((out,), (rows, weights), backward)
     return out
-
-
-def _cast(t: Tape, value: Value, dtype: str) -> Value:
-    if value.dtype == dtype:
-        return value
-    return t.kernel("cast", (value,), t.like(value, dtype))

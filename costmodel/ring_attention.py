@@ -20,10 +20,10 @@ are 2 · 8.4 MB; a rank sends 117 MB forward and 252 MB backward, a layer.
 from __future__ import annotations
 
 from ..spec.mixers import Attention, LatentAttention
-from .ops import OpContext
+from .ops import OpContext, cast
 from .ops_attention import flash_backward, flash_forward
 from .scores import Scores, scores_of
-from .tape import Tape, Value
+from .tape import Value
 
 
 def ring_attention(
@@ -57,7 +57,7 @@ def _forward(
     query, *held = given
     coming = _pass_on(c, held)
     out, log_sum = flash_forward(c, scores, (query, *held))
-    merged = _cast(t, out, "fp32")
+    merged = cast(t, out, "fp32")
     del out
     for step in range(1, steps):
         held = coming
@@ -65,7 +65,7 @@ def _forward(
         part, part_sum = flash_forward(c, scores, (query, *held))
         t.kernel("merge_attention", (merged, log_sum, part, part_sum), merged)
         del part, part_sum
-    return _cast(t, merged, c.dtype), log_sum
+    return cast(t, merged, c.dtype), log_sum
 
 
 def _backward(
@@ -79,7 +79,7 @@ def _backward(
     query, *held = given
     coming = _pass_on(c, held)
     part, *own = flash_backward(c, scores, (query, *held), results, grad)
-    grad_query = _cast(t, part, "fp32")
+    grad_query = cast(t, part, "fp32")
     del part
     for step in range(1, steps):
         held = coming
@@ -94,7 +94,7 @@ def _backward(
             t.kernel("add", (mine, other), mine)
         del mine, other, travelled
     home = _pass_on(c, own, beside=0)
-    return (_cast(t, grad_query, c.dtype), *home)
+    return (cast(t, grad_query, c.dtype), *home)
 
 
 def _pass_on(c: OpContext, held: list[Value], beside: int = 1) -> list[Value]:
@@ -102,7 +102,3 @@ def _pass_on(c: OpContext, held: list[Value], beside: int = 1) -> list[Value]:
     coming = [c.tape.like(x) for x in held]
     c.tape.collective("send_recv", c.ring, *held, term="exposed_cp", beside=beside)
     return coming
-
-
-def _cast(t: Tape, x: Value, dtype: str) -> Value:
-    return x if x.dtype == dtype else t.kernel("cast", (x,), t.like(x, dtype))

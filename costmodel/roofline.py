@@ -45,6 +45,7 @@ kernels of flash-linear-attention) measured: mean error 7 % on H100, 10 % on H20
 44 % too fast on B200. Assumed for backward scans and for state spaces, which it does not measure;
 other kernels differ (vLLM 0.24 with FlashInfer on H100 is four times as fast)."""
 
+
 class FormulaFigure(NamedTuple):
     """A constant of the formulas: what was measured for it, and the device families it was on."""
 

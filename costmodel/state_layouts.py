@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ..spec.formats import DTYPE_BYTES
-from ..spec.kernels import Collective, Kernel
+from ..spec.kernels import Collective, streamed
 from ..spec.workload import DtypeRecord
 from .nested_sharding import gather_pieces, keep_secondary
 from .shard_traffic import gathered_bytes
@@ -164,7 +164,7 @@ def _publish(part: Part, dtype: DtypeRecord) -> tuple[Item, ...]:
     work: list[Item] = []
     if dtype.param != dtype.master:
         traffic_bytes = part.shard * (param + master)
-        work.append(Kernel("cast", (part.shard,), dtype.param, 0, traffic_bytes))
+        work.append(streamed("cast", part.shard, traffic_bytes, dtype.param))
     if part.nests_parameters:
         size = part.padded // part.parameters * param
         outer = part.outer(part.parameters)

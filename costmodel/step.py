@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..spec.formats import DTYPE_BYTES
-from ..spec.kernels import Collective, Kernel
+from ..spec.kernels import Collective, streamed
 from ..spec.plan import Plan
 from ..spec.schedule import V_KINDS, chunk_place, chunk_position
 from ..spec.stack import StackSpec
@@ -146,9 +146,7 @@ def _tensor_sums(entries: list[StageLayer], dtype: DtypeRecord) -> Iterator[Item
         yield from partial_sum_work(by_degree[degree], degree, dtype)
 
 
-def _tied_sum(
-    plan: Plan, stage: int, entries: list[StageLayer]
-) -> tuple[tuple[Item, ...], int]:
+def _tied_sum(plan: Plan, stage: int, entries: list[StageLayer]) -> tuple[tuple[Item, ...], int]:
     """The sum of a shared weight's gradient, and how many elements the norm leaves to another."""
     stages = holding_stages(plan)
     if not stages or len(plan.program.stages) == 1:
@@ -173,4 +171,4 @@ def _local_tied_sum(plan: Plan, entries: list[StageLayer]) -> tuple[tuple[Item, 
         return (), 0
     dtype, elements = plan.workload.dtype.master, tied[0].tied_elements
     traffic_bytes = 3 * elements * DTYPE_BYTES[dtype]
-    return (Kernel("add", (elements,), dtype, 0, traffic_bytes),), elements
+    return (streamed("add", elements, traffic_bytes, dtype),), elements

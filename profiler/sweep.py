@@ -15,7 +15,6 @@ from .host_overhead import with_overheads
 from .store import fingerprint, machine_facts
 
 QUICK_BUDGET_S = 20.0
-FULL_BUDGET_S = 120.0
 COARSE_BELOW_S = 40.0
 HOST_SHARE = {True: 0.5, False: 0.3}
 """Part of the budget that is kept for links and whole steps; more where the grid is coarse."""

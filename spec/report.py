@@ -79,11 +79,6 @@ class Prediction:
     interval_level: float = 0.8
     flops_convention: str = FLOPS_CONVENTION
 
-    @property
-    def peak_reserved_bytes(self) -> int:
-        """The fullest device's reserved bytes."""
-        return max(row.reserved_bytes for row in self.memory)
-
     def to_document(self) -> dict[str, Any]:
         """JSON-ready form with every key present."""
         from dataclasses import asdict

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from .choices import Optimizer
 from .errors import InputError, nearest_name
-from .formats import DTYPE_BYTES, SHORTHANDS, Dtype, MatmulFormat, Scaling
+from .formats import SHORTHANDS, Dtype, MatmulFormat, Scaling
 from .model import ModelSpec
 from .training import LayerTraining, Lora, layer_trainings
 
@@ -57,10 +57,6 @@ class DtypeRecord:
         """What ``--dtype`` calls these computations; the rest of the record may differ."""
         key = (self.param, self.matmul, self.scaling)
         return next((name for name, value in SHORTHANDS.items() if value == key), self.param)
-
-    def bytes_of(self, role: str) -> int:
-        """Bytes of one element of the state called ``role``."""
-        return DTYPE_BYTES[getattr(self, role)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

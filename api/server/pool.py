@@ -21,8 +21,6 @@ START_S = 60.0
 JOBS_PER_CHILD = 200
 KEPT_VARIABLES = ("PATH", "PYTHONPATH", "HOME", "XDG_DATA_HOME", "LANG", "LC_ALL", "TMPDIR")
 RETRY_S = 1.0
-ANSWER_WITHIN = 0.9
-"""A search ends after this part of its time, so that its answer is written in the rest."""
 
 
 class BusyError(Exception):
