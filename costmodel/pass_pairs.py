@@ -11,8 +11,13 @@ decreasing in any duration, and never longer than one pass after the other.
 
 from __future__ import annotations
 
+from ..spec.schedule import ScheduleKind
 from ..spec.stack import OverlapKinds
 from .pass_time import PASS_TERMS, PassTime
+from .prices import PassCost, Pricer
+
+PAIRED_KINDS: tuple[ScheduleKind, ...] = ("dualpipe",)
+"""Schedules some of whose passes overlap in pairs."""
 
 INSIDE_LAYERS = {f"exposed_{kind}": kind for kind in ("tp", "cp", "ep")}
 """Terms of communication inside layers, and the kind of overlap that hides it there."""
@@ -27,6 +32,21 @@ def in_line_terms(overlaps: OverlapKinds) -> tuple[int, ...]:
         for term, kind in INSIDE_LAYERS.items()
         if not getattr(overlaps, kind)
     )
+
+
+def hiding_terms(pricer: Pricer) -> tuple[int, ...]:
+    """The terms that hide beside another pass: none where everything runs in line."""
+    return in_line_terms(pricer.overlaps) if pricer.hides_sharding else ()
+
+
+def least_beside_s(cost: PassCost, hides: tuple[int, ...]) -> float:
+    """Seconds that a layer's pass takes at least, whatever runs beside it.
+
+    Args:
+        cost: of the pass alone.
+        hides: from :func:`hiding_terms`.
+    """
+    return cost.time_s - sum(cost.terms_s[number] for number in hides)
 
 
 def pair_time(

@@ -21,7 +21,7 @@ from .lowering import Lowering, StageChunk
 from .machine import Machine
 from .memory import memory_row, stage_peak
 from .overlap import slowed
-from .pass_pairs import in_line_terms, pair_time
+from .pass_pairs import PAIRED_KINDS, hiding_terms, pair_time
 from .pass_time import PassTime, pass_time
 from .play import Messages, play
 from .prices import Pricer
@@ -127,9 +127,7 @@ class Simulator:
         counts = passes.counts
         times = self._times(counts, chunks, group, reach)
         pricer = self.prices.inside(group)
-        beside = pricer.hides_sharding  # what runs everything in line overlaps no passes
-        in_line = in_line_terms(pricer.overlaps) if beside else ()
-        slowdown = pricer.stack.overlap_slowdown
+        in_line, slowdown = hiding_terms(pricer), pricer.stack.overlap_slowdown
         pairs: dict[Together, PassTime] = {
             kinds: pair_time(times[kinds[0]], times[kinds[1]], in_line, slowdown)
             for kinds in counts
@@ -235,9 +233,6 @@ class Simulator:
         longer_s = max(0.0, slowed(run.gathers_s, forward_s, slowdown) - forward_s)
         own_s = run.busy_s + longer_s + run.tensor_sums_s + run.tied_sum_s
         return max(run.gathers_s / layers, own_s - barrier_s)
-
-
-PAIRED_KINDS: tuple[ScheduleKind, ...] = ("dualpipe",)
 
 
 def kind_counts(kind: ScheduleKind, micro_batches: int, chunks: int) -> dict[Together, int]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..costmodel.lowering import Lowering
+from ..costmodel.pass_pairs import hiding_terms, least_beside_s
 from ..costmodel.pass_time import unit_seconds
 from ..costmodel.prices import Pricer
 from ..costmodel.stage_passes import PassKind
@@ -96,6 +97,7 @@ class OptionTables:
         microbatches: int,
         members: tuple[int, ...] | None = None,
         reach: int = 1,
+        pairs: bool = False,
     ) -> OptionTable:
         """The table of ``layer`` under ``strategies``.
 
@@ -108,10 +110,12 @@ class OptionTables:
             members: the layers whose parameters move with this one's (itself alone if None,
                 none where they move with another layer's).
             reach: how many link levels the stage's groups cross.
+            pairs: whether passes overlap: communication that hides in another then counts
+                nothing, for the estimate too.
         """
         members = (layer,) if members is None else members
         kinds = tuple(self.lowering.kinds[i] for i in members)
-        place = (ranks, samples, microbatches, reach)
+        place = (ranks, samples, microbatches, reach, pairs)
         key = (self.lowering.kinds[layer], id(strategies), *place, kinds)
         if key not in self._tables:
             self._tables[key] = self._build(layer, strategies, place, members)
@@ -121,18 +125,19 @@ class OptionTables:
         self,
         layer: int,
         strategies: tuple[LayerStrategy, ...],
-        place: tuple[int, int, int, int],
+        place: tuple[int, int, int, int, bool],
         members: tuple[int, ...],
     ) -> OptionTable:
-        ranks, samples, microbatches, reach = place
+        ranks, samples, microbatches, reach, pairs = place
         pricer = self.pricer.reaching(reach)
+        hides = hiding_terms(pricer) if pairs else ()
 
         def split_row(strategy: LayerStrategy) -> list[float]:
             lowered = self.lowering.layer(layer, strategy, None, ranks, samples, not members)
             kept = lowered.forward.change_bytes - lowered.output_bytes + lowered.input_bytes
             again = lowered.accumulating_backward if adds else lowered.backward
             ways = (lowered.forward, lowered.backward, again)
-            return [float(kept), *(pricer.layer_pass(way).time_s for way in ways)]
+            return [float(kept), *(least_beside_s(pricer.layer_pass(w), hides) for w in ways)]
 
         kinds = tuple(self.lowering.kinds[i] for i in members)
 

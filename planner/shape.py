@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..spec.schedule import ScheduleKind, chunk_position, first_in_flight
+from ..costmodel.pass_pairs import PAIRED_KINDS
+from ..spec.schedule import SPLIT_KINDS, ScheduleKind, chunk_position, first_in_flight
 
 
 class Shape(NamedTuple):
@@ -36,8 +37,13 @@ class Shape(NamedTuple):
 
     @property
     def passes(self) -> int:
-        """Forward and backward passes of all stages in a step."""
-        return 2 * self.positions * self.microbatches
+        """Passes of all stages in a step: forward and backward, in two parts where it is split."""
+        return (3 if self.kind in SPLIT_KINDS else 2) * self.positions * self.microbatches
+
+    @property
+    def pairs(self) -> bool:
+        """Whether passes overlap, so that communication of one hides behind the other's work."""
+        return self.kind in PAIRED_KINDS
 
     def first_in_flight(self, stage: int) -> list[int]:
         """Micro-batches of each chunk that a stage holds before its first backward pass."""

@@ -33,8 +33,8 @@ class ShapeCosts:
         self.work = WorkBounds(self.space, simulator.lowering, simulator.pricer)
         self._reaches: dict[tuple[int, int], int] = {}
         self._choices: dict[tuple[int, int], int] = {}
-        self._bounds: dict[tuple[int, int, bool, int], ShapeBounds] = {}
-        self._estimates_of: dict[tuple[int, int, bool, int], ShapeBounds] = {}
+        self._bounds: dict[tuple[int, int, bool, int, bool], ShapeBounds] = {}
+        self._estimates_of: dict[tuple[int, int, bool, int, bool], ShapeBounds] = {}
 
     def _samples(self, shape: Shape) -> int:
         """Samples of a micro-batch over a stage."""
@@ -60,7 +60,9 @@ class ShapeCosts:
             key = (kind, tied.get(layer))
             if key not in known:
                 strategies = options(kind, shape.ranks, samples)
-                known[key] = self.tables.table(layer, strategies, *place, key[1], reach)
+                known[key] = self.tables.table(
+                    layer, strategies, *place, key[1], reach, shape.pairs
+                )
             found.append(known[key])
         return found
 
@@ -119,9 +121,10 @@ class ShapeCosts:
         bubble = (shape.stages - 1) / (shape.chunks * shape.microbatches)
         return self._quick_bound(shape) * (1 + bubble)
 
-    def _place(self, shape: Shape) -> tuple[int, int, bool, int]:
+    def _place(self, shape: Shape) -> tuple[int, int, bool, int, bool]:
         """What the tables of a shape depend on."""
-        return (shape.ranks, shape.microbatches, bool(self._tied(shape)), self._reach(shape))
+        tied, reach = bool(self._tied(shape)), self._reach(shape)
+        return (shape.ranks, shape.microbatches, tied, reach, shape.pairs)
 
     def _estimate(self, shape: Shape) -> float:
         """A likely step time of a shape's best plan among the usual ones."""

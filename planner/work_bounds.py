@@ -6,6 +6,7 @@ backward pass under any split and recomputation, and a step at least what
 :mod:`.bounds` says of that work. No plan of any shape beats the model's matrix products, each
 once a sample, at the peak of all devices.
 
+Where passes overlap in pairs, what they may hide of their communication is no certain time.
 Where backwards are split only the fill is certain, f = Σ of the least forward passes: a stage
 of a zero-bubble pipeline waits for one micro-batch of the stages before it. For any share φ let
 x = Σ over layers of min(w, f/φ); then as in :mod:`.bounds` T ≥ φ·x/(1 - (1 - φ/m)^p), and here φ
@@ -19,6 +20,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from ..costmodel.lowering import Lowering, split_only
+from ..costmodel.pass_pairs import hiding_terms, least_beside_s
 from ..costmodel.prices import Pricer
 from ..costmodel.roofline import peak_flops_per_s
 from ..spec.choices import RECOMPUTES
@@ -79,7 +81,7 @@ class WorkBounds:
         self._pricer = pricer
         self._counts = Counter(space.kinds)
         self._passes: dict[tuple[object, ...], tuple[float, float]] = {}
-        self._works: dict[tuple[int, int, bool, int], Work] = {}
+        self._works: dict[tuple[int, int, bool, int, bool], Work] = {}
 
     def bound(self, shape: Shape, shares: bool, reach: int) -> float:
         """Seconds that every plan of ``shape`` takes at least.
@@ -90,14 +92,14 @@ class WorkBounds:
             reach: how many link levels the groups of a stage cross.
         """
         samples = self._space.request.workload.global_batch // shape.microbatches
-        key = (shape.ranks, samples, shares, reach)
+        key = (shape.ranks, samples, shares, reach, shape.pairs)
         if key not in self._works:
             self._works[key] = self._work(*key)
         return self._works[key].bound_s(shape) + self._pricer.step_s
 
-    def _work(self, ranks: int, samples: int, shares: bool, reach: int) -> Work:
+    def _work(self, ranks: int, samples: int, shares: bool, reach: int, pairs: bool) -> Work:
         """One micro-batch through all layers."""
-        place = (ranks, samples, reach)
+        place = (ranks, samples, reach, pairs)
         return Work.of(
             [
                 (count, *self._least(kind, place, shares and kind == self._space.kinds[0]))
@@ -105,7 +107,9 @@ class WorkBounds:
             ]
         )
 
-    def _least(self, kind: int, place: tuple[int, int, int], shares: bool) -> tuple[float, float]:
+    def _least(
+        self, kind: int, place: tuple[int, int, int, bool], shares: bool
+    ) -> tuple[float, float]:
         """Least seconds over all splits, each with the least recomputation that it may have.
 
         Those of the forward pass, and those of forward and backward together.
@@ -121,19 +125,22 @@ class WorkBounds:
         return min(forward for forward, _ in found), min(whole for _, whole in found)
 
     def _pass_s(
-        self, index: int, strategy: LayerStrategy, place: tuple[int, int, int], shares: bool
+        self, index: int, strategy: LayerStrategy, place: tuple[int, int, int, bool], shares: bool
     ) -> tuple[float, float]:
         """Computation of a layer's micro-batch: forward, and forward and backward.
 
         A backward pass that adds to gradients does what the first one does, and more.
         """
-        ranks, samples, reach = place
-        key = (index, split_only(strategy), samples // strategy.data_parallel(ranks), reach, shares)
+        ranks, samples, reach, pairs = place
+        batch = samples // strategy.data_parallel(ranks)
+        key = (index, split_only(strategy), batch, reach, shares, pairs)
         if key not in self._passes:
             lowered = self._lowering.layer(index, strategy, None, ranks, samples, shares)
             pricer = self._pricer.reaching(reach)
-            forward_s = pricer.layer_pass(lowered.forward).time_s
-            self._passes[key] = forward_s, forward_s + pricer.layer_pass(lowered.backward).time_s
+            hides = hiding_terms(pricer) if pairs else ()
+            ways = (pricer.layer_pass(way) for way in (lowered.forward, lowered.backward))
+            forward_s, backward_s = (least_beside_s(cost, hides) for cost in ways)
+            self._passes[key] = forward_s, forward_s + backward_s
         return self._passes[key]
 
     def floor(self) -> float:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from bound_checks import check_bounds
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracle import Restriction
+from planning import search_of
+from problems import problem, space_of
 from problems import space as real_space
 from samples import random_problem
 
+from shardwright.api.uniform import UniformStrategy, uniform_plan
 from shardwright.planner.bounds import hull_of, least_total
+from shardwright.planner.shape import Shape
 
 PLANS = 25
 
@@ -36,6 +42,25 @@ def test_no_bound_is_above_a_random_plan_of_a_real_model(
 ) -> None:
     found = check_bounds(real_space(model, cluster, batch, seq_len), 25, 0)
     assert found.faults == []
+
+
+def test_what_pairs_of_passes_hide_is_in_no_bound() -> None:
+    """Slow links, all blocks split: half of DualPipe's communication runs beside other work."""
+    asked = problem("llama-2-7b", "1x8xH100-PCIE-80GB", 64, 2048)
+    flags = UniformStrategy(tp=4, pp=2, sp="megatron", schedule="dualpipe")
+    plan, _ = uniform_plan(asked, flags)
+    split = tuple(
+        Restriction(axis=axis, allowed=(value,)) for axis, value in (("tp", 4), ("sp", "megatron"))
+    )
+    search = search_of(replace(space_of(asked), restrictions=split))
+    simulation = search.evaluator.simulator.run(plan)
+    assert simulation is not None
+    shape = Shape(2, 4, "dualpipe", 2, 64)
+    bounds = (search._quick_bound(shape), search._shape_bound(shape))
+    assert 0.5 * simulation.step_time_s < min(bounds)
+    assert max(bounds) <= simulation.step_time_s
+    in_turn = shape._replace(kind="zbv")
+    assert search._quick_bound(in_turn) > simulation.step_time_s
 
 
 def test_a_bound_that_is_too_high_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from random_plans import Draft, Drawer, capped
 from random_spaces import PLENTY_BYTES
 
 from shardwright.costmodel.group_prices import stage_group
-from shardwright.costmodel.simulate import PAIRED_KINDS, Simulation, Simulator, kind_counts
+from shardwright.costmodel.pass_pairs import PAIRED_KINDS
+from shardwright.costmodel.simulate import Simulation, Simulator, kind_counts
 from shardwright.planner.exhaustive import bounded_plans
 from shardwright.planner.options import OptionTable
 from shardwright.planner.search import Search
