@@ -31,7 +31,7 @@ from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.plan import Plan
 from shardwright.spec.schedule import EVERY_KIND, SPLIT_KINDS, ScheduleKind
 
-SEEDS = st.integers(0, 89)
+SEEDS = st.integers(0, 44)
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
@@ -50,7 +50,7 @@ def test_simulated_bubbles_equal_their_closed_forms(
 
 
 @given(SEEDS)
-@settings(max_examples=90)
+@settings(max_examples=45)
 def test_a_second_simulation_agrees(seed: int) -> None:
     check_starts(split_sample(seed))
 
@@ -71,7 +71,7 @@ def again(s: Sample, seed: int) -> Simulation:
 
 
 @given(SEEDS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_longer_work_never_shortens_the_step(seed: int) -> None:
     s = split_sample(seed)
     slower_s = again(s, seed).step_time_s
@@ -79,7 +79,7 @@ def test_longer_work_never_shortens_the_step(seed: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_breakdowns_and_timelines_are_sound(seed: int) -> None:
     s = split_sample(seed)
     step_s = s.simulation.step_time_s
@@ -93,7 +93,7 @@ def test_breakdowns_and_timelines_are_sound(seed: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_equal_plans_give_equal_results(seed: int) -> None:
     s = split_sample(seed)
     fresh = simulator_of(s.space).run(s.plan)
@@ -103,7 +103,7 @@ def test_equal_plans_give_equal_results(seed: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_messages_leave_for_the_stage_that_waits(seed: int) -> None:
     """What one stage sends another receives: as many messages of every size, none to itself."""
     s = split_sample(seed)
