@@ -25,6 +25,7 @@ what comes out is sent back to them.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -102,11 +103,14 @@ def _tensor_states(optimizer: Optimizer, size: int, tensor: Tensor) -> int:
 
 
 def _factored_elements(tensor: Tensor) -> int:
-    """A sum for each row of the shard and for each column; all of a vector."""
+    """A sum for each row of the shard and for each column; all of a vector.
+
+    Of experts each has its own; their shards are cut along the rows of every one.
+    """
     if len(tensor.shape) == 1:
         return tensor.shard
-    *_, columns = tensor.shape
-    return -(-tensor.shard // columns) + columns
+    *experts, _, columns = tensor.shape
+    return -(-tensor.shard // columns) + math.prod(experts) * columns
 
 
 def orthogonal_of(tensors: Iterable[Tensor], ranks: int) -> tuple[Orthogonal, ...]:

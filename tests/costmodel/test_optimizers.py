@@ -108,6 +108,8 @@ def replace_table(tensor: Tensor) -> Tensor:
 
 def test_factored_moments_are_rows_and_columns() -> None:
     assert state_bytes("adafactor", BF16, [MATRIX]) == 4 * (4096 + 14336)
+    experts = Tensor((8, 4096, 14336), (4096, 14336), 8 * 512 * 14336, hidden=True, table=False)
+    assert state_bytes("adafactor", BF16, [experts]) == 8 * 4 * (512 + 14336)
 
 
 @pytest.mark.parametrize("ranks", [1, 8])
