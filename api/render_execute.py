@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ..spec.units import format_bytes, format_seconds
+from ..spec.units import format_bytes, format_number, format_seconds
 from .render_console import columns
 from .render_stages import ranges, span
 
@@ -29,7 +29,7 @@ def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str
     table = columns("", "predicted", "measured", "difference", right=("predicted", "measured"))
     _compare(table, "step", predicted["step_time_s"], measured["step_time_s"], format_seconds)
     rate = "tokens_per_s_per_device"
-    _compare(table, "tokens/s a device", predicted[rate], measured[rate], lambda x: f"{x:.4g}")
+    _compare(table, "tokens/s a device", predicted[rate], measured[rate], format_number)
     if allocated := measured.get("allocated_bytes"):
         expected = max(row["allocated_bytes"] for row in predicted["memory"])
         _compare(table, "peak live bytes", expected, allocated, format_bytes)

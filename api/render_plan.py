@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ..costmodel.feasibility import MemoryRule
 from ..spec.report import Assumption, Report
-from ..spec.units import format_seconds
+from ..spec.units import format_number, format_seconds
 from .render_console import columns, memory_bar
 from .render_rows import (
     cluster_text,
@@ -80,7 +80,7 @@ def _print_head(out: Console, report: Report, rule: MemoryRule) -> None:
     figures = [
         f"{interval_text(prediction)} (80 %)",
         f"{percent(prediction.mfu)} MFU",
-        f"{prediction.tokens_per_s_per_device:.4g} tokens/s a device",
+        f"{format_number(prediction.tokens_per_s_per_device)} tokens/s a device",
         f"peak {memory_text(full)} on stage {full.stage}",
     ]
     style = "bold green" if prediction.feasible else "bold red"

@@ -6,12 +6,17 @@ GIB = 1024**3
 MIB = 1024**2
 
 
+def format_number(number: float, digits: int = 4) -> str:
+    """A number to so many significant digits, whole above them: ``10610``, never ``1.061e+04``."""
+    return f"{number:.0f}" if abs(number) >= 10**digits - 0.5 else f"{number:.{digits}g}"
+
+
 def format_bytes(amount_bytes: float) -> str:
     """``71.2 GiB`` style text with three significant digits."""
     size = float(amount_bytes)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(size) < 1024 or unit == "TiB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.3g} {unit}"
+            return f"{size:.0f} {unit}" if unit == "B" else f"{format_number(size, 3)} {unit}"
         size /= 1024
     raise AssertionError("unreachable")
 
@@ -29,5 +34,5 @@ def format_count(number: float) -> str:
     """``70.6 B`` style text for parameters and tokens."""
     for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(number) >= scale:
-            return f"{number / scale:.3g} {unit}"
+            return f"{format_number(number / scale, 3)} {unit}"
     return f"{number:.0f}"

@@ -9,6 +9,7 @@ import pytest
 from shardwright.spec.errors import InputError, nearest_divisor
 from shardwright.spec.numbers import whole_number
 from shardwright.spec.strategy import Sharding
+from shardwright.spec.units import format_bytes, format_count, format_number
 
 NO_NUMBERS = ("", " 1", "1 ", "-1", "+1", "1.0", "1_000", "²", "٣", "1e3", "9" * 13, "9" * 5000)
 
@@ -41,3 +42,12 @@ def test_nearest_divisor_of_a_huge_whole_is_quick() -> None:
     assert nearest_divisor(3, 2**40) == 2
     assert nearest_divisor(1000, 2**27) == 1024
     assert time.process_time() - started < 2
+
+def test_what_a_person_reads_has_no_exponents() -> None:
+    assert [format_number(x) for x in (0.91552, 764.94, 1053.2, 9999.7, 10612.4, 3.1e7)] == [
+        "0.9155", "764.9", "1053", "10000", "10612", "31000000"
+    ]  # fmt: skip
+    assert format_bytes(1010 * 2**30) == "1010 GiB"
+    assert format_bytes(999.7 * 2**30) == "1000 GiB"
+    assert format_bytes(71.23 * 2**30) == "71.2 GiB"
+    assert format_count(999.9e6) == "1000 M"
