@@ -25,6 +25,7 @@ def models_document() -> dict[str, Any]:
                 **model_parts(item.model),
                 "source": item.source,
                 "left_out": list(item.left_out),
+                "simplified": list(item.simplified),
             }
             for item in presets().values()
         ],

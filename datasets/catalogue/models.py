@@ -23,18 +23,25 @@ DEFAULT_MODEL = "shardwright-demo"
 MAX_TEXT = 1000
 MAX_REVISION_BYTES = 4096
 CONFIG_NAME = "config.json"
+CONFIG_KEYS = ("model_type", "hidden_size", "num_hidden_layers", "architectures")
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+PRESET_NOTES = ("source", "left_out", "simplified")
 FORMS = "a preset, a folder with config.json, a config.json, a typed YAML or JSON file, a hub name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """A bundled model, where its sizes come from, and what of it is neither priced nor run."""
+    """A bundled model and where its sizes come from.
+
+    ``left_out`` is what of it is neither priced nor run, ``simplified`` what is priced in a
+    simpler form.
+    """
 
     name: str
     model: ModelSpec
     source: str
     left_out: tuple[str, ...]
+    simplified: tuple[str, ...] = ()
 
 
 @cache
@@ -43,9 +50,13 @@ def presets() -> Mapping[str, Preset]:
     found = {}
     for name, row in read_table("presets").items():
         if "same_as" not in row:
-            left_out = tuple(row.get("left_out", ()))
-            model = _preset_model(name, row)
-            found[name] = Preset(name=name, model=model, source=row["source"], left_out=left_out)
+            found[name] = Preset(
+                name=name,
+                model=_preset_model(name, row),
+                source=row["source"],
+                left_out=tuple(row.get("left_out", ())),
+                simplified=tuple(row.get("simplified", ())),
+            )
     for name, row in read_table("presets").items():
         if "same_as" in row:
             same = found[row["same_as"]]
@@ -57,7 +68,7 @@ def _preset_model(name: str, row: Mapping[str, Any]) -> ModelSpec:
     where = f"preset {name}"
     if "config" in row:
         return model_from_config(row["config"], name, where)[0]
-    keys = {key: value for key, value in row.items() if key not in ("source", "left_out")}
+    keys = {key: value for key, value in row.items() if key not in PRESET_NOTES}
     return model_from_keys(keys, name, where)[0]
 
 
@@ -90,8 +101,10 @@ def load_model(text: str, where: str = "--model") -> ModelAndAssumptions:
 
 
 def _left_out(preset: Preset) -> tuple[Assumption, ...]:
-    why = f"of the model's source ({preset.source}), neither priced nor run"
-    return tuple(Assumption(path="model", value=item, why=why) for item in preset.left_out)
+    why = f"of the model's source ({preset.source})"
+    parts = [(item, f"{why}, neither priced nor run") for item in preset.left_out]
+    parts += [(item, f"{why}, simplified") for item in preset.simplified]
+    return tuple(Assumption(path="model", value=item, why=text) for item, text in parts)
 
 
 def _exists(path: Path) -> bool:
@@ -115,7 +128,7 @@ def _from_path(path: Path) -> ModelAndAssumptions:
     where = str(path)
     if "towers" in document:
         return checked_model(from_document(ModelSpec, document, where), where), ()
-    if path.name == CONFIG_NAME or "model_type" in document or "hidden_size" in document:
+    if path.name == CONFIG_NAME or any(key in document for key in CONFIG_KEYS):
         name = path.resolve().parent.name if path.name == CONFIG_NAME else path.stem
         return model_from_config(document, name or "model", where)
     return model_from_keys(document, path.stem, where)

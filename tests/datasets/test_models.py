@@ -300,3 +300,12 @@ def test_typed_mistakes(tmp_path: Path, line: str, named: str, near: str) -> Non
 def test_rope_theta_without_rope_is_a_contradiction() -> None:
     with pytest.raises(InputError, match="unless position is rope"):
         model_from_keys({**SIZES, "position": "none", "rope_theta": 1e4}, "m", "m.yaml")
+
+
+def test_what_is_simplified_is_not_called_unpriced() -> None:
+    (note,) = load_model("llava-1.5-7b")[1]
+    assert "priced as if" in str(note.value)
+    assert note.why.endswith("simplified")
+    assert "neither priced" not in note.why
+    (left_out,) = load_model("bert-large")[1]
+    assert left_out.why.endswith("neither priced nor run")
