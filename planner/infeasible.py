@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 from ..costmodel.simulate import MAX_PASSES
+from ..datasets.catalogue.device import device
+from ..spec.cluster import DeviceGroup
 from ..spec.errors import InfeasibleError
 from ..spec.report import MemoryRow
 from ..spec.units import format_bytes
@@ -39,13 +41,19 @@ def no_plan(
             "strategy of both agrees with the pins"
         )
     worst, need = _fullest(nearest, evaluator)
+    group = space.request.cluster.group(worst.device_group)
     return InfeasibleError(
         f"hbm of stage {worst.stage}: the smallest plan found needs {format_bytes(need)} of "
         f"{format_bytes(worst.capacity_bytes)} (over by "
         f"{format_bytes(need - worst.capacity_bytes)}); smallest change that fits: devices "
-        f"with {format_bytes(need)} (--memory-gib {math.ceil(need / 2**30 * 10) / 10:.1f}), "
-        "or more devices"
+        f"with {format_bytes(need)}{_cap(group, need)}, or more devices"
     )
+
+
+def _cap(group: DeviceGroup, need: float) -> str:
+    """The cap that fits, where the device itself has that much: a cap adds nothing to it."""
+    has = device(group.device).capacity_bytes
+    return f" (--memory-gib {math.ceil(need / 2**30 * 10) / 10:.1f})" if need <= has else ""
 
 
 def _fullest(outcome: Outcome, evaluator: Evaluator) -> tuple[MemoryRow, float]:
