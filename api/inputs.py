@@ -32,7 +32,7 @@ from .nouns import ClusterLike, ModelLike, cluster_of, model_of
 from .profile_notes import profile_notes
 from .stacks import stack_of
 from .typed import check_types
-from .workloads import dtype_of, optimizer_of, trainable_of
+from .workloads import adapters_text, dtype_of, optimizer_of, trainable_of
 
 DEFAULT_BATCH, DEFAULT_SEQ_LEN = 8, 256
 USUAL_BATCH, USUAL_SEQ_LEN = 512, 4096
@@ -184,7 +184,8 @@ def _capped(cluster: ClusterSpec, memory_gib: float | None) -> ClusterSpec:
 def _workload(
     inputs: Inputs, model: ModelSpec, dtype: DtypeRecord, bare: bool, notes: list[Assumption]
 ) -> Workload:
-    seq_len = model.towers[0].seq_len if inputs.seq_len is None else None
+    alone = inputs.seq_len is None and len(model.towers) == 1  # text stands beside the others
+    seq_len = model.towers[0].seq_len if alone else None
     if seq_len is None:
         seq_len = _size("--seq-len", inputs.seq_len, bare, DEFAULT_SEQ_LEN, USUAL_SEQ_LEN, notes)
     else:
@@ -193,7 +194,7 @@ def _workload(
     adapters, frozen = trainable_of(inputs.trainable, model)
     if adapters is not None:
         why = "no dropout, biases and norms frozen; scaled by alpha / rank without extra work"
-        notes.append(_note("workload.trainable", "lora", why))
+        notes.append(_note("workload.trainable", adapters_text(adapters), why))
     task = one_of("--task", inputs.task or "pretrain", TASKS)
     if task == "sft":
         notes.append(_note("workload.task", task, "sequences are packed: the same work"))

@@ -79,10 +79,15 @@ def _trained_text(workload: Workload) -> str:
 def question_text(plan: Plan) -> str:
     """The model and the workload in one line."""
     workload, model = plan.workload, plan.model
-    parameters = format_count(model.param_count(workload.seq_len))
+    total, active = (
+        count(workload.seq_len) for count in (model.param_count, model.active_param_count)
+    )
+    parameters = f"{format_count(total)} parameters"
+    if active != total:
+        parameters += f", {format_count(active)} active"
     size = f"{workload.global_batch} x {workload.seq_len} tokens a step"
     how = f"{workload.dtype.shorthand}, {workload.optimizer}{_trained_text(workload)}"
-    return f"{model.name} ({parameters} parameters), {size}, {how}"
+    return f"{model.name} ({parameters}), {size}, {how}"
 
 
 def cluster_text(report: Report) -> str:

@@ -114,6 +114,13 @@ def _lora(text: str, given: str, model: ModelSpec) -> Lora:
     return Lora(rank=int(rank), alpha=alpha, targets=targets, base_dtype=base)
 
 
+def adapters_text(adapters: Lora) -> str:
+    """Adapters as ``--trainable`` says them, with what was left out."""
+    text = f"lora:rank={adapters.rank},alpha={adapters.alpha:g}"
+    text += f",targets={','.join(adapters.targets)}"
+    return text if adapters.base_dtype is None else f"{text},base_dtype={adapters.base_dtype}"
+
+
 def _positive(text: str, name: str, whole: bool = False) -> float:
     try:
         number = float(text)

@@ -166,7 +166,7 @@ PLAN_REPORT_EXAMPLE: dict[str, Any] = {
     "search": {
         "candidates": 10,
         "gap": 0.07033,
-        "left_out": [{"what": "cp, ep, etp > 1 and Ulysses", "why": "not built yet"}],
+        "left_out": [{"what": "techniques", "why": "none is built yet"}],
         "lower_bound_s": 6.08,
         "seconds": 1.059,
         "space": {"tp": [1, 2, 4, 8], "pp": [1, 2, 4, 8]},

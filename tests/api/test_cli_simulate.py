@@ -38,6 +38,19 @@ def test_flags_left_out_are_assumptions(plan: Plan) -> None:
     assert {"--tp", "stack"}.isdisjoint(note["path"] for note in given["assumptions"])
 
 
+def test_adapters_are_assumed_in_full(plan: Plan) -> None:
+    arguments = ("simulate", *GPT2, "--trainable", "lora:rank=8", "--json", "-")
+    assumed = {note["path"]: note["value"] for note in plan(*arguments).document["assumptions"]}
+    assert assumed["workload.trainable"] == "lora:rank=8,alpha=16,targets=query,value"
+
+
+def test_the_head_of_a_report_counts_active_parameters(plan: Plan) -> None:
+    experts = ("--model", "mixtral-8x7b", "--cluster", "8xH200", "--global-batch", "8")
+    shown = plan("simulate", *experts, "--seq-len", "512", "--ep", "8")
+    assert shown.out.startswith("mixtral-8x7b (46.7 B parameters, 12.9 B active), 8 x 512 tokens")
+    assert "active" not in plan("simulate", *GPT2).out.splitlines()[0]
+
+
 def test_what_does_not_fit_is_priced_and_the_excess_named(plan: Plan) -> None:
     arguments = ("simulate", "--model", "llama-3-70b", "--cluster", "8xH100", "--tp", "8")
     arguments += ("--global-batch", "8", "--seq-len", "4096")
