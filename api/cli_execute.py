@@ -31,7 +31,7 @@ def execute_command(given: dict[str, Any]) -> None:
     from .inputs import Inputs, plan_pricing
     from .plans import read_plan
     from .render_execute import print_dry_run, print_execution
-    from .this_machine import require_executable
+    from .this_machine import require_built, require_executable
 
     check_targets(json=given["json_target"])
     path = given["plan_file"]
@@ -41,6 +41,7 @@ def execute_command(given: dict[str, Any]) -> None:
     if given["dry_run"]:
         from .dry_run import dry_run
 
+        require_built(plan, path)
         document = dry_run(plan, _steps(given), path)
         emit(document, given["json_target"], lambda out: print_dry_run(out, document))
         return

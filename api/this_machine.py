@@ -82,13 +82,22 @@ def require_executable(plan: Plan, where: str) -> None:
     Raises:
         InputError: devices that this machine lacks, a model or a strategy that is not run yet.
     """
-    if reason := model_run_reason(plan.model, plan.workload.seq_len):
-        raise InputError(where, reason, "a plan of a dense decoder", "plan simulate")
+    require_built(plan, where)
     ranks = plan_world_size(plan)
     if plan_device(plan) == CPU:
         require_room(ranks, f"{where}: cluster")
     elif ranks > cuda_count() or len(plan.cluster.groups) > 1:
         require_devices(plan.cluster, f"{where}: cluster")
+
+
+def require_built(plan: Plan, where: str) -> None:
+    """Refuse a plan that the bundled executor runs on no machine.
+
+    Raises:
+        InputError: a model, a schedule or a strategy that is not run yet.
+    """
+    if reason := model_run_reason(plan.model, plan.workload.seq_len):
+        raise InputError(where, reason, "a plan of a dense decoder", "plan simulate")
     if reason := schedule_run_reason(plan.program.schedule.kind):
         raise InputError(where, reason, "a plan that the executor runs", "plan --execute")
     for strategy in dict.fromkeys(plan.layer_strategies()):

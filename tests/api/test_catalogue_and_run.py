@@ -211,3 +211,23 @@ def test_fp16_is_refused_before_any_search(plan: Plan) -> None:
     problem = resolve(Inputs(cluster="8xV100", global_batch=8, seq_len=64))
     with pytest.raises(InputError, match="CUDA devices"):
         require_runnable(problem)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--model", "mixtral-8x7b", "--ep", "8"), "moe feed-forward"),
+        (("--model", "gpt2", "--pp", "2", "--schedule", "zero_bubble"), "zero_bubble"),
+        (("--model", "gpt2", "--cp", "2"), "cp 2"),
+    ],
+)
+def test_dry_run_refuses_what_no_machine_runs(
+    plan: Plan, tmp_path: Path, flags: tuple[str, ...], says: str
+) -> None:
+    target = tmp_path / "plan.json"
+    asked = ("--cluster", "8xH200", "--global-batch", "16", "--seq-len", "512")
+    assert plan("simulate", *flags, *asked, "--json", str(target)).code == 0
+    refused = plan("execute", str(target), "--dry-run")
+    assert refused.code == 2
+    assert says in refused.err
+    assert "not run yet" in refused.err
