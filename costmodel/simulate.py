@@ -103,9 +103,12 @@ class Simulator:
         groups = [stage_group(stage) for stage in program.stages]
         reaches = self.reaches(plan)
         if kind in PAIRED_KINDS:
-            runs = [self._paired_run(plan, s, chunks[s], reaches[s]) for s in range(stages)]
-            if max(run.busy_s for run in runs) + self.pricer.step_s >= give_up_s:
-                return None
+            runs = []
+            for s in range(stages):
+                run = self._paired_run(plan, s, chunks[s], reaches[s])
+                if run.busy_s + self.pricer.step_s >= give_up_s:
+                    return None
+                runs.append(run)
         else:
             counts = kind_counts(kind, micro_batches, program.chunks_per_stage)
             held = zip(chunks, groups, reaches, strict=True)
