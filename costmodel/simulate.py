@@ -14,7 +14,7 @@ from ..spec.groups import stage_groups
 from ..spec.passes import BackwardPart
 from ..spec.plan import Plan
 from ..spec.report import MemoryRow
-from ..spec.schedule import SPLIT_KINDS, V_KINDS, ScheduleKind, chunk_position
+from ..spec.schedule import SPLIT_KINDS, ScheduleKind, chunk_position
 from ..spec.stack import StackSpec
 from .group_prices import GroupPrices, stage_group, used_devices, used_groups
 from .lowering import Lowering, StageChunk
@@ -260,7 +260,6 @@ def communicators(plan: Plan, stage: int) -> int:
     messages = 4 if len(plan.program.stages) > 1 else 0
     strategies = plan.stage_strategies(stage)
     groups = stage_groups(strategies, place.device_count, plan.expert_strategies(stage))
-    apart = plan.program.schedule.kind not in V_KINDS  # the ends of a V meet on one stage
-    holding = holding_stages(plan) if apart and messages else ()
+    holding = holding_stages(plan) if messages else ()
     tied = len(holding) > 1 and stage in holding
     return len(groups) + messages + tied + (world > 1)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..spec.formats import DTYPE_BYTES
 from ..spec.kernels import Collective, streamed
 from ..spec.plan import Plan
-from ..spec.schedule import V_KINDS, chunk_place, chunk_position
+from ..spec.schedule import chunk_place, chunk_position
 from ..spec.stack import StackSpec
 from ..spec.workload import DtypeRecord
 from .lowering import Lowering, StageChunk, StageLayer
@@ -147,28 +147,22 @@ def _tensor_sums(entries: list[StageLayer], dtype: DtypeRecord) -> Iterator[Item
 
 
 def _tied_sum(plan: Plan, stage: int, entries: list[StageLayer]) -> tuple[tuple[Item, ...], int]:
-    """The sum of a shared weight's gradient, and how many elements the norm leaves to another."""
+    """The sum of a shared weight's gradient, and how many elements the norm leaves to another.
+
+    Copies on one stage, as at the ends of a V, are added there; stages then sum theirs. A
+    frozen table has no gradient.
+    """
     stages = holding_stages(plan)
-    if not stages or len(plan.program.stages) == 1:
+    if stage not in stages or len(plan.program.stages) == 1:
         return (), 0
-    if plan.program.schedule.kind in V_KINDS:
-        return _local_tied_sum(plan, entries)
-    if len(stages) < 2 or stage not in stages:
-        return (), 0
-    group = holding_group(plan, stages)
-    units = (entry.unit for entry in entries if entry.unit is not None)
-    unit = next((unit for unit in units if unit.tied_bytes), None)
-    if unit is None:  # a frozen table has no gradient
-        return (), 0
-    total = Collective("all_reduce", *group, unit.tied_bytes, plan.workload.dtype.master)
-    return (total,), unit.tied_elements if stage != stages[0] else 0
-
-
-def _local_tied_sum(plan: Plan, entries: list[StageLayer]) -> tuple[tuple[Item, ...], int]:
-    """The same where both copies are on this stage: one is added to the other."""
     tied = [e.unit for e in entries if e.unit is not None and e.unit.tied_bytes]
     if not tied:
         return (), 0
     dtype, elements = plan.workload.dtype.master, tied[0].tied_elements
     traffic_bytes = 3 * elements * DTYPE_BYTES[dtype]
-    return (streamed("add", elements, traffic_bytes, dtype),), elements
+    work: list[Item] = [streamed("add", elements, traffic_bytes, dtype)] * (len(tied) - 1)
+    if len(stages) > 1:
+        group = holding_group(plan, stages)
+        work.append(Collective("all_reduce", *group, tied[0].tied_bytes, dtype))
+    counted = 1 if stage == stages[0] else 0
+    return tuple(work), elements * (len(tied) - counted)

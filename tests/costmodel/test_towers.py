@@ -17,6 +17,7 @@ from shardwright.costmodel.shared_tables import holding_group, holding_stages
 from shardwright.costmodel.stage_passes import PassKind
 from shardwright.costmodel.step import end_of_step
 from shardwright.spec.groups import RankGroup
+from shardwright.spec.kernels import Collective, Kernel
 from shardwright.spec.model import ModelSpec
 from shardwright.spec.plan import Plan
 from shardwright.spec.strategy import LayerStrategy
@@ -180,3 +181,16 @@ def test_a_table_that_three_layers_share_is_held_and_updated_once() -> None:
     assert sum(unit.local_elements for unit in units) == T5.param_count()
     shares = [unit.update for unit in units]
     assert sum(share.matrices + share.vectors for share in shares) == T5.param_count()
+
+
+def test_copies_of_a_table_in_a_v_are_added_and_summed() -> None:
+    """The V begins and ends on stage 0; the decoder's embedding is at its turn, on stage 1."""
+    space = space_of(T5, 2)
+    pipeline = Pipeline(stages=2, width=1, kind="zbv", chunks=2, microbatches=4)
+    plan = build(space, pipeline, (0, 2, 4, 6, 9), (LayerStrategy(),) * 9)
+    assert holding_stages(plan) == (0, 1)
+    lowering = Lowering(plan.model, plan.workload, space.stack)
+    first, turn = (end_of_step(plan, space.stack, s, lowering.stage(plan, s)) for s in (0, 1))
+    assert isinstance(first.tied_sum[0], Kernel)
+    assert first.tied_sum[1:] == turn.tied_sum
+    assert [item.kind for item in turn.tied_sum if isinstance(item, Collective)] == ["all_reduce"]
