@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..spec.report import MemoryRow
 from ..spec.strategy import LayerStrategy
 from .candidates import Decision, Outcome
 from .layer_search import LayerSearch
@@ -30,11 +31,18 @@ class LikelyPlans:
     Args:
         kinds: the kind of every layer.
         live_budget: live bytes a device of a shape can hold.
+        excess_bytes: how far a simulated stage is over what it may reserve; 0 or less if it fits.
     """
 
-    def __init__(self, kinds: tuple[int, ...], live_budget: Callable[[Shape], float]) -> None:
+    def __init__(
+        self,
+        kinds: tuple[int, ...],
+        live_budget: Callable[[Shape], float],
+        excess_bytes: Callable[[MemoryRow], float],
+    ) -> None:
         self.kinds = kinds
         self.live_budget = live_budget
+        self.excess_bytes = excess_bytes
         self._ranges: dict[tuple[int, int], int] = {}
         self._numbers: dict[tuple[int, ...], int] = {}
 
@@ -77,6 +85,8 @@ class LikelyPlans:
                 over = row.reserved_bytes * SLACK - row.capacity_bytes
                 if over > 0:
                     budgets[row.stage] -= over
+                else:  # over by the margin alone: without this the same plan would come again
+                    budgets[row.stage] -= max(0.0, self.excess_bytes(row))
 
     def _decide(
         self, shape: Shape, searches: list[LayerSearch], budgets: list[float]

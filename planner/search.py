@@ -93,7 +93,9 @@ class Search(ShapeCosts):
         self._best = float("inf")
         self._outcomes: dict[Decision, Outcome] = {}
         self._nearest: Outcome | None = None
-        self._likely = LikelyPlans(self.space.kinds, self._live_budget)
+        self._likely = LikelyPlans(
+            self.space.kinds, self._live_budget, evaluator.rule.excess_bytes
+        )
         self._shapes: list[Shape] = []
         self._bounded: BoundedShapes | None = None
         self.interrupted = False

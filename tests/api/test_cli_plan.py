@@ -200,3 +200,15 @@ def test_global_batch_in_tokens(plan: Plan) -> None:
     arguments = ("simulate", "--model", "gpt2", "--cluster", "8xH100", "--seq-len", "1024")
     report = plan(*arguments, "--global-batch-tokens", "65536", "--json", "-").document
     assert report["plan"]["workloads"]["main"]["global_batch"] == 64
+
+
+def test_a_plan_over_by_the_margin_alone_is_not_tried_again(plan: Plan) -> None:
+    """Tight memory: what is found is no slower than one strategy for all layers that fits."""
+    asked = ("--model", "llama-3-8b", "--cluster", "1x8xA100-40GB", "--global-batch", "32")
+    asked += ("--seq-len", "8192", "--json", "-")
+    pins = [part for pin in ("pp=2", "schedule=1f1b", "sp=none", "dp=2") for part in ("--pin", pin)]
+    found = plan(*asked, *pins).document["prediction"]
+    uniform = plan("simulate", *asked, "--pp", "2", "--cp", "2", "--shard", "zero3").document
+    assert uniform["prediction"]["feasible"]
+    assert found["feasible"]
+    assert found["step_time_s"] <= uniform["prediction"]["step_time_s"]
