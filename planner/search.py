@@ -234,7 +234,15 @@ class Search(ShapeCosts):
         return min(found, key=lambda o: (max(0.0, o.excess_bytes), o.step_time_s), default=None)
 
     def _try(self, decision: Decision) -> Outcome | None:
-        """Simulate a decision and keep it if it is feasible."""
+        """Simulate a decision, in another order where it does not fit, and keep it if it does."""
+        outcome = self._try_order(decision)
+        other = self.space.other_order(decision.shape)
+        if outcome is None or outcome.feasible or other is None:
+            return outcome
+        late = self._try_order(decision._replace(shape=other))
+        return outcome if late is None or late.excess_bytes > outcome.excess_bytes else late
+
+    def _try_order(self, decision: Decision) -> Outcome | None:
         self._check_deadline()
         outcome = self.evaluator(decision, self._keep_s)
         if outcome is None:

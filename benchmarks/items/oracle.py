@@ -8,7 +8,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small arrays: threads only take each other's time
 
-from harness.shapes import PLANNING, Evidence, Item, judged, reported
+from harness.shapes import PLANNING, Evidence, Item, Row, judged, reported
 from harness.work import Work
 from planning import EQUAL, Comparison, compare_seed
 
@@ -23,11 +23,8 @@ def run(work: Work) -> Evidence:
     spaces, faulty = len(found), [c for c in found if c.faults]
     feasible = [c for c in found if c.feasible]
     sizes = sorted(c.plans for c in found)
-    binds = sum(c.memory_binds for c in found)
-    loses = sum(c.uniform_loses for c in feasible)
     worst = max((abs(c.planned_s / c.best_s - 1) for c in feasible), default=0.0)
     gap = max((c.planned_s / c.lower_bound_s - 1 for c in feasible), default=0.0)
-    simulated = sum(c.simulated for c in feasible) / sum(c.plans for c in feasible)
     names = "; ".join(f"seed {c.seed}: {c.faults[0]}" for c in faulty[:5])
     return Evidence(
         rows=[
@@ -57,30 +54,41 @@ def run(work: Work) -> Evidence:
                 most=sizes[-1],
                 total=sum(sizes),
             ),
-            reported(
-                "memory binds (the fastest plan does not fit)",
-                f"{binds} of {spaces} spaces ({binds / spaces:.0%})",
-                spaces=binds,
-            ),
-            reported(
-                "no uniform plan is as fast as the best",
-                f"{loses} of {len(feasible)} spaces with a plan that fits "
-                f"({loses / len(feasible):.0%})",
-                spaces=loses,
-            ),
-            reported(
-                "spaces with experts, and with several towers",
-                f"{sum(c.experts for c in found)} and {sum(c.towers for c in found)}",
-                experts=sum(c.experts for c in found),
-                towers=sum(c.towers for c in found),
-            ),
-            reported(
-                "plans that the planner simulated, of all that are legal",
-                f"{simulated:.1%}",
-                share=simulated,
-            ),
+            *_spaces(found, feasible),
         ]
     )
+
+
+def _spaces(found: list[Comparison], feasible: list[Comparison]) -> list[Row]:
+    """What sort of spaces these were."""
+    spaces = len(found)
+    binds = sum(c.memory_binds for c in found)
+    loses = sum(c.uniform_loses for c in feasible)
+    simulated = sum(c.simulated for c in feasible) / sum(c.plans for c in feasible)
+    return [
+        reported(
+            "memory binds (the fastest plan does not fit)",
+            f"{binds} of {spaces} spaces ({binds / spaces:.0%})",
+            spaces=binds,
+        ),
+        reported(
+            "no uniform plan is as fast as the best",
+            f"{loses} of {len(feasible)} spaces with a plan that fits "
+            f"({loses / len(feasible):.0%})",
+            spaces=loses,
+        ),
+        reported(
+            "spaces with experts, and with several towers",
+            f"{sum(c.experts for c in found)} and {sum(c.towers for c in found)}",
+            experts=sum(c.experts for c in found),
+            towers=sum(c.towers for c in found),
+        ),
+        reported(
+            "plans that the planner simulated, of all that are legal",
+            f"{simulated:.1%}",
+            share=simulated,
+        ),
+    ]
 
 
 def _compare(seed: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 
 from shardwright.costmodel.feasibility import MemoryRule
 from shardwright.costmodel.lowering import Lowering
@@ -162,10 +162,26 @@ def layer_choices(space: Space, pipeline: Pipeline) -> list[list[LayerStrategy]]
     """The legal strategies of every layer in a layout."""
     samples = space.workload.global_batch // pipeline.microbatches
     width = pipeline.width
-    return [
-        [s for s in every_strategy(width) if _legal(space, number, layer, s, width, samples)]
-        for number, layer in enumerate(space.model.layers())
-    ]
+    lengths = [t.seq_len for t in space.model.towers for _ in range(t.layer_count)]
+    found = []
+    for number, layer in enumerate(space.model.layers()):
+        seq_len = lengths[number] or space.workload.seq_len
+        lawful = _lawful(layer, width, samples, seq_len, space.stack)
+        found.append([s for s in lawful if _wanted(space, number, layer, s, width, samples)])
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _lawful(
+    layer: Layer, width: int, samples: int, seq_len: int, stack: StackSpec
+) -> tuple[LayerStrategy, ...]:
+    """What the rules for a layer and the stack allow."""
+    return tuple(
+        s
+        for s in every_strategy(width)
+        if layer_reason(layer, s, width, samples, seq_len) is None
+        and stack_reason(s, stack) is None
+    )
 
 
 def _choices_by_shape(space: Space) -> Callable[[Pipeline], list[list[LayerStrategy]]]:
@@ -222,7 +238,7 @@ def shard_names(sharding: Sharding, data_parallel: int) -> frozenset[str]:
     return frozenset(names | {name for name, degrees in levels.items() if degrees == (p, g, o)})
 
 
-def _legal(
+def _wanted(
     space: Space, number: int, layer: Layer, strategy: LayerStrategy, width: int, samples: int
 ) -> bool:
     dp = strategy.data_parallel(width)
@@ -249,11 +265,7 @@ def _legal(
             return False
     if (number == 0 or block) and not space.allowed("dp", dp):
         return False
-    if number == 0 and samples % dp == 0 and not space.allowed("micro_batch", samples // dp):
-        return False
-    if layer_reason(layer, strategy, width, samples, seq_len) is not None:
-        return False
-    return stack_reason(strategy, space.stack) is None
+    return number > 0 or samples % dp > 0 or space.allowed("micro_batch", samples // dp)
 
 
 def _experts(layer: Layer) -> bool:
