@@ -23,7 +23,8 @@ from .ops import ALONE, OpContext
 from .ops_precision import Precision
 from .seams import move
 from .sources import run_sources
-from .tape import Entry, Node, Tape, Value
+from .tape import Entry, Tape
+from .values import Node, Value
 
 CACHE_ENTRIES = 65536
 DATA_LAYERS = (EmbeddingLayer, PatchLayer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .ops import OpContext
-from .tape import Node, Value
+from .values import Node, Value
 
 Finish = Callable[..., Value]
 

@@ -10,7 +10,8 @@ from ..spec.strategy import LayerStrategy
 from .layer_shape import LayerShape, activation_shape
 from .ops import OpContext
 from .seams import move
-from .tape import Node, Tape, Value
+from .tape import Tape
+from .values import Node, Value
 
 
 class Sources:
