@@ -43,18 +43,24 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much work a search may do; ``deadline_s`` is the only limit in seconds."""
+    """How much work a search may do; ``deadline_s`` is the only limit in seconds.
+
+    Models of few layers are searched in more shapes, ``likely_layers`` layers in all: a shape
+    costs as much as it has layers.
+    """
 
     alternatives: int = 8
     estimates: int = 1500
     likely: int = 32
     likely_alike: int = 4
+    likely_layers: int = 2560
     likely_passes: int = 8_000_000
     leanest: int = 16
     leanest_first: int = 4
     enumerated_shape: int = 200_000
     enumerated: int = 4_000_000
     simulated: int = 60_000
+    simulated_rest: int = 1000
     deadline_s: float | None = None
 
 
@@ -181,15 +187,17 @@ class Search(ShapeCosts):
     def _look_in_likely(self, shapes: list[Shape]) -> None:
         """Good plans from the shapes with the best estimates."""
         tried: Counter[tuple[int, int]] = Counter()
+        layers = self.limits.likely * len(self.space.layers)
+        more = max(1, self.limits.likely_layers // layers)
         for estimate, number in self._estimates(shapes):
             shape = shapes[number]
             self._check_deadline()
             self._progress(sum(tried.values()), len(shapes), self._best)
-            if sum(tried.values()) >= self.limits.likely or estimate == float("inf"):
+            if sum(tried.values()) >= self.limits.likely * more or estimate == float("inf"):
                 break
             if self._outcomes and estimate > self._best * LIKELY_WITHIN:
                 break
-            if tried[shape.stages, shape.ranks] < self.limits.likely_alike:
+            if tried[shape.stages, shape.ranks] < self.limits.likely_alike * more:
                 tried[shape.stages, shape.ranks] += 1
                 self._likely.search(shape, self._layer_tables(shape, usual=True), self._try_likely)
 
@@ -279,7 +287,11 @@ class Search(ShapeCosts):
         return self._best, True
 
     def _enumerate_rest(self, shapes: list[Shape], done: set[int]) -> None:
-        """The small shapes that are left, by growing bound, for better plans."""
+        """The small shapes that are left, by growing bound, for better plans.
+
+        Nothing is proven by them any more, so a small number of simulations is enough.
+        """
+        most_simulated = self.evaluator.count + self.limits.simulated_rest
         most = self.limits.enumerated_shape
         small = [
             (self._quick_bound(shape), number)
@@ -289,13 +301,16 @@ class Search(ShapeCosts):
         for bound, number in BoundedShapes(small, self._exact_bound):
             if bound >= self._best * (1 - ROUNDING):
                 break
+            if self.evaluator.count >= most_simulated:
+                break
             self._progress(len(done), len(shapes), self._best)
-            self._enumerate(shapes[number])
+            self._enumerate(shapes[number], most_simulated)
 
-    def _enumerate(self, shape: Shape) -> bool:
+    def _enumerate(self, shape: Shape, most_simulated: int | None = None) -> bool:
         """Simulate every plan of a shape that may be the best; False if there are too many."""
         count = self._plan_count(shape)
         limits = self.limits
+        most_simulated = limits.simulated if most_simulated is None else most_simulated
         if count > limits.enumerated_shape or self._enumerated + count > limits.enumerated:
             return False
         tables = self._layer_tables(shape)
@@ -306,7 +321,7 @@ class Search(ShapeCosts):
             for bound, decision in bounded_plans(shape, cuts, tables, budget, self._best):
                 if bound >= self._best * (1 - ROUNDING):
                     break
-                if self.evaluator.count >= limits.simulated:
+                if self.evaluator.count >= most_simulated:
                     return False
                 self._try(decision)
         return True
