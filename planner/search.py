@@ -57,9 +57,9 @@ class Limits:
     likely_passes: int = 8_000_000
     leanest: int = 16
     leanest_first: int = 4
-    enumerated_shape: int = 200_000
+    enumerated_shape: int = 600_000
     enumerated: int = 4_000_000
-    simulated: int = 60_000
+    simulated: int = 10_000
     simulated_rest: int = 1000
     deadline_s: float | None = None
 
