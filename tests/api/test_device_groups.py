@@ -162,7 +162,7 @@ def test_a_search_of_groups_that_none_fits_says_so() -> None:
 
 
 def test_what_several_groups_cannot_do_yet_is_named(plan: Plan, tmp_path: Path) -> None:
-    made = _simulated("8xA100+8xH100", pp=2, model="gpt2", seq_len=1024)
+    made = sw.simulate("gpt2", "8xA100+8xH100", global_batch=32, seq_len=1024, pp=2)
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(made.report.plan.to_document()))
     result = plan("execute", str(path), "--steps", "1")
