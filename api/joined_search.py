@@ -58,7 +58,7 @@ def _joined(problem: Problem, best: str, reports: dict[str, Report]) -> Report:
         return replace(plan, cluster=problem.cluster)
 
     report = reports[best]
-    others = ", ".join(name for name in (g.name for g in problem.cluster.groups) if name != best)
+    others = ", ".join(group.name for group in problem.cluster.groups if group.name != best)
     why = f"the fastest plan uses {best} only; {others} stay idle"
     idle = problem.cluster.device_count - problem.cluster.group(best).device_count
     alternatives = tuple(replace(other, plan=whole(other.plan)) for other in report.alternatives)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ..spec.choices import Recompute, SequenceParallel
 from ..spec.formats import DTYPE_BYTES
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer, ModelSpec
 from ..spec.passes import BackwardPart
@@ -73,7 +74,7 @@ class StageChunk:
         """
         entry = self.layers[number]
         unit = entry.unit or self.layers[-1].unit
-        fresh = unit is None or unit.reduces_each_micro_batch or bool(unit.upcast)
+        fresh = unit is None or unit.starts_anew
         lowered = entry.lowered
         if part == "whole":
             return lowered.backward if first or fresh else lowered.accumulating_backward
@@ -244,12 +245,21 @@ def differing_layout(before: LayerStrategy | None, strategy: LayerStrategy) -> L
 
 
 def split_only(strategy: LayerStrategy) -> LayerStrategy:
-    """The part of a strategy that shapes a layer's own work; sharding is the unit's business."""
+    """A strategy with what :func:`split_key` says of it, and nothing else."""
+    tp, sequence_parallel, cp, ep, etp, recompute = split_key(strategy)
     return LayerStrategy(
-        tp=strategy.tp,
-        sequence_parallel=strategy.sequence_parallel,
-        cp=strategy.cp,
-        ep=strategy.ep,
-        etp=strategy.etp,
-        recompute=strategy.recompute,
+        tp=tp,
+        sequence_parallel=sequence_parallel,
+        cp=cp,
+        ep=ep,
+        etp=etp,
+        recompute=recompute,
     )
+
+
+def split_key(
+    strategy: LayerStrategy,
+) -> tuple[int, SequenceParallel, int, int, int, Recompute]:
+    """What shapes a layer's own work, recomputation last; sharding is the unit's business."""
+    s = strategy
+    return (s.tp, s.sequence_parallel, s.cp, s.ep, s.etp, s.recompute)

@@ -51,3 +51,11 @@ class Unit:
     partial_shards: tuple[int, ...]
     tied_bytes: int
     tied_elements: int
+
+    @property
+    def starts_anew(self) -> bool:
+        """Whether a micro-batch finds no gradients to add its own to.
+
+        Those before were reduced away, or are kept in another number format.
+        """
+        return self.reduces_each_micro_batch or bool(self.upcast)

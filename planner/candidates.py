@@ -10,7 +10,6 @@ from ..costmodel.simulate import Simulation, Simulator
 from ..spec.legality import tied_reason
 from ..spec.model import ModelSpec
 from ..spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
-from ..spec.schedule import chunk_position
 from ..spec.strategy import LayerStrategy
 from .space import Request, Shape
 
@@ -61,9 +60,7 @@ def build_plan(request: Request, decision: Decision) -> Plan:
             devices=(
                 StageDevices(device_group=group, first_rank=s * shape.ranks, count=shape.ranks),
             ),
-            virtual_stages=tuple(
-                runs[chunk_position(shape.kind, s, v, shape.stages)] for v in range(shape.chunks)
-            ),
+            virtual_stages=tuple(runs[shape.position(s, v)] for v in range(shape.chunks)),
         )
         for s in range(shape.stages)
     )

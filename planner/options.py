@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..costmodel.lowering import Lowering
+from ..costmodel.lowering import Lowering, split_key
 from ..costmodel.pass_pairs import hiding_terms, least_beside_s
 from ..costmodel.pass_time import unit_seconds
 from ..costmodel.prices import Pricer
@@ -152,7 +152,7 @@ class OptionTables:
 
         units = _rows(strategies, _unit_key, unit_row)
         adds = microbatches > 1 and not units[:, FRESH].all()
-        splits = _rows(strategies, _split_key, split_row)
+        splits = _rows(strategies, split_key, split_row)
         seconds = self._seconds(splits, units, microbatches)
         waits = units[:, EXTRA_MANY] if microbatches > 1 else units[:, EXTRA_ONE]
         return OptionTable(
@@ -199,7 +199,7 @@ class OptionTables:
             for ends in PASSES
             for seconds in unit_seconds(unit, cost, PassKind(forward, 0, *ends))
         ]
-        fresh = float(unit.reduces_each_micro_batch or bool(unit.upcast))
+        fresh = float(unit.starts_anew)
         extra = (_extra_bytes(unit, 1), _extra_bytes(unit, 2))
         return np.array([self._resident_bytes(unit), *extra, fresh, *traffic])
 
@@ -235,12 +235,6 @@ def _rows(
             found.append(row(strategy))
         places.append(numbers[key])
     return np.array(found, dtype=np.float64)[places]
-
-
-def _split_key(strategy: LayerStrategy) -> Hashable:
-    """What the layer's own work depends on."""
-    s = strategy
-    return (s.tp, s.sequence_parallel, s.cp, s.ep, s.etp, s.recompute)
 
 
 def _unit_key(strategy: LayerStrategy) -> Hashable:

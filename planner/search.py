@@ -99,9 +99,7 @@ class Search(ShapeCosts):
         self._best = float("inf")
         self._outcomes: dict[Decision, Outcome] = {}
         self._nearest: Outcome | None = None
-        self._likely = LikelyPlans(
-            self.space.kinds, self._live_budget, evaluator.rule.excess_bytes
-        )
+        self._likely = LikelyPlans(self.space.kinds, self._live_budget, evaluator.rule.excess_bytes)
         self._shapes: list[Shape] = []
         self._bounded: BoundedShapes | None = None
         self.interrupted = False
@@ -187,8 +185,8 @@ class Search(ShapeCosts):
     def _look_in_likely(self, shapes: list[Shape]) -> None:
         """Good plans from the shapes with the best estimates."""
         tried: Counter[tuple[int, int]] = Counter()
-        layers = self.limits.likely * len(self.space.layers)
-        more = max(1, self.limits.likely_layers // layers)
+        usual_layers = self.limits.likely * len(self.space.layers)
+        more = max(1, self.limits.likely_layers // usual_layers)
         for estimate, number in self._estimates(shapes):
             shape = shapes[number]
             self._check_deadline()
@@ -280,7 +278,7 @@ class Search(ShapeCosts):
                 return self._best, True
             self._progress(len(done), len(shapes), self._best)
             done.add(number)
-            if not self._enumerate(shapes[number]):
+            if not self._enumerate(shapes[number], self.limits.simulated):
                 self._enumerate_rest(shapes, done)
                 proven = bound >= self._best * (1 - ROUNDING)
                 return (self._best if proven else bound), proven
@@ -306,11 +304,10 @@ class Search(ShapeCosts):
             self._progress(len(done), len(shapes), self._best)
             self._enumerate(shapes[number], most_simulated)
 
-    def _enumerate(self, shape: Shape, most_simulated: int | None = None) -> bool:
+    def _enumerate(self, shape: Shape, most_simulated: int) -> bool:
         """Simulate every plan of a shape that may be the best; False if there are too many."""
         count = self._plan_count(shape)
         limits = self.limits
-        most_simulated = limits.simulated if most_simulated is None else most_simulated
         if count > limits.enumerated_shape or self._enumerated + count > limits.enumerated:
             return False
         tables = self._layer_tables(shape)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from ..costmodel.lowering import Lowering, split_only
+from ..costmodel.lowering import Lowering, split_key, split_only
 from ..costmodel.pass_pairs import hiding_terms, least_beside_s
 from ..costmodel.prices import Pricer
 from ..costmodel.roofline import peak_flops_per_s
@@ -117,7 +117,7 @@ class WorkBounds:
         index = self._space.first_of_kind[kind]
         splits: dict[tuple[object, ...], LayerStrategy] = {}
         for s in self._space.options(kind, *place[:2]):
-            key = (s.tp, s.sequence_parallel, s.cp, s.ep, s.etp)
+            key = split_key(s)[:-1]
             known = splits.get(key)
             if known is None or RECOMPUTES.index(s.recompute) < RECOMPUTES.index(known.recompute):
                 splits[key] = s

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..errors import InputError, NotBuiltError
 from ..huggingface_keys import ConfigKeys
 from ..model import (
+    Activation,
     Attention,
     BlockLayer,
     ClassifierLayer,
@@ -27,10 +29,12 @@ NO_DROPOUT = dict.fromkeys(DROPOUT, 0.0)
 DEFAULT_CLASSES = 2
 
 
-def encoder_attention(config: ConfigKeys, hidden: int, qkv_bias: bool = True) -> Attention:
-    """Attention of every token to every other, with biases and without rotary positions."""
+def encoder_block(
+    config: ConfigKeys, hidden: int, used: Activation, eps: float, qkv_bias: bool = True
+) -> BlockLayer:
+    """Attention of every token to every other, then an MLP; biases, a layer norm before each."""
     heads = config.size("num_attention_heads")
-    return Attention(
+    attention = Attention(
         heads=heads,
         kv_heads=heads,
         head_dim=config.head_dim(hidden, heads),
@@ -38,6 +42,13 @@ def encoder_attention(config: ConfigKeys, hidden: int, qkv_bias: bool = True) ->
         qkv_bias=qkv_bias,
         out_bias=True,
         mask="full",
+    )
+    return BlockLayer(
+        hidden=hidden,
+        attention=attention,
+        mlp=Mlp(ffn=config.count_or("intermediate_size", 3072), activation=used, bias=True),
+        norm="layernorm",
+        norm_eps=eps,
     )
 
 
@@ -52,14 +63,7 @@ def bert(config: ConfigKeys, name: str) -> ModelSpec:
         raise config.refuse("position_embedding_type", "use absolute")
     eps = config.number_or("layer_norm_eps", 1e-12)
     used = activation(config, "hidden_act", "gelu", gated=False)
-    block = BlockLayer(
-        hidden=hidden,
-        attention=encoder_attention(config, hidden),
-        mlp=Mlp(ffn=config.count_or("intermediate_size", 3072), activation=used, bias=True),
-        norm="layernorm",
-        norm_eps=eps,
-        norm_placement="post",
-    )
+    block = replace(encoder_block(config, hidden, used, eps), norm_placement="post")
     embedding = EmbeddingLayer(
         vocab=vocab,
         hidden=hidden,
@@ -88,13 +92,7 @@ def vit(config: ConfigKeys, name: str) -> ModelSpec:
     bias = config.flag_or("qkv_bias", True)
     eps = config.number_or("layer_norm_eps", 1e-12)
     used = activation(config, "hidden_act", "gelu", gated=False)
-    block = BlockLayer(
-        hidden=hidden,
-        attention=encoder_attention(config, hidden, bias),
-        mlp=Mlp(ffn=config.count_or("intermediate_size", 3072), activation=used, bias=True),
-        norm="layernorm",
-        norm_eps=eps,
-    )
+    block = encoder_block(config, hidden, used, eps, bias)
     patches = patch_layer(config, hidden, image=224, patch=16, bias=True)
     classifier = ClassifierLayer(hidden=hidden, classes=_classes(config), norm_eps=eps)
     runs = (LayerRun(layer=patches), *runs_of([block] * layers), LayerRun(layer=classifier))

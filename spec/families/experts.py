@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..feed_forward import FeedForward
 from ..huggingface_keys import ConfigKeys
-from ..model import Attention, BlockLayer, EmbeddingLayer, Mlp, ModelSpec, Moe
+from ..model import BlockLayer, EmbeddingLayer, Mixer, Mlp, ModelSpec, Moe
 from .activations import activation
 from .family import Family, decoder, runs_of
 from .llama import Rules, attention_of
@@ -112,16 +112,16 @@ def sparse_layers(config: ConfigKeys, layers: int, moe: Moe, dense_ffn: int) -> 
 def experts_decoder(
     config: ConfigKeys,
     name: str,
-    attentions: Sequence[Attention],
+    mixers: Sequence[Mixer],
     parts: Sequence[FeedForward],
     eps: float,
 ) -> ModelSpec:
-    """A decoder of these layers' attention and feed-forward parts; ``eps``: the class's default."""
+    """A decoder of these layers' mixers and feed-forward parts; ``eps``: the class's default."""
     hidden, vocab = config.size("hidden_size"), config.size("vocab_size")
     eps = config.number_or("rms_norm_eps", eps)
     blocks = (
-        BlockLayer(hidden=hidden, attention=attention, mlp=part, norm_eps=eps)
-        for attention, part in zip(attentions, parts, strict=True)
+        BlockLayer(hidden=hidden, attention=mixer, mlp=part, norm_eps=eps)
+        for mixer, part in zip(mixers, parts, strict=True)
     )
     return decoder(
         name,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..huggingface_keys import ConfigKeys
 from ..model import Attention, BlockLayer, EmbeddingLayer, Mlp, ModelSpec
 from .activations import activation
@@ -104,15 +106,7 @@ def gpt_neox(config: ConfigKeys, name: str) -> ModelSpec:
     used = activation(config, "hidden_act", "gelu", gated=False)
     block = BlockLayer(
         hidden=hidden,
-        attention=Attention(
-            heads=heads,
-            kv_heads=heads,
-            head_dim=plain.head_dim,
-            rope_theta=theta,
-            rotary_dim=turned,
-            qkv_bias=bias,
-            out_bias=bias,
-        ),
+        attention=replace(plain, rope_theta=theta, rotary_dim=turned),
         mlp=Mlp(ffn=config.count_or("intermediate_size", 24576), activation=used, bias=True),
         norm="layernorm",
         norm_eps=eps,

@@ -21,7 +21,7 @@ from ..model import (
     StateSpace,
 )
 from .activations import activation
-from .experts import sparse_layers
+from .experts import experts_decoder, sparse_layers
 from .family import Family, decoder, runs_of
 from .llama import Rules, attention_of
 
@@ -178,8 +178,7 @@ def _further(config: ConfigKeys, hidden: int, vocab: int, eps: float) -> tuple[L
 
 def qwen3_next(config: ConfigKeys, name: str) -> ModelSpec:
     """Qwen3-Next: three layers of gated delta rule to one of gated attention, experts in all."""
-    hidden, vocab = config.size("hidden_size"), config.size("vocab_size")
-    layers = config.layer_count()
+    hidden, layers = config.size("hidden_size"), config.layer_count()
     rules = Rules(kv_heads=2, head_dim=256, bias_key="attention_bias", qk_norm=True, turned=0.25)
     attention = replace(attention_of(config, hidden, rules), output_gate=True)
     delta = DeltaRule(
@@ -206,20 +205,8 @@ def qwen3_next(config: ConfigKeys, name: str) -> ModelSpec:
         every = config.count(key) if config.has(key) else config.count_or(key, 4)
         types = [QWEN3_NEXT_TYPES[(i + 1) % every == 0] for i in range(layers)]
     parts = sparse_layers(config, layers, moe, dense_ffn=5632)
-    eps = config.number_or("rms_norm_eps", 1e-6)
     mixers: list[Mixer] = [attention if kind == "full_attention" else delta for kind in types]
-    blocks = (
-        BlockLayer(hidden=hidden, attention=mixer, mlp=part, norm_eps=eps)
-        for mixer, part in zip(mixers, parts, strict=True)
-    )
-    return decoder(
-        name,
-        EmbeddingLayer(vocab=vocab, hidden=hidden),
-        runs_of(blocks),
-        norm="rmsnorm",
-        norm_eps=eps,
-        tied=config.flag_or("tie_word_embeddings", False),
-    )
+    return experts_decoder(config, name, mixers, parts, eps=1e-6)
 
 
 FAMILIES = (

@@ -7,9 +7,7 @@ from dataclasses import replace
 from ..errors import NotBuiltError
 from ..huggingface_keys import ConfigKeys
 from ..model import (
-    BlockLayer,
     LayerRun,
-    Mlp,
     ModelSpec,
     NormLayer,
     ProjectorLayer,
@@ -17,7 +15,7 @@ from ..model import (
     TowerEdge,
 )
 from .activations import activation
-from .encoders import encoder_attention, patch_layer
+from .encoders import encoder_block, patch_layer
 from .family import Family, runs_of
 from .llama import FAMILIES as LLAMA_LIKE
 
@@ -58,13 +56,7 @@ def _vision_tower(config: ConfigKeys, vision: ConfigKeys, out: int) -> Tower:
     patches = patch_layer(vision, hidden, image=224, patch=32, bias=False, norm="layernorm")
     eps = vision.number_or("layer_norm_eps", 1e-5)
     used = activation(vision, "hidden_act", "quick_gelu", gated=False)
-    block = BlockLayer(
-        hidden=hidden,
-        attention=encoder_attention(vision, hidden),
-        mlp=Mlp(ffn=vision.count_or("intermediate_size", 3072), activation=used, bias=True),
-        norm="layernorm",
-        norm_eps=eps,
-    )
+    block = encoder_block(vision, hidden, used, eps)
     activation(config, "projector_hidden_act", "gelu", gated=False)
     feature = config.document.get("vision_feature_layer", -2)
     width = len(feature) if isinstance(feature, list) else 1
