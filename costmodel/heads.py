@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..spec.layers import ClassifierLayer, EmbeddingLayer, HeadLayer, MultiTokenLayer
 from ..spec.parameters import split_range
@@ -58,11 +58,43 @@ def classifier(c: OpContext, layer: ClassifierLayer, x: Value) -> Value:
     return _loss(alone, whole_linear(alone, first, layer.classes, layer.bias, name="projection"))
 
 
+@dataclass(frozen=True, slots=True)
+class MultiTokenInput:
+    """What a multi-token layer does before its block."""
+
+    layer: MultiTokenLayer
+
+    @property
+    def hidden(self) -> int:
+        """Width of the residual stream."""
+        return self.layer.hidden
+
+
+@dataclass(frozen=True, slots=True)
+class MultiTokenLoss:
+    """What a multi-token layer does after its block."""
+
+    layer: MultiTokenLayer
+
+    @property
+    def hidden(self) -> int:
+        """Width of the residual stream."""
+        return self.layer.hidden
+
+
 def multi_token(c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, x: Value) -> Value:
     """The loss of one token further ahead.
 
     The tables of embedding and head are the model's: their gradients are added to what is there.
     """
+    inner = block(c, layer.block, strategy, multi_token_input(c, layer, strategy, x))
+    return multi_token_loss(c, layer, strategy, inner)
+
+
+def multi_token_input(
+    c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, x: Value
+) -> Value:
+    """The next token's vector and the hidden state, each normalised, joined for the block."""
     t, tp = c.tape, strategy.weight_split
     rows = local_vocab(layer.vocab, tp, c.stack.vocab_multiple)
     whole_tokens = x.shape[0] * (c.tp if c.sequence_parallel else 1)
@@ -74,8 +106,14 @@ def multi_token(c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, x
     del vectors, x
     (part,) = column_linear(c, both, (layer.hidden // tp,), False, False, names=("join",))
     del both
-    hidden = block(c, layer.block, strategy, _all_channels(c, part))
-    del part
+    return _all_channels(c, part)
+
+
+def multi_token_loss(
+    c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, hidden: Value
+) -> Value:
+    """Norm, the model's own head and the loss."""
+    rows = local_vocab(layer.vocab, strategy.weight_split, c.stack.vocab_multiple)
     last = norm(c, hidden, layer.norm)
     del hidden
     (logits,) = column_linear(c, last, (rows,), False, False, shared=True)

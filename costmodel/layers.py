@@ -18,23 +18,40 @@ from ..spec.layers import (
 )
 from ..spec.strategy import LayerStrategy
 from .blocks import block
-from .heads import classifier, head, local_vocab, multi_token
+from .heads import (
+    MultiTokenInput,
+    MultiTokenLoss,
+    classifier,
+    head,
+    local_vocab,
+    multi_token,
+    multi_token_input,
+    multi_token_loss,
+)
 from .ops import OpContext, norm
 from .ops_vocab import embedding, placed_among
 from .tape import Value
 from .vision import patches, projector
 
 
+Segment = Layer | MultiTokenInput | MultiTokenLoss
+"""A layer, or a part of one that is lowered on its own."""
+
+
 class Outputs(NamedTuple):
-    """What a layer makes: activations for the next layer, a loss, or both."""
+    """What a layer makes: activations for the next layer, a loss, or both.
+
+    ``inner`` is what the first part of a layer hands to its next part.
+    """
 
     following: Value | None
     loss: Value | None
+    inner: Value | None = None
 
 
 def run_layer(
     c: OpContext,
-    layer: Layer,
+    layer: Segment,
     strategy: LayerStrategy,
     x: Value,
     seq_len: int,
@@ -57,6 +74,11 @@ def run_layer(
         return Outputs(None, classifier(c, layer, x))
     if isinstance(layer, MultiTokenLayer):
         return Outputs(_handed_on(c, x), multi_token(c, layer, strategy, x))
+    if isinstance(layer, MultiTokenInput):
+        handed_on = _handed_on(c, x)
+        return Outputs(handed_on, None, multi_token_input(c, layer.layer, strategy, x))
+    if isinstance(layer, MultiTokenLoss):
+        return Outputs(None, multi_token_loss(c, layer.layer, strategy, x))
     return Outputs(_inner_layer(c, layer, strategy, x, seq_len, sources), None)
 
 

@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 from ..spec.groups import context_group, tensor_group
 from ..spec.kernels import Collective, Kernel
-from ..spec.model import BlockLayer, EmbeddingLayer, Layer, MultiTokenLayer, PatchLayer
+from ..spec.model import BlockLayer, EmbeddingLayer, MultiTokenLayer, PatchLayer
 from ..spec.strategy import LayerStrategy
 from .layer_shape import LayerShape, activation_shape
-from .layers import Outputs, run_layer
+from .heads import MultiTokenInput, MultiTokenLoss
+from .layers import Outputs, Segment, run_layer
 from .ops import ALONE, OpContext
 from .ops_precision import Precision
 from .seams import move
@@ -28,6 +29,7 @@ from .values import Node, Value
 
 CACHE_ENTRIES = 65536
 DATA_LAYERS = (EmbeddingLayer, PatchLayer)
+BLOCKS = (BlockLayer, MultiTokenLayer, MultiTokenInput, MultiTokenLoss)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class LoweredLayer:
     embedding reads belong to the batch, not to a pass: its ``input_bytes`` are 0.
     """
 
-    layer: Layer
+    layer: Segment
     shape: LayerShape
     forward: LoweredPass
     backward: LoweredPass
@@ -92,7 +94,7 @@ class LoweredLayer:
 
 
 @lru_cache(maxsize=CACHE_ENTRIES)
-def lower_layer(layer: Layer, shape: LayerShape) -> LoweredLayer:
+def lower_layer(layer: Segment, shape: LayerShape) -> LoweredLayer:
     """Lower one layer's micro-batch.
 
     Args:
@@ -127,7 +129,7 @@ class SplitBackward:
 
 
 @lru_cache(maxsize=CACHE_ENTRIES)
-def lower_split_backward(layer: Layer, shape: LayerShape) -> SplitBackward:
+def lower_split_backward(layer: Segment, shape: LayerShape) -> SplitBackward:
     """The backward of :func:`lower_layer` in two parts.
 
     Args:
@@ -139,7 +141,7 @@ def lower_split_backward(layer: Layer, shape: LayerShape) -> SplitBackward:
 
 
 @lru_cache(maxsize=CACHE_ENTRIES)
-def lower_accumulating(layer: Layer, shape: LayerShape) -> LoweredPass:
+def lower_accumulating(layer: Segment, shape: LayerShape) -> LoweredPass:
     """The backward of :func:`lower_layer` where gradients are there already."""
     return _run(layer, shape, accumulating=True).backward
 
@@ -155,7 +157,7 @@ class _Run(NamedTuple):
     keeps_input: bool
 
 
-def _run(layer: Layer, shape: LayerShape, accumulating: bool, splits: bool = False) -> _Run:
+def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = False) -> _Run:
     frozen = not shape.training.weights
     tape = Tape(accumulating, shape.stack.fusion.weight_gradient_accumulation, splits, frozen)
     strategy = shape.strategy
@@ -207,9 +209,9 @@ def _run(layer: Layer, shape: LayerShape, accumulating: bool, splits: bool = Fal
     return _Run(forward, backward, weight, input_bytes, output_bytes, keeps_input)
 
 
-def _precision(layer: Layer, shape: LayerShape) -> Precision | None:
+def _precision(layer: Segment, shape: LayerShape) -> Precision | None:
     """The narrow format of a layer's linear products: blocks have one, their ends do not."""
-    if shape.matmul is None or not isinstance(layer, (BlockLayer, MultiTokenLayer)):
+    if shape.matmul is None or not isinstance(layer, BLOCKS):
         return None
     return Precision(shape.matmul, shape.scaling, shape.stack.narrow_weights == "cached")
 
@@ -232,7 +234,7 @@ def _set_output_gradients(tape: Tape, outs: Outputs) -> None:
         node.gradients[index] = tape.like(out)
 
 
-def _entry(tape: Tape, layer: Layer, shape: LayerShape, before: LayerStrategy) -> Value:
+def _entry(tape: Tape, layer: Segment, shape: LayerShape, before: LayerStrategy) -> Value:
     if isinstance(layer, EmbeddingLayer):
         return tape.new((shape.seq_len // shape.strategy.input_split, shape.batch), "int64")
     if isinstance(layer, PatchLayer):

@@ -56,6 +56,14 @@ class PassCost(NamedTuple):
     measured_s: float
 
 
+class _Work(NamedTuple):
+    """Seconds of items in a row by term, host time apart; kernels launched; what was measured."""
+
+    terms_s: Terms
+    launches: int
+    measured_s: float
+
+
 class UnitCost(NamedTuple):
     """Seconds of a unit's traffic: copies on the compute stream, wires on the network's."""
 
@@ -92,12 +100,14 @@ class Pricer:
         self._wires = _collective_curves(machine)
         host = profile.host_s if profile is not None else {}
         self.launch_s = host.get("kernel", stack.launch_s)
-        self.pass_s = host.get("layer_pass", stack.pass_s)
+        self.pass_s = stack.pass_s if profile is None else host.get("layer_pass", 0.0)
+        self.wait_s = host.get("collective", 0.0)
         self.step_s = host.get("step", stack.step_s)
         self.unit_s = host.get("unit", 0.0)
         self.message_s = host.get("message", 0.0)
         self._kernels: dict[Kernel, Price] = {}
         self._collectives: dict[Collective, Price] = {}
+        self._works: dict[int, tuple[LoweredPass, _Work]] = {}
         self._passes: dict[int, tuple[LoweredPass, PassCost]] = {}
         self._units: dict[int, tuple[Unit, UnitCost]] = {}
         self._reaching = {len(machine.levels): self}
@@ -152,10 +162,33 @@ class Pricer:
         """Seconds of one micro-batch through a layer in one direction."""
         found = self._passes.get(id(lowered))
         if found is None or found[0] is not lowered:
-            found = self._passes[id(lowered)] = (lowered, self._price_pass(lowered))
+            found = self._passes[id(lowered)] = (lowered, self.chained((lowered,)))
         return found[1]
 
-    def _price_pass(self, lowered: LoweredPass) -> PassCost:
+    def chained(self, passes: Iterable[LoweredPass]) -> PassCost:
+        """Seconds of one pass that consists of these, each begun by a kernel."""
+        works = [self._work(lowered) for lowered in passes]
+        if len(works) == 1:
+            return self._cost(*works[0])
+        terms = [sum(values) for values in zip(*(work.terms_s for work in works), strict=True)]
+        launches = sum(work.launches for work in works)
+        return self._cost(tuple(terms), launches, sum(work.measured_s for work in works))
+
+    def _work(self, lowered: LoweredPass) -> _Work:
+        found = self._works.get(id(lowered))
+        if found is None or found[0] is not lowered:
+            found = self._works[id(lowered)] = (lowered, self._price_work(lowered))
+        return found[1]
+
+    def _cost(self, work_s: Terms, launches: int, measured_s: float) -> PassCost:
+        """A whole pass: what hides beside all of its kernels, and what the host adds."""
+        terms = list(work_s)
+        terms[EXPOSED_EP] = self._beside_pass(terms)
+        priced_s = sum(terms)
+        terms[_TERM_NUMBER["host"]] += self._host_seconds(launches, priced_s)
+        return PassCost(sum(terms), tuple(terms), priced_s, measured_s)
+
+    def _price_work(self, lowered: LoweredPass) -> _Work:
         terms = [0.0] * len(TERMS)
         launches, product_s, beside_s, measured_s = 0, 0.0, 0.0, 0.0
         for number, entry in enumerate(lowered.entries):
@@ -169,6 +202,7 @@ class Pricer:
                 launches += 1
             else:
                 name = entry.term
+                seconds += self.wait_s
                 if entry.beside:
                     seconds = self._beside(seconds, lowered.entries, number)
                 elif name == "exposed_tp" and self.overlaps.tp:
@@ -177,10 +211,7 @@ class Pricer:
                     beside_s += seconds
                     seconds = exposed_beside_product(beside_s, product_s) - shown_s
             terms[_TERM_NUMBER[name]] += seconds
-        terms[EXPOSED_EP] = self._beside_pass(terms)
-        priced_s = sum(terms)
-        terms[_TERM_NUMBER["host"]] += self._host_seconds(launches, priced_s)
-        return PassCost(sum(terms), tuple(terms), priced_s, measured_s)
+        return _Work(tuple(terms), launches, measured_s)
 
     def _beside_pass(self, terms: list[float]) -> float:
         """What shows of tokens on their way to experts beside the kernels of a pass."""

@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..costmodel.layer_work import LayerWorks
 from ..costmodel.lowering import Lowering, split_key
 from ..costmodel.pass_pairs import hiding_terms, least_beside_s
 from ..costmodel.pass_time import unit_seconds
@@ -79,11 +80,13 @@ class OptionTables:
 
     Args:
         lowering: of the model, workload and stack.
+        works: of its layers.
         pricer: of the machine.
     """
 
-    def __init__(self, lowering: Lowering, pricer: Pricer) -> None:
+    def __init__(self, lowering: Lowering, works: LayerWorks, pricer: Pricer) -> None:
         self.lowering = lowering
+        self.works = works
         self.pricer = pricer
         self._tables: dict[tuple[object, ...], OptionTable] = {}
         self._units: dict[tuple[Hashable, ...], Floats] = {}
@@ -133,11 +136,11 @@ class OptionTables:
         hides = hiding_terms(pricer) if pairs else ()
 
         def split_row(strategy: LayerStrategy) -> list[float]:
-            lowered = self.lowering.layer(layer, strategy, None, ranks, samples, not members)
-            kept = lowered.forward.change_bytes - lowered.output_bytes + lowered.input_bytes
-            again = lowered.accumulating_backward if adds else lowered.backward
-            ways = (lowered.forward, lowered.backward, again)
-            return [float(kept), *(least_beside_s(pricer.layer_pass(w), hides) for w in ways)]
+            work = self.works.of(layer, strategy, ranks, samples, not members)
+            first = work.backward(adds=False)
+            ways = (work.forward, first, work.backward(adds=True) if adds else first)
+            seconds = (least_beside_s(pricer.chained(way), hides) for way in ways)
+            return [float(work.kept_bytes), *seconds]
 
         kinds = tuple(self.lowering.kinds[i] for i in members)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ..costmodel.layer_work import LayerWorks
 from ..spec.towers import shared_tables
 from .bounds import ShapeBounds
 from .candidates import Evaluator
@@ -27,10 +28,11 @@ class ShapeCosts:
         request, simulator = evaluator.request, evaluator.simulator
         self.request = request
         self.space = SearchSpace(request)
-        self.tables = OptionTables(simulator.lowering, simulator.pricer)
+        works = LayerWorks(simulator.lowering)
+        self.tables = OptionTables(simulator.lowering, works, simulator.pricer)
         self.evaluator = evaluator
         self.pricer = simulator.pricer
-        self.work = WorkBounds(self.space, simulator.lowering, simulator.pricer)
+        self.work = WorkBounds(self.space, simulator.lowering, works, simulator.pricer)
         self._reaches: dict[tuple[int, int], int] = {}
         self._choices: dict[tuple[int, int], int] = {}
         self._bounds: dict[tuple[int, int, bool, int, bool], ShapeBounds] = {}

@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from ..costmodel.lowering import Lowering, split_key, split_only
+from ..costmodel.layer_work import LayerWorks
+from ..costmodel.lowering import Lowering, split_key
 from ..costmodel.pass_pairs import hiding_terms, least_beside_s
 from ..costmodel.prices import Pricer
 from ..costmodel.roofline import peak_flops_per_s
@@ -72,12 +73,16 @@ class WorkBounds:
     Args:
         space: legal strategies.
         lowering: of the model, workload and stack.
+        layer_works: of its layers.
         pricer: of the machine.
     """
 
-    def __init__(self, space: SearchSpace, lowering: Lowering, pricer: Pricer) -> None:
+    def __init__(
+        self, space: SearchSpace, lowering: Lowering, layer_works: LayerWorks, pricer: Pricer
+    ) -> None:
         self._space = space
         self._lowering = lowering
+        self._layer_works = layer_works
         self._pricer = pricer
         self._counts = Counter(space.kinds)
         self._passes: dict[tuple[object, ...], tuple[float, float]] = {}
@@ -133,12 +138,12 @@ class WorkBounds:
         """
         ranks, samples, reach, pairs = place
         batch = samples // strategy.data_parallel(ranks)
-        key = (index, split_only(strategy), batch, reach, shares, pairs)
+        key = (index, split_key(strategy), batch, reach, shares, pairs)
         if key not in self._passes:
-            lowered = self._lowering.layer(index, strategy, None, ranks, samples, shares)
+            work = self._layer_works.of(index, strategy, ranks, samples, shares)
             pricer = self._pricer.reaching(reach)
             hides = hiding_terms(pricer) if pairs else ()
-            ways = (pricer.layer_pass(way) for way in (lowered.forward, lowered.backward))
+            ways = (pricer.chained(way) for way in (work.forward, work.backward(adds=False)))
             forward_s, backward_s = (least_beside_s(cost, hides) for cost in ways)
             self._passes[key] = forward_s, forward_s + backward_s
         return self._passes[key]

@@ -1,9 +1,9 @@
 """What whole steps take beyond their kernels and collectives, fitted from steps of small plans.
 
 Six constants, each with a meaning. Host seconds for every kernel (Python and dispatch), every
-layer pass (module hooks), every gather or reduction of a sharded unit, every message, and the
-step itself; and by how much kernels are slower inside a step, where caches are cold and ranks
-move apart, than repeated alone. Steps of plans whose counts differ are measured, what the
+gather or reduction of a sharded unit, every message, and the step itself; what ranks wait for
+one another at every collective inside a layer; and by how much kernels are slower inside a step,
+where caches are cold, than repeated alone. Steps of plans whose counts differ are measured, what the
 profile explains is taken off, and the constants follow by non-negative least squares.
 """
 
@@ -28,7 +28,7 @@ from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
 from .probes import local_ranks, message_probe, probe_plan, probes
 
-CONSTANTS = ("kernel", "layer_pass", "unit", "step")
+CONSTANTS = ("kernel", "collective", "unit", "step")
 LEAST_PROBES = 2
 """How many are timed even when the time is spent."""
 HALVINGS = 20
@@ -97,17 +97,18 @@ def _counts(plan: Plan, table: KernelTable) -> list[float]:
     chosen = stack("shardwright")
     kernels = [item for item in step_work(plan, chosen, 0) if isinstance(item, Kernel)]
     micro_batches = plan.program.schedule.microbatches
-    collectives = passes = 0
+    collectives = moves = 0
     for chunk in Lowering(plan.model, plan.workload, chosen).stage(plan, 0):
         for entry in chunk.layers:
-            passes += 2 * micro_batches
+            ways = (entry.lowered.forward, entry.lowered.backward)
+            collectives += micro_batches * sum(len(way.collectives()) for way in ways)
             unit = entry.unit
             if unit is not None and unit.wrapped:
-                collectives += 2 * micro_batches if unit.gathers_each_use else 1
-                collectives += micro_batches if unit.reduces_each_micro_batch else 1
+                moves += 2 * micro_batches if unit.gathers_each_use else 1
+                moves += micro_batches if unit.reduces_each_micro_batch else 1
     prices = [price for item in kernels if (price := table.price(item)) is not None]
     kernel_s = sum(price.time_s for price in prices)
-    return [len(kernels), passes, collectives, 1, kernel_s]
+    return [len(kernels), collectives, moves, 1, kernel_s]
 
 
 def _message_s(profile: MachineProfile, measure: Measure) -> float:

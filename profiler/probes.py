@@ -59,6 +59,7 @@ def probes(ranks: int, coarse: bool) -> list[Probe]:
         found.append(Probe(shard="zero2", microbatches=4))
     if not coarse and can_split:
         found.append(Probe(tp=split, blocks=8, microbatches=2))
+        found.append(Probe(tp=split, hidden=LARGE))
     return found
 
 

@@ -23,7 +23,7 @@ from shardwright.profiler.probes import message_probe, probe_plan, probes
 from shardwright.spec.plan import Plan
 from shardwright.spec.profile import MachineProfile
 
-KNOWN_S = {"kernel": 7e-6, "layer_pass": 3e-4, "unit": 6e-4, "message": 1e-3, "step": 4e-3}
+KNOWN_S = {"kernel": 7e-6, "collective": 3e-4, "unit": 6e-4, "message": 1e-3, "step": 4e-3}
 
 
 def made_up_profile(ranks: int) -> MachineProfile:

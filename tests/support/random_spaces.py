@@ -185,7 +185,7 @@ def random_profile(source: random.Random, cluster: ClusterSpec) -> MachineProfil
         for ranks in source.sample(range(2, 7), 3)
         for size in (2**10, 2**20, 2**26)
     ]
-    host = ("kernel", "layer_pass", "unit", "message", "step")
+    host = ("kernel", "collective", "unit", "message", "step")
     return MachineProfile(
         fingerprint="made up",
         machine={},

@@ -1,0 +1,76 @@
+"""A layer put together from its parts does and keeps what it does lowered whole."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import expert_cases
+import layer_kinds
+import pytest
+
+from shardwright.costmodel.layer_shape import LayerShape
+from shardwright.costmodel.layer_work import put_together
+from shardwright.costmodel.lower import LoweredPass, lower_layer
+from shardwright.costmodel.tape import Entry
+from shardwright.spec.choices import RECOMPUTES
+from shardwright.spec.layers import Layer, MultiTokenLayer
+from shardwright.spec.mixers import DeltaRule, StateSpace
+from shardwright.spec.strategy import LayerStrategy
+from shardwright.spec.training import LayerTraining, Lora
+
+SCANS = (
+    StateSpace(heads=8, head_dim=8, state_dim=8),
+    DeltaRule(key_heads=8, value_heads=8, key_dim=8, value_dim=8),
+)
+ADAPTED = LayerTraining(weights=False, adapters=Lora(rank=4))
+Case = tuple[str, Layer, LayerShape]
+
+
+def every_case() -> Iterator[Case]:
+    """Layers of every kind, mixtures of experts, scans, and multi-token layers around them."""
+    for name, shape in layer_kinds.cases():
+        yield name, layer_kinds.LAYERS[name], shape
+    for number, moe in enumerate(expert_cases.MIXTURES):
+        layer = expert_cases.block_of(moe)
+        further = MultiTokenLayer(hidden=layer.hidden, vocab=96, block=layer)
+        for strategy, recompute in itertools.product(expert_cases.splits(layer, 4), RECOMPUTES):
+            shape = expert_cases.shape_of(replace(strategy, recompute=recompute))
+            yield f"experts {number}", layer, shape
+            yield f"multi-token with experts {number}", further, shape
+    for scan, recompute in itertools.product(SCANS, RECOMPUTES):
+        block = replace(expert_cases.block_of(expert_cases.MIXTURES[0]), attention=scan)
+        yield scan.kind, block, expert_cases.shape_of(LayerStrategy(recompute=recompute))
+    for recompute in RECOMPUTES:
+        shape = layer_kinds.shape_of("causal", LayerStrategy(tp=2, recompute=recompute))
+        for training in (ADAPTED, LayerTraining(weights=False, backward=False)):
+            yield "not all trained", layer_kinds.BLOCK, replace(shape, training=training)
+        yield "narrow", layer_kinds.BLOCK, replace(shape, matmul="fp8_tensor")
+
+
+def entries(passes: tuple[LoweredPass, ...]) -> list[Entry]:
+    """What passes in a row consist of."""
+    return [entry for lowered in passes for entry in lowered.entries]
+
+
+CASES = list(every_case())
+
+
+def test_there_are_enough_cases() -> None:
+    assert len(CASES) > 1200
+    assert sum(len(put_together(layer, shape).block) == 2 for _, layer, shape in CASES) > 800
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _, _ in CASES}))
+def test_parts_in_a_row_are_the_layer(name: str) -> None:
+    for kind, layer, shape in CASES:
+        if kind != name:
+            continue
+        whole, work = lower_layer(layer, shape), put_together(layer, shape)
+        kept = whole.forward.change_bytes - whole.output_bytes + whole.input_bytes
+        assert work.kept_bytes == kept, shape
+        assert entries(work.forward) == list(whole.forward.entries), shape
+        assert entries(work.backward(adds=False)) == list(whole.backward.entries), shape
+        again = whole.accumulating_backward.entries
+        assert entries(work.backward(adds=True)) == list(again), shape
