@@ -46,7 +46,7 @@ def search(given: dict[str, Any]) -> None:
     pins = resolve_pins(given["pins"], problem, given["execute"])
     if given["execute"]:
         problem = measured(inputs, problem)
-    with no_garbage_collection():  # until the answer is out: what a search made is large
+    with no_garbage_collection(leaves=True):  # until the answer is out: what a search made is large
         report = _search(problem, pins, given, rule)
         if given["out"]:
             write_file(given["out"], dump_pretty(report.plan.to_document()))

@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from ..spec.feed_forward import Moe
 from ..spec.layers import BlockLayer, MultiTokenLayer
 from ..spec.strategy import LayerStrategy
-from .layers import MultiTokenInput, MultiTokenLoss, Segment
-from .lower import LoweredPass, lower_accumulating, lower_layer
+from .heads import MultiTokenInput, MultiTokenLoss
 from .layer_shape import LayerShape
+from .layers import Segment
+from .lower import LoweredPass, lower_accumulating, lower_layer
 from .lowering import Lowering, split_key
 
 Passes = tuple[LoweredPass, ...]
@@ -156,13 +157,16 @@ def put_together(
     """
     passes_on = shape.training.backward and not shape.sources
     before, block, after = _chain(layer) if passes_on else ((layer,), (), ())
-    parts = [
-        tuple(part(s, _own_shape(s, shape) if block else shape) for s in segments)
-        for segments in (before, block, after)
-    ]
-    handing = parts[0] if after else parts[1] or parts[0]
+
+    def lowered(segments: tuple[Segment, ...]) -> tuple[Part, ...]:
+        return tuple(part(s, _own_shape(s, shape) if block else shape) for s in segments)
+
+    first, inner, last = lowered(before), lowered(block), lowered(after)
+    handing = first if after else inner or first
     return LayerWork(
-        *parts,
+        before=first,
+        block=inner,
+        after=last,
         recomputes=bool(block) and shape.strategy.recompute == "full",
         stops_early=shape.stack.recompute_stops_early,
         output_bytes=handing[-1].lowered.output_bytes,

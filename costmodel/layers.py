@@ -33,7 +33,6 @@ from .ops_vocab import embedding, placed_among
 from .tape import Value
 from .vision import patches, projector
 
-
 Segment = Layer | MultiTokenInput | MultiTokenLoss
 """A layer, or a part of one that is lowered on its own."""
 

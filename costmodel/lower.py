@@ -17,8 +17,8 @@ from ..spec.groups import context_group, tensor_group
 from ..spec.kernels import Collective, Kernel
 from ..spec.model import BlockLayer, EmbeddingLayer, MultiTokenLayer, PatchLayer
 from ..spec.strategy import LayerStrategy
-from .layer_shape import LayerShape, activation_shape
 from .heads import MultiTokenInput, MultiTokenLoss
+from .layer_shape import LayerShape, activation_shape
 from .layers import Outputs, Segment, run_layer
 from .ops import ALONE, OpContext
 from .ops_precision import Precision

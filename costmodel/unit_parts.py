@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from ..spec.choices import Optimizer
@@ -131,12 +132,29 @@ class Part:
 
 
 class _Local(NamedTuple):
-    """A parameter of a layer with its shape on the fullest rank."""
+    """A parameter of a layer with its shape on the fullest rank.
+
+    ``partial``: tensor-parallel ranks still sum its gradient. ``linear``: the weight of a linear
+    layer whose products may be narrow. ``hidden`` and ``table`` are what an optimizer asks.
+    """
 
     spec: ParameterSpec
     shape: tuple[int, ...]
-    layer: Layer
     trained: bool
+    partial: bool
+    linear: bool
+    hidden: bool
+    table: bool
+
+
+class _Split(NamedTuple):
+    """What of a strategy and a stack a parameter's shape on a rank depends on."""
+
+    weights: int
+    megatron_sp: bool
+    ep: int
+    etp: int
+    vocab_multiple: int
 
 
 def unit_parts(shape: UnitShape) -> tuple[Part, ...]:
@@ -146,17 +164,21 @@ def unit_parts(shape: UnitShape) -> tuple[Part, ...]:
     expert_groups = (expert_shard_group(strategy, ranks), expert_replica_group(strategy, ranks))
     shard = strategy.shard
     degrees = (shard.parameters, shard.secondary_parameters, shard.gradients)
-    locals_ = local_specs(shape)
+    split = _Split(
+        strategy.weight_split,
+        strategy.megatron_sp,
+        strategy.ep,
+        strategy.etp,
+        shape.stack.vocab_multiple,
+    )
     parts = []
-    for trained in (True, False):
-        mine = [each for each in locals_ if each.trained == trained]
-        dense = [each for each in mine if not each.spec.expert]
-        experts = [each for each in mine if each.spec.expert]
+    for dense, experts in _local_specs(shape.layers, shape.trainings, shape.seq_len, split):
         if dense:
-            parts.append(_part(dense, dense_groups, shape, degrees, dim=0))
+            tensor_group = RankGroup(strategy.weight_split, 1)
+            parts.append(_part(dense, dense_groups, degrees, tensor_group, dim=0))
         if experts:
-            nested = _expert_degrees(strategy, ranks)
-            parts.append(_part(experts, expert_groups, shape, nested, dim=1))
+            nested, tensor_group = _expert_degrees(strategy, ranks), RankGroup(strategy.etp, 1)
+            parts.append(_part(experts, expert_groups, nested, tensor_group, dim=1))
     return tuple(parts)
 
 
@@ -170,54 +192,88 @@ def _expert_degrees(strategy: LayerStrategy, ranks: int) -> tuple[int, int, int]
     return first, second if second < first else 1, gradients
 
 
-def local_specs(shape: UnitShape) -> list[_Local]:
-    """The unit's parameters with their shapes on the fullest rank, adapters with their weight."""
+@lru_cache(maxsize=4096)
+def _local_specs(
+    layers: tuple[Layer, ...],
+    trainings: tuple[LayerTraining, ...],
+    seq_len: int,
+    split: _Split,
+) -> tuple[tuple[tuple[_Local, ...], tuple[_Local, ...]], ...]:
+    """A unit's parameters on the fullest rank: trained, then frozen; of each dense, then experts.
+
+    Adapters stand with their weight.
+    """
     found: list[_Local] = []
-    tied = len(shape.layers) > 1
-    for number, layer in enumerate(shape.layers):
-        training = shape.training(number)
-        for spec in layer_parameters(layer, shape.seq_len):
+    tied = len(layers) > 1
+    for number, layer in enumerate(layers):
+        training = trainings[number] if trainings else FULLY_TRAINED
+        for spec in layer_parameters(layer, seq_len):
             if number and tied and spec.name in SHARED_TABLES:
                 continue
-            found.append(_Local(spec, _padded(layer, spec, shape), layer, training.weights))
+            found.append(_local(spec, _padded(layer, spec, split), layer, training.weights, split))
             if training.adapters is not None:
                 found += [
-                    _Local(extra, extra.local_shape(shape.strategy.weight_split), layer, True)
+                    _local(extra, extra.local_shape(split.weights), layer, True, split)
                     for extra in adapter_specs(spec, training.adapters)
                 ]
-    return found
+    return tuple(
+        (
+            tuple(each for each in found if each.trained == trained and not each.spec.expert),
+            tuple(each for each in found if each.trained == trained and each.spec.expert),
+        )
+        for trained in (True, False)
+    )
 
 
-def _padded(layer: Layer, spec: ParameterSpec, shape: UnitShape) -> tuple[int, ...]:
+def _local(
+    spec: ParameterSpec, shape: tuple[int, ...], layer: Layer, trained: bool, split: _Split
+) -> _Local:
+    matrix = len(shape) - spec.expert == 2
+    hidden = isinstance(layer, (BlockLayer, MultiTokenLayer)) and matrix and not _is_filter(spec)
+    return _Local(
+        spec=spec,
+        shape=shape,
+        trained=trained,
+        partial=_is_partial(spec, split),
+        linear=_is_linear(spec, layer),
+        hidden=hidden,
+        table=isinstance(layer, EmbeddingLayer) and len(shape) == 2,
+    )
+
+
+def _padded(layer: Layer, spec: ParameterSpec, split: _Split) -> tuple[int, ...]:
     """The local shape; vocabulary rows include the stack's padding."""
     if spec.expert:
-        return spec.expert_shape(shape.strategy.ep, shape.strategy.etp)
-    local = spec.local_shape(shape.strategy.weight_split)
+        return spec.expert_shape(split.ep, split.etp)
+    local = spec.local_shape(split.weights)
     in_vocab = isinstance(layer, (EmbeddingLayer, HeadLayer)) and spec.split_dim == 0
     if not in_vocab or not isinstance(layer, (EmbeddingLayer, HeadLayer)):
         return local
-    rows = local_vocab(layer.vocab, shape.strategy.weight_split, shape.stack.vocab_multiple)
+    rows = local_vocab(layer.vocab, split.weights, split.vocab_multiple)
     return (rows, *local[1:])
 
 
 def _part(
-    members: list[_Local],
+    members: tuple[_Local, ...],
     groups: tuple[RankGroup, RankGroup],
-    shape: UnitShape,
     degrees: tuple[int, int, int],
+    tensor_group: RankGroup,
     dim: int,
 ) -> Part:
-    strategy, (group, replicas) = shape.strategy, groups
-    whole, shards, partials, vectors, narrow = [], [], [], 0, 0
-    for spec, local, layer, _ in members:
-        width = math.prod(local) // local[dim]
-        shard = -(-local[dim] // group.size) * width
-        whole.append(local[dim] * width)
+    group, replicas = groups
+    whole, shards, partials, tensors, vectors, narrow = [], [], [], [], 0, 0
+    for member in members:
+        local = member.shape
+        elements = math.prod(local)
+        shard = -(-local[dim] // group.size) * (elements // local[dim])
+        whole.append(elements)
         shards.append(shard)
         vectors += shard if len(local) == 1 + dim else 0
-        narrow += local[dim] * width if _is_linear(spec, layer) else 0
-        if _is_partial(spec, strategy):
+        narrow += elements if member.linear else 0
+        if member.partial:
             partials.append(shard)
+        sizes = member.spec.shape[-2:]
+        tensors.append(Tensor(local, sizes, shard, member.hidden, member.table))
     return Part(
         group=group,
         replicas=replicas,
@@ -230,18 +286,11 @@ def _part(
         parameters=degrees[0],
         secondary=degrees[1],
         gradients=degrees[2],
-        split=RankGroup(strategy.etp if dim else strategy.weight_split, 1),
+        split=tensor_group,
         trained=members[0].trained,
-        tensors=tuple(_tensor(each, n) for each, n in zip(members, shards, strict=True)),
+        tensors=tuple(tensors),
         narrow=narrow,
     )
-
-
-def _tensor(member: _Local, shard: int) -> Tensor:
-    spec, local, layer, _ = member
-    hidden = isinstance(layer, (BlockLayer, MultiTokenLayer)) and len(local) - spec.expert == 2
-    table = isinstance(layer, EmbeddingLayer) and len(local) == 2
-    return Tensor(local, spec.shape[-2:], shard, hidden and not _is_filter(spec), table)
 
 
 def _is_filter(spec: ParameterSpec) -> bool:
@@ -256,9 +305,9 @@ def _is_linear(spec: ParameterSpec, layer: Layer) -> bool:
     return in_block and len(spec.shape) - spec.expert == 2 and name not in NOT_ADAPTED
 
 
-def _is_partial(spec: ParameterSpec, strategy: LayerStrategy) -> bool:
+def _is_partial(spec: ParameterSpec, split: _Split) -> bool:
     """Whether tensor-parallel ranks still sum a gradient; experts have ranks of their own."""
-    if strategy.weight_split == 1 or spec.expert:
+    if split.weights == 1 or spec.expert:
         return False
-    by_sequence = spec.partial_gradient == "sequence_parallel" and strategy.megatron_sp
+    by_sequence = spec.partial_gradient == "sequence_parallel" and split.megatron_sp
     return spec.partial_gradient == "always" or by_sequence

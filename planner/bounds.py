@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
+from .layer_search import undominated
 from .options import Floats, OptionTable
 from .space import Shape
 
@@ -31,14 +33,10 @@ UNEVEN_PENALTY = 1.15
 
 def lower_hull(bytes_: Floats, seconds: Floats) -> tuple[Floats, Floats]:
     """The lower convex hull of points, by growing bytes and falling seconds."""
-    order = np.lexsort((seconds, bytes_))
+    kept = undominated(bytes_, seconds)
     hull: list[tuple[float, float]] = []
-    for x, y in zip(bytes_[order].tolist(), seconds[order].tolist(), strict=True):
-        if hull and y >= hull[-1][1]:
-            continue
+    for x, y in zip(bytes_[kept].tolist(), seconds[kept].tolist(), strict=True):
         while len(hull) > 1 and _above(hull[-2], hull[-1], (x, y)):
-            hull.pop()
-        if hull and x == hull[-1][0]:
             hull.pop()
         hull.append((x, y))
     points = np.array(hull)
@@ -97,13 +95,17 @@ class ShapeBounds:
 
     def __init__(self, tables: Sequence[tuple[int, OptionTable]]) -> None:
         self._tables = tables
-        self._middle = [
-            (n, hull_of(t.resident_bytes + t.kept_bytes, t.middle_s)) for n, t in tables
-        ]
-        self._step = [
-            (n, hull_of(t.resident_bytes + t.kept_bytes, t.step_bound_s)) for n, t in tables
-        ]
         self._estimates: dict[float, list[tuple[float, Hull]]] = {}
+
+    @cached_property
+    def _middle(self) -> list[tuple[float, Hull]]:
+        return [(n, hull_of(t.resident_bytes + t.kept_bytes, t.middle_s)) for n, t in self._tables]
+
+    @cached_property
+    def _step(self) -> list[tuple[float, Hull]]:
+        return [
+            (n, hull_of(t.resident_bytes + t.kept_bytes, t.step_bound_s)) for n, t in self._tables
+        ]
 
     def bound(self, shape: Shape, capacity_bytes: float) -> float:
         """A proven lower bound on the simulated step of every plan of ``shape``.

@@ -3,8 +3,8 @@
 Six constants, each with a meaning. Host seconds for every kernel (Python and dispatch), every
 gather or reduction of a sharded unit, every message, and the step itself; what ranks wait for
 one another at every collective inside a layer; and by how much kernels are slower inside a step,
-where caches are cold, than repeated alone. Steps of plans whose counts differ are measured, what the
-profile explains is taken off, and the constants follow by non-negative least squares.
+where caches are cold, than repeated alone. Steps of plans whose counts differ are measured, what
+the profile explains is taken off, and the constants follow by non-negative least squares.
 """
 
 from __future__ import annotations
