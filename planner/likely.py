@@ -8,6 +8,7 @@ overflows a device, the budget is lowered by the overflow and the search repeate
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,10 +20,20 @@ from .options import OptionTable
 from .space import Shape
 from .stage_partition import even_cuts, partition
 
-ATTEMPTS = 4
+ATTEMPTS, ATTEMPTS_LONG = 8, 3
+LONG_PASSES = 10_000
+"""Steps that take some ten milliseconds to simulate are tried less often."""
 LAYOUTS = 4
 SLACK = 1.02
+EPSILON = 1e-12
 Try = Callable[[Decision], Outcome | None]
+
+
+class _Decided(NamedTuple):
+    """A decision, and the estimated bytes of each of its stages."""
+
+    decision: Decision
+    stage_bytes: list[float]
 
 
 class LikelyPlans:
@@ -74,23 +85,24 @@ class LikelyPlans:
             known.setdefault(held, LayerSearch(chosen, held))
             for held in (sum(shape.first_in_flight(s)) / shape.chunks for s in range(shape.stages))
         ]
-        for _ in range(ATTEMPTS):
-            decision = self._decide(shape, searches, budgets)
-            if decision is None:
+        for _ in range(ATTEMPTS_LONG if shape.passes > LONG_PASSES else ATTEMPTS):
+            decided = self._decide(shape, searches, budgets)
+            if decided is None:
                 return
-            outcome = attempt(decision)
+            outcome = attempt(decided.decision)
             if outcome is None or outcome.feasible:
                 return
             for row in outcome.simulation.memory:
-                over = row.reserved_bytes * SLACK - row.capacity_bytes
-                if over > 0:
-                    budgets[row.stage] -= over
-                else:  # over by the margin alone: without this the same plan would come again
-                    budgets[row.stage] -= max(0.0, self.excess_bytes(row))
+                over = max(
+                    row.reserved_bytes * SLACK - row.capacity_bytes, self.excess_bytes(row), 0.0
+                )
+                if over > 0:  # and below what was chosen, or the same plan would come again
+                    chosen = decided.stage_bytes[row.stage] * (1 - EPSILON)
+                    budgets[row.stage] = min(budgets[row.stage] - over, chosen)
 
     def _decide(
         self, shape: Shape, searches: list[LayerSearch], budgets: list[float]
-    ) -> Decision | None:
+    ) -> _Decided | None:
         """Cuts and strategies with the least estimated bottleneck within the budgets."""
         if shape.chunks == 1:
             return self._cut_stages(shape, searches, budgets)
@@ -98,7 +110,7 @@ class LikelyPlans:
 
     def _cut_stages(
         self, shape: Shape, searches: list[LayerSearch], budgets: list[float]
-    ) -> Decision | None:
+    ) -> _Decided | None:
         known: dict[tuple[int, int], float] = {}
 
         def seconds(stage: int, start: int, stop: int) -> float:
@@ -112,12 +124,14 @@ class LikelyPlans:
         if cuts is None:
             return None
         strategies: list[LayerStrategy] = []
+        stage_bytes = []
         for stage in range(shape.stages):
             choice = searches[stage].best(self.kinds[cuts[stage] : cuts[stage + 1]], budgets[stage])
             if choice is None:
                 return None
             strategies += choice.strategies
-        return Decision(shape, tuple(cuts), tuple(strategies))
+            stage_bytes.append(choice.bytes)
+        return _Decided(Decision(shape, tuple(cuts), tuple(strategies)), stage_bytes)
 
     def _range_number(self, start: int, stop: int) -> int:
         """A number for the kinds of layers start..stop-1, equal for equal sequences."""
@@ -130,23 +144,25 @@ class LikelyPlans:
 
     def _cut_evenly(
         self, shape: Shape, searches: list[LayerSearch], budgets: list[float]
-    ) -> Decision | None:
+    ) -> _Decided | None:
         """Virtual stages of equal size; the chunks of a stage share its budget."""
         cuts = even_cuts(len(self.kinds), shape.positions)
-        parts: dict[int, tuple[object, ...]] = {}
+        parts: dict[int, tuple[LayerStrategy, ...]] = {}
+        stage_bytes = []
         for stage in range(shape.stages):
             positions = [shape.position(stage, c) for c in range(shape.chunks)]
             kinds = tuple(k for p in positions for k in self.kinds[cuts[p] : cuts[p + 1]])
             choice = searches[stage].best(kinds, budgets[stage])
             if choice is None:
                 return None
+            stage_bytes.append(choice.bytes)
             offset = 0
             for p in positions:
                 size = cuts[p + 1] - cuts[p]
                 parts[p] = choice.strategies[offset : offset + size]
                 offset += size
         strategies = tuple(s for p in range(shape.positions) for s in parts[p])
-        return Decision(shape, tuple(cuts), strategies)  # type: ignore[arg-type]
+        return _Decided(Decision(shape, tuple(cuts), strategies), stage_bytes)
 
 
 def _in_layout(table: OptionTable, layout: int) -> OptionTable:
