@@ -32,7 +32,6 @@ UNBUILT_VERBS = (
     "diagnose",
     "size",
     "calibrate",
-    "validate",
 )
 EPILOG = """\b
 Examples:

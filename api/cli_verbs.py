@@ -173,6 +173,29 @@ def doctor(**given: Any) -> None:
     doctor_command(given)
 
 
+@click.command(
+    "validate",
+    options_metavar="[FLAGS]",
+    short_help="Hold predictions against published measured runs.",
+)
+@together(
+    click.option("--data", type=FileSource(), metavar="CSV",
+                 help="A table of runs with the columns of datasets/published/runs.csv."),
+    click.option("--calibration", type=Word("none", lambda: ("none",)),
+                 help="none: shipped constants only, fitted to no row (default)."),
+    JSON,
+)  # fmt: skip
+def validate(**given: Any) -> None:
+    """Price published measured runs and show the errors, by source.
+
+    Without --data: the runs that come with the package. Two naive baselines stand beside every
+    figure.
+    """
+    from .cli_validate import validate_command
+
+    validate_command(given)
+
+
 @click.command("serve", options_metavar="[FLAGS]", short_help="Answer over HTTP.")
 @together(
     click.option("--host", default="127.0.0.1", metavar="A", show_default=True,
@@ -193,5 +216,7 @@ def serve(host: str, port: int, token_file: str | None) -> None:
 
 VERBS: dict[str, click.Command] = {
     str(command.name): command
-    for command in (simulate, explain, execute, profile, models, clusters, doctor, serve)
+    for command in (
+        simulate, explain, execute, profile, models, clusters, doctor, validate, serve
+    )
 }

@@ -8,13 +8,14 @@ flags: layers, both ends counted, are cut as evenly as they go.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..datasets.catalogue.models import presets
 from ..datasets.catalogue.tables import read_table
 from ..datasets.published.names import model_entry, names, source_entry
+from ..datasets.published.readings import read_device, read_dtype, read_recompute
 from ..datasets.published.runs import PublishedRun
 from ..spec.errors import InputError
 from ..spec.report import Assumption, Report
@@ -55,6 +56,11 @@ class _Draft:
     arguments: dict[str, Any] = field(default_factory=dict)
     assumed: list[Assumption] = field(default_factory=list)
 
+    @property
+    def source(self) -> Mapping[str, Any]:
+        """What is known of the run's source."""
+        return source_entry(self.run.source_name, self.run.source)
+
     def assume(self, name: str, value: Any, why: str) -> Any:
         """List a value that the source does not print, and return it."""
         self.assumed.append(Assumption(path=name, value=value, why=why))
@@ -62,7 +68,7 @@ class _Draft:
 
     def usual(self, name: str, default: str) -> Any:
         """What the source's runs usually have, listed."""
-        source = source_entry(self.run.source_name)
+        source = self.source
         why = source.get("why", "nothing is known of the source")
         return self.assume(name, source.get(name, default), f"not printed; {why}")
 
@@ -92,6 +98,7 @@ def question_of(run: PublishedRun) -> Question:
     given["cluster"] = _cluster(draft)
     even = _layout(draft)
     _formats(draft)
+    _optimizer(draft)
     _stack(draft)
     _batch(draft)
     if "LoRA" in run.model:
@@ -119,9 +126,7 @@ def answer(question: Question) -> Report:
 
 def _model(draft: _Draft) -> str | dict[str, Any]:
     run = draft.run
-    entry = model_entry(run.model)
-    if not entry:
-        raise draft.refuse("model", run.model, "a model family that is known here")
+    entry = model_entry(run.model) or _sizes_alone(run)
     if "why" in entry:
         draft.assume("model", run.model, entry["why"])
     if "preset" in entry:
@@ -131,8 +136,20 @@ def _model(draft: _Draft) -> str | dict[str, Any]:
     for name in ("ffn", "kv_heads"):
         if getattr(run, name) is not None:
             keys[name] = getattr(run, name)
+    if run.experts:
+        keys |= {"experts": run.experts, "topk": run.topk or draft.assume("topk", 1, "not printed")}
     vocab = run.vocab or draft.assume("model.vocab", entry["vocab"], "not printed; the usual one")
     return {**keys, "vocab": vocab, "name": re.sub(r"[^A-Za-z0-9.]+", "-", run.model).strip("-")}
+
+
+def _sizes_alone(run: PublishedRun) -> Mapping[str, Any]:
+    """A family for a model of an unknown name, by its sizes."""
+    plain = run.kv_heads in (None, run.heads) and run.ffn in (None, 4 * (run.hidden or 0))
+    if plain and not run.experts:
+        why = "an unknown model with as many key heads as heads and 4 x hidden is priced as a GPT"
+        return {"keys": {"family": "gpt2"}, "vocab": 51200, "why": why}
+    why = "an unknown model with shared key heads, another width or experts is priced as a Llama"
+    return {"keys": {"family": "llama"}, "vocab": 128256, "why": why}
 
 
 def _preset(draft: _Draft, entry: Mapping[str, Any]) -> str | dict[str, Any]:
@@ -150,9 +167,7 @@ def _preset(draft: _Draft, entry: Mapping[str, Any]) -> str | dict[str, Any]:
 
 def _cluster(draft: _Draft) -> str | dict[str, Any]:
     run, known = draft.run, names()
-    entry = known["hardware"].get(run.hardware)
-    if entry is None:
-        raise draft.refuse("hardware", run.hardware, "a device of the catalogue")
+    entry = known["hardware"].get(run.hardware) or _read_hardware(draft)
     if "why" in entry:
         draft.assume("cluster", entry["device"], entry["why"])
     gpus = run.gpus or 0
@@ -173,6 +188,15 @@ def _cluster(draft: _Draft) -> str | dict[str, Any]:
     return f"{text}@{link['fabric']}"
 
 
+def _read_hardware(draft: _Draft) -> Mapping[str, Any]:
+    """What a name that no table lists means."""
+    name = draft.run.hardware
+    found = read_device(name)
+    if found is None:
+        raise draft.refuse("hardware", name, "a device of the catalogue")
+    return {"device": found, "why": f"read from the name {name}"}
+
+
 def _layout(draft: _Draft) -> bool:
     """Degrees and levels; whether layers instead of blocks are cut evenly."""
     run, given = draft.run, draft.arguments
@@ -186,14 +210,19 @@ def _layout(draft: _Draft) -> bool:
         why = f"{blocks} blocks do not divide; layers, both ends counted, are cut evenly"
         draft.assume("cuts", chunks, why)
     given["shard"] = draft.usual("shard", "zero0") if run.zero is None else f"zero{run.zero}"
-    if given["tp"] > 1 and "sp" in source_entry(run.source_name):
+    if run.sp is not None:
+        given["sp"] = "megatron" if run.sp and given["tp"] > 1 else "none"
+    elif given["tp"] > 1 and "sp" in draft.source:
         given["sp"] = draft.usual("sp", "none")
     return even
 
 
 def _formats(draft: _Draft) -> None:
     run, given, known = draft.run, draft.arguments, names()
-    given["dtype"] = known["dtype"].get(run.dtype) if run.dtype else draft.usual("dtype", "bf16")
+    if run.dtype:
+        given["dtype"] = known["dtype"].get(run.dtype) or _read(draft, "dtype", read_dtype)
+    else:
+        given["dtype"] = draft.usual("dtype", "bf16")
     if given["dtype"] is None:
         raise draft.refuse("dtype", run.dtype, "a number format that is known here")
     if not run.recompute:
@@ -201,12 +230,28 @@ def _formats(draft: _Draft) -> None:
     elif run.recompute in known["recompute"]:
         given["recompute"] = known["recompute"][run.recompute]
     else:
+        given["recompute"] = _read(draft, "recompute", read_recompute)
+    if given["recompute"] is None:
         allowed = "none, selective or full, not single operations"
         raise draft.refuse("recompute", run.recompute, allowed)
 
 
+def _optimizer(draft: _Draft) -> None:
+    """Sources say how their Adam is sharded, not whether its decay is decoupled."""
+    name = draft.run.optimizer.casefold()
+    if name and not name.startswith("adam"):
+        draft.arguments["optimizer"] = name.split()[0]
+
+
+def _read(draft: _Draft, name: str, reading: Callable[[str], str | None]) -> str | None:
+    """What a name that no table lists means, listed; None if it means nothing here."""
+    text = getattr(draft.run, name)
+    found = reading(text)
+    return None if found is None else draft.assume(name, found, f"read from {text}")
+
+
 def _stack(draft: _Draft) -> None:
-    source, given = source_entry(draft.run.source_name), draft.arguments
+    source, given = draft.source, draft.arguments
     if "fully_sharded" in source and given["shard"] == "zero3":
         why = f"{source['stack']} shards no parameters here"
         given["stack"] = draft.assume("stack", source["fully_sharded"], why)

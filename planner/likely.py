@@ -124,7 +124,7 @@ class LikelyPlans:
         if cuts is None:
             return None
         strategies: list[LayerStrategy] = []
-        stage_bytes = []
+        stage_bytes: list[float] = []
         for stage in range(shape.stages):
             choice = searches[stage].best(self.kinds[cuts[stage] : cuts[stage + 1]], budgets[stage])
             if choice is None:
@@ -148,7 +148,7 @@ class LikelyPlans:
         """Virtual stages of equal size; the chunks of a stage share its budget."""
         cuts = even_cuts(len(self.kinds), shape.positions)
         parts: dict[int, tuple[LayerStrategy, ...]] = {}
-        stage_bytes = []
+        stage_bytes: list[float] = []
         for stage in range(shape.stages):
             positions = [shape.position(stage, c) for c in range(shape.chunks)]
             kinds = tuple(k for p in positions for k in self.kinds[cuts[p] : cuts[p + 1]])

@@ -29,6 +29,7 @@ ROUNDS = (2, 2, 1)
 
 A machine that is faster for a minute would else favour the plan that it happened to run then.
 """
+DUEL_ROUNDS = 5
 PROFILE_S = 60.0
 GLOBAL_BATCH = 8
 PEAK_STEPS = 3
@@ -82,13 +83,15 @@ def _measure(work: Work, case: Case) -> dict[str, Any]:
             for plan, own in zip(plans, times, strict=True):
                 own += _step_times(pools, plan, repeats)
                 drift.append(pools.drift(ranks))
+        duel = _duel(pools, plans, times)
+        drift.append(pools.drift(ranks))
         measured = [
             _compared(pools, plan, own, problem.stack.attention)
             for plan, own in zip(plans, times, strict=True)
         ]
     for row in measured:
         work.say(f"{row['label']}: {row['error']:+.1%}")
-    return {"profile_s": profile.duration_s, "drift_s": drift, "plans": measured}
+    return {"profile_s": profile.duration_s, "drift_s": drift, "plans": measured, "duel": duel}
 
 
 def problem_of(model: str, seq_len: int, ranks: int) -> Problem:
@@ -128,6 +131,26 @@ class Pools(ExitStack):
     def drift(self, ranks: int) -> list[float]:
         """Seconds of the reference loop on every rank."""
         return [float(seconds) for seconds in self.of(ranks).run(DRIFT_JOB, {})]
+
+
+def _duel(pools: Pools, plans: Sequence[Predicted], times: Sequence[list[float]]) -> dict[str, Any]:
+    """The top pick and the fastest other plan, measured side by side, one repeat each in turn.
+
+    The fastest of a dozen noisy figures is one that noise favoured: against it as it stands every
+    pick would seem to lose.
+    """
+    (top,) = (plan for plan in plans if plan.label == TOP)
+    others = [
+        (min(own), number)
+        for number, (plan, own) in enumerate(zip(plans, times, strict=True))
+        if plan.plan.hash != top.plan.hash
+    ]
+    rival = plans[min(others)[1]]
+    found: dict[str, list[float]] = {"top_s": [], "rival_s": []}
+    for _ in range(DUEL_ROUNDS):
+        found["top_s"] += _step_times(pools, top, 1)
+        found["rival_s"] += _step_times(pools, rival, 1)
+    return {"rival": rival.label, "rival_plan": in_words(rival.plan), **found}
 
 
 def _step_times(pools: Pools, predicted: Predicted, repeats: int) -> list[float]:
@@ -175,7 +198,7 @@ def peaks(pools: Pools, predicted: Predicted, attention: str) -> dict[str, Any]:
 def _case_rows(name: str, piece: dict[str, Any]) -> list[Row]:
     plans = piece["plans"]
     errors = [abs(p["error"]) for p in plans]
-    median, regret = statistics.median(errors), _regret(plans)
+    median, regret = statistics.median(errors), _regret(piece)
     peak, drift = max(p["peak_error"] for p in plans), _drift(piece)
     figure = (
         f"median error {median:.1%}, largest {max(errors):.1%}; regret of the top pick "
@@ -196,10 +219,10 @@ def _case_rows(name: str, piece: dict[str, Any]) -> list[Row]:
     return [judged(name, figure, target, met, **values)]
 
 
-def _regret(plans: Sequence[dict[str, Any]]) -> float:
-    """How much slower the top pick is than the fastest plan that was measured."""
-    (top,) = (p["measured_s"] for p in plans if p["label"] == TOP)
-    return float(top / min(p["measured_s"] for p in plans) - 1)
+def _regret(piece: dict[str, Any]) -> float:
+    """How much slower the top pick is than the fastest other plan, side by side; least of five."""
+    duel = piece["duel"]
+    return max(0.0, min(duel["top_s"]) / min(duel["rival_s"]) - 1)
 
 
 def _drift(piece: dict[str, Any]) -> float:
@@ -211,7 +234,7 @@ def _drift(piece: dict[str, Any]) -> float:
 def _whole_rows(pieces: dict[str, dict[str, Any]]) -> list[Row]:
     plans = [plan for piece in pieces.values() for plan in piece["plans"]]
     median = statistics.median(abs(p["error"]) for p in plans)
-    regrets = {name: _regret(piece["plans"]) for name, piece in pieces.items()}
+    regrets = {name: _regret(piece) for name, piece in pieces.items()}
     worst = max(regrets, key=lambda name: regrets[name])
     peak = max(p["peak_error"] for p in plans)
     drift = max(_drift(piece) for piece in pieces.values())
@@ -263,8 +286,12 @@ def _table(name: str, piece: dict[str, Any]) -> Table:
     columns = ("plan", "what it does", "predicted ms", "measured ms", "error",
                "predicted peak, MiB by stage", "tracked peak, MiB by stage",
                "RSS growth, MiB by rank")  # fmt: skip
-    return Table(title=f"{name} (profiled in {piece['profile_s']:.0f} s)", columns=columns,
-                 rows=rows)  # fmt: skip
+    duel = piece["duel"]
+    title = (
+        f"{name} (profiled in {piece['profile_s']:.0f} s; side by side the top pick took "
+        f"{min(duel['top_s']) * 1e3:.1f} ms, {duel['rival']} {min(duel['rival_s']) * 1e3:.1f} ms)"
+    )
+    return Table(title=title, columns=columns, rows=rows)
 
 
 def _mib(values: Sequence[float]) -> str:
@@ -275,8 +302,8 @@ ITEM = Item(
     name="accuracy",
     shows="Predicted step time and peak memory against measured, on this machine's cores.",
     target=(
-        "2 ranks: median error of step time at most 20 %, regret of the top pick at most 5 %, "
-        "tracked peak within 2 %."
+        "2 ranks: median error of step time at most 20 %, regret of the top pick at most 5 % (side "
+        "by side with the fastest other plan), tracked peak within 2 %."
     ),
     run=run,
     reads=(*EVERYTHING, "benchmarks/plan_sample.py", "benchmarks/reference_loop.py"),

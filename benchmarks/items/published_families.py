@@ -8,7 +8,6 @@ pipeline's bubble, which nothing was fitted to.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,11 +16,11 @@ from typing import Any
 from harness.shapes import PLANNING, Evidence, Item, Row, Table, reported
 from harness.work import Work
 
-from shardwright.api.published_run import answer, qualifies, question_of
-from shardwright.datasets.catalogue.device import device
+from shardwright.api import priced_run
+from shardwright.api.published_run import qualifies
+from shardwright.costmodel.prediction_errors import errors_of
 from shardwright.datasets.published.runs import PublishedRun, published_runs
 from shardwright.spec.errors import InputError, NotBuiltError
-from shardwright.spec.report import Report
 
 AT_A_GLANCE = 2
 PREDICTORS = ("predicted", "constant_mfu", "six_n")
@@ -91,38 +90,16 @@ def _priced(key: str) -> dict[str, Any]:
     (run,) = (x for x in published_runs() if x.id == key.split()[-1])
     row = {"id": run.id, "what": _what(run), "layout": _layout(run), "published": None}
     try:
-        question = question_of(run)
-        report = answer(question)
+        found = priced_run.priced(run)
     except (InputError, NotBuiltError):
         return row  # counted, with its reason, by items/coverage.py
-    published_s = _published_s(run, question.arguments["global_batch"])
-    prediction = report.prediction
-    devices = report.plan.cluster.device_count
-    peak = device(report.plan.cluster.groups[0].device).peak_flops_per_s["bf16"] * devices
-    flops = prediction.flops_per_s_per_device * devices * prediction.step_time_s
     return row | {
-        "published": published_s,
-        "predicted": prediction.step_time_s,
-        "fits": prediction.feasible,
-        "at_peak": flops / peak,
-        "six_n": _six_n_s(report, peak),
+        "published": found.measured_s,
+        "predicted": found.predicted_s,
+        "fits": found.prediction.feasible,
+        "at_peak": found.at_peak_s,
+        "six_n": found.six_n_s,
     }
-
-
-def _published_s(run: PublishedRun, global_batch: int) -> float | None:
-    """Seconds of a step, of the batch that was asked for where only tokens a second are printed."""
-    if run.seconds is not None or run.tokens_per_s_per_gpu is None:
-        return run.seconds
-    return global_batch * (run.seq or 0) / (run.tokens_per_s_per_gpu * (run.gpus or 1))
-
-
-def _six_n_s(report: Report, peak_flops_per_s: float) -> float:
-    """6·N·tokens at peak, and (p - 1) / (v·m) of it as bubble."""
-    work, program = report.plan.workload, report.plan.program
-    active = report.plan.model.active_param_count(work.seq_len)
-    chunks = program.chunks_per_stage * program.schedule.microbatches
-    bubble = (len(program.stages) - 1) / chunks
-    return 6 * active * work.global_batch * work.seq_len / peak_flops_per_s * (1 + bubble)
 
 
 def _fit(priced: list[dict[str, Any]]) -> float:
@@ -133,21 +110,13 @@ def _fit(priced: list[dict[str, Any]]) -> float:
     return fitted
 
 
-def errors(priced: list[dict[str, Any]], predictor: str) -> tuple[float, float, float]:
-    """Signed median, median and 90th percentile (nearest rank) of |error|."""
-    signed = [piece[predictor] / piece["published"] - 1 for piece in priced]
-    size = sorted(map(abs, signed))
-    return (
-        statistics.median(signed),
-        statistics.median(size),
-        size[math.ceil(0.9 * len(size)) - 1],
-    )
-
-
 def _summary(family: Family, asked: int, priced: list[dict[str, Any]], fitted: float) -> list[Row]:
     rows = []
     for predictor, words in zip(PREDICTORS, WORDS, strict=True):
-        signed, median, ninth = errors(priced, predictor)
+        found = errors_of([(piece[predictor], piece["published"]) for piece in priced])
+        signed, median, ninth = found.signed_median, found.median_ape, found.p90_ape
+        if signed is None or median is None or ninth is None:
+            continue
         note = f", MFU {fitted:.1%} fitted to this table" if predictor == "constant_mfu" else ""
         rows.append(
             reported(

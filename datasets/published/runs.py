@@ -1,9 +1,11 @@
-"""PublishedRun: one row of ``runs.csv``, checked; blanks stay blank (None).
+"""PublishedRun: one row of a table of measured runs, checked; blanks stay blank (None).
 
 Sizes are of the whole model and the whole run: ``micro_batch`` is samples a replica,
-``global_batch`` samples a step, ``ffn`` of a model with experts that of one expert. A source
-prints seconds a step or tokens a second; TFLOP/s are counted differently by every source and are
-no measure here.
+``global_batch`` samples a step, ``ffn`` of a model with experts that of one expert. A table of
+times (``runs.csv``) prints seconds a step or tokens a second; TFLOP/s are counted differently by
+every source and are no measure here. A table of memory (``memory.csv``) prints the peak of a
+device, by the count that ``metric_kind`` names: ``peak_mem_gib`` of an allocator or of the driver,
+and ``oom`` 1 where the run ended for lack of memory.
 """
 
 from __future__ import annotations
@@ -17,8 +19,23 @@ from pathlib import Path
 from ...spec.errors import InputError
 
 TABLE = Path(__file__).with_name("runs.csv")
-TEXTS = ("id", "source", "hardware", "interconnect", "model", "dtype", "recompute", "notes")
-NUMBERS = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
+MEMORY_TABLE = Path(__file__).with_name("memory.csv")
+TEXTS = (
+    "id",
+    "source",
+    "hardware",
+    "interconnect",
+    "model",
+    "dtype",
+    "recompute",
+    "notes",
+    "optimizer",
+    "metric_kind",
+)
+OF_TIMES = ("interconnect", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
+OF_MEMORY = ("sp", "optimizer", "peak_mem_gib", "alloc_mem_gib", "oom", "metric_kind")
+"""Columns of one of the two kinds of tables alone."""
+NUMBERS = ("step_time_s", "peak_mem_gib", "alloc_mem_gib", *OF_TIMES[1:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +45,6 @@ class PublishedRun:
     id: str
     source: str
     hardware: str
-    interconnect: str
     model: str
     dtype: str
     recompute: str
@@ -54,9 +70,16 @@ class PublishedRun:
     micro_batch: int | None
     global_batch: int | None
     step_time_s: float | None
-    tokens_per_s_per_gpu: float | None
-    tflops_per_gpu: float | None
-    mfu: float | None
+    interconnect: str = ""
+    tokens_per_s_per_gpu: float | None = None
+    tflops_per_gpu: float | None = None
+    mfu: float | None = None
+    sp: int | None = None
+    optimizer: str = ""
+    peak_mem_gib: float | None = None
+    alloc_mem_gib: float | None = None
+    oom: int | None = None
+    metric_kind: str = ""
 
     @property
     def source_name(self) -> str:
@@ -74,6 +97,13 @@ class PublishedRun:
         return (self.global_batch or 0) * (self.seq or 0) / rate if rate else None
 
 
+def is_of_memory(table: Path) -> bool:
+    """Whether a table's columns are those of peak memory, not of times."""
+    with table.open(encoding="utf-8", newline="") as file:
+        columns = next(csv.reader(file), [])
+    return "peak_mem_gib" in columns
+
+
 @cache
 def published_runs(table: Path = TABLE) -> tuple[PublishedRun, ...]:
     """Every run of a table.
@@ -81,19 +111,23 @@ def published_runs(table: Path = TABLE) -> tuple[PublishedRun, ...]:
     Raises:
         InputError: a row that cannot be read, by row and field.
     """
+    absent = OF_TIMES if is_of_memory(table) else OF_MEMORY
     with table.open(encoding="utf-8", newline="") as file:
         return tuple(
-            _run(row, f"{table.name} line {number}")
+            _run(row, f"{table.name} line {number}", absent)
             for number, row in enumerate(csv.DictReader(file), start=2)
         )
 
 
-def _run(row: Mapping[str, str | None], where: str) -> PublishedRun:
+def _run(row: Mapping[str, str | None], where: str, absent: tuple[str, ...]) -> PublishedRun:
     values: dict[str, object] = {}
     for item in fields(PublishedRun):
         text = row.get(item.name)
+        if text is None and item.name in absent:
+            continue
         if text is None:
-            raise InputError(f"{where}: {item.name}", "no such column", "the columns of runs.csv")
+            kind = "runs.csv" if absent == OF_MEMORY else "memory.csv"
+            raise InputError(f"{where}: {item.name}", "no such column", f"the columns of {kind}")
         if item.name in TEXTS:
             values[item.name] = text.strip()
         elif item.name in NUMBERS:
@@ -116,6 +150,7 @@ def _number(text: str, where: str) -> float | None:
 
 
 def _whole(text: str, where: str) -> int | None:
+    text = text.partition("(")[0]  # "3 (FSDP)"
     found = _number(text, where) if text.strip() not in ("0", "0.0") else 0.0
     if found is None:
         return None

@@ -82,7 +82,6 @@ def test_a_model_without_its_further_layer_has_none() -> None:
         ("mpt-0001", {"tp": None}, "mpt-0001: tp: got nothing"),
         ("mpt-0001", {"hardware": "TPU v4"}, "hardware: got TPU v4; allowed: a device"),
         ("mpt-0001", {"dtype": "int8"}, "dtype: got int8; allowed: a number format"),
-        ("mpt-0001", {"model": "Wan 2.1"}, "model: got Wan 2.1; allowed: a model family"),
         ("mpt-0001", {"recompute": "selective:mlp"}, "not single operations"),
         ("mpt-0001", {"gpus": 12, "gpus_per_node": 8}, "gpus: got 12; allowed: whole nodes of 8"),
         ("bridge-0001", {"hidden": 4096}, "hidden: got 4096; allowed: 7168, as deepseek-v3 has"),
@@ -147,3 +146,30 @@ def test_seconds_come_from_tokens_a_second_where_only_those_are_printed() -> Non
     assert run.seconds == pytest.approx(4096 * 2048 / (1007 * 512))
     assert replace(run, step_time_s=2.0).seconds == 2.0
     assert replace(run, global_batch=None).seconds is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "family"),
+    [
+        ({"ffn": None, "kv_heads": None}, "gpt2"),
+        ({"kv_heads": 2}, "llama"),
+        ({"experts": 8, "topk": 2, "ffn": 512}, "llama"),
+    ],
+)
+def test_an_unknown_model_is_priced_by_its_sizes_and_that_is_listed(
+    changes: dict[str, Any], family: str
+) -> None:
+    run = replace(RUNS["mpt-0001"], model="Something new", **changes)
+    question = question_of(run)
+    assert question.arguments["model"]["family"] == family
+    assert any(note.path == "model" for note in question.assumed)
+    assert question.arguments["model"].get("experts") == run.experts
+    assert _said(run)
+
+
+def test_an_unknown_source_is_read_by_where_its_rows_come_from() -> None:
+    run = replace(RUNS["bridge-0076"], id="new-0001")
+    assert question_of(run).arguments == question_of(RUNS["bridge-0076"]).arguments
+    nowhere = question_of(replace(run, source="a letter"))
+    assert "stack" not in nowhere.arguments
+    assert any("nothing is known of the source" in note.why for note in nowhere.assumed)

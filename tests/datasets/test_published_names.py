@@ -9,7 +9,7 @@ from shardwright.datasets.catalogue.fabric import fabric
 from shardwright.datasets.catalogue.models import presets
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.datasets.published.names import model_entry, names, source_entry
-from shardwright.datasets.published.runs import published_runs
+from shardwright.datasets.published.runs import MEMORY_TABLE, published_runs
 from shardwright.spec.workload import DtypeRecord
 
 KNOWN = names()
@@ -39,7 +39,7 @@ def test_every_entry_is_a_cell_of_some_run(table: str, column: str) -> None:
 
 
 def test_every_model_and_source_of_the_names_has_runs() -> None:
-    used = {model_entry(run.model).get("starts") for run in RUNS}
+    used = {model_entry(run.model).get("starts") for run in (*RUNS, *published_runs(MEMORY_TABLE))}
     assert {entry["starts"] for entry in KNOWN["model"]} <= used
     assert set(KNOWN["source"]) <= {run.source_name for run in RUNS}
     assert model_entry("no such model") == {}

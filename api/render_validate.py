@@ -1,0 +1,89 @@
+"""Predictions beside measured runs on a terminal: one line a source, then what was left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from .render_console import columns, heading
+
+NONE = "-"
+SHOWN_REASONS = 8
+
+
+def print_validation(out: Console, document: dict[str, Any]) -> None:
+    """Print the errors by source, the intervals, and why rows were skipped."""
+    read, priced = document["rows_read"], document["rows_priced"]
+    metric = document["metric"].replace("_", " ")
+    out.print(
+        f"{document['data']}: {metric}, {priced} of {read} rows priced, calibration "
+        f"{document['calibration']}: no constant was fitted to them"
+    )
+    if document["metric"] == "step_time":
+        _print_times(out, document)
+    else:
+        _print_memory(out, document)
+    _print_skipped(out, document["rows_skipped"])
+
+
+def _print_times(out: Console, document: dict[str, Any]) -> None:
+    heading(out, "error of the step time (baselines: one MFU fitted to each source; 6·N·tokens)")
+    numbers = ("rows", "median", "mean", "p90", "signed", "one MFU", "6·N", "rank", "regret")
+    table = columns("source", *numbers, "groups", right=(*numbers, "groups"))
+    for name, row in document["by_source"].items():
+        regret, groups = _percent(row["top1_regret"]), str(row["groups"])
+        table.add_row(name, *_errors(row), _number(row["spearman"]), regret, groups)
+    table.add_row("all", *_errors(document), NONE, NONE, NONE)
+    out.print(table)
+    out.print(
+        "median, mean, p90 of |error|; signed: median error, + is too slow; rank: Spearman inside "
+        "groups of five or more layouts of one question; regret of the layout predicted fastest"
+    )
+    interval = document["interval"]
+    if interval["holds"] is not None:
+        out.print(
+            f"intervals of {interval['level']:.0%} hold {_percent(interval['holds'])} of the rows, "
+            f"± {_percent(interval['mean_half_width'])} on average"
+        )
+
+
+def _print_memory(out: Console, document: dict[str, Any]) -> None:
+    heading(out, "error of the peak memory (baseline: parameters, gradients, optimizer states)")
+    numbers = ("rows", "median", "mean", "p90", "signed", "static")
+    counts = ("out of memory", "false fit", "false OOM")
+    table = columns("source", *numbers, *counts, right=(*numbers, *counts))
+    for name, row in (*document["by_source"].items(), ("all", document)):
+        ends = (str(row[key]) for key in ("out_of_memory", "false_fit", "false_oom"))
+        table.add_row(name, *_errors(row), *ends)
+    out.print(table)
+
+
+def _errors(row: dict[str, Any]) -> list[str]:
+    own = [_percent(row[name]) for name in ("median_ape", "mape", "p90_ape")]
+    signed = row["signed_median"]
+    baselines = (found["median_ape"] for found in row["baselines"].values())
+    shown = NONE if signed is None else f"{signed * 100:+.1f} %"
+    return [f"{row['rows_priced']}/{row['rows_read']}", *own, shown, *map(_percent, baselines)]
+
+
+def _print_skipped(out: Console, skipped: dict[str, int]) -> None:
+    if not skipped:
+        return
+    heading(out, "rows that were left out")
+    table = columns("rows", "why", right=("rows",))
+    by_count = sorted(skipped.items(), key=lambda item: (-item[1], item[0]))
+    for why, count in by_count[:SHOWN_REASONS]:
+        table.add_row(str(count), why)
+    out.print(table)
+    more = by_count[SHOWN_REASONS:]
+    if more:
+        out.print(f"and {sum(n for _, n in more)} for {len(more)} more reasons: --json - has all")
+
+
+def _percent(value: float | None) -> str:
+    return NONE if value is None else f"{value * 100:.1f} %"
+
+
+def _number(value: float | None) -> str:
+    return NONE if value is None else f"{value:.2f}"

@@ -1,0 +1,87 @@
+"""How near predictions come to measurements, and whether they put layouts in the right order.
+
+Errors are predicted over measured, less one. Ranks are compared inside groups of layouts of one
+question (model, machine, batch): the rank correlation of Spearman (1904), ties at their mean
+rank, and the regret of the top pick: how much slower the layout predicted fastest was measured
+than the layout measured fastest.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LEAST_LAYOUTS = 5
+"""Groups with fewer layouts say nothing of order."""
+Pair = tuple[float, float]
+"""Predicted and measured, in any one unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """Sizes of relative errors; None where there is no pair. ``signed_median`` keeps the sign."""
+
+    median_ape: float | None
+    mape: float | None
+    p90_ape: float | None
+    signed_median: float | None
+
+
+def errors_of(pairs: Sequence[Pair]) -> Errors:
+    """Median, mean and 90th percentile (nearest rank) of |error|, and the median error."""
+    if not pairs:
+        return Errors(median_ape=None, mape=None, p90_ape=None, signed_median=None)
+    signed = [predicted / measured - 1 for predicted, measured in pairs]
+    size = sorted(map(abs, signed))
+    return Errors(
+        median_ape=statistics.median(size),
+        mape=statistics.fmean(size),
+        p90_ape=size[math.ceil(0.9 * len(size)) - 1],
+        signed_median=statistics.median(signed),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """Means over ``groups`` groups of layouts; None where there is no group."""
+
+    spearman: float | None
+    top1_regret: float | None
+    groups: int
+
+
+def ranking_of(groups: Sequence[Sequence[Pair]]) -> Ranking:
+    """Order within the groups that have ``LEAST_LAYOUTS`` layouts or more."""
+    large = [group for group in groups if len(group) >= LEAST_LAYOUTS]
+    if not large:
+        return Ranking(spearman=None, top1_regret=None, groups=0)
+    return Ranking(
+        spearman=statistics.fmean(map(spearman, large)),
+        top1_regret=statistics.fmean(map(top1_regret, large)),
+        groups=len(large),
+    )
+
+
+def top1_regret(group: Sequence[Pair]) -> float:
+    """How much slower the layout predicted fastest is than the fastest, as measured."""
+    picked = min(group)[1]
+    return picked / min(measured for _, measured in group) - 1
+
+
+def spearman(group: Sequence[Pair]) -> float:
+    """Correlation of ranks, from -1 to 1; 0 where one side has a single value."""
+    predicted, measured = ([pair[side] for pair in group] for side in (0, 1))
+    if len(set(predicted)) == 1 or len(set(measured)) == 1:
+        return 0.0
+    return statistics.correlation(_ranks(predicted), _ranks(measured))
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Ranks from 1, equal values at the mean of theirs."""
+    order = sorted(values)
+    places: dict[float, list[int]] = {}
+    for place, value in enumerate(order, start=1):
+        places.setdefault(value, []).append(place)
+    return [statistics.fmean(places[value]) for value in values]

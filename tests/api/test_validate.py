@@ -1,0 +1,113 @@
+"""``plan validate``: what is priced, skipped and scored of a table of runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardwright.api.cli import run
+from shardwright.api.validation import NO_SECONDS, validate
+from shardwright.datasets.published.runs import MEMORY_TABLE, TABLE
+from shardwright.spec.errors import InputError
+
+KEPT = ("titan-", "bloom-00", "mpt-000", "sc21-")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some rows of four sources."""
+    path = tmp_path_factory.mktemp("runs") / "some.csv"
+    with TABLE.open(encoding="utf-8", newline="") as source:
+        reader = csv.DictReader(source)
+        rows = [row for row in reader if row["id"].startswith(KEPT)]
+        write(path, rows)
+    return path
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+@pytest.fixture(scope="module")
+def document(table: Path) -> dict[str, Any]:
+    return validate(table)
+
+
+def test_every_row_is_priced_or_skipped_with_a_reason(document: dict[str, Any]) -> None:
+    assert document["rows_read"] == document["rows_priced"] + sum(document["rows_skipped"].values())
+    assert document["rows_read"] == sum(r["rows_read"] for r in document["by_source"].values())
+    assert document["rows_priced"] > 20
+    assert set(document["by_source"]) == {"titan", "bloom", "mpt", "sc21"}
+
+
+def test_a_source_has_errors_baselines_and_what_was_assumed(document: dict[str, Any]) -> None:
+    titan = document["by_source"]["titan"]
+    assert titan["fitted_on"] == []
+    assert titan["assumed_fields"]
+    assert 0 < titan["median_ape"] <= titan["p90_ape"]
+    for baseline in ("constant_mfu", "six_n_tokens"):
+        assert titan["baselines"][baseline]["median_ape"] > 0
+    assert 0 <= titan["interval"]["holds"] <= 1
+    bloom = document["by_source"]["bloom"]
+    assert bloom["groups"] >= 1
+    assert -1 <= bloom["spearman"] <= 1
+    assert bloom["top1_regret"] >= 0
+
+
+def test_a_row_without_seconds_is_skipped(table: Path, tmp_path: Path) -> None:
+    with table.open(encoding="utf-8", newline="") as source:
+        rows = list(csv.DictReader(source))[:3]
+    rows[0]["step_time_s"] = rows[0]["tokens_per_s_per_gpu"] = ""
+    rows[1]["layers"] = ""
+    write(tmp_path / "t.csv", rows)
+    found = validate(tmp_path / "t.csv")
+    assert found["rows_priced"] == 1
+    assert found["rows_skipped"][NO_SECONDS] == 1
+    assert any(why.startswith("layers") for why in found["rows_skipped"])
+
+
+def test_a_cell_that_is_no_number_is_refused_by_line_and_field(table: Path, tmp_path: Path) -> None:
+    with table.open(encoding="utf-8", newline="") as source:
+        rows = list(csv.DictReader(source))[:2]
+    rows[1]["hidden"] = "wide"
+    write(tmp_path / "t.csv", rows)
+    with pytest.raises(InputError, match=r"line 3: hidden.*wide"):
+        validate(tmp_path / "t.csv")
+
+
+def test_the_verb_prints_a_line_a_source_and_writes_json(
+    table: Path, document: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["validate", "--data", str(table)]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in document["by_source"])
+    assert run(["validate", "--data", str(table), "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out) == document
+
+
+def test_a_table_of_memory_is_told_by_its_columns(tmp_path: Path) -> None:
+    with MEMORY_TABLE.open(encoding="utf-8", newline="") as source:
+        rows = [r for r in csv.DictReader(source) if r["id"].startswith(("titan", "bskill"))]
+    write(tmp_path / "m.csv", rows)
+    found = validate(tmp_path / "m.csv")
+    assert found["metric"] == "peak_memory"
+    assert found["rows_read"] == len(rows)
+    assert found["rows_priced"] + sum(found["rows_skipped"].values()) == len(rows)
+    assert found["out_of_memory"] >= found["false_fit"] >= 0
+    assert found["baselines"]["static"]["median_ape"] > 0
+    assert set(found["by_source"]) == {"titan", "bskill"}
+    assert run(["validate", "--data", str(tmp_path / "m.csv")]) == 0
+
+
+def test_an_empty_table_is_refused(table: Path, tmp_path: Path) -> None:
+    header = table.read_text(encoding="utf-8").splitlines()[0]
+    (tmp_path / "t.csv").write_text(header + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match="no rows"):
+        validate(tmp_path / "t.csv")
