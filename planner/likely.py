@@ -97,8 +97,8 @@ class LikelyPlans:
                     row.reserved_bytes * SLACK - row.capacity_bytes, self.excess_bytes(row), 0.0
                 )
                 if over > 0:  # and below what was chosen, or the same plan would come again
-                    chosen = decided.stage_bytes[row.stage] * (1 - EPSILON)
-                    budgets[row.stage] = min(budgets[row.stage] - over, chosen)
+                    below = decided.stage_bytes[row.stage] * (1 - EPSILON)
+                    budgets[row.stage] = min(budgets[row.stage] - over, below)
 
     def _decide(
         self, shape: Shape, searches: list[LayerSearch], budgets: list[float]
