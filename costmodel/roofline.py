@@ -26,17 +26,14 @@ import math
 from typing import NamedTuple
 
 from ..datasets.catalogue.device import Device
-from ..spec.kernels import FLASH_BACKWARDS, FLASH_FORWARDS, GROUPED, SCANS, Kernel, done_share
+from ..spec.kernels import ATTENTIONS, GROUPED, SCANS, Kernel, done_share
+from . import flash_rates
+from .flash_rates import flash_share
 
 TILES = ((256, 128), (128, 256), (128, 128), (64, 256), (256, 64), (64, 128), (128, 64), (64, 64))
 WAVE_PROLOGUE_S = 0.58e-6
 SMALL_TILE_EXPONENT = 0.02
 OVERLAP_LOSS = 0.15
-FLASH_CEILING = dict.fromkeys(FLASH_FORWARDS, 0.75) | dict.fromkeys(FLASH_BACKWARDS, 0.6)
-"""Fraction of the matrix-product ceiling that flash attention reaches at long sequences
-(FlashAttention-2, Dao 2023, figures 4 to 6: 190 to 230 TFLOP/s forward and backward 170 to 195
-on A100, of 271 measured for products)."""
-
 SCAN_CEILING = 0.13
 """Fraction of the matrix-product ceiling that chunked scans reach: many small products that wait
 for each other. Set by hand to the 1,248 forward scans of the gated delta rule of 131,072 or more
@@ -70,21 +67,33 @@ def formula_figures(device: Device, flash: bool, scans: bool) -> tuple[FormulaFi
         scans: whether there are chunked scans.
     """
     gemm = "fitted to 11,520 bf16 products of the aiconfigurator-core gemm table"
-    dao = "Dao, FlashAttention-2, 2023, figures 4 to 6"
     fitted = ("A100", "H100", "H200", "B200")
     found = [FormulaFigure("overlap_loss", OVERLAP_LOSS, gemm, fitted)]
     if device.sm_count > 1:
         found.append(FormulaFigure("wave_prologue_s", WAVE_PROLOGUE_S, gemm, fitted))
         found.append(FormulaFigure("small_tile_exponent", SMALL_TILE_EXPONENT, gemm, fitted))
     if flash:
-        for way, ops in (("forward", FLASH_FORWARDS), ("backward", FLASH_BACKWARDS)):
-            value = FLASH_CEILING[ops[0]]
-            found.append(FormulaFigure(f"flash_ceiling.{way}", value, dao, ("A100",)))
+        found += _flash_figures(device)
     if scans:
         gdn = "forward scans of the gated delta rule, aiconfigurator-core 0.12.0 gdn_perf"
         families = ("H100", "H200", "L40S")
         found.append(FormulaFigure("scan_ceiling", SCAN_CEILING, gdn, families))
     return tuple(found)
+
+
+def _flash_figures(device: Device) -> list[FormulaFigure]:
+    """What prices of flash attention on ``device`` rest on."""
+    families, printed = tuple(flash_rates.CAUSAL), flash_rates.PRINTED
+    causal = flash_rates.CAUSAL.get(device.family)
+    found = [
+        FormulaFigure("flash_backward", flash_rates.BACKWARD, printed, ("A100",)),
+        FormulaFigure("flash_half_tokens", flash_rates.HALF_TOKENS, flash_rates.MEASURED, families),
+    ]
+    if causal is None:
+        ceiling = FormulaFigure("flash_ceiling", flash_rates.UNMEASURED, printed, ("A100",))
+    else:
+        ceiling = FormulaFigure("flash_ceiling", causal, flash_rates.MEASURED, families)
+    return [*found, ceiling]
 
 
 def peak_flops_per_s(device: Device, dtype: str) -> float:
@@ -110,8 +119,8 @@ def _math_seconds(kernel: Kernel, device: Device) -> float:
         return _tiled_seconds(batch, m, k, n, kernel.dtype, device)
     if kernel.op in GROUPED:
         return _grouped_seconds(kernel, device)
-    if kernel.op in FLASH_CEILING:
-        ceiling = FLASH_CEILING[kernel.op] * device.matmul_ceiling
+    if kernel.op in ATTENTIONS:
+        ceiling = flash_share(kernel.op, kernel.shape, device) * device.matmul_ceiling
         rate = peak_flops_per_s(device, kernel.dtype) * ceiling
         return kernel.flops * done_share(kernel.op, kernel.shape) / rate
     if kernel.op in SCANS:

@@ -1,0 +1,59 @@
+"""How fast flash attention runs: a fraction of the rate of matrix products.
+
+A causal kernel computes whole tiles on the diagonal, half of which the mask throws away, and its
+last wave of tiles is seldom full; both cost as much as a longer sequence would. So of ``n`` tokens
+(of the window, where one is shorter)
+
+    rate = products' rate · c · n / (n + n_half)
+
+with one ``n_half`` for all devices and a ``c`` for each family. Both were fitted to forward kernels
+alone, of 512 to 16,384 tokens and head width 128 that fill the device (batch x heads >= 64), in
+the prefill table of aiconfigurator-core 0.12.0: mean error 4 % on A100, 8 to 9 % on Hopper, 12 to
+15 % on Blackwell and on cards, where one ceiling for all lengths was 17 to 43 % off.
+
+Worked number: A100, bf16, 4,096 tokens: 312 · 0.869 · 0.574 · 4096 / 4796 = 133 TFLOP/s.
+
+Where no kernel of the family was measured, and where nothing is masked, c is 0.75 (Dao,
+FlashAttention-2, 2023, figures 4 to 6: 190 to 230 TFLOP/s on A100). The backward takes 0.8 of the
+forward's rate (the same figures: 170 to 195). Limits: which kernel a stack calls is not known;
+FlashAttention-2 is slower on Hopper than the kernels that were measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..datasets.catalogue.device import Device
+from ..spec.kernels import FLASH_BACKWARDS, FLASH_BAND, FLASH_FORWARDS, FLASH_FULL
+
+HALF_TOKENS = 700
+CAUSAL: Mapping[str, float] = {
+    "A100": 0.574,
+    "H100": 0.784,
+    "H200": 0.773,
+    "B200": 0.717,
+    "GB200": 0.718,
+    "GB300": 0.819,
+    "L40S": 1.017,
+    "RTX-PRO-6000": 0.942,
+}
+UNMEASURED = 0.75
+BACKWARD = 0.8
+MEASURED = "forward kernels of the prefill table of aiconfigurator-core 0.12.0"
+PRINTED = "Dao, FlashAttention-2, 2023, figures 4 to 6"
+
+
+def flash_share(op: str, shape: tuple[int, ...], device: Device) -> float:
+    """The fraction of the products' rate that a flash kernel reaches.
+
+    Args:
+        op: a kernel of :data:`..spec.kernels.ATTENTIONS`.
+        shape: its sizes, as the kernel has them.
+        device: where it runs; a single core has no tiles to fill.
+    """
+    forward = op if op in FLASH_FORWARDS else FLASH_FORWARDS[FLASH_BACKWARDS.index(op)]
+    way = 1.0 if op == forward else BACKWARD
+    if forward == FLASH_FULL or device.sm_count == 1:
+        return UNMEASURED * way
+    tokens = shape[3] if forward != FLASH_BAND else min(shape[4], shape[7])
+    return CAUSAL.get(device.family, UNMEASURED) * way * tokens / (tokens + HALF_TOKENS)
