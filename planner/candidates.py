@@ -11,6 +11,7 @@ from ..spec.legality import tied_reason
 from ..spec.model import ModelSpec
 from ..spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
 from ..spec.strategy import LayerStrategy
+from ..spec.towers import shared_tables
 from .space import Request, Shape
 
 
@@ -100,7 +101,7 @@ def _layer_plans(
 
 
 class Evaluator:
-    """Simulates decisions, each once.
+    """Simulates decisions, each once: ``count`` of them to the end, of ``tries`` begun.
 
     Args:
         request: what is planned.
@@ -113,6 +114,8 @@ class Evaluator:
         self.simulator = simulator
         self.rule = rule
         self.count = 0
+        self.tries = 0
+        self._tables = shared_tables(request.model)
         self._known: dict[Decision, Outcome] = {}
 
     def __call__(self, decision: Decision, give_up_s: float = float("inf")) -> Outcome | None:
@@ -123,8 +126,9 @@ class Evaluator:
         known = self._known.get(decision)
         if known is not None:
             return known
-        if tied_reason(self.request.model, decision.strategies) is not None:
+        if tied_reason(self.request.model, decision.strategies, self._tables) is not None:
             return None
+        self.tries += 1
         plan = build_plan(self.request, decision)
         simulation = self.simulator.run(plan, give_up_s)
         if simulation is None:

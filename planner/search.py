@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from .bounded_shapes import Bounded, BoundedShapes
 from .candidates import Decision, Evaluator, Outcome
@@ -41,12 +41,29 @@ ROUNDING = 1e-12
 """Bounds within this relative distance of the best time count as passing it."""
 
 
+class Quota(NamedTuple):
+    """Work of enumerating shapes: plans counted, simulations begun, those carried to the end.
+
+    Most that are begun end when it is certain that they are too slow, and still take half a
+    millisecond each.
+    """
+
+    enumerated: int
+    tries: int
+    simulated: int
+
+
+PROOF = Quota(enumerated=4_000_000, tries=40_000, simulated=10_000)
+REST = Quota(enumerated=1_000_000, tries=4000, simulated=1000)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """How much work a search may do; ``deadline_s`` is the only limit in seconds.
 
     Models of few layers are searched in more shapes, ``likely_layers`` layers in all: a shape
-    costs as much as it has layers.
+    costs as much as it has layers. ``proof`` is the work of the proof, ``rest`` what is spent for
+    each number of devices where it fails.
     """
 
     alternatives: int = 8
@@ -58,9 +75,8 @@ class Limits:
     leanest: int = 16
     leanest_first: int = 4
     enumerated_shape: int = 600_000
-    enumerated: int = 4_000_000
-    simulated: int = 10_000
-    simulated_rest: int = 1000
+    proof: Quota = PROOF
+    rest: Quota = REST
     deadline_s: float | None = None
 
 
@@ -273,42 +289,44 @@ class Search(ShapeCosts):
         enumerated need no exact bounds: they can neither lower it nor give a plan.
         """
         done: set[int] = set()
+        work = self._quota(self.limits.proof)
         for bound, number in bounded:
             if bound >= self._best * (1 - ROUNDING):
                 return self._best, True
             self._progress(len(done), len(shapes), self._best)
             done.add(number)
-            if not self._enumerate(shapes[number], self.limits.simulated):
+            if not self._enumerate(shapes[number], work):
                 self._enumerate_rest(shapes, done)
                 proven = bound >= self._best * (1 - ROUNDING)
                 return (self._best if proven else bound), proven
         return self._best, True
 
     def _enumerate_rest(self, shapes: list[Shape], done: set[int]) -> None:
-        """The small shapes that are left, by growing bound, for better plans.
+        """The small shapes that are left, for better plans, most devices first.
 
-        Nothing is proven by them any more, so a small number of simulations is enough.
+        Nothing is proven by them any more, so a small number of simulations is enough, and for
+        every number of devices the same: where devices may stay idle, a larger cluster then looks
+        at what a smaller one would.
         """
-        most_simulated = self.evaluator.count + self.limits.simulated_rest
         most = self.limits.enumerated_shape
-        small = [
-            (self._quick_bound(shape), number)
-            for number, shape in enumerate(shapes)
-            if number not in done and self._plan_count(shape) <= most
-        ]
-        for bound, number in BoundedShapes(small, self._exact_bound):
-            if bound >= self._best * (1 - ROUNDING):
-                break
-            if self.evaluator.count >= most_simulated:
-                break
-            self._progress(len(done), len(shapes), self._best)
-            self._enumerate(shapes[number], most_simulated)
+        groups: dict[int, list[Bounded]] = {}
+        for number, shape in enumerate(shapes):
+            if number not in done and self._plan_count(shape) <= most:
+                bound = self._quick_bound(shape)
+                groups.setdefault(shape.stages * shape.ranks, []).append((bound, number))
+        for used in sorted(groups, reverse=True):
+            work = self._quota(self.limits.rest)
+            for bound, number in BoundedShapes(groups[used], self._exact_bound):
+                if bound >= self._best * (1 - ROUNDING) or self._is_spent(work):
+                    break
+                self._progress(len(done), len(shapes), self._best)
+                self._enumerate(shapes[number], work)
 
-    def _enumerate(self, shape: Shape, most_simulated: int) -> bool:
+    def _enumerate(self, shape: Shape, most: Quota) -> bool:
         """Simulate every plan of a shape that may be the best; False if there are too many."""
         count = self._plan_count(shape)
-        limits = self.limits
-        if count > limits.enumerated_shape or self._enumerated + count > limits.enumerated:
+        too_many = self._enumerated + count > most.enumerated
+        if count > self.limits.enumerated_shape or too_many:
             return False
         tables = self._layer_tables(shape)
         self._enumerated += count
@@ -318,10 +336,19 @@ class Search(ShapeCosts):
             for bound, decision in bounded_plans(shape, cuts, tables, budget, self._best):
                 if bound >= self._best * (1 - ROUNDING):
                     break
-                if self.evaluator.count >= most_simulated:
+                if self._is_spent(most):
                     return False
                 self._try(decision)
         return True
+
+    def _quota(self, more: Quota) -> Quota:
+        """What is spent so far, and ``more`` of each."""
+        done = self.evaluator
+        spent = (self._enumerated, done.tries, done.count)
+        return Quota(*(a + b for a, b in zip(spent, more, strict=True)))
+
+    def _is_spent(self, most: Quota) -> bool:
+        return self.evaluator.count >= most.simulated or self.evaluator.tries >= most.tries
 
     @property
     def _is_late(self) -> bool:

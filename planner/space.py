@@ -32,6 +32,7 @@ from .shard_levels import group_sizes
 from .space_report import describe, left_out
 from .splits import Splits
 
+FEW_OPTIONS = 128
 WORK_KEYS = ("recompute",)
 SPLIT_KEYS = tuple(key for key in LAYER_KEYS if key not in ("shard", *WORK_KEYS))
 
@@ -165,7 +166,9 @@ class SearchSpace:
         return self._options[key]
 
     def usual(self, kind: int, ranks: int, samples: int) -> tuple[LayerStrategy, ...]:
-        """The options among which good plans of large shapes are looked for; all if none is usual.
+        """The options among which good plans of large shapes are looked for.
+
+        All of them where they are few, or none is usual.
 
         Weights are split inside the innermost link level, and states are sharded over all ranks
         that hold them or over those of a link level: what people use. Bounds cover all options,
@@ -175,7 +178,7 @@ class SearchSpace:
         if key not in self._usual:
             options = self.options(*key)
             found = tuple(s for s in options if self._is_usual(s, ranks))
-            self._usual[key] = found or options
+            self._usual[key] = found if found and len(options) > FEW_OPTIONS else options
         return self._usual[key]
 
     def _is_usual(self, strategy: LayerStrategy, ranks: int) -> bool:

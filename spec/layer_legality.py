@@ -194,9 +194,17 @@ def schedule_run_reason(kind: ScheduleKind) -> str | None:
     return None
 
 
-def tied_reason(model: ModelSpec, strategies: tuple[LayerStrategy, ...]) -> str | None:
-    """Tied embedding and head share one weight, so they need one tp, sp and sharding."""
-    ends = [strategies[i] for i in shared_tables(model)]
+def tied_reason(
+    model: ModelSpec, strategies: tuple[LayerStrategy, ...], tables: tuple[int, ...] | None = None
+) -> str | None:
+    """Tied embedding and head share one weight, so they need one tp, sp and sharding.
+
+    Args:
+        model: the model.
+        strategies: of all its layers.
+        tables: the layers that share a table, where they are known already.
+    """
+    ends = [strategies[i] for i in (shared_tables(model) if tables is None else tables)]
     if any((s.tp, s.shard, s.sequence_parallel) != _shared(ends[0]) for s in ends):
         return "tied embedding and head need the same tp, sequence_parallel and shard"
     return None
