@@ -180,13 +180,13 @@ def doctor(**given: Any) -> None:
 )
 @together(
     click.option("--data", type=FileSource(), metavar="CSV",
-                 help="A table of runs with the columns of datasets/published/runs.csv."),
+                 help="A table with the columns of datasets/published/runs.csv or memory.csv."),
     click.option("--calibration", type=Word("none", lambda: ("none",)),
                  help="none: shipped constants only, fitted to no row (default)."),
     JSON,
 )  # fmt: skip
 def validate(**given: Any) -> None:
-    """Price published measured runs and show the errors, by source.
+    """Price published measured runs, or peaks of memory, and show the errors by source.
 
     Without --data: the runs that come with the package. Two naive baselines stand beside every
     figure.
@@ -216,7 +216,5 @@ def serve(host: str, port: int, token_file: str | None) -> None:
 
 VERBS: dict[str, click.Command] = {
     str(command.name): command
-    for command in (
-        simulate, explain, execute, profile, models, clusters, doctor, validate, serve
-    )
+    for command in (simulate, explain, execute, profile, models, clusters, doctor, validate, serve)
 }

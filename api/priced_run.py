@@ -15,6 +15,8 @@ from ..spec.report import MemoryRow, Prediction, Report
 from ..spec.units import GIB
 from .published_run import answer, question_of
 
+GB = 10**9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedRun:
@@ -40,9 +42,11 @@ class PricedRun:
 
     @property
     def measured_bytes(self) -> float | None:
-        """The printed peak of a device; None where none is printed."""
-        peak = self.run.peak_mem_gib
-        return None if peak is None else peak * GIB
+        """The printed peak of a device, decimal where it says so; None where there is none."""
+        peak, kind = self.run.peak_mem_gib, self.run.metric_kind
+        if peak is None or self.run.oom:  # a run that ended early never came to its peak
+            return None
+        return peak * (GB if "as printed" in kind else GIB)
 
     @property
     def predicted_bytes(self) -> float:
@@ -58,10 +62,10 @@ class PricedRun:
     @property
     def _counted(self) -> MemoryRow:
         """The device that the source counts: of the last rank, of rank 0, or the fullest."""
-        rows, kind = self.prediction.memory, self.run.metric_kind.casefold()
-        if "last rank" in kind:
+        rows, kind = self.prediction.memory, self.run.metric_kind
+        if "last rank" in kind.casefold():
             return rows[-1]
-        if "rank 0" in kind:
+        if "rank 0" in kind.casefold():
             return rows[0]
         return max(rows, key=lambda row: counted_bytes(row, kind))
 
@@ -90,7 +94,8 @@ def priced(run: PublishedRun) -> PricedRun:
     question = question_of(run)
     report = answer(question)
     prediction, cluster = report.prediction, report.plan.cluster
-    peak = device(cluster.groups[0].device).peak_flops_per_s["bf16"] * cluster.device_count
+    rates = device(cluster.groups[0].device).peak_flops_per_s
+    peak = rates.get("bf16", rates.get("fp16", rates["fp32"])) * cluster.device_count
     flops = prediction.flops_per_s_per_device * cluster.device_count * prediction.step_time_s
     return PricedRun(
         run=run,

@@ -91,8 +91,9 @@ def question_of(run: PublishedRun) -> Question:
     """
     draft = _Draft(run)
     for name in NEEDED:
-        if getattr(run, name) is None:
-            raise draft.refuse(name, "nothing", "a row with this field")
+        if not getattr(run, name):
+            given_here = "nothing" if getattr(run, name) is None else getattr(run, name)
+            raise draft.refuse(name, given_here, "a row with this field")
     given = draft.arguments
     given["model"] = _model(draft)
     given["cluster"] = _cluster(draft)
@@ -239,7 +240,9 @@ def _formats(draft: _Draft) -> None:
 def _optimizer(draft: _Draft) -> None:
     """Sources say how their Adam is sharded, not whether its decay is decoupled."""
     name = draft.run.optimizer.casefold()
-    if name and not name.startswith("adam"):
+    if "8bit" in re.sub(r"[\s-]", "", name):
+        draft.arguments["optimizer"] = draft.assume("optimizer", "adamw8bit", f"read from {name}")
+    elif name and "adam" not in name:
         draft.arguments["optimizer"] = name.split()[0]
 
 

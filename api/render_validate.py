@@ -28,7 +28,7 @@ def print_validation(out: Console, document: dict[str, Any]) -> None:
 
 
 def _print_times(out: Console, document: dict[str, Any]) -> None:
-    heading(out, "error of the step time (baselines: one MFU fitted to each source; 6·N·tokens)")
+    heading(out, "error of the step time (baselines: one MFU fitted to the same rows; 6·N·tokens)")
     numbers = ("rows", "median", "mean", "p90", "signed", "one MFU", "6·N", "rank", "regret")
     table = columns("source", *numbers, "groups", right=(*numbers, "groups"))
     for name, row in document["by_source"].items():

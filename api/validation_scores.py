@@ -12,9 +12,12 @@ from .priced_run import PricedRun
 
 LEVEL = 0.8
 """The share of rows that an interval is meant to hold."""
-QUESTION = ("model", "hardware", "gpus", "layers", "hidden", "seq", "dtype", "global_batch")
+QUESTION = (
+    *("model", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "experts", "topk"),
+    *("hardware", "gpus", "gpus_per_node", "interconnect", "seq", "dtype", "global_batch"),
+)
 """What rows have in common that differ in their layout alone."""
-LAYOUT = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "recompute", "interconnect")
+LAYOUT = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "recompute")
 
 
 def time_scores(rows: Sequence[PricedRun]) -> dict[str, Any]:

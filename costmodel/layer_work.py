@@ -34,12 +34,13 @@ class Part:
         shape: its shape.
     """
 
-    __slots__ = ("_accumulating", "_again", "lowered")
+    __slots__ = ("_accumulating", "_again", "_turns", "lowered")
 
     def __init__(self, segment: Segment, shape: LayerShape) -> None:
         self.lowered = lower_layer(segment, shape)
         self._accumulating: LoweredPass | None = None
         self._again: dict[bool, LoweredPass] = {}
+        self._turns: dict[tuple[bool, bool], LoweredPass] = {}
 
     def backward(self, adds: bool) -> LoweredPass:
         """Its backward; ``adds``: to gradients that are there."""
@@ -56,6 +57,17 @@ class Part:
             marked = (e._replace(recomputed=True) for e in (entries if whole else entries[:-1]))
             self._again[whole] = LoweredPass(tuple(marked), 0, 0)
         return self._again[whole]
+
+    def turn(self, whole: bool, adds: bool) -> LoweredPass:
+        """Recomputed and gone backward in one pass: what ends the one may hide the other's start.
+
+        Without the residual sum between them the last product runs beside the first collective.
+        """
+        key = (whole, adds)
+        if key not in self._turns:
+            entries = (*self.again(whole).entries, *self.backward(adds).entries)
+            self._turns[key] = LoweredPass(entries, 0, 0)
+        return self._turns[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +106,16 @@ class LayerWork:
 
     def backward(self, adds: bool) -> Passes:
         """Going backward; ``adds``: to gradients that are there."""
-        again: Passes = ()
-        if self.recomputes:
-            *first, last = self.block
-            again = (*(part.again(True) for part in first), last.again(not self.stops_early))
         after, block, before = (
             tuple(part.backward(adds) for part in reversed(parts))
             for parts in (self.after, self.block, self.before)
         )
-        return (*after, *again, *block, *before)
+        if not self.recomputes:
+            return (*after, *block, *before)
+        *first, last = self.block
+        again = tuple(part.again(True) for part in first)
+        turn = last.turn(not self.stops_early, adds)
+        return (*after, *again, turn, *block[1:], *before)
 
 
 class LayerWorks:

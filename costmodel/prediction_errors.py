@@ -65,8 +65,12 @@ def ranking_of(groups: Sequence[Sequence[Pair]]) -> Ranking:
 
 
 def top1_regret(group: Sequence[Pair]) -> float:
-    """How much slower the layout predicted fastest is than the fastest, as measured."""
-    picked = min(group)[1]
+    """How much slower the layout predicted fastest is than the fastest, as measured.
+
+    Of several predicted equally fast, the mean.
+    """
+    least = min(predicted for predicted, _ in group)
+    picked = statistics.fmean(measured for predicted, measured in group if predicted == least)
     return picked / min(measured for _, measured in group) - 1
 
 

@@ -100,6 +100,7 @@ class Pricer:
         self._wires = _collective_curves(machine)
         host = profile.host_s if profile is not None else {}
         self.launch_s = host.get("kernel", stack.launch_s)
+        # Older profiles have seconds of a layer pass, others what ranks wait at a collective.
         self.pass_s = stack.pass_s if profile is None else host.get("layer_pass", 0.0)
         self.wait_s = host.get("collective", 0.0)
         self.step_s = host.get("step", stack.step_s)
@@ -166,7 +167,10 @@ class Pricer:
         return found[1]
 
     def chained(self, passes: Iterable[LoweredPass]) -> PassCost:
-        """Seconds of one pass that consists of these, each begun by a kernel."""
+        """Seconds of one pass that consists of these.
+
+        None of them may begin with a collective that a product at the end of another would hide.
+        """
         works = [self._work(lowered) for lowered in passes]
         if len(works) == 1:
             return self._cost(*works[0])

@@ -13,7 +13,7 @@ from ..catalogue.device import CPU, Device, devices
 
 FORMATS = (
     ("nvfp4", "nvfp4"),
-    ("fp4", "nvfp4"),
+    ("(?<!mx)fp4", "nvfp4"),
     ("mxfp8", "mxfp8"),
     ("fp8.*mx", "mxfp8"),
     ("(fp8|float8).*(block|subchannel)", "fp8-block"),
@@ -57,7 +57,7 @@ def read_recompute(text: str) -> str | None:
     operations = re.findall(r"[a-z_]+", name.removeprefix("selective"))
     if name.startswith("selective") and set(operations) <= {"core_attn", "core_attention"}:
         return "selective"
-    return "none" if name in ("no", "off", "false") else None
+    return "none" if name in ("none", "no", "off", "false") else None
 
 
 def _family(found: Device) -> str:
@@ -74,6 +74,6 @@ def _distance(found: Device, name: str) -> tuple[bool, int, bool]:
     """How far a device is from what its printed name says: form, GB, whether it is usual."""
     wants_bus = "PCI" in name
     is_bus = found.form == "PCIE"
-    sizes = [int(number) for number in re.findall(r"(\d+)\s*G", name)]
+    sizes = [int(number) for number in re.findall(r"(?<![A-Z0-9])(\d+)\s*G(?:I?B)?(?![A-Z])", name)]
     own = int(re.findall(r"-(\d+)GB$", found.name)[0])
     return wants_bus != is_bus, min((abs(own - size) for size in sizes), default=0), not found.usual

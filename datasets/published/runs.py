@@ -11,7 +11,7 @@ and ``oom`` 1 where the run ended for lack of memory.
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -84,7 +84,7 @@ class PublishedRun:
     @property
     def source_name(self) -> str:
         """The source's short name: the id up to its last hyphen."""
-        return self.id.rpartition("-")[0]
+        return self.id.rpartition("-")[0] or self.id or "unnamed"
 
     @property
     def seconds(self) -> float | None:
@@ -99,9 +99,20 @@ class PublishedRun:
 
 def is_of_memory(table: Path) -> bool:
     """Whether a table's columns are those of peak memory, not of times."""
-    with table.open(encoding="utf-8", newline="") as file:
-        columns = next(csv.reader(file), [])
-    return "peak_mem_gib" in columns
+    return "peak_mem_gib" in next(_rows(table), [])
+
+
+def _rows(table: Path) -> Iterator[list[str]]:
+    """The rows of a table, the names of its columns first.
+
+    Raises:
+        InputError: it cannot be read as a table.
+    """
+    try:
+        with table.open(encoding="utf-8-sig", newline="") as file:
+            yield from csv.reader(file)
+    except (UnicodeDecodeError, csv.Error, OSError):
+        raise InputError(f"--data {table}", "no such text", "a CSV file in UTF-8") from None
 
 
 @cache
@@ -112,11 +123,15 @@ def published_runs(table: Path = TABLE) -> tuple[PublishedRun, ...]:
         InputError: a row that cannot be read, by row and field.
     """
     absent = OF_TIMES if is_of_memory(table) else OF_MEMORY
-    with table.open(encoding="utf-8", newline="") as file:
-        return tuple(
-            _run(row, f"{table.name} line {number}", absent)
-            for number, row in enumerate(csv.DictReader(file), start=2)
-        )
+    columns, *rows = [*_rows(table)] or [[]]
+    found = []
+    for number, row in enumerate(rows, start=2):
+        where = f"{table.name} line {number}"
+        if row and len(row) != len(columns):
+            raise InputError(where, f"{len(row)} cells", f"{len(columns)}, as the first line has")
+        if row:
+            found.append(_run(dict(zip(columns, row, strict=True)), where, absent))
+    return tuple(found)
 
 
 def _run(row: Mapping[str, str | None], where: str, absent: tuple[str, ...]) -> PublishedRun:

@@ -111,3 +111,33 @@ def test_an_empty_table_is_refused(table: Path, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(header + "\n", encoding="utf-8")
     with pytest.raises(InputError, match="no rows"):
         validate(tmp_path / "t.csv")
+
+
+def test_odd_files_and_cells_are_refused_or_skipped_in_one_line(
+    table: Path, tmp_path: Path
+) -> None:
+    text = table.read_text(encoding="utf-8")
+    path = tmp_path / "t.csv"
+    path.write_bytes(text.encode("utf-16"))
+    with pytest.raises(InputError, match="a CSV file in UTF-8"):
+        validate(path)
+    path = tmp_path / "bom.csv"
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert validate(path)["rows_priced"] == validate(table)["rows_priced"]
+    path = tmp_path / "short.csv"
+    path.write_text("\n".join([*text.splitlines()[:2], "mpt-1,cut"]), encoding="utf-8")
+    with pytest.raises(InputError, match=r"short.csv line 3: got 2 cells"):
+        validate(path)
+
+
+def test_a_device_without_bf16_and_a_row_of_no_devices_are_no_faults(
+    table: Path, tmp_path: Path
+) -> None:
+    with table.open(encoding="utf-8", newline="") as source:
+        rows = [row for row in csv.DictReader(source) if row["id"].startswith("mpt")][:2]
+    rows[0] |= {"hardware": "Tesla V100", "dtype": "fp16"}
+    rows[1]["gpus"] = "0"
+    write(tmp_path / "t.csv", rows)
+    found = validate(tmp_path / "t.csv")
+    assert found["rows_priced"] == 1
+    assert found["rows_skipped"] == {"gpus: got 0; allowed: a row with this field": 1}

@@ -13,9 +13,14 @@ import pytest
 from shardwright.costmodel.layer_shape import LayerShape
 from shardwright.costmodel.layer_work import put_together
 from shardwright.costmodel.lower import LoweredPass, lower_layer
+from shardwright.costmodel.machine import Machine
+from shardwright.costmodel.prices import Pricer
 from shardwright.costmodel.tape import Entry
-from shardwright.spec.choices import RECOMPUTES
-from shardwright.spec.layers import Layer, MultiTokenLayer
+from shardwright.datasets.catalogue.clusters import parse_cluster
+from shardwright.datasets.catalogue.models import presets
+from shardwright.datasets.catalogue.stack import stack
+from shardwright.spec.choices import RECOMPUTES, Recompute
+from shardwright.spec.layers import BlockLayer, Layer, MultiTokenLayer
 from shardwright.spec.mixers import DeltaRule, StateSpace
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.training import LayerTraining, Lora
@@ -74,3 +79,28 @@ def test_parts_in_a_row_are_the_layer(name: str) -> None:
         assert entries(work.backward(adds=False)) == list(whole.backward.entries), shape
         again = whole.accumulating_backward.entries
         assert entries(work.backward(adds=True)) == list(again), shape
+
+
+@pytest.mark.parametrize("recompute", RECOMPUTES)
+@pytest.mark.parametrize("tp", [2, 8])
+@pytest.mark.parametrize("experts", [False, True])
+def test_parts_in_a_row_take_as_long_as_the_layer(
+    experts: bool, tp: int, recompute: Recompute
+) -> None:
+    """Sizes at which collectives hide beside products, across the ends of parts too."""
+    name = "mixtral-8x7b" if experts else "llama-3-70b"
+    layer = next(x for x in presets()[name].model.kinds() if isinstance(x, BlockLayer))
+    used = stack("shardwright").with_overlap("all")
+    strategy = LayerStrategy(tp=tp, sequence_parallel="megatron", recompute=recompute)
+    shape = LayerShape(strategy, None, 1, 8192, "bf16", used)
+    pricer = Pricer(Machine(parse_cluster("8x8xH100").cluster), used)
+    whole, work = lower_layer(layer, shape), put_together(layer, shape)
+    ways = (
+        (work.forward, whole.forward),
+        (work.backward(adds=False), whole.backward),
+        (work.backward(adds=True), whole.accumulating_backward),
+    )
+    for parts, one in ways:
+        found, meant = pricer.chained(parts), pricer.layer_pass(one)
+        assert found.time_s == pytest.approx(meant.time_s, rel=1e-12)
+        assert found.terms_s == pytest.approx(meant.terms_s, rel=1e-12)

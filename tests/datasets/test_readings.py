@@ -76,3 +76,10 @@ def test_number_formats(text: str, dtype: str | None) -> None:
 )
 def test_recomputation(text: str, policy: str | None) -> None:
     assert read_recompute(text) == policy
+
+
+def test_counts_of_devices_are_no_sizes() -> None:
+    assert read_device("8 GPUs V100 16GB") == "V100-SXM-16GB"
+    assert read_device("V100 GPU") == read_device("V100")
+    assert read_dtype("mxfp4") is None
+    assert read_recompute("None") == "none"
