@@ -14,7 +14,9 @@ from mutant_planners import MUTANTS
 from problems import problem
 from random_spaces import random_cluster
 
+from shardwright.api.priced_run import measured_s
 from shardwright.api.published_run import answer, qualifies, question_of
+from shardwright.costmodel.prediction_errors import errors_of
 from shardwright.datasets.published.runs import published_runs
 from shardwright.spec.errors import InputError
 
@@ -51,9 +53,9 @@ def test_each_family_has_rows_and_errors_are_as_defined() -> None:
     runs = [run for run in published_runs() if qualifies(run)]
     counts = [sum(map(family.holds, runs)) for family in published_families.FAMILIES]
     assert min(counts) >= 9
-    pieces = [{"published": 1.0, "predicted": 1 + x} for x in (-0.5, -0.1, 0.2, 0.3)]
-    signed, median, ninth = published_families.errors(pieces, "predicted")
-    assert (signed, median, ninth) == pytest.approx((0.05, 0.25, 0.5))
+    found = errors_of([(1 + x, 1.0) for x in (-0.5, -0.1, 0.2, 0.3)])
+    sizes = (found.signed_median, found.median_ape, found.p90_ape)
+    assert sizes == pytest.approx((0.05, 0.25, 0.5))
     priced = [{"published": 2.0, "at_peak": 1.0}, {"published": 4.0, "at_peak": 1.0}]
     assert published_families._fit(priced) == pytest.approx(0.375)
     assert [piece["constant_mfu"] for piece in priced] == pytest.approx([1 / 0.375] * 2)
@@ -70,7 +72,7 @@ def test_a_baseline_is_six_flops_a_token_and_parameter_and_the_bubble() -> None:
     assert piece["published"] == run.seconds
     no_batch = replace(run, global_batch=None)
     assert no_batch.seconds is None
-    asked = published_families._published_s(no_batch, run.global_batch or 0)
+    asked = measured_s(no_batch, run.global_batch or 0)
     assert asked == pytest.approx(run.seconds)
 
 
