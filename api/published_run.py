@@ -91,9 +91,9 @@ def question_of(run: PublishedRun) -> Question:
     """
     draft = _Draft(run)
     for name in NEEDED:
-        if not getattr(run, name):
-            given_here = "nothing" if getattr(run, name) is None else getattr(run, name)
-            raise draft.refuse(name, given_here, "a row with this field")
+        value = getattr(run, name)
+        if not value:
+            raise draft.refuse(name, "nothing" if value is None else value, "a row with this field")
     given = draft.arguments
     given["model"] = _model(draft)
     given["cluster"] = _cluster(draft)

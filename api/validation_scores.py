@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..costmodel.prediction_errors import Errors, Pair, errors_of, ranking_of
+from ..costmodel.prediction_errors import Errors, Pair, errors_of, fitted_mfu, ranking_of
 from .priced_run import PricedRun
 
 LEVEL = 0.8
@@ -43,7 +43,7 @@ def _constant_mfu(rows: Sequence[PricedRun]) -> Errors:
     """One MFU for all rows: the median of those that the measured seconds imply."""
     if not rows:
         return errors_of([])
-    mfu = statistics.median(row.at_peak_s / _seconds(row) for row in rows)
+    mfu = fitted_mfu([(row.at_peak_s, _seconds(row)) for row in rows])
     return errors_of([(row.at_peak_s / mfu, _seconds(row)) for row in rows])
 
 

@@ -59,22 +59,11 @@ def classifier(c: OpContext, layer: ClassifierLayer, x: Value) -> Value:
 
 
 @dataclass(frozen=True, slots=True)
-class MultiTokenInput:
-    """What a multi-token layer does before its block."""
+class MultiTokenEnd:
+    """What a multi-token layer does before its block (``opens``), or after it."""
 
     layer: MultiTokenLayer
-
-    @property
-    def hidden(self) -> int:
-        """Width of the residual stream."""
-        return self.layer.hidden
-
-
-@dataclass(frozen=True, slots=True)
-class MultiTokenLoss:
-    """What a multi-token layer does after its block."""
-
-    layer: MultiTokenLayer
+    opens: bool
 
     @property
     def hidden(self) -> int:

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from ..spec.feed_forward import Moe
 from ..spec.layers import BlockLayer, MultiTokenLayer
 from ..spec.strategy import LayerStrategy
-from .heads import MultiTokenInput, MultiTokenLoss
+from .heads import MultiTokenEnd
 from .layer_shape import LayerShape
 from .layers import Segment
 from .lower import LoweredPass, lower_accumulating, lower_layer
-from .lowering import Lowering, split_key
+from .lowering import Lowering, split_key, split_only
 
 Passes = tuple[LoweredPass, ...]
 
@@ -153,7 +153,7 @@ class LayerWorks:
                     self._parts[known] = Part(segment, own)
                 return self._parts[known]
 
-            shape = self._lowering.shape(index, strategy, None, ranks, samples, shares_weight)
+            shape = self._lowering.shape(index, split_only(strategy), None, batch, shares_weight)
             self._works[key] = put_together(self._lowering.layers[index], shape, part)
         return self._works[key]
 
@@ -189,7 +189,7 @@ def put_together(
 def _chain(layer: Segment) -> tuple[tuple[Segment, ...], tuple[Segment, ...], tuple[Segment, ...]]:
     """What runs one after the other: before the block, the block's parts, after it."""
     if isinstance(layer, MultiTokenLayer) and (parts := _block_parts(layer.block)):
-        return (MultiTokenInput(layer),), parts, (MultiTokenLoss(layer),)
+        return (MultiTokenEnd(layer, True),), parts, (MultiTokenEnd(layer, False),)
     if isinstance(layer, BlockLayer) and (parts := _block_parts(layer)):
         return (), parts, ()
     return (layer,), (), ()

@@ -19,8 +19,7 @@ from ..spec.layers import (
 from ..spec.strategy import LayerStrategy
 from .blocks import block
 from .heads import (
-    MultiTokenInput,
-    MultiTokenLoss,
+    MultiTokenEnd,
     classifier,
     head,
     local_vocab,
@@ -33,7 +32,7 @@ from .ops_vocab import embedding, placed_among
 from .tape import Value
 from .vision import patches, projector
 
-Segment = Layer | MultiTokenInput | MultiTokenLoss
+Segment = Layer | MultiTokenEnd
 """A layer, or a part of one that is lowered on its own."""
 
 
@@ -73,11 +72,10 @@ def run_layer(
         return Outputs(None, classifier(c, layer, x))
     if isinstance(layer, MultiTokenLayer):
         return Outputs(_handed_on(c, x), multi_token(c, layer, strategy, x))
-    if isinstance(layer, MultiTokenInput):
-        handed_on = _handed_on(c, x)
-        return Outputs(handed_on, None, multi_token_input(c, layer.layer, strategy, x))
-    if isinstance(layer, MultiTokenLoss):
-        return Outputs(None, multi_token_loss(c, layer.layer, strategy, x))
+    if isinstance(layer, MultiTokenEnd):
+        if not layer.opens:
+            return Outputs(None, multi_token_loss(c, layer.layer, strategy, x))
+        return Outputs(_handed_on(c, x), None, multi_token_input(c, layer.layer, strategy, x))
     return Outputs(_inner_layer(c, layer, strategy, x, seq_len, sources), None)
 
 

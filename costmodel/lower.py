@@ -17,7 +17,7 @@ from ..spec.groups import context_group, tensor_group
 from ..spec.kernels import Collective, Kernel
 from ..spec.model import BlockLayer, EmbeddingLayer, MultiTokenLayer, PatchLayer
 from ..spec.strategy import LayerStrategy
-from .heads import MultiTokenInput, MultiTokenLoss
+from .heads import MultiTokenEnd
 from .layer_shape import LayerShape, activation_shape
 from .layers import Outputs, Segment, run_layer
 from .ops import ALONE, OpContext
@@ -29,7 +29,7 @@ from .values import Node, Value
 
 CACHE_ENTRIES = 65536
 DATA_LAYERS = (EmbeddingLayer, PatchLayer)
-BLOCKS = (BlockLayer, MultiTokenLayer, MultiTokenInput, MultiTokenLoss)
+BLOCKS = (BlockLayer, MultiTokenLayer, MultiTokenEnd)
 
 
 @dataclass(frozen=True, slots=True)

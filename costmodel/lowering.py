@@ -128,46 +128,39 @@ class Lowering:
             samples: samples of a micro-batch over the stage.
             shares_weight: whether its table is also the head's of its chunk.
         """
-        split, layout = split_only(strategy), self._layout_before(index, before, strategy)
+        split, place = split_only(strategy), self.places[index]
+        alone = place.begins and not place.sources
+        layout = None if alone else differing_layout(before, strategy)
         batch = samples // strategy.data_parallel(ranks)
         key = (self.kinds[index], split, layout, batch, shares_weight)
         if key not in self._lowered:
-            shape = self.shape(index, strategy, before, ranks, samples, shares_weight)
+            shape = self.shape(index, split, layout, batch, shares_weight)
             self._lowered[key] = lower_layer(self.layers[index], shape)
         return self._lowered[key]
 
     def shape(
         self,
         index: int,
-        strategy: LayerStrategy,
-        before: LayerStrategy | None,
-        ranks: int,
-        samples: int,
-        shares_weight: bool,
+        split: LayerStrategy,
+        layout: LayerStrategy | None,
+        batch: int,
+        shares: bool,
     ) -> LayerShape:
-        """What :meth:`layer` lowers a layer under."""
-        place, layout = self.places[index], self._layout_before(index, before, strategy)
+        """What a layer is lowered under: its split, the differing layout before it, samples."""
+        place = self.places[index]
         return LayerShape(
-            strategy=split_only(strategy),
+            strategy=split,
             before=layout,
-            batch=samples // strategy.data_parallel(ranks),
+            batch=batch,
             seq_len=place.tokens,
             dtype=self.workload.dtype.param,
             stack=self.stack,
-            shares_weight=shares_weight,
+            shares_weight=shares,
             sources=source_shapes(place, moves=layout is not None),
             matmul=self.workload.dtype.matmul,
             scaling=self.workload.dtype.scaling,
             training=self.trainings[index],
         )
-
-    def _layout_before(
-        self, index: int, before: LayerStrategy | None, strategy: LayerStrategy
-    ) -> LayerStrategy | None:
-        """The layout in which a layer's input comes where it is another than its own."""
-        place = self.places[index]
-        alone = place.begins and not place.sources
-        return None if alone else differing_layout(before, strategy)
 
     def unit(self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int) -> Unit:
         """The parameters of these layers under a strategy, as they move together."""

@@ -43,6 +43,11 @@ def errors_of(pairs: Sequence[Pair]) -> Errors:
     )
 
 
+def fitted_mfu(rows: Sequence[Pair]) -> float:
+    """The median MFU of rows that would take ``row[0]`` at an MFU of 1 and took ``row[1]``."""
+    return statistics.median(at_peak / measured for at_peak, measured in rows)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
     """Means over ``groups`` groups of layouts; None where there is no group."""

@@ -8,7 +8,6 @@ pipeline's bubble, which nothing was fitted to.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from harness.work import Work
 
 from shardwright.api import priced_run
 from shardwright.api.published_run import qualifies
-from shardwright.costmodel.prediction_errors import errors_of
+from shardwright.costmodel.prediction_errors import errors_of, fitted_mfu
 from shardwright.datasets.published.runs import PublishedRun, published_runs
 from shardwright.spec.errors import InputError, NotBuiltError
 
@@ -104,7 +103,7 @@ def _priced(key: str) -> dict[str, Any]:
 
 def _fit(priced: list[dict[str, Any]]) -> float:
     """The median MFU that published seconds imply; each row's seconds at it are added."""
-    fitted = statistics.median(piece["at_peak"] / piece["published"] for piece in priced)
+    fitted = fitted_mfu([(piece["at_peak"], piece["published"]) for piece in priced])
     for piece in priced:
         piece["constant_mfu"] = piece["at_peak"] / fitted
     return fitted

@@ -12,7 +12,6 @@ import re
 from ..catalogue.device import CPU, Device, devices
 
 FORMATS = (
-    ("nvfp4", "nvfp4"),
     ("(?<!mx)fp4", "nvfp4"),
     ("mxfp8", "mxfp8"),
     ("fp8.*mx", "mxfp8"),

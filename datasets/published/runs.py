@@ -19,6 +19,8 @@ from pathlib import Path
 from ...spec.errors import InputError
 
 TABLE = Path(__file__).with_name("runs.csv")
+PEAK = "peak_mem_gib"
+"""The column that tells tables of memory from those of times."""
 MEMORY_TABLE = Path(__file__).with_name("memory.csv")
 TEXTS = (
     "id",
@@ -99,7 +101,7 @@ class PublishedRun:
 
 def is_of_memory(table: Path) -> bool:
     """Whether a table's columns are those of peak memory, not of times."""
-    return "peak_mem_gib" in next(_rows(table), [])
+    return PEAK in next(_rows(table), [])
 
 
 def _rows(table: Path) -> Iterator[list[str]]:
@@ -122,8 +124,8 @@ def published_runs(table: Path = TABLE) -> tuple[PublishedRun, ...]:
     Raises:
         InputError: a row that cannot be read, by row and field.
     """
-    absent = OF_TIMES if is_of_memory(table) else OF_MEMORY
     columns, *rows = [*_rows(table)] or [[]]
+    absent = OF_TIMES if PEAK in columns else OF_MEMORY
     found = []
     for number, row in enumerate(rows, start=2):
         where = f"{table.name} line {number}"
