@@ -23,7 +23,6 @@ from .stage_partition import even_cuts, partition
 ATTEMPTS, ATTEMPTS_LONG = 8, 3
 LONG_PASSES = 10_000
 """Steps that take some ten milliseconds to simulate are tried less often."""
-LAYOUTS = 4
 SLACK = 1.02
 EPSILON = 1e-12
 Try = Callable[[Decision], Outcome | None]
@@ -43,6 +42,7 @@ class LikelyPlans:
         kinds: the kind of every layer.
         live_budget: live bytes a device of a shape can hold.
         excess_bytes: how far a simulated stage is over what it may reserve; 0 or less if it fits.
+        layouts: activation layouts to try in a shape.
     """
 
     def __init__(
@@ -50,10 +50,12 @@ class LikelyPlans:
         kinds: tuple[int, ...],
         live_budget: Callable[[Shape], float],
         excess_bytes: Callable[[MemoryRow], float],
+        layouts: int,
     ) -> None:
         self.kinds = kinds
         self.live_budget = live_budget
         self.excess_bytes = excess_bytes
+        self.layouts = layouts
         self._ranges: dict[tuple[int, int], int] = {}
         self._numbers: dict[tuple[int, ...], int] = {}
 
@@ -76,7 +78,7 @@ class LikelyPlans:
         for layout in sorted(set(table.layouts.tolist())):
             rows = table.layouts == layout
             rank[layout] = (float(likely_s[rows].min()), float(needs[rows].min()), layout)
-        return sorted(rank, key=lambda layout: rank[layout])[:LAYOUTS]
+        return sorted(rank, key=lambda layout: rank[layout])[: self.layouts]
 
     def _search_layout(self, shape: Shape, chosen: dict[int, OptionTable], attempt: Try) -> None:
         budgets = [self.live_budget(shape)] * shape.stages

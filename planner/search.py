@@ -61,15 +61,16 @@ REST = Quota(enumerated=1_000_000, tries=4000, simulated=1000)
 class Limits:
     """How much work a search may do; ``deadline_s`` is the only limit in seconds.
 
-    Models of few layers are searched in more shapes, ``likely_layers`` layers in all: a shape
-    costs as much as it has layers. ``proof`` is the work of the proof, ``rest`` what is spent for
-    each number of devices where it fails.
+    Models of few layers are searched in more shapes, ``likely_layers`` layers in all, and in
+    more layouts of each: a shape costs as much as it has layers. ``proof`` is the work of the
+    proof, ``rest`` what is spent for each number of devices where it fails.
     """
 
     alternatives: int = 8
     estimates: int = 1500
     likely: int = 32
     likely_alike: int = 4
+    likely_layouts: int = 4
     likely_layers: int = 2560
     likely_passes: int = 8_000_000
     leanest: int = 16
@@ -115,7 +116,14 @@ class Search(ShapeCosts):
         self._best = float("inf")
         self._outcomes: dict[Decision, Outcome] = {}
         self._nearest: Outcome | None = None
-        self._likely = LikelyPlans(self.space.kinds, self._live_budget, evaluator.rule.excess_bytes)
+        usual_layers = limits.likely * len(self.space.layers)
+        self._more = max(1, limits.likely_layers // usual_layers)
+        self._likely = LikelyPlans(
+            self.space.kinds,
+            self._live_budget,
+            evaluator.rule.excess_bytes,
+            limits.likely_layouts * self._more,
+        )
         self._shapes: list[Shape] = []
         self._bounded: BoundedShapes | None = None
         self.interrupted = False
@@ -201,17 +209,15 @@ class Search(ShapeCosts):
     def _look_in_likely(self, shapes: list[Shape]) -> None:
         """Good plans from the shapes with the best estimates."""
         tried: Counter[tuple[int, int]] = Counter()
-        usual_layers = self.limits.likely * len(self.space.layers)
-        more = max(1, self.limits.likely_layers // usual_layers)
         for estimate, number in self._estimates(shapes):
             shape = shapes[number]
             self._check_deadline()
             self._progress(sum(tried.values()), len(shapes), self._best)
-            if sum(tried.values()) >= self.limits.likely * more or estimate == float("inf"):
+            if sum(tried.values()) >= self.limits.likely * self._more or estimate == float("inf"):
                 break
             if self._outcomes and estimate > self._best * LIKELY_WITHIN:
                 break
-            if tried[shape.stages, shape.ranks] < self.limits.likely_alike * more:
+            if tried[shape.stages, shape.ranks] < self.limits.likely_alike * self._more:
                 tried[shape.stages, shape.ranks] += 1
                 self._likely.search(shape, self._layer_tables(shape, usual=True), self._try_likely)
 
