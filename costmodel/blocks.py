@@ -12,11 +12,14 @@ from typing import Any, NamedTuple
 from ..spec.feed_forward import FeedForward, Mlp
 from ..spec.layers import BlockLayer
 from ..spec.mixers import Attention, LatentAttention, Mixer, StateSpace
+from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
 from .attention_mixer import cross_attention
 from .feed_forward import feed_forward
 from .mixers import LowerMixer, mixer
-from .ops import OpContext, norm, residual_add, unfused_residual
+from .ops import OpContext, norm
+from .ops_dropout import drops
+from .ops_residual import residual_add, unfused_residual
 from .recompute import recomputed
 from .tape import Value
 
@@ -57,9 +60,21 @@ def block(
     body, finish = build(c, layer, strategy)
     inputs = (x,) if source is None else (x, source)
     if strategy.recompute == "full":
+        if finish is not None and last_sum_keeps(layer, c.stack):
+            body, finish = _with_last_sum(body, finish), None
         return recomputed(c, body, finish, *inputs)
     results = body(*inputs)
     return finish(*results) if finish is not None else results[0]
+
+
+def last_sum_keeps(layer: BlockLayer, stack: StackSpec) -> bool:
+    """Whether the block's last residual sum keeps anything for the backward: a dropout's mask."""
+    return drops(stack, layer) and _parts(layer)[-1].bias
+
+
+def _with_last_sum(body: Body, finish: Callable[..., Value]) -> Body:
+    """The whole block as one body: what its last sum keeps has to be made again too."""
+    return lambda *inputs: (finish(*body(*inputs)),)
 
 
 def _parts(layer: BlockLayer) -> tuple[Part, ...]:
@@ -135,7 +150,7 @@ def _post(c: OpContext, layer: BlockLayer, strategy: LayerStrategy) -> tuple[Bod
                 added = cross_attention(c, part.spec, layer.hidden, strategy, x, given(source))
             else:
                 added = part.run(c, part.spec, layer.hidden, strategy, x)
-            x = norm(c, residual_add(c, x, added, False), layer.norm)
+            x = norm(c, residual_add(c, x, added, part.bias), layer.norm)
             del added
         return (x,)
 
@@ -154,8 +169,8 @@ def _parallel(c: OpContext, layer: BlockLayer, strategy: LayerStrategy) -> tuple
         return (x, *(run(c, spec, layer.hidden, strategy, one) for run, spec in runs))
 
     def finish(x: Value, *added: Value) -> Value:
-        for one in added:
-            x = residual_add(c, x, one, False)
+        for one, part in zip(added, parts, strict=True):
+            x = residual_add(c, x, one, part.bias)
         return x
 
     return body, finish

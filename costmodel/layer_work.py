@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from ..spec.feed_forward import Moe
 from ..spec.layers import BlockLayer, MultiTokenLayer
 from ..spec.strategy import LayerStrategy
+from .blocks import last_sum_keeps
 from .heads import MultiTokenEnd
 from .layer_shape import LayerShape
 from .layers import Segment
@@ -181,9 +182,14 @@ def put_together(
         block=inner,
         after=last,
         recomputes=bool(block) and shape.strategy.recompute == "full",
-        stops_early=shape.stack.recompute_stops_early,
+        stops_early=shape.stack.recompute_stops_early and not _last_sum_keeps(block, shape),
         output_bytes=handing[-1].lowered.output_bytes,
     )
+
+
+def _last_sum_keeps(block: tuple[Segment, ...], shape: LayerShape) -> bool:
+    last = block[-1] if block else None
+    return isinstance(last, BlockLayer) and last_sum_keeps(last, shape.stack)
 
 
 def _chain(layer: Segment) -> tuple[tuple[Segment, ...], tuple[Segment, ...], tuple[Segment, ...]]:

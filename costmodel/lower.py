@@ -21,6 +21,7 @@ from .heads import MultiTokenEnd
 from .layer_shape import LayerShape, activation_shape
 from .layers import Outputs, Segment, run_layer
 from .ops import ALONE, OpContext
+from .ops_dropout import drops
 from .ops_precision import Precision
 from .seams import move
 from .sources import run_sources
@@ -172,6 +173,7 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
         head_exchange=tensor_group(strategy) if strategy.ulysses else ALONE,
         precision=_precision(layer, shape),
         training=shape.training,
+        drops=drops(shape.stack, layer),
     )
     before = shape.before or strategy
     x = _entry(tape, layer, shape, before)

@@ -29,7 +29,7 @@ class OpContext:
     pieces, whose keys and values go round; ``head_exchange``: those that have tokens of their
     own outside attention and heads of their own inside it (Ulysses). ``precision``: the narrow
     format of linear layers' products, if they have one. ``training``: what of the layer is
-    trained.
+    trained. ``drops``: dropout follows its softmax and projections, where these have biases.
     """
 
     tape: Tape
@@ -42,6 +42,7 @@ class OpContext:
     head_exchange: RankGroup = ALONE
     precision: Precision | None = None
     training: LayerTraining = FULLY_TRAINED
+    drops: bool = False
 
     def unquantised(self) -> OpContext:
         """The same with products in the parameters' format."""
@@ -142,23 +143,6 @@ def cast(t: Tape, value: Value, dtype: str) -> Value:
     if value.dtype == dtype:
         return value
     return t.kernel("cast", (value,), t.like(value, dtype))
-
-
-def unfused_residual(c: OpContext) -> OpContext:
-    """The same context where a projection adds its bias itself: no residual sum follows it."""
-    if not c.stack.fusion.bias_residual:
-        return c
-    fusion = replace(c.stack.fusion, bias_residual=False)
-    return replace(c, stack=replace(c.stack, fusion=fusion))
-
-
-def residual_add(c: OpContext, x: Value, branch: Value, bias: bool) -> Value:
-    """``x + branch``; with a fused stack the branch's bias joins here."""
-    t = c.tape
-    op = "bias_residual" if bias and c.stack.fusion.bias_residual else "add"
-    out = t.kernel(op, (x, branch), t.like(x))
-    t.record((out,), (x, branch), lambda grad: (grad, grad))
-    return out
 
 
 def split_heads(c: OpContext, x: Value, heads: int, ordered: bool) -> Value:

@@ -10,6 +10,8 @@ they are; assumed: none pads values to the width of keys.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..spec.kernels import flash_name
 from ..spec.mixers import Attention, LatentAttention
 from .ops import OpContext
@@ -37,6 +39,8 @@ def attention(
         bias: added to the scores, (heads, seq, keys).
     """
     scores = scores_of(spec, query.shape[0], key.shape[0])
+    if c.drops and isinstance(spec, Attention) and spec.out_bias:
+        scores = replace(scores, drops=True)
     if c.stack.attention == "flash":
         return flash_attention(c, scores, query, key, value, bias)
     groups = query.shape[2] // key.shape[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .ops import OpContext
+from .ops_dropout import dropped
 from .scores import Scores
 from .tape import Tape, Value
 
@@ -15,7 +16,10 @@ def unfused_attention(
     value: Value,
     bias: Value | None = None,
 ) -> Value:
-    """Products of all queries with all keys, whatever the mask; keeps the probabilities."""
+    """Products of all queries with all keys, whatever the mask.
+
+    Keeps the probabilities, and beside them those that dropout leaves.
+    """
     t = c.tape
     seq, batch, heads, dim = query.shape
     keys, width = key.shape[0], value.shape[-1]
@@ -24,6 +28,7 @@ def unfused_attention(
     cap = _capped(c, logits) if scores.softcap else None
     probabilities = _masked_softmax(c, scores, logits if bias is None else _add(t, logits, bias))
     del logits
+    used, mask = dropped(c, probabilities) if scores.drops else (probabilities, None)
     mixed = batched_product(c, rows, seq, keys, width)
     out = t.kernel("copy", (mixed,), t.new((seq, batch, heads, width), query.dtype))
     out = out.view(seq, batch, heads * width)
@@ -31,8 +36,12 @@ def unfused_attention(
     kept = (query, key, value)
 
     def backward(grad: Value) -> tuple[Value | None, ...]:
+        nonlocal used
         grad_value = batched_product(c, rows, keys, seq, width)
         grad_scores = batched_product(c, rows, seq, width, keys)
+        del used
+        if mask is not None:
+            grad_scores = t.kernel("dropout_backward", (grad_scores, mask), t.like(grad_scores))
         grad_scores = _softmax_backward(c, scores, grad_scores, probabilities, heads)
         grad_bias = None if bias is None else t.kernel("sum", (grad_scores,), t.like(bias))
         if cap is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ..spec.model import EmbeddingLayer
 from .ops import OpContext
+from .ops_dropout import dropout
 from .tape import Tape, Value
 
 
@@ -59,7 +60,7 @@ def embedding(
         return ()
 
     t.record((out,), (), backward)
-    return out
+    return dropout(c, out) if c.drops else out
 
 
 def placed_among(c: OpContext, out: Value, source: Value) -> Value:

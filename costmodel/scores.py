@@ -12,13 +12,14 @@ class Scores:
     """The score matrix of one attention call.
 
     ``reach`` is the most keys that a query sees; it is below the number of keys only with a
-    sliding window.
+    sliding window. ``drops``: dropout follows the softmax.
     """
 
     mask: Mask
     reach: int
     softcap: bool = False
     sinks: bool = False
+    drops: bool = False
 
     def windowed(self, keys: int) -> bool:
         """Whether some earlier keys are out of reach too."""

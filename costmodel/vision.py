@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ..spec.layers import PatchLayer, ProjectorLayer
 from ..spec.strategy import LayerStrategy
-from .ops import OpContext, norm, unfused_residual
+from .ops import OpContext, norm
 from .ops_activation import activation
 from .ops_linear import column_linear, row_linear, whole_linear
+from .ops_residual import unfused_residual
 from .tape import Value
 
 

@@ -89,6 +89,7 @@ class StackSpec:
     ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp.
     ``attention_gradient_copies``: gradients of attention come heads-first and are copied into
     order. ``recompute_stops_early``: recomputation ends once every saved tensor is back.
+    ``dropout``: models of the GPT-2 kind, with layer norms and biases, are trained with it.
     ``launch_s`` is host time a kernel; ``pass_s`` host time a layer pass.
     """
 
@@ -107,6 +108,7 @@ class StackSpec:
     vocab_multiple: Annotated[int, Field(ge=1)] = 1
     recompute_stops_early: bool = True
     attention_gradient_copies: bool = True
+    dropout: bool = False
     overlap_slowdown: Annotated[float, Field(ge=1, le=2)] = 1.0
     launch_s: Seconds = 0.0
     pass_s: Seconds = 0.0
