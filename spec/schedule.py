@@ -93,14 +93,15 @@ def _interleaved(stage: int, stages: int, chunks: int, micro_batches: int) -> tu
 def warm_up(kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int) -> int:
     """Forward passes of a stage before it starts to alternate, its first backward one pass later.
 
-    1F1B and zero bubble: p - s - 1. Interleaved: (p - s - 1)·2 + (v - 1)·p, or all of them with p
-    micro-batches (Narayanan et al., 2021b, section 2.2). GPipe never alternates. In a V: all
-    but the last of what :func:`first_in_flight` counts.
+    1F1B and zero bubble: p - s - 1. Interleaved: (p - s - 1)·2 + (v - 1)·p (Narayanan et al.,
+    2021b, section 2.2; Megatron-LM once ran all forwards first where there are p micro-batches,
+    and its tests show by their memory that it does so no more). GPipe never alternates. In a V:
+    all but the last of what :func:`first_in_flight` counts.
     """
     total = chunks * micro_batches
     if kind in V_KINDS:
         return sum(first_in_flight(kind, stage, stages, chunks, micro_batches)) - 1
-    if kind == "gpipe" or (kind == "interleaved" and micro_batches == stages):
+    if kind == "gpipe":
         return total
     if kind in ("1f1b", "zero_bubble"):
         return min(stages - stage - 1, total)
