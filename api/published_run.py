@@ -59,7 +59,7 @@ class _Draft:
     @property
     def source(self) -> Mapping[str, Any]:
         """What is known of the run's source."""
-        return source_entry(self.run.source_name, self.run.source)
+        return source_entry(self.run.source_name, self.run.source, self.run.notes)
 
     def assume(self, name: str, value: Any, why: str) -> Any:
         """List a value that the source does not print, and return it."""
@@ -262,6 +262,8 @@ def _stack(draft: _Draft) -> None:
     for name in ("stack", "attention", "overlap"):
         if name in source:
             given[name] = draft.usual(name, "")
+    if given.get("attention") == "unfused" and given["cp"] > 1:
+        given["attention"] = draft.assume("attention", "flash", "a ring of keys is flash attention")
 
 
 def _batch(draft: _Draft) -> None:

@@ -24,16 +24,19 @@ def model_entry(name: str) -> Mapping[str, Any]:
     return next((entry for entry in entries if name.startswith(entry["starts"])), {})
 
 
-def source_entry(source_name: str, source: str = "") -> Mapping[str, Any]:
+def source_entry(source_name: str, source: str = "", notes: str = "") -> Mapping[str, Any]:
     """What a source leaves out; empty if nothing is known of it.
 
     Args:
         source_name: its short name.
         source: the cell ``source``, which is looked into where the name is unknown.
+        notes: the cell ``notes``, likewise.
     """
     sources: Mapping[str, Mapping[str, Any]] = names()["source"]
     if source_name in sources:
         return sources[source_name]
     origins: list[Mapping[str, Any]] = names()["origin"]
-    found = next((entry for entry in origins if entry["contains"] in source), {})
+    found = next(
+        (e for e in origins if e["contains"] in source and e.get("noted", "") in notes), {}
+    )
     return sources[found["like"]] if "like" in found else found
