@@ -16,6 +16,7 @@ from harness.shapes import EVERYTHING, Evidence, Item, Row, Table, judged, repor
 from harness.work import Work
 from plan_sample import TOP, Predicted, in_words, predicted_plans
 
+from shardwright.api.cli_profile import DEFAULT_BUDGET_S
 from shardwright.api.inputs import Inputs, Problem, resolve
 from shardwright.executor.launch import TRAIN_JOB, PoolOptions, WorkerPool
 from shardwright.executor.layout import plan_world_size
@@ -30,7 +31,6 @@ ROUNDS = (2, 2, 1)
 A machine that is faster for a minute would else favour the plan that it happened to run then.
 """
 DUEL_ROUNDS = 5
-PROFILE_S = 60.0
 GLOBAL_BATCH = 8
 PEAK_STEPS = 3
 MIB = 2**20
@@ -70,7 +70,7 @@ def _measure(work: Work, case: Case) -> dict[str, Any]:
     """Profile now, since this machine's speed drifts; then predict and run every plan."""
     model, seq_len, ranks = case
     work.say(f"{case_name(case)}: profiling")
-    profile = measure(work.sized(PROFILE_S, QUICK_BUDGET_S), ranks)
+    profile = measure(work.sized(DEFAULT_BUDGET_S, QUICK_BUDGET_S), ranks)
     save_profile(profile)
     problem = problem_of(model, seq_len, ranks)
     if problem.profile != profile:

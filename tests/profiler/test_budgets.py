@@ -118,6 +118,47 @@ def test_steps_end_when_time_is_up(alone: RankContext, budget_s: float, timed_st
     assert len(step_timing.step_seconds(alone, payload)) == timed_steps
 
 
+def test_the_least_of_several_rounds_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of 40 s of a made-up clock: as many are made as end in time."""
+    now_s = [0.0]
+    kernel = {"op": "add", "shape": [8], "dtype": "fp32", "flops": 0, "traffic_bytes": 96}
+    link = {"kind": "send", "ranks": 2, "payload_bytes": 64}
+    timed = {"measure_kernels": [3e-6, 2e-6, 1e-6], "measure_links": [4e-6, 5e-6, 1e-6]}
+    steps: list[float] = []
+
+    class Pool:
+        def __init__(self, ranks: int) -> None:
+            pass
+
+        def __enter__(self) -> Pool:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def run(self, job: str, payload: dict[str, Any], *_: object, **__: object) -> list[Any]:
+            name = job.partition(":")[2]
+            if name == "step_seconds":
+                return [[1.0 - len(steps) / 10]]
+            if name == "warm_up":
+                return [None]
+            now_s[0] += 20
+            row = kernel | {"spread": 0.0} if name == "measure_kernels" else link
+            return [[{**row, "time_s": timed[name].pop(0)}]]
+
+    def fitted(profile: Any, measure: Any, coarse: bool, is_over: Any) -> Any:
+        steps.append(measure(probe_plan(Probe(), 2)))
+        return profile
+
+    monkeypatch.setattr(sweep, "WorkerPool", Pool)
+    monkeypatch.setattr(sweep, "with_overheads", fitted)
+    monkeypatch.setattr(sweep.time, "monotonic", lambda: now_s[0])
+    found = sweep.measure(100.0, 2)
+    assert [row.time_s for row in found.kernels] == [2e-6]
+    assert [row.time_s for row in found.collectives] == [4e-6]
+    assert steps == [1.0, 0.9]
+
+
 def test_links_and_steps_are_given_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pool whose every job takes 4 s of a made-up clock."""
     now_s = [100.0]
