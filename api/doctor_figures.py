@@ -75,7 +75,7 @@ def priced_figures(
         item = device(group.device)
         networked = any(fabric(x.fabric).scope == "network" for x in _levels(cluster, group))
         found += _device_figures(item, group, wanted, flash, networked)
-        found += _formula_figures(item, flash, scans)
+        found += _formula_figures(item, chosen.flash_generation if flash else None, scans)
         found += _node_figures(cluster, group)
         for level in _levels(cluster, group):
             found += _level_figures(level)
@@ -107,7 +107,7 @@ def _device_figures(
     yield known("capacity_bytes", memory, capped)
 
 
-def _formula_figures(item: Device, flash: bool, scans: bool) -> Iterator[Figure]:
+def _formula_figures(item: Device, flash: int | None, scans: bool) -> Iterator[Figure]:
     for own in formula_figures(item, flash, scans):
         yield Figure(
             part="formula",

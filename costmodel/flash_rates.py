@@ -15,8 +15,12 @@ Worked number: A100, bf16, 4,096 tokens: 312 · 0.869 · 0.574 · 4096 / 4796 = 
 
 Where no kernel of the family was measured, and where nothing is masked, c is 0.75 (Dao,
 FlashAttention-2, 2023, figures 4 to 6: 190 to 230 TFLOP/s on A100). The backward takes 0.8 of the
-forward's rate (the same figures: 170 to 195). Limits: which kernel a stack calls is not known;
-FlashAttention-2 is slower on Hopper than the kernels that were measured.
+forward's rate (the same figures: 170 to 195).
+
+What was measured are kernels written for the device. A stack that calls FlashAttention-2
+(generation 2), which was written for Ampere, reaches 1/1.75 of their rate on Hopper: there they are
+1.5 to 2.0 times as fast (Shah et al., FlashAttention-3, arXiv:2407.08608, abstract). Limits: on
+Blackwell every stack is priced as if its kernels were written for it.
 """
 
 from __future__ import annotations
@@ -41,22 +45,29 @@ CAUSAL: Mapping[str, float] = {
     "RTX-PRO-6000": 0.942,
 }
 """By device family; A800 and H800 are the chips of A100 and H100 with other links."""
+HOPPER = ("H100", "H800", "H200")
+SECOND_ON_HOPPER = 1 / 1.75
+"""The rate of FlashAttention-2 there over that of kernels written for it."""
 UNMEASURED = 0.75
 BACKWARD = 0.8
 MEASURED = "forward kernels of the prefill table of aiconfigurator-core 0.12.0"
 PRINTED = "Dao, FlashAttention-2, 2023, figures 4 to 6"
+PRINTED_3 = "Shah et al., FlashAttention-3, 2024, abstract: 1.5 to 2.0 times as fast on H100"
 
 
-def flash_share(op: str, shape: tuple[int, ...], device: Device) -> float:
+def flash_share(op: str, shape: tuple[int, ...], device: Device, generation: int = 3) -> float:
     """The fraction of the products' rate that a flash kernel reaches.
 
     Args:
         op: a kernel of :data:`..spec.kernels.ATTENTIONS`.
         shape: its sizes, as the kernel has them.
         device: where it runs; a single core has no tiles to fill.
+        generation: of the kernels, see :class:`..spec.stack.StackSpec`.
     """
     forward = op if op in FLASH_FORWARDS else FLASH_FORWARDS[FLASH_BACKWARDS.index(op)]
     way = 1.0 if op == forward else BACKWARD
+    if generation == 2 and device.family in HOPPER:
+        way *= SECOND_ON_HOPPER
     if forward == FLASH_FULL or device.sm_count == 1:
         return UNMEASURED * way
     tokens = shape[3] if forward != FLASH_BAND else min(shape[4], shape[7])

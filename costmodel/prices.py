@@ -137,7 +137,9 @@ class Pricer:
         found = self._kernels.get(kernel)
         if found is None:
             measured = self._table.price(kernel) if self._table is not None else None
-            analytic = Price(kernel_seconds(kernel, self.machine.device), "analytic")
+            generation = self.stack.flash_generation
+            seconds = kernel_seconds(kernel, self.machine.device, generation)
+            analytic = Price(seconds, "analytic")
             found = self._kernels[kernel] = measured or analytic
         return found
 

@@ -58,12 +58,12 @@ class FormulaFigure(NamedTuple):
         return f"assumed: as on {', '.join(self.families)}; {self.measured}"
 
 
-def formula_figures(device: Device, flash: bool, scans: bool) -> tuple[FormulaFigure, ...]:
+def formula_figures(device: Device, flash: int | None, scans: bool) -> tuple[FormulaFigure, ...]:
     """The constants that analytic prices of kernels on ``device`` rest on.
 
     Args:
         device: whose kernels.
-        flash: whether attention is flash attention.
+        flash: generation of the kernels of flash attention, None where it is not used.
         scans: whether there are chunked scans.
     """
     gemm = "fitted to 11,520 bf16 products of the aiconfigurator-core gemm table"
@@ -72,8 +72,8 @@ def formula_figures(device: Device, flash: bool, scans: bool) -> tuple[FormulaFi
     if device.sm_count > 1:
         found.append(FormulaFigure("wave_prologue_s", WAVE_PROLOGUE_S, gemm, fitted))
         found.append(FormulaFigure("small_tile_exponent", SMALL_TILE_EXPONENT, gemm, fitted))
-    if flash:
-        found += _flash_figures(device)
+    if flash is not None:
+        found += _flash_figures(device, flash)
     if scans:
         gdn = "forward scans of the gated delta rule, aiconfigurator-core 0.12.0 gdn_perf"
         families = ("H100", "H200", "L40S")
@@ -81,7 +81,7 @@ def formula_figures(device: Device, flash: bool, scans: bool) -> tuple[FormulaFi
     return tuple(found)
 
 
-def _flash_figures(device: Device) -> list[FormulaFigure]:
+def _flash_figures(device: Device, generation: int) -> list[FormulaFigure]:
     """What prices of flash attention on ``device`` rest on."""
     families, printed = tuple(flash_rates.CAUSAL), flash_rates.PRINTED
     causal = flash_rates.CAUSAL.get(device.family)
@@ -93,7 +93,11 @@ def _flash_figures(device: Device) -> list[FormulaFigure]:
         ceiling = FormulaFigure("flash_ceiling", flash_rates.UNMEASURED, printed, ("A100",))
     else:
         ceiling = FormulaFigure("flash_ceiling", causal, flash_rates.MEASURED, families)
-    return [*found, ceiling]
+    found.append(ceiling)
+    if generation == 2 and device.family in flash_rates.HOPPER:
+        share, why = flash_rates.SECOND_ON_HOPPER, flash_rates.PRINTED_3
+        found.append(FormulaFigure("flash_2_on_hopper", share, why, ("H100",)))
+    return found
 
 
 def peak_flops_per_s(device: Device, dtype: str) -> float:
@@ -101,16 +105,16 @@ def peak_flops_per_s(device: Device, dtype: str) -> float:
     return device.peak_flops_per_s.get(dtype, device.peak_flops_per_s["fp32"])
 
 
-def kernel_seconds(kernel: Kernel, device: Device) -> float:
+def kernel_seconds(kernel: Kernel, device: Device, flash_generation: int = 3) -> float:
     """Seconds of one kernel on ``device`` by the formula of the module docstring."""
-    math_s = _math_seconds(kernel, device)
+    math_s = _math_seconds(kernel, device, flash_generation)
     rate = device.memory_bandwidth_bytes_per_s * device.memory_ceiling
     memory_s = kernel.traffic_bytes / rate
     slower, faster = max(math_s, memory_s), min(math_s, memory_s)
     return device.kernel_launch_s + slower + OVERLAP_LOSS * faster
 
 
-def _math_seconds(kernel: Kernel, device: Device) -> float:
+def _math_seconds(kernel: Kernel, device: Device, flash_generation: int) -> float:
     if kernel.op == "matmul":
         m, k, n = kernel.shape
         return _tiled_seconds(1, m, k, n, kernel.dtype, device)
@@ -120,8 +124,8 @@ def _math_seconds(kernel: Kernel, device: Device) -> float:
     if kernel.op in GROUPED:
         return _grouped_seconds(kernel, device)
     if kernel.op in ATTENTIONS:
-        ceiling = flash_share(kernel.op, kernel.shape, device) * device.matmul_ceiling
-        rate = peak_flops_per_s(device, kernel.dtype) * ceiling
+        share = flash_share(kernel.op, kernel.shape, device, flash_generation)
+        rate = peak_flops_per_s(device, kernel.dtype) * device.matmul_ceiling * share
         return kernel.flops * done_share(kernel.op, kernel.shape) / rate
     if kernel.op in SCANS:
         rate = peak_flops_per_s(device, kernel.dtype) * device.matmul_ceiling * SCAN_CEILING

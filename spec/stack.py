@@ -77,6 +77,8 @@ class AllocatorModel:
 class StackSpec:
     """Framework, version and the choices that shape its cost.
 
+    ``flash_generation`` 2: flash attention by FlashAttention-2, written for Ampere; 3: by kernels
+    written for the device (FlashAttention-3, cuDNN).
     ``state_layout`` fsdp2: parameters are stored sharded and gathered into a compute copy
     from first use to the update (or after each use, zero3). contiguous: whole compute
     parameters and gradient buffers live all the time, and only optimizer states shard.
@@ -90,12 +92,14 @@ class StackSpec:
     ``attention_gradient_copies``: gradients of attention come heads-first and are copied into
     order. ``recompute_stops_early``: recomputation ends once every saved tensor is back.
     ``dropout``: models of the GPT-2 kind, with layer norms and biases, are trained with it.
-    ``launch_s`` is host time a kernel; ``pass_s`` host time a layer pass.
+    ``launch_s`` is host time a lowered kernel, the Python around it counted; ``pass_s`` host
+    time a layer pass.
     """
 
     name: str
     version: str
     attention: AttentionImpl = "flash"
+    flash_generation: Literal[2, 3] = 3
     overlaps: OverlapKinds = OverlapKinds(dp_gradient=True, dp_parameter=True, pp=True, cp=True)
     optimizer: Literal["fused", "foreach"] = "fused"
     compile: bool = False

@@ -7,8 +7,12 @@ from itertools import pairwise
 import pytest
 
 from shardwright.costmodel.flash_rates import BACKWARD, CAUSAL, UNMEASURED, flash_share
+from shardwright.costmodel.machine import Machine
+from shardwright.costmodel.prices import Pricer
 from shardwright.costmodel.roofline import kernel_seconds, peak_flops_per_s
+from shardwright.datasets.catalogue.clusters import parse_cluster
 from shardwright.datasets.catalogue.device import device, devices
+from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.kernels import FLASH, FLASH_BAND, FLASH_FULL, Kernel
 
 
@@ -64,3 +68,20 @@ def test_a_short_window_is_as_inefficient_as_a_short_sequence() -> None:
 
     assert band(512) == flash_share(FLASH, (4, 32, 8, 512, 128), device("H100"))
     assert band(512) < band(4096) < band(8192)
+
+
+@pytest.mark.parametrize(("name", "ratio"), [("H100", 1.75), ("A100", 1), ("B200", 1)])
+def test_kernels_written_for_ampere_are_slower_on_hopper(name: str, ratio: float) -> None:
+    shape = (4, 32, 8, 8192, 128)
+    own, second = (flash_share(FLASH, shape, device(name), generation) for generation in (3, 2))
+    assert own / second == pytest.approx(ratio)
+
+
+def test_a_stack_pays_for_the_kernels_that_it_calls() -> None:
+    cluster = parse_cluster("8xH100-80GB").cluster
+    kernel = Kernel(FLASH, (4, 32, 8, 8192, 128), "bf16", 4 * 4 * 32 * 8192**2 * 128, 2**28)
+    seconds = {
+        name: Pricer(Machine(cluster), stack(name)).kernel(kernel).time_s
+        for name in ("megatron", "torchtitan")
+    }
+    assert 1.5 < seconds["torchtitan"] / seconds["megatron"] < 2

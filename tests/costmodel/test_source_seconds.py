@@ -45,16 +45,18 @@ def test_terms_are_those_of_a_pass_in_line(name: str, recompute: str) -> None:
 
 
 def test_constants_of_the_formulas_are_known_by_device() -> None:
-    names = {figure.name for figure in formula_figures(device("H100"), flash=True, scans=True)}
+    names = {figure.name for figure in formula_figures(device("H100"), flash=3, scans=True)}
     assert names == {
         "overlap_loss", "wave_prologue_s", "small_tile_exponent", "flash_ceiling",
         "flash_half_tokens", "flash_backward", "scan_ceiling",
     }  # fmt: skip
-    core = {figure.name for figure in formula_figures(device("cpu"), flash=False, scans=False)}
+    second = {figure.name for figure in formula_figures(device("H100"), flash=2, scans=True)}
+    assert second - names == {"flash_2_on_hopper"}
+    core = {figure.name for figure in formula_figures(device("cpu"), flash=None, scans=False)}
     assert core == {"overlap_loss"}
     measured = {"scan_ceiling", "flash_ceiling", "flash_half_tokens"}
-    for figure in formula_figures(device("L40S"), flash=True, scans=True):
+    for figure in formula_figures(device("L40S"), flash=3, scans=True):
         known = source_kind(figure.source(device("L40S")))
         assert known == ("measured" if figure.name in measured else "assumed")
-    for figure in formula_figures(device("T4"), flash=True, scans=False):
+    for figure in formula_figures(device("T4"), flash=3, scans=False):
         assert source_kind(figure.source(device("T4"))) == "assumed"
