@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..datasets.catalogue.device import device
+from ..datasets.catalogue.stack import stack
 from ..datasets.published.runs import PublishedRun
 from ..spec.report import MemoryRow, Prediction, Report
 from ..spec.units import GIB
@@ -25,7 +26,7 @@ class PricedRun:
     ``measured_s`` is None where the source prints no seconds and no tokens a second;
     ``at_peak_s`` is the step at an MFU of 1; ``static_bytes`` are parameters, gradients and
     optimizer states of the device that is counted; ``assumed`` are the fields that the source
-    leaves out.
+    leaves out; ``library_bytes`` is what the stack's libraries take from the allocator.
     """
 
     run: PublishedRun
@@ -34,6 +35,7 @@ class PricedRun:
     at_peak_s: float
     six_n_s: float
     assumed: tuple[str, ...]
+    library_bytes: int = 0
 
     @property
     def predicted_s(self) -> float:
@@ -51,7 +53,7 @@ class PricedRun:
     @property
     def predicted_bytes(self) -> float:
         """The peak by the count that the source prints."""
-        return counted_bytes(self._counted, self.run.metric_kind)
+        return counted_bytes(self._counted, self.run.metric_kind, self.library_bytes)
 
     @property
     def static_bytes(self) -> float:
@@ -67,21 +69,22 @@ class PricedRun:
             return rows[-1]
         if "rank 0" in kind.casefold():
             return rows[0]
-        return max(rows, key=lambda row: counted_bytes(row, kind))
+        return max(rows, key=lambda row: counted_bytes(row, kind, self.library_bytes))
 
 
-def counted_bytes(row: MemoryRow, kind: str) -> float:
+def counted_bytes(row: MemoryRow, kind: str, library_bytes: int = 0) -> float:
     """Bytes of a device by a printed kind of count.
 
     ``nvidia-smi`` sees all that is reserved, the driver's context too; ``torch peak`` of torchtitan
-    is what the allocator reserves; everything else is what it hands out.
+    is what the allocator reserves; everything else is what it hands out: tensors, and workspaces
+    of libraries, which PyTorch takes from it too.
     """
     kind = kind.casefold()
     if "nvidia-smi" in kind:
         return row.reserved_bytes
     if "torch peak" in kind or "reserved" in kind:
         return row.reserved_bytes - row.by.get("context", 0)
-    return row.allocated_bytes
+    return row.allocated_bytes + library_bytes
 
 
 def priced(run: PublishedRun) -> PricedRun:
@@ -104,6 +107,7 @@ def priced(run: PublishedRun) -> PricedRun:
         at_peak_s=flops / peak,
         six_n_s=_six_n_s(report, peak),
         assumed=tuple(note.path for note in question.assumed),
+        library_bytes=stack(report.provenance.stack.split()[0]).allocator.workspace_bytes,
     )
 
 

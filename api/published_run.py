@@ -59,7 +59,8 @@ class _Draft:
     @property
     def source(self) -> Mapping[str, Any]:
         """What is known of the run's source."""
-        return source_entry(self.run.source_name, self.run.source, self.run.notes)
+        found = source_entry(self.run.source_name, self.run.source, self.run.notes)
+        return {**found, **found.get("on", {}).get(self.run.hardware, {})}
 
     def assume(self, name: str, value: Any, why: str) -> Any:
         """List a value that the source does not print, and return it."""
@@ -215,6 +216,10 @@ def _layout(draft: _Draft) -> bool:
         given["sp"] = "megatron" if run.sp and given["tp"] > 1 else "none"
     elif given["tp"] > 1 and "sp" in draft.source:
         given["sp"] = draft.usual("sp", "none")
+    if run.experts and draft.source.get("etp") == "tp":
+        named = re.search(r"etp(\d+)", run.model)
+        degree = int(named.group(1)) if named else given["tp"]
+        given["etp"] = draft.assume("etp", degree, "that of the model's name, else tp")
     return even
 
 
