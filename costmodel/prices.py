@@ -23,6 +23,7 @@ from .lower import LoweredPass
 from .machine import Machine
 from .overlap import exposed_beside_kernels, exposed_beside_product
 from .roofline import kernel_seconds
+from .slowest_device import in_a_job
 from .tape import Entry, Item
 from .unit import Unit
 
@@ -137,11 +138,12 @@ class Pricer:
         found = self._kernels.get(kernel)
         if found is None:
             measured = self._table.price(kernel) if self._table is not None else None
-            generation = self.stack.flash_generation
-            seconds = kernel_seconds(kernel, self.machine.device, generation)
-            analytic = Price(seconds, "analytic")
-            found = self._kernels[kernel] = measured or analytic
+            found = self._kernels[kernel] = measured or self._analytic(kernel)
         return found
+
+    def _analytic(self, kernel: Kernel) -> Price:
+        seconds = kernel_seconds(kernel, self.machine.device, self.stack.flash_generation)
+        return Price(seconds if self.machine.is_cpu else in_a_job(seconds, kernel), "analytic")
 
     def collective(self, item: Collective) -> Price:
         """Seconds of one collective or message when nothing disturbs it."""

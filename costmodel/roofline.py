@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from ..datasets.catalogue.device import Device
 from ..spec.kernels import ATTENTIONS, GROUPED, SCANS, Kernel, done_share
-from . import flash_rates
+from . import flash_rates, slowest_device
 from .flash_rates import flash_share
 
 TILES = ((256, 128), (128, 256), (128, 128), (64, 256), (256, 64), (64, 128), (128, 64), (64, 64))
@@ -72,6 +72,8 @@ def formula_figures(device: Device, flash: int | None, scans: bool) -> tuple[For
     if device.sm_count > 1:
         found.append(FormulaFigure("wave_prologue_s", WAVE_PROLOGUE_S, gemm, fitted))
         found.append(FormulaFigure("small_tile_exponent", SMALL_TILE_EXPONENT, gemm, fitted))
+        jobs = slowest_device
+        found.append(FormulaFigure("device_range", jobs.RANGE, jobs.PRINTED, jobs.FAMILIES))
     if flash is not None:
         found += _flash_figures(device, flash)
     if scans:

@@ -244,3 +244,14 @@ def test_every_price_is_finite_positive_and_remembered(seed: int) -> None:
         assert pricer.kernel(kernel) is price
         item = collective(source.choice(KINDS), source.randint(2, 8), 1, source.randint(1, 2**30))
         assert 0 < pricer.collective(item).time_s < math.inf
+
+
+def test_a_job_waits_for_its_slowest_device() -> None:
+    """Arithmetic has the device's own clock, memory has not; a core is what it is."""
+    sizes, copy = (2048, 4096, 4096), Kernel("copy", (2**24,), "bf16", 0, 2**26)
+    for name, slower in (("8xA100-80GB", 1.04), ("local:2", 1)):
+        machine = Machine(parse_cluster(name).cluster)
+        pricer = Pricer(machine, stack("megatron"))
+        for kernel, factor in ((matmul(*sizes), slower), (copy, 1)):
+            alone_s = kernel_seconds(kernel, machine.device)
+            assert pricer.kernel(kernel).time_s == pytest.approx(factor * alone_s)

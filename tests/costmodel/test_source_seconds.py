@@ -48,7 +48,7 @@ def test_constants_of_the_formulas_are_known_by_device() -> None:
     names = {figure.name for figure in formula_figures(device("H100"), flash=3, scans=True)}
     assert names == {
         "overlap_loss", "wave_prologue_s", "small_tile_exponent", "flash_ceiling",
-        "flash_half_tokens", "flash_backward", "scan_ceiling",
+        "flash_half_tokens", "flash_backward", "scan_ceiling", "device_range",
     }  # fmt: skip
     second = {figure.name for figure in formula_figures(device("H100"), flash=2, scans=True)}
     assert second - names == {"flash_2_on_hopper"}
