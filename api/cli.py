@@ -31,7 +31,6 @@ UNBUILT_VERBS = (
     "export",
     "diagnose",
     "size",
-    "calibrate",
 )
 EPILOG = """\b
 Examples:

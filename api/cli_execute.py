@@ -9,8 +9,8 @@ from ..spec.errors import InputError
 from .cli_output import ProgressLine, check_targets, emit, note
 
 if TYPE_CHECKING:
+    from ..spec.measured import Measured
     from ..spec.plan import Plan
-    from ..spec.profile import MachineProfile
     from ..spec.report import Assumption
     from ..spec.stack import StackSpec
     from ..spec.workload import Workload
@@ -47,8 +47,8 @@ def execute_command(given: dict[str, Any]) -> None:
         return
     require_executable(plan, path)
     _measure_first(plan.cluster.device_count, plan.cluster.groups[0].device)
-    stack, profile, notes = plan_pricing(plan, Inputs())
-    document, steps = run_plan(plan, stack, profile, notes, given)
+    stack, measured, notes = plan_pricing(plan, Inputs())
+    document, steps = run_plan(plan, stack, measured, notes, given)
 
     def show(out: Console) -> None:
         print_execution(out, document, steps)
@@ -95,7 +95,7 @@ def measured(inputs: Inputs, problem: Problem) -> Problem:
     """
     from .inputs import resolve
 
-    if problem.profile is not None or inputs.calibration == "none":
+    if problem.measured is not None or inputs.calibration == "none":
         return problem
     group = problem.cluster.groups[0]
     return resolve(inputs) if _measure_first(group.device_count, group.device) else problem
@@ -135,7 +135,7 @@ def _steps(given: dict[str, Any]) -> int:
 def run_plan(
     plan: Plan,
     stack: StackSpec,
-    profile: MachineProfile | None,
+    measured: Measured | None,
     assumptions: tuple[Assumption, ...],
     given: dict[str, Any],
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -160,4 +160,4 @@ def run_plan(
                 reported.append(event)
                 line(len(reported), options.steps, f"loss {event['loss']:.4f}")
 
-        return execute_plan(plan, stack, profile, options, on_event, assumptions), reported
+        return execute_plan(plan, stack, measured, options, on_event, assumptions), reported

@@ -92,7 +92,7 @@ PRICES = together(
     click.option("--stack", type=Word("S", _table_names("stacks")),
                  help="Training software: shardwright, megatron, torchtitan or deepspeed."),
     click.option("--calibration", type=Word("NAME|none", _words("none")),
-                 help="none: leave out the profile of this machine."),
+                 help="A stored calibration (plan calibrate); none: no profile of this machine."),
 )  # fmt: skip
 """Where prices come from."""
 

@@ -55,7 +55,7 @@ def search(given: dict[str, Any]) -> None:
             from .cli_execute import run_plan
 
             notes = problem.assumptions
-            document, steps = run_plan(report.plan, problem.stack, problem.profile, notes, given)
+            document, steps = run_plan(report.plan, problem.stack, problem.measured, notes, given)
             report = replace(report, execute=document)
         _emit(report, given, rule, steps)
 

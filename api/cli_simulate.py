@@ -51,7 +51,7 @@ def _simulated(given: dict[str, Any], rule: MemoryRule) -> Simulated:
     flags = UniformStrategy(**{f.name: given[f.name] for f in fields(UniformStrategy)})
     plan, notes = uniform_plan(problem, flags)
     every = problem.assumptions + notes
-    return simulate_plan(plan, problem.stack, problem.profile, every, rule.risk)
+    return simulate_plan(plan, problem.stack, problem.measured, every, rule.risk)
 
 
 def _simulated_file(given: dict[str, Any], rule: MemoryRule) -> Simulated:
@@ -63,8 +63,8 @@ def _simulated_file(given: dict[str, Any], rule: MemoryRule) -> Simulated:
             flag = f"--{name.replace('_', '-')}"
             raise InputError(flag, value, f"nothing beside {given['plan_file']}, which decides it")
     plan = read_plan(given["plan_file"])
-    stack, profile, notes = _pricing(plan, given)
-    return simulate_plan(plan, stack, profile, notes, rule.risk)
+    stack, measured, notes = _pricing(plan, given)
+    return simulate_plan(plan, stack, measured, notes, rule.risk)
 
 
 def _pricing(plan: Plan, given: dict[str, Any]) -> tuple[StackSpec, Any, tuple[Assumption, ...]]:

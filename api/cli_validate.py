@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..spec.errors import InputError, NotBuiltError
+from ..spec.errors import InputError
 from .cli_output import check_targets, emit
 
 if TYPE_CHECKING:
@@ -16,15 +16,12 @@ def validate_command(given: dict[str, Any]) -> None:
     """Price the table that was given, or the bundled one.
 
     Raises:
-        InputError: no such file, or a row that cannot be read.
-        NotBuiltError: a calibration other than none.
+        InputError: no such file or calibration, or a row that cannot be read.
     """
     from .validation import validate
 
     check_targets(json=given["json_target"])
-    if given["calibration"] not in (None, "none"):
-        raise NotBuiltError(f"--calibration {given['calibration']}", "use none")
-    document = validate(_table(given["data"]))
+    document = validate(_table(given["data"]), given["calibration"] or "none")
 
     def show(out: Console) -> None:
         from .render_validate import print_validation

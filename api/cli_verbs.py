@@ -181,8 +181,9 @@ def doctor(**given: Any) -> None:
 @together(
     click.option("--data", type=FileSource(), metavar="CSV",
                  help="A table with the columns of datasets/published/runs.csv or memory.csv."),
-    click.option("--calibration", type=Word("none", lambda: ("none",)),
-                 help="none: shipped constants only, fitted to no row (default)."),
+    click.option("--calibration", type=Word("NAME|none|fit", lambda: ("none", "fit")),
+                 help="none: shipped constants only, fitted to no row (default); fit: ten rows of "
+                      "each device and stack, which are then not scored."),
     JSON,
 )  # fmt: skip
 def validate(**given: Any) -> None:
@@ -194,6 +195,27 @@ def validate(**given: Any) -> None:
     from .cli_validate import validate_command
 
     validate_command(given)
+
+
+@click.command(
+    "calibrate", options_metavar="[FLAGS]", short_help="Fit prices to steps measured on a cluster."
+)
+@together(
+    click.option("--data", type=FileSource(), metavar="CSV",
+                 help="Measured runs of one device and one stack, as datasets/published/runs.csv; "
+                      "ten rows are fitted, others check it."),
+    click.option("--name", type=Word("N", tuple), help="What --calibration shall call it."),
+    JSON,
+)  # fmt: skip
+def calibrate(**given: Any) -> None:
+    """Fit six factors to measured steps and store them under a name.
+
+    They multiply the seconds of products, attention, other kernels, links inside a node, links
+    between nodes and the host. Nothing else changes: a plan keeps its hash.
+    """
+    from .cli_calibrate import calibrate_command
+
+    calibrate_command(given)
 
 
 @click.command("serve", options_metavar="[FLAGS]", short_help="Answer over HTTP.")
@@ -216,5 +238,16 @@ def serve(host: str, port: int, token_file: str | None) -> None:
 
 VERBS: dict[str, click.Command] = {
     str(command.name): command
-    for command in (simulate, explain, execute, profile, models, clusters, doctor, validate, serve)
+    for command in (
+        simulate,
+        explain,
+        execute,
+        profile,
+        models,
+        clusters,
+        doctor,
+        validate,
+        calibrate,
+        serve,
+    )
 }

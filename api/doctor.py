@@ -14,6 +14,7 @@ from ..costmodel.lowering import Lowering
 from ..datasets.catalogue.device import CPU
 from ..datasets.catalogue.models import DEFAULT_MODEL
 from ..datasets.catalogue.source_kind import KINDS
+from ..spec.calibration import Calibration
 from ..spec.cluster import ClusterSpec
 from ..spec.dense import model_run_reason
 from ..spec.errors import InputError
@@ -24,6 +25,7 @@ from ..spec.model import ModelSpec
 from ..spec.report import Assumption
 from ..spec.strategy import LayerStrategy
 from ..spec.towers import placed_tokens
+from .calibrations import measured_name
 from .cluster_catalogue import level_rows
 from .doctor_figures import Figure, priced_figures
 from .doctor_layers import layer_rows
@@ -199,10 +201,16 @@ def _by_part(figures: tuple[Figure, ...]) -> list[dict[str, Any]]:
 
 
 def _calibration(problem: Problem, asked: str | None) -> dict[str, Any]:
-    """The profile that prices come from; of an accelerator there is none yet."""
-    profile = problem.profile
+    """The calibration or the profile that prices come from."""
+    profile = problem.measured
     if profile is None:
         return {"name": "none", "why": _no_profile_reason(problem.cluster, asked)}
+    if isinstance(profile, Calibration):
+        return {
+            "name": measured_name(profile),
+            "factors": asdict(profile.factors),
+            "fitted_on": list(profile.fitted_on),
+        }
     return {
         "name": f"profile {profile.fingerprint}",
         "measured_at": profile.measured_at,

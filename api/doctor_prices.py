@@ -40,7 +40,7 @@ def _group_row(problem: Problem, lowering: Lowering, name: str) -> dict[str, Any
     cluster = problem.cluster.alone(name)
     group, ranks = cluster.groups[0], cluster.device_count
     strategy = usual_strategy(lowering, group.devices_per_node, ranks)
-    pricer = Pricer(Machine(cluster, problem.profile), problem.stack)
+    pricer = Pricer(Machine(cluster, problem.measured), problem.stack)
     terms = _terms(problem, lowering, pricer, strategy, ranks)
     return {
         "device_group": name,

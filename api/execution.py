@@ -13,6 +13,7 @@ from ..executor.launch import run_plan
 from ..profiler.store import newest_profile, save_profile
 from ..profiler.sweep import QUICK_BUDGET_S, measure
 from ..spec.errors import InputError
+from ..spec.measured import Measured
 from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
 from ..spec.report import Assumption
@@ -55,7 +56,7 @@ def ensure_profile(devices: int, on_event: OnEvent) -> MachineProfile:
 def execute_plan(
     plan: Plan,
     stack: StackSpec,
-    profile: MachineProfile | None,
+    measured: Measured | None,
     options: ExecuteOptions,
     on_event: OnEvent,
     assumptions: tuple[Assumption, ...] = (),
@@ -65,7 +66,7 @@ def execute_plan(
     Args:
         plan: a legal plan for this machine.
         stack: the stack that priced it.
-        profile: measurements that price it, None for catalogue rates.
+        measured: what prices it beside the catalogue, None for nothing.
         options: how to run.
         on_event: told of every step.
         assumptions: behind the prediction.
@@ -77,7 +78,7 @@ def execute_plan(
     if stack.name != "shardwright":
         allowed = "shardwright: that is what runs here"
         raise InputError("--stack", stack.name, allowed, "shardwright")
-    simulated = simulate_plan(plan, stack, profile, assumptions, DEFAULT_RISK)
+    simulated = simulate_plan(plan, stack, measured, assumptions, DEFAULT_RISK)
     payload = {
         "steps": options.steps,
         "seed": options.seed,

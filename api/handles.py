@@ -10,8 +10,8 @@ from typing import Any
 from ..costmodel.feasibility import DEFAULT_RISK
 from ..costmodel.trace import simulated_timeline
 from ..spec.codec import dump_pretty, write_atomically
+from ..spec.measured import Measured
 from ..spec.plan import Plan
-from ..spec.profile import MachineProfile
 from ..spec.report import Prediction, Report
 from ..spec.stack import StackSpec
 from ..spec.timeline import Timeline
@@ -26,13 +26,13 @@ from .reports import Simulated, simulate_plan
 class PlanHandle:
     """A plan and what is predicted of it.
 
-    ``stack`` and ``profile`` are what priced it and ``risk`` is the accepted chance of running
+    ``stack`` and ``measured`` are what priced it and ``risk`` is the accepted chance of running
     out of memory; simulating and running use them again.
     """
 
     report: Report
     stack: StackSpec
-    profile: MachineProfile | None = None
+    measured: Measured | None = None
     risk: float = DEFAULT_RISK
 
     @property
@@ -62,11 +62,11 @@ class PlanHandle:
     def simulate(self) -> SimulationHandle:
         """The same plan simulated again, with its timeline."""
         notes = self.report.assumptions
-        found = simulate_plan(self.plan, self.stack, self.profile, notes, self.risk)
+        found = simulate_plan(self.plan, self.stack, self.measured, notes, self.risk)
         return SimulationHandle(
             report=found.report,
             stack=self.stack,
-            profile=self.profile,
+            measured=self.measured,
             risk=self.risk,
             simulated=found,
         )
@@ -102,7 +102,7 @@ class PlanHandle:
         require_executable(self.plan, "plan")
         options = ExecuteOptions(steps=steps, verify=verify, data=data, tokenizer=tokenizer)
         notes = self.report.assumptions
-        return execute_plan(self.plan, self.stack, self.profile, options, _ignore, notes)
+        return execute_plan(self.plan, self.stack, self.measured, options, _ignore, notes)
 
     def __repr__(self) -> str:
         """One line: model, shape, step time, whether it fits."""

@@ -14,20 +14,21 @@ from ..datasets.catalogue.models import DEFAULT_MODEL
 from ..datasets.catalogue.parsed_cluster import ParsedCluster
 from ..profiler.store import newest_profile
 from ..spec.cluster import ClusterSpec
-from ..spec.errors import InputError, NotBuiltError, one_of
+from ..spec.errors import InputError, one_of
 from ..spec.legality import (
     schedule_stack_reason,
     stack_reason,
     workload_reason,
 )
+from ..spec.measured import Measured
 from ..spec.model import EmbeddingLayer, ModelSpec
 from ..spec.plan import Plan
-from ..spec.profile import MachineProfile
 from ..spec.report import Assumption
 from ..spec.stack import StackSpec
 from ..spec.towers import placed_tokens
 from ..spec.units import GIB
 from ..spec.workload import TASKS, DtypeRecord, Workload
+from .calibrations import calibration_for
 from .nouns import ClusterLike, ModelLike, cluster_of, model_of
 from .profile_notes import profile_notes
 from .stacks import stack_of
@@ -66,7 +67,7 @@ class Problem:
     cluster: ClusterSpec
     workload: Workload
     stack: StackSpec
-    profile: MachineProfile | None
+    measured: Measured | None
     assumptions: tuple[Assumption, ...]
     expansion: str
     machine: Machine = field(compare=False)
@@ -94,23 +95,23 @@ def resolve(inputs: Inputs) -> Problem:
     if reason := workload_reason(model, workload):
         raise _wrong_length(model, workload, reason)
     chosen = stack_of(*_software(inputs), found, dtype.param, notes)
-    profile = _profile(inputs, found, cluster, notes)
+    measured = _measured(inputs, found, cluster, chosen, notes)
     return Problem(
         model=model,
         cluster=cluster,
         workload=workload,
         stack=chosen,
-        profile=profile,
+        measured=measured,
         assumptions=tuple(notes),
         expansion=parsed.expansion,
-        machine=Machine(cluster, profile),
+        machine=Machine(cluster, measured),
     )
 
 
 def plan_pricing(
     plan: Plan, inputs: Inputs
-) -> tuple[StackSpec, MachineProfile | None, tuple[Assumption, ...]]:
-    """How a plan that is given whole is priced: stack, profile, and what was assumed of them.
+) -> tuple[StackSpec, Measured | None, tuple[Assumption, ...]]:
+    """How a plan that is given whole is priced: stack, measurements, and what was assumed of them.
 
     Args:
         plan: a legal plan for a known cluster.
@@ -129,7 +130,8 @@ def plan_pricing(
     for reason in (*reasons, schedule_stack_reason(plan.program.schedule.kind, chosen)):
         if reason:
             raise InputError("--stack", chosen.name, f"one that can say the plan ({reason})")
-    return chosen, _profile(inputs, found, plan.cluster, notes), tuple(notes)
+    measured = _measured(inputs, found, plan.cluster, chosen, notes)
+    return chosen, measured, tuple(notes)
 
 
 def _least_able(cluster: ClusterSpec) -> Device:
@@ -238,15 +240,16 @@ def _batch(inputs: Inputs, seq_len: int, bare: bool, notes: list[Assumption]) ->
     return tokens // seq_len
 
 
-def _profile(
-    inputs: Inputs, found: Device, cluster: ClusterSpec, notes: list[Assumption]
-) -> MachineProfile | None:
-    """The newest profile of this machine, for a CPU cluster and unless ``none`` was asked.
+def _measured(
+    inputs: Inputs, found: Device, cluster: ClusterSpec, chosen: StackSpec, notes: list[Assumption]
+) -> Measured | None:
+    """What was measured of the machine: a stored calibration by its name, or a profile.
 
+    The newest profile of this machine is used for a CPU cluster unless ``none`` was asked.
     Measurements with another number of ranks are not used: they share memory bandwidth otherwise.
     """
     if inputs.calibration not in (None, "none"):
-        raise NotBuiltError("--calibration NAME", "use none, or plan profile")
+        return calibration_for(inputs.calibration, cluster, chosen)
     if found.name != CPU or inputs.calibration == "none":
         return None
     profile = newest_profile(cluster.device_count)

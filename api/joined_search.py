@@ -48,7 +48,7 @@ def search_groups(problem: Problem, search_one: SearchOne) -> Report:
 def _alone(problem: Problem, name: str) -> Problem:
     """The problem on one of its groups."""
     cluster = problem.cluster.alone(name)
-    return replace(problem, cluster=cluster, machine=Machine(cluster, problem.profile))
+    return replace(problem, cluster=cluster, machine=Machine(cluster, problem.measured))
 
 
 def _joined(problem: Problem, best: str, reports: dict[str, Report]) -> Report:

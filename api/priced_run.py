@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ..datasets.catalogue.device import device
 from ..datasets.catalogue.stack import stack
 from ..datasets.published.runs import PublishedRun
+from ..spec.calibration import Calibration
 from ..spec.report import MemoryRow, Prediction, Report
 from ..spec.units import GIB
 from .published_run import answer, question_of
@@ -87,15 +88,15 @@ def counted_bytes(row: MemoryRow, kind: str, library_bytes: int = 0) -> float:
     return row.allocated_bytes + library_bytes
 
 
-def priced(run: PublishedRun) -> PricedRun:
-    """What ``plan simulate --calibration none`` says of a run.
+def priced(run: PublishedRun, calibration: Calibration | None = None) -> PricedRun:
+    """What ``plan simulate`` says of a run, with a calibration or with none.
 
     Raises:
         InputError: the row lacks a size, or has a value that has no meaning here.
         NotBuiltError: it has a value that this version does not serve.
     """
     question = question_of(run)
-    report = answer(question)
+    report = answer(question, calibration)
     prediction, cluster = report.prediction, report.plan.cluster
     rates = device(cluster.groups[0].device).peak_flops_per_s
     peak = rates.get("bf16", rates.get("fp16", rates["fp32"])) * cluster.device_count

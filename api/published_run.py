@@ -17,9 +17,11 @@ from ..datasets.catalogue.tables import read_table
 from ..datasets.published.names import model_entry, names, source_entry
 from ..datasets.published.readings import read_device, read_dtype, read_recompute
 from ..datasets.published.runs import PublishedRun
+from ..spec.calibration import Calibration
 from ..spec.errors import InputError
+from ..spec.plan import Plan
 from ..spec.report import Assumption, Report
-from .inputs import Inputs, resolve
+from .inputs import Inputs, Problem, resolve
 from .reports import simulate_plan
 from .uniform import UniformStrategy, uniform_plan
 from .uniform_chunks import even_chunks, even_layers
@@ -109,8 +111,28 @@ def question_of(run: PublishedRun) -> Question:
     return Question(arguments=given, even_cuts=even, assumed=tuple(draft.assumed))
 
 
-def answer(question: Question) -> Report:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A question as a plan, with the problem it answers and all that was assumed."""
+
+    plan: Plan
+    problem: Problem
+    assumed: tuple[Assumption, ...]
+
+
+def answer(question: Question, calibration: Calibration | None = None) -> Report:
     """What ``plan simulate`` says: of the flags, or of the plan with even cuts.
+
+    Raises:
+        InputError: the plan breaks a rule, or its stack cannot say it.
+        NotBuiltError: a value that this version does not serve.
+    """
+    asked = asked_plan(question)
+    return simulate_plan(asked.plan, asked.problem.stack, calibration, asked.assumed).report
+
+
+def asked_plan(question: Question) -> Asked:
+    """The plan that a question's flags describe.
 
     Raises:
         InputError: the plan breaks a rule, or its stack cannot say it.
@@ -123,7 +145,7 @@ def answer(question: Question) -> Report:
     cut = even_layers if question.even_cuts else even_chunks
     plan, notes = uniform_plan(problem, UniformStrategy(**flags), cut)
     every = (*question.assumed, *problem.assumptions, *notes)
-    return simulate_plan(plan, problem.stack, problem.profile, every).report
+    return Asked(plan=plan, problem=problem, assumed=every)
 
 
 def _model(draft: _Draft) -> str | dict[str, Any]:

@@ -106,7 +106,7 @@ def plan(
     problem = resolve(inputs)
     risk, fixed = memory_rule(oom_risk).risk, resolve_pins(pins, problem, executable)
     report = search_plan(problem, fixed, top, deadline_s, risk, executable)
-    return PlanHandle(report=report, stack=problem.stack, profile=problem.profile, risk=risk)
+    return PlanHandle(report=report, stack=problem.stack, measured=problem.measured, risk=risk)
 
 
 @_arguments_named
@@ -132,18 +132,18 @@ def simulate(
     """
     risk = memory_rule(oom_risk).risk
     if cluster is None and (known := _as_plan(plan_or_model)) is not None:
-        stack, profile, notes = plan_pricing(known, Inputs(**_picked(flags, PRICING_FLAGS)))
-        found = simulate_plan(known, stack, profile, notes, risk)
+        stack, measured, notes = plan_pricing(known, Inputs(**_picked(flags, PRICING_FLAGS)))
+        found = simulate_plan(known, stack, measured, notes, risk)
     else:
         given = _picked(flags, INPUT_FLAGS + STRATEGY_FLAGS)
         asked = {name: value for name, value in given.items() if name in INPUT_FLAGS}
         strategy = {name: value for name, value in given.items() if name in STRATEGY_FLAGS}
         problem = resolve(Inputs(model=plan_or_model, cluster=cluster, **asked))  # type: ignore[arg-type]
         made, notes = uniform_plan(problem, UniformStrategy(**strategy))
-        stack, profile = problem.stack, problem.profile
-        found = simulate_plan(made, stack, profile, problem.assumptions + notes, risk)
+        stack, measured = problem.stack, problem.measured
+        found = simulate_plan(made, stack, measured, problem.assumptions + notes, risk)
     return SimulationHandle(
-        report=found.report, stack=stack, profile=profile, risk=risk, simulated=found
+        report=found.report, stack=stack, measured=measured, risk=risk, simulated=found
     )
 
 

@@ -61,6 +61,9 @@ def _print_sums(out: Console, document: dict[str, Any]) -> None:
 def _calibration(found: dict[str, Any]) -> str:
     if "why" in found:
         return f"{found['name']}; {found['why']}"
+    if "factors" in found:
+        factors = ", ".join(f"{name} {x:g}" for name, x in found["factors"].items() if x != 1)
+        return f"{found['name']}: {factors or 'as shipped'}; {len(found['fitted_on'])} rows"
     counts = f"{found['kernels']} kernels and {found['collectives']} collectives"
     return f"{found['name']} of {found['measured_at']}: {counts}, {found['ranks']} ranks at work"
 

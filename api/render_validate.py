@@ -9,6 +9,11 @@ from rich.console import Console
 from .render_console import columns, heading
 
 NONE = "-"
+HOW = {
+    "none": "no constant was fitted to them",
+    "fit": "ten rows of each device and stack of a source were fitted, and none of them is scored",
+}
+STORED = "rows that it was fitted to are not scored"
 SHOWN_REASONS = 8
 
 
@@ -18,7 +23,7 @@ def print_validation(out: Console, document: dict[str, Any]) -> None:
     metric = document["metric"].replace("_", " ")
     out.print(
         f"{document['data']}: {metric}, {priced} of {read} rows priced, calibration "
-        f"{document['calibration']}: no constant was fitted to them"
+        f"{document['calibration']}: {HOW.get(document['calibration'], STORED)}"
     )
     if document["metric"] == "step_time":
         _print_times(out, document)

@@ -22,10 +22,12 @@ from ..planner.pins import Pin
 from ..planner.search import Found, Limits, Search
 from ..planner.space import Request
 from ..spec.errors import InfeasibleError
+from ..spec.measured import Measured
 from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
 from ..spec.report import Alternative, Assumption, Provenance, Report, SearchResult
 from ..spec.stack import StackSpec
+from .calibrations import measured_name
 from .inputs import Problem
 from .joined_search import search_groups
 
@@ -51,12 +53,12 @@ def memory_rule(risk: float | None) -> MemoryRule:
 def simulate_plan(
     plan: Plan,
     stack: StackSpec,
-    profile: MachineProfile | None,
+    measured: Measured | None,
     assumptions: tuple[Assumption, ...],
     risk: float = DEFAULT_RISK,
 ) -> Simulated:
     """Simulate one plan, whether it fits or not."""
-    simulator = Simulator.for_plan(plan, Machine(plan.cluster, profile), stack)
+    simulator = Simulator.for_plan(plan, Machine(plan.cluster, measured), stack)
     simulation = simulator.run(plan)
     if simulation is None:
         raise RuntimeError("a simulation without a limit ends")
@@ -65,24 +67,25 @@ def simulate_plan(
         prediction=predict(plan, simulation, simulator, MemoryRule(risk)),
         assumptions=assumptions,
         source_share=source_share(simulation),
-        provenance=_provenance(simulator.pricer, profile),
+        provenance=_provenance(simulator.pricer, measured),
     )
     return Simulated(report=report, simulation=simulation, simulator=simulator)
 
 
-def _provenance(pricer: Pricer, profile: MachineProfile | None) -> Provenance:
+def _provenance(pricer: Pricer, measured: Measured | None) -> Provenance:
     stack = pricer.stack
     versions = {
         "shardwright": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
     }
-    calibration = "none" if profile is None else f"profile {profile.fingerprint}"
+    tables = ["catalogue"]
+    if isinstance(measured, MachineProfile):
+        tables.append(f"profile {measured.measured_at}")
     choices = f"attention {stack.attention}, overlap {pricer.overlap}"
-    tables = ["catalogue"] if profile is None else ["catalogue", f"profile {profile.measured_at}"]
     return Provenance(
         stack=f"{stack.name} {stack.version} ({choices})",
-        calibration=calibration,
+        calibration=measured_name(measured),
         tables=tables,
         versions=versions,
     )
@@ -155,7 +158,7 @@ def search_plan(
         prediction=predict(best.plan, best.simulation, simulator, rule),
         assumptions=problem.assumptions + _idle_note(problem, best),
         source_share=source_share(best.simulation),
-        provenance=_provenance(simulator.pricer, problem.profile),
+        provenance=_provenance(simulator.pricer, problem.measured),
         search=_search_result(search, found),
         alternatives=_alternatives(found, top, simulator, rule),
     )

@@ -3,55 +3,81 @@
 A table of times or of peak memory, told apart by its columns. Split by source, never by random
 row: neighbouring rows are nearly the same run. Times in seconds, since TFLOP/s are counted
 differently by every source. With ``calibration`` none nothing is fitted to any row, so every row
-counts.
+counts; with fit ten rows of each device and stack of a source are fitted, drawn by a fixed seed,
+and not scored; with a name only rows of its device and stack are priced.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..costmodel.calibration.fit import MOST_ROWS
 from ..datasets.published.runs import TABLE, PublishedRun, is_of_memory, published_runs
+from ..spec.calibration import Calibration
 from ..spec.errors import InputError, NotBuiltError
+from .calibrating import Usable, calibrated, drawn, usable_rows
+from .calibrations import load_calibration
 from .priced_run import PricedRun, priced
 from .validation_scores import memory_scores, memory_totals, order_scores, time_scores
 
 NO_SECONDS = "no seconds and no tokens a second"
+FITTED = "fitted on, so not scored"
 NO_PEAK = "no peak memory, and no end for lack of it"
 
 
-def validate(table: Path | None = None) -> dict[str, Any]:
-    """The document of ``plan validate`` for a table (None: the bundled one of times).
+@dataclass(frozen=True, slots=True)
+class Calibrations:
+    """The calibration of each run by its id; ``alone``: runs that have none are left out."""
+
+    by_run: Mapping[str, Calibration] = field(default_factory=dict)
+    alone: str | None = None
+
+
+def validate(table: Path | None = None, calibration: str = "none") -> dict[str, Any]:
+    """The document of ``plan validate``.
+
+    Args:
+        table: None is the bundled one of times.
+        calibration: ``none``, ``fit`` or the name of a stored one.
 
     Raises:
-        InputError: a row that cannot be read, by line and field.
+        InputError: a row that cannot be read, by line and field; no such calibration; one for a
+            table of memory, on which none has a say.
     """
     table = table or TABLE
     runs = published_runs(table)
     if not runs:
         raise InputError(f"--data {table}", "no rows", "a table with a row a run")
     of_memory = is_of_memory(table)
+    if of_memory and calibration != "none":
+        raise InputError("--calibration", calibration, "none, for a table of memory", "none")
     sources: dict[str, list[PublishedRun]] = {}
     for run in runs:
         sources.setdefault(run.source_name, []).append(run)
     skipped: Counter[str] = Counter()
-    by_source = {name: list(_priced(rows, of_memory, skipped)) for name, rows in sources.items()}
+    chosen = {name: _calibrations(rows, calibration) for name, rows in sources.items()}
+    by_source = {
+        name: list(_priced(rows, of_memory, chosen[name], skipped))
+        for name, rows in sources.items()
+    }
     every = [row for rows in by_source.values() for row in rows]
     scores: Callable[[Sequence[PricedRun]], dict[str, Any]]
     scores = memory_scores if of_memory else time_scores
     return {
         "metric": "peak_memory" if of_memory else "step_time",
         "data": table.name,
-        "calibration": "none",
+        "calibration": calibration,
         "rows_read": len(runs),
         "rows_priced": len(every),
         "rows_skipped": dict(sorted(skipped.items())),
         **scores(every),
         **(memory_totals(every) if of_memory else {}),
         "by_source": {
-            name: _source(sources[name], rows)
+            name: _source(sources[name], rows, chosen[name])
             | scores(rows)
             | (memory_totals(rows) if of_memory else order_scores(rows))
             for name, rows in by_source.items()
@@ -59,30 +85,62 @@ def validate(table: Path | None = None) -> dict[str, Any]:
     }
 
 
+def _calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibrations:
+    """What each row of a source is priced with."""
+    if asked == "none":
+        return Calibrations()
+    places: dict[tuple[str, str], list[Usable]] = {}
+    for row in usable_rows(rows):
+        places.setdefault(row.place, []).append(row)
+    if asked == "fit":
+        drawn_rows = {p: drawn(own, min(MOST_ROWS, len(own) // 2)) for p, own in places.items()}
+        found = {p: calibrated("fit", few) for p, few in drawn_rows.items() if few}
+        return Calibrations(by_run=_of_each(places, found))
+    stored = load_calibration(asked)
+    known = {(stored.device, stored.stack): stored}
+    return Calibrations(by_run=_of_each(places, known), alone=asked)
+
+
+def _of_each(
+    places: Mapping[tuple[str, str], Sequence[Usable]],
+    known: Mapping[tuple[str, str], Calibration],
+) -> dict[str, Calibration]:
+    return {row.run.id: known[p] for p, own in places.items() if p in known for row in own}
+
+
 def _priced(
-    rows: Sequence[PublishedRun], of_memory: bool, skipped: Counter[str]
+    rows: Sequence[PublishedRun], of_memory: bool, chosen: Calibrations, skipped: Counter[str]
 ) -> Iterator[PricedRun]:
     """The rows that can be priced and were measured; the others are counted by reason."""
     for run in rows:
         if of_memory and run.peak_mem_gib is None and not run.oom:
             skipped[NO_PEAK] += 1
             continue
+        calibration = chosen.by_run.get(run.id)
         try:
-            row = priced(run)
+            row = priced(run, calibration)
         except (InputError, NotBuiltError) as error:
             skipped[str(error).removeprefix(f"{run.id}: ").removeprefix("--")] += 1
             continue
         if row.measured_s is None and not of_memory:
             skipped[NO_SECONDS] += 1
+        elif calibration is not None and run.id in calibration.fitted_on:
+            skipped[FITTED] += 1
+        elif calibration is None and chosen.alone is not None:
+            skipped[f"not of the device and stack of {chosen.alone}"] += 1
         else:
             yield row
 
 
-def _source(rows: Sequence[PublishedRun], found: Sequence[PricedRun]) -> dict[str, Any]:
+def _source(
+    rows: Sequence[PublishedRun], found: Sequence[PricedRun], chosen: Calibrations
+) -> dict[str, Any]:
+    fitted = {(c.device, c.stack): c for c in chosen.by_run.values()}
     assumed = Counter(path for row in found for path in row.assumed)
     return {
         "rows_read": len(rows),
         "rows_priced": len(found),
         "assumed_fields": dict(sorted(assumed.items())),
-        "fitted_on": [],
+        "fitted_on": sorted({name for c in fitted.values() for name in c.fitted_on}),
+        "factors": {" with ".join(place): asdict(c.factors) for place, c in fitted.items()},
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ..spec.calibration import Calibration
 from ..spec.plan import Plan
 from ..spec.report import BREAKDOWN_TERMS, Prediction
 from .feasibility import MemoryRule
@@ -69,7 +70,7 @@ def predict(
     per_sample = model_flops_per_sample(plan.model, workload)
     flops = per_sample * workload.global_batch
     peak = _peak_flops_per_s(plan, simulator)
-    half = relative_half_width(simulation)
+    half = relative_half_width(simulation, simulator.pricer.machine.calibration)
     return Prediction(
         feasible=all(rule.excess_bytes(row) <= 0 for row in simulation.memory),
         step_time_s=step_s,
@@ -97,8 +98,10 @@ def _peak_flops_per_s(plan: Plan, simulator: Simulator) -> float:
     )
 
 
-def relative_half_width(simulation: Simulation) -> float:
-    """Half of the 80 % interval over the step time: narrower where prices were measured."""
+def relative_half_width(simulation: Simulation, calibration: Calibration | None) -> float:
+    """Half of the 80 % interval over the step time: a calibration knows its own."""
+    if calibration is not None:
+        return calibration.half_width
     share = source_share(simulation)
     measured = share["measured"]
     return (

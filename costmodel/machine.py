@@ -1,4 +1,4 @@
-"""Machine: a cluster's catalogue names resolved to rates, and a profile where one is used."""
+"""Machine: a cluster's catalogue names resolved to rates, and what was measured of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from functools import cached_property
 
 from ..datasets.catalogue.device import CPU, Device, device
 from ..datasets.catalogue.links import LinkRates, link_rates
+from ..spec.calibration import SHIPPED, Calibration, Factors
 from ..spec.cluster import ClusterSpec
+from ..spec.measured import Measured
 from ..spec.profile import MachineProfile
 
 
@@ -16,13 +18,28 @@ class Machine:
     """What pricing needs to know of a homogeneous cluster.
 
     ``levels`` go from the innermost link level to the outermost; ``reach`` limits them to the
-    innermost ones, for work that stays inside. ``profile`` replaces the catalogue's figures
-    where it has measurements.
+    innermost ones, for work that stays inside. A measured ``profile`` replaces the catalogue's
+    figures where it has measurements; the factors of a ``calibration`` multiply what they say.
     """
 
     cluster: ClusterSpec
-    profile: MachineProfile | None = None
+    measured: Measured | None = None
     reach: int | None = None
+
+    @property
+    def profile(self) -> MachineProfile | None:
+        """The profile, where that is what was measured."""
+        return self.measured if isinstance(self.measured, MachineProfile) else None
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration, where that is what was measured."""
+        return self.measured if isinstance(self.measured, Calibration) else None
+
+    @property
+    def factors(self) -> Factors:
+        """Those of the calibration; 1 everywhere without one."""
+        return SHIPPED if self.calibration is None else self.calibration.factors
 
     @cached_property
     def device(self) -> Device:
@@ -39,6 +56,11 @@ class Machine:
     def is_cpu(self) -> bool:
         """Whether devices are cores: kernels run on the host and nothing overlaps."""
         return self.device.name == CPU
+
+    def link_factor(self, devices: int) -> float:
+        """The calibration's factor of links that join so many neighbouring devices."""
+        inner = devices <= self.cluster.groups[0].devices_per_node
+        return self.factors.inner_links if inner else self.factors.outer_links
 
     def level_between(self, first: int, last: int) -> LinkRates:
         """Rates of the innermost level whose group holds both device numbers."""

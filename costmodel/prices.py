@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..datasets.catalogue.links import LinkRates
 from ..spec.choices import Overlap
-from ..spec.kernels import Collective, Kernel
+from ..spec.kernels import Collective, Kernel, Term
 from ..spec.stack import OverlapKinds, StackSpec
 from .collectives import collective_seconds, message_seconds
 from .kernel_latency.table import Curve, KernelTable, Price
@@ -40,6 +40,13 @@ TERMS = (
 )
 _TERM_NUMBER = {name: number for number, name in enumerate(TERMS)}
 EXPOSED_EP = _TERM_NUMBER["exposed_ep"]
+FACTOR_OF: dict[Term, str] = {
+    "matmul": "matmul",
+    "attention": "attention",
+    "elementwise": "elementwise",
+    "optimizer": "elementwise",
+}
+"""The calibration's factor of each kernel's term."""
 KERNEL_TERMS = ("matmul", "attention", "elementwise", "recompute")
 Terms = tuple[float, ...]
 
@@ -100,11 +107,12 @@ class Pricer:
         self._table = KernelTable(profile) if profile is not None else None
         self._wires = _collective_curves(machine)
         host = profile.host_s if profile is not None else {}
-        self.launch_s = host.get("kernel", stack.launch_s)
+        slower = machine.factors.host
+        self.launch_s = host.get("kernel", stack.launch_s * slower)
         # Older profiles have seconds of a layer pass, others what ranks wait at a collective.
-        self.pass_s = stack.pass_s if profile is None else host.get("layer_pass", 0.0)
+        self.pass_s = stack.pass_s * slower if profile is None else host.get("layer_pass", 0.0)
         self.wait_s = host.get("collective", 0.0)
-        self.step_s = host.get("step", stack.step_s)
+        self.step_s = host.get("step", stack.step_s * slower)
         self.unit_s = host.get("unit", 0.0)
         self.message_s = host.get("message", 0.0)
         self._kernels: dict[Kernel, Price] = {}
@@ -143,7 +151,10 @@ class Pricer:
 
     def _analytic(self, kernel: Kernel) -> Price:
         seconds = kernel_seconds(kernel, self.machine.device, self.stack.flash_generation)
-        return Price(seconds if self.machine.is_cpu else in_a_job(seconds, kernel), "analytic")
+        factor = getattr(self.machine.factors, FACTOR_OF[kernel.term])
+        if not self.machine.is_cpu:
+            seconds = in_a_job(seconds, kernel)
+        return Price(seconds * factor, "analytic")
 
     def collective(self, item: Collective) -> Price:
         """Seconds of one collective or message when nothing disturbs it."""
@@ -153,15 +164,18 @@ class Pricer:
             if curve is not None:
                 found = Price(curve.at(item.payload_bytes), "measured")
             else:
-                found = Price(collective_seconds(item, self.machine), "analytic")
+                factor = self.machine.link_factor(item.ranks * item.stride)
+                found = Price(collective_seconds(item, self.machine) * factor, "analytic")
             self._collectives[item] = found
         return found
 
     def message(self, size_bytes: int, level: LinkRates) -> float:
         """Seconds of a message between two devices over a link level."""
         curve = self._wires.get(("send", 2))
-        wire_s = message_seconds(size_bytes, level) if curve is None else curve.at(size_bytes)
-        return wire_s + self.message_s
+        if curve is not None:
+            return curve.at(size_bytes) + self.message_s
+        factor = self.machine.link_factor(level.group_size)
+        return message_seconds(size_bytes, level) * factor + self.message_s
 
     def layer_pass(self, lowered: LoweredPass) -> PassCost:
         """Seconds of one micro-batch through a layer in one direction."""

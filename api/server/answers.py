@@ -156,8 +156,8 @@ def _simulation(body: SimulationBody) -> Report:
             if getattr(body, name) is not None:
                 raise InputError(f"--{name}", "a value", "nothing beside plan, which decides it")
         plan = plan_from_text(encode(body.plan), "plan")
-        stack, profile, notes = plan_pricing(plan, Inputs(**how))
-        return simulate_plan(plan, stack, profile, notes, risk).report
+        stack, measured, notes = plan_pricing(plan, Inputs(**how))
+        return simulate_plan(plan, stack, measured, notes, risk).report
     if body.model is None or body.cluster is None or body.workload is None:
         missing = next(n for n in ("model", "cluster", "workload") if getattr(body, n) is None)
         raise InputError(f"--{missing}", "nothing", "a value, or a plan instead")
@@ -165,7 +165,7 @@ def _simulation(body: SimulationBody) -> Report:
     flags = UniformStrategy(**({} if body.strategy is None else asdict(body.strategy)))
     made, notes = uniform_plan(problem_, flags)
     every = problem_.assumptions + notes
-    return simulate_plan(made, problem_.stack, problem_.profile, every, risk).report
+    return simulate_plan(made, problem_.stack, problem_.measured, every, risk).report
 
 
 def _nouns(

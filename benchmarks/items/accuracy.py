@@ -73,7 +73,7 @@ def _measure(work: Work, case: Case) -> dict[str, Any]:
     profile = measure(work.sized(DEFAULT_BUDGET_S, QUICK_BUDGET_S), ranks)
     save_profile(profile)
     problem = problem_of(model, seq_len, ranks)
-    if problem.profile != profile:
+    if problem.measured != profile:
         raise RuntimeError("the prediction does not use the profile that was just measured")
     plans = predicted_plans(problem, work.sized(PLANS, 3), SEED)
     with Pools() as pools:

@@ -118,7 +118,7 @@ def simulated(model: str, cluster: str, seq_len: int, **flags: object) -> Simula
     attention = flags.pop("attention", "flash")
     asked = problem(model, cluster, 32, seq_len, attention=attention)
     plan, notes = uniform_plan(asked, UniformStrategy(**flags))  # type: ignore[arg-type]
-    return simulate_plan(plan, asked.stack, asked.profile, notes)
+    return simulate_plan(plan, asked.stack, asked.measured, notes)
 
 
 RUNS = {

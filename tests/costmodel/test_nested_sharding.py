@@ -178,7 +178,7 @@ def unit_groups(strategy: LayerStrategy, ranks: int) -> set[RankGroup]:
 def predicted(shard: str, stack_name: str = "shardwright", batch: int = 128) -> Prediction:
     asked = problem("gpt2-xl", "4x8xH100", batch, 1024, stack=stack_name)
     plan, _ = uniform_plan(asked, UniformStrategy(shard=shard))
-    return simulate_plan(plan, asked.stack, asked.profile, ()).report.prediction
+    return simulate_plan(plan, asked.stack, asked.measured, ()).report.prediction
 
 
 def test_memory_is_ordered_by_every_degree() -> None:

@@ -38,7 +38,7 @@ def stored(ranks: int, minute: int = 0) -> Path:
 
 def local(ranks: int) -> tuple[MachineProfile | None, dict[str, Assumption]]:
     problem = resolve(Inputs(model="gpt2", cluster=f"local:{ranks}", global_batch=8, seq_len=64))
-    return problem.profile, {note.path: note for note in problem.assumptions}
+    return problem.measured, {note.path: note for note in problem.assumptions}
 
 
 def test_the_newest_of_as_many_ranks_is_used() -> None:

@@ -20,7 +20,7 @@ def space_of(found: Problem) -> Space:
         cluster=found.cluster,
         workload=found.workload,
         stack=found.stack,
-        profile=found.profile,
+        profile=found.machine.profile,
     )
 
 

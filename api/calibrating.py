@@ -1,0 +1,113 @@
+"""Calibrations from measured runs: which rows, and how each is simulated under factors."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..costmodel.calibration.fit import MOST_ROWS, Measured, fit_calibration
+from ..costmodel.lowering import Lowering
+from ..costmodel.machine import Machine
+from ..costmodel.prices import Pricer
+from ..costmodel.simulate import Simulator
+from ..datasets.published.runs import PublishedRun
+from ..spec.calibration import SHIPPED, Calibration, Factors, unfitted
+from ..spec.errors import InputError, NotBuiltError
+from .priced_run import measured_s
+from .published_run import Asked, asked_plan, question_of
+
+SEED = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usable:
+    """A row that was timed and can be priced."""
+
+    run: PublishedRun
+    asked: Asked
+    step_s: float
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Device and stack, which one calibration is for."""
+        return self.asked.plan.cluster.groups[0].device, self.asked.problem.stack.name
+
+
+def usable(run: PublishedRun) -> Usable:
+    """The row, if it can be used.
+
+    Raises:
+        InputError: a value that has no meaning here, or no measured seconds.
+        NotBuiltError: a value that this version does not serve.
+    """
+    question = question_of(run)
+    asked = asked_plan(question)
+    seconds = measured_s(run, question.arguments["global_batch"])
+    if seconds is None:
+        raise InputError(f"{run.id}: step_time_s", "nothing", "seconds, or tokens a second")
+    return Usable(run=run, asked=asked, step_s=seconds)
+
+
+def usable_rows(runs: Sequence[PublishedRun]) -> list[Usable]:
+    """The rows that can be used, in order."""
+    found = []
+    for run in runs:
+        try:
+            found.append(usable(run))
+        except (InputError, NotBuiltError):
+            continue
+    return found
+
+
+def drawn(rows: Sequence[Usable], most: int = MOST_ROWS) -> list[Usable]:
+    """So many rows drawn by :data:`SEED`, in their order; all where there are no more."""
+    if len(rows) <= most:
+        return list(rows)
+    chosen = sorted(random.Random(SEED).sample(range(len(rows)), most))
+    return [rows[number] for number in chosen]
+
+
+def calibrated(name: str, rows: Sequence[Usable]) -> Calibration:
+    """The calibration that rows of one device and one stack call for."""
+    (device, stack), *others = {row.place for row in rows}
+    if others:
+        raise ValueError("rows of several devices or stacks")
+    measured = [Measured(row.run.id, row.step_s, simulator_of(row.asked)) for row in rows]
+    return fit_calibration(name, device, stack, measured)
+
+
+def held_out_errors(rows: Sequence[Usable], calibration: Calibration) -> dict[str, Any]:
+    """Median errors of rows that nothing was fitted to, and the share that intervals hold."""
+    if not rows:
+        return {"rows": 0}
+    found = [
+        [simulator_of(row.asked)(factors) / row.step_s for row in rows]
+        for factors in (SHIPPED, calibration.factors)
+    ]
+    shipped, after = found
+    return {
+        "rows": len(rows),
+        "shipped_median_ape": statistics.median(abs(ratio - 1) for ratio in shipped),
+        "median_ape": statistics.median(abs(ratio - 1) for ratio in after),
+        "interval_holds": statistics.fmean(
+            abs(1 / ratio - 1) <= calibration.half_width for ratio in after
+        ),
+    }
+
+
+def simulator_of(asked: Asked) -> Callable[[Factors], float]:
+    """Seconds of the step under factors; layers are lowered once."""
+    plan, stack = asked.plan, asked.problem.stack
+    lowering = Lowering(plan.model, plan.workload, stack)
+
+    def step_s(factors: Factors) -> float:
+        machine = Machine(plan.cluster, unfitted(factors))
+        simulation = Simulator(lowering, Pricer(machine, stack)).run(plan)
+        if simulation is None:
+            raise RuntimeError("a simulation without a limit ends")
+        return simulation.step_time_s
+
+    return step_s

@@ -1,0 +1,85 @@
+"""Stored calibrations: written by ``plan calibrate``, read wherever ``--calibration NAME`` prices.
+
+One JSON file each under ``$XDG_DATA_HOME/shardwright/calibrations``, written whole or not at all. A
+calibration is used only for the device and the stack that it was fitted for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..profiler.store import profile_folder
+from ..spec.calibration import Calibration
+from ..spec.cluster import ClusterSpec
+from ..spec.codec import canonical_json, content_hash, from_json, read_text, write_atomically
+from ..spec.errors import InputError, nearest_name
+from ..spec.measured import Measured
+from ..spec.stack import StackSpec
+
+FLAG = "--calibration"
+SHOWN_OF_HASH = 19
+"""``sha256:`` and twelve digits."""
+
+
+def calibration_folder() -> Path:
+    """The folder of calibrations; it need not exist."""
+    return profile_folder().parent / "calibrations"
+
+
+def stored_names() -> list[str]:
+    """The names of the calibrations that are stored, sorted."""
+    return sorted(path.stem for path in calibration_folder().glob("*.json"))
+
+
+def save_calibration(calibration: Calibration) -> Path:
+    """Write a calibration, in place of one of its name; returns its path.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    folder = calibration_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(str(folder), error.strerror or str(error), "a writable folder") from None
+    path = folder / f"{calibration.name}.json"
+    write_atomically(path, canonical_json(calibration) + "\n")
+    return path
+
+
+def load_calibration(name: str) -> Calibration:
+    """A stored calibration.
+
+    Raises:
+        InputError: none of that name, or a file that is none.
+    """
+    known = stored_names()
+    if name not in known:
+        allowed = ", ".join(["none", *known]) + ("" if known else " (plan calibrate stores one)")
+        raise InputError(FLAG, name, allowed, nearest_name(name, ["none", *known]))
+    path = calibration_folder() / f"{name}.json"
+    return from_json(Calibration, read_text(path, str(path)), str(path))
+
+
+def calibration_for(name: str, cluster: ClusterSpec, stack: StackSpec) -> Calibration:
+    """A stored calibration, if it is for these devices and this stack.
+
+    Raises:
+        InputError: it is not, or there is none of that name.
+    """
+    found = load_calibration(name)
+    devices = sorted({group.device for group in cluster.groups})
+    if devices != [found.device]:
+        raise InputError(FLAG, name, f"one fitted on {', '.join(devices)}, not on {found.device}")
+    if stack.name != found.stack:
+        raise InputError(FLAG, name, f"one fitted with {stack.name}, not with {found.stack}")
+    return found
+
+
+def measured_name(measured: Measured | None) -> str:
+    """How a report names what was measured: a calibration by its hash too."""
+    if measured is None:
+        return "none"
+    if isinstance(measured, Calibration):
+        return f"{measured.name} {content_hash(measured)[:SHOWN_OF_HASH]}"
+    return f"profile {measured.fingerprint}"

@@ -1,0 +1,44 @@
+"""A fitted calibration on a terminal: its factors, what they mean, and what they change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from ..spec.calibration import MEANINGS
+from .render_console import columns, heading
+
+
+def print_calibration(out: Console, document: dict[str, Any]) -> None:
+    """Print the factors and the errors before and after."""
+    rows = len(document["fitted_on"])
+    out.print(
+        f"{document['name']}: {document['device']} with {document['stack']}, fitted to {rows} of "
+        f"{document['rows_usable']} usable rows ({document['rows_read']} read)"
+    )
+    heading(out, "times the shipped seconds")
+    table = columns("factor", "x", "of what", right=("x",))
+    for name, meaning in MEANINGS.items():
+        table.add_row(name, f"{document['factors'][name]:.3f}", meaning)
+    out.print(table)
+    heading(out, "median error of the step time")
+    out.print(
+        f"these rows: {_percent(document['shipped_error'])} shipped, "
+        f"{_percent(document['fitted_error'])} fitted, {_percent(document['left_out_error'])} each "
+        "from the others"
+    )
+    held = document["held_out"]
+    if held["rows"]:
+        out.print(
+            f"{held['rows']} other rows: {_percent(held['shipped_median_ape'])} shipped, "
+            f"{_percent(held['median_ape'])} calibrated; intervals of 80 % hold "
+            f"{_percent(held['interval_holds'])}"
+        )
+    out.print(f"interval of 80 %: ± {_percent(document['half_width'])}")
+    out.print(f"stored: {document['path']}")
+    out.print(f"next: plan simulate … --calibration {document['name']}")
+
+
+def _percent(value: float) -> str:
+    return f"{value * 100:.1f} %"

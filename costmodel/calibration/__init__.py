@@ -1,0 +1,1 @@
+"""Factors fitted to measured steps."""
