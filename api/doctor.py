@@ -56,7 +56,6 @@ def doctor_document(
 
     Raises:
         InputError: no usable model, cluster or stack.
-        NotBuiltError: a calibration by name.
     """
     problem = _problem(model, cluster, stack, calibration)
     seq_len = problem.workload.seq_len
