@@ -41,6 +41,7 @@ NAMES = (
     "published",
     "coverage",
     "published_families",
+    "validation",
     "distributed",
     "tracked_peak",
     "planner_speed",
