@@ -20,6 +20,7 @@ from .priced_run import measured_s
 from .published_run import Asked, asked_plan, question_of
 
 SEED = 0
+ABSURD = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,18 @@ def drawn(rows: Sequence[Usable], most: int = MOST_ROWS) -> list[Usable]:
         return list(rows)
     chosen = sorted(random.Random(SEED).sample(range(len(rows)), most))
     return [rows[number] for number in chosen]
+
+
+def check_seconds(rows: Sequence[Usable]) -> None:
+    """Whether the rows are in seconds: no prediction is off by this much.
+
+    Raises:
+        InputError: most steps are many times as long, or as short, as they are simulated.
+    """
+    times = statistics.median(row.step_s / simulator_of(row.asked)(SHIPPED) for row in rows)
+    if not 1 / ABSURD <= times <= ABSURD:
+        given = f"steps {times:.3g} times as long as they are simulated"
+        raise InputError("--data: step_time_s", given, "seconds a step")
 
 
 def calibrated(name: str, rows: Sequence[Usable]) -> Calibration:

@@ -27,13 +27,14 @@ def calibrate_command(given: dict[str, Any]) -> None:
         InputError: no usable row, rows of several devices or stacks, or a name that cannot be used.
     """
     from ..spec.codec import content_hash
-    from .calibrating import calibrated, drawn, held_out_errors
+    from .calibrating import calibrated, check_seconds, drawn, held_out_errors
     from .calibrations import save_calibration
 
     check_targets(json=given["json_target"])
     name = _name(given["name"])
     read, rows = _rows(given["data"])
     used = drawn(rows)
+    check_seconds(used)
     fitted = calibrated(name, used)
     rest = [row for row in rows if row.run.id not in fitted.fitted_on]
     document = {

@@ -182,8 +182,8 @@ def doctor(**given: Any) -> None:
     click.option("--data", type=FileSource(), metavar="CSV",
                  help="A table with the columns of datasets/published/runs.csv or memory.csv."),
     click.option("--calibration", type=Word("NAME|none|fit", lambda: ("none", "fit")),
-                 help="none: shipped constants only, fitted to no row (default); fit: ten rows of "
-                      "each device and stack, which are then not scored."),
+                 help="none: shipped constants only, fitted to no row (default); fit: up to ten "
+                      "rows of each device and stack, which are then not scored."),
     JSON,
 )  # fmt: skip
 def validate(**given: Any) -> None:

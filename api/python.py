@@ -79,8 +79,7 @@ def plan(
         trainable: ``full``, ``lora:rank=16,targets=query,value`` or ``frozen:TOWER``.
         memory_gib: cap on a device's memory in GiB, its context included.
         stack: training software that is priced.
-        calibration: the name of a stored one (``plan calibrate``); ``none`` to leave out this
-            machine's profile.
+        calibration: the name of a stored one; ``none`` to leave out this machine's profile.
         pins: fixed decisions, such as ``tp=8`` or ``recompute@1-40=full``.
         top: how many other plans to report.
         deadline_s: answer after so many seconds with the best plan so far.

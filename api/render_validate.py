@@ -10,8 +10,9 @@ from .render_console import columns, heading
 
 NONE = "-"
 HOW = {
-    "none": "no constant was fitted to them",
-    "fit": "ten rows of each device and stack of a source were fitted, and none of them is scored",
+    "none": "no constant was fitted to these figures",
+    "fit": "up to ten rows of each device and stack of a source, at most half of them, were fitted "
+    "and are not scored",
 }
 STORED = "rows that it was fitted to are not scored"
 SHOWN_REASONS = 8

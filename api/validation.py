@@ -3,8 +3,9 @@
 A table of times or of peak memory, told apart by its columns. Split by source, never by random
 row: neighbouring rows are nearly the same run. Times in seconds, since TFLOP/s are counted
 differently by every source. With ``calibration`` none nothing is fitted to any row, so every row
-counts; with fit ten rows of each device and stack of a source are fitted, drawn by a fixed seed,
-and not scored; with a name only rows of its device and stack are priced.
+counts; with fit up to ten rows of each device and stack of a source, at most half of them, are
+fitted, drawn by a fixed seed, and not scored; with a name only rows of its device and stack are
+priced.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ from .validation_scores import memory_scores, memory_totals, order_scores, time_
 
 NO_SECONDS = "no seconds and no tokens a second"
 FITTED = "fitted on, so not scored"
+TOO_FEW = "too few rows of its device and stack to fit"
 NO_PEAK = "no peak memory, and no end for lack of it"
 
 
 @dataclass(frozen=True, slots=True)
 class Calibrations:
-    """The calibration of each run by its id; ``alone``: runs that have none are left out."""
+    """The calibration of each run by its id; ``without``: why runs that have none are left out."""
 
     by_run: Mapping[str, Calibration] = field(default_factory=dict)
-    alone: str | None = None
+    without: str = ""
 
 
 def validate(table: Path | None = None, calibration: str = "none") -> dict[str, Any]:
@@ -95,10 +97,12 @@ def _calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibrations:
     if asked == "fit":
         drawn_rows = {p: drawn(own, min(MOST_ROWS, len(own) // 2)) for p, own in places.items()}
         found = {p: calibrated("fit", few) for p, few in drawn_rows.items() if few}
-        return Calibrations(by_run=_of_each(places, found))
+        return Calibrations(by_run=_of_each(places, found), without=TOO_FEW)
     stored = load_calibration(asked)
     known = {(stored.device, stored.stack): stored}
-    return Calibrations(by_run=_of_each(places, known), alone=asked)
+    return Calibrations(
+        by_run=_of_each(places, known), without=f"not of the device and stack of {asked}"
+    )
 
 
 def _of_each(
@@ -126,8 +130,8 @@ def _priced(
             skipped[NO_SECONDS] += 1
         elif calibration is not None and run.id in calibration.fitted_on:
             skipped[FITTED] += 1
-        elif calibration is None and chosen.alone is not None:
-            skipped[f"not of the device and stack of {chosen.alone}"] += 1
+        elif calibration is None and chosen.without:
+            skipped[chosen.without] += 1
         else:
             yield row
 

@@ -69,7 +69,9 @@ def block(
 
 def last_sum_keeps(layer: BlockLayer, stack: StackSpec) -> bool:
     """Whether the block's last residual sum keeps anything for the backward: a dropout's mask."""
-    return drops(stack, layer) and _parts(layer)[-1].bias
+    parts = _parts(layer)
+    summed = parts if layer.parallel else parts[-1:]
+    return drops(stack, layer) and any(part.bias for part in summed)
 
 
 def _with_last_sum(body: Body, finish: Callable[..., Value]) -> Body:

@@ -61,6 +61,13 @@ def collective_seconds(item: Collective, machine: Machine) -> float:
     return _ring_seconds(item.kind, wire_bytes, crossings(item.ranks, item.stride, machine))
 
 
+def outermost(item: Collective, machine: Machine) -> LinkRates:
+    """The outermost level that a collective or message of several ranks crosses."""
+    if item.kind in MESSAGE_KINDS:
+        return machine.level_between(0, item.stride)
+    return crossings(item.ranks, item.stride, machine)[-1].level
+
+
 def message_seconds(size_bytes: int, level: LinkRates) -> float:
     """Seconds of one message between two devices over a link level."""
     wire_bytes = size_bytes * wire_fraction("send", 2)

@@ -74,7 +74,7 @@ def predict(
     return Prediction(
         feasible=all(rule.excess_bytes(row) <= 0 for row in simulation.memory),
         step_time_s=step_s,
-        step_time_interval_s=(step_s * (1 - half), step_s * (1 + half)),
+        step_time_interval_s=(step_s * max(0.0, 1 - half), step_s * (1 + half)),
         samples_per_s=workload.global_batch / step_s,
         tokens_per_s_per_device=workload.tokens_per_step / step_s / devices,
         flops_per_s_per_device=flops / step_s / devices,

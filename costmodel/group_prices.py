@@ -68,12 +68,15 @@ class GroupPrices:
         groups = sorted({stage_group(stage), stage_group(peer)})
         if len(groups) == 1:
             first, last = sorted(s.devices[0].first_rank for s in (stage, peer))
-            machine = self.inside(groups[0]).machine
-            level = machine.level_between(first, last + stage.device_count - 1)
-            return self.whole.message(size_bytes, level)
+            inside = self.inside(groups[0])
+            level = inside.machine.level_between(first, last + stage.device_count - 1)
+            return inside.message(size_bytes, level)
         cluster = self.whole.machine.cluster
         ends = [cluster.joined_at(group) for group in groups]
-        return max(self.whole.message(size_bytes, link_rates(c, c.levels[-1])) for c in ends)
+        return max(
+            self._of("between", group).message(size_bytes, link_rates(c, c.levels[-1]))
+            for group, c in zip(groups, ends, strict=True)
+        )
 
     def _across(self, plan: Plan, group: str) -> Pricer:
         """Prices of work over all devices of a group that a plan uses."""

@@ -57,9 +57,9 @@ class Machine:
         """Whether devices are cores: kernels run on the host and nothing overlaps."""
         return self.device.name == CPU
 
-    def link_factor(self, devices: int) -> float:
-        """The calibration's factor of links that join so many neighbouring devices."""
-        inner = devices <= self.cluster.groups[0].devices_per_node
+    def link_factor(self, level: LinkRates) -> float:
+        """The calibration's factor of a level's links: inside a node, or beyond it."""
+        inner = level.group_size <= self.cluster.groups[0].devices_per_node
         return self.factors.inner_links if inner else self.factors.outer_links
 
     def level_between(self, first: int, last: int) -> LinkRates:

@@ -17,7 +17,7 @@ from ..datasets.catalogue.links import LinkRates
 from ..spec.choices import Overlap
 from ..spec.kernels import Collective, Kernel, Term
 from ..spec.stack import OverlapKinds, StackSpec
-from .collectives import collective_seconds, message_seconds
+from .collectives import collective_seconds, message_seconds, outermost
 from .kernel_latency.table import Curve, KernelTable, Price
 from .lower import LoweredPass
 from .machine import Machine
@@ -164,8 +164,10 @@ class Pricer:
             if curve is not None:
                 found = Price(curve.at(item.payload_bytes), "measured")
             else:
-                factor = self.machine.link_factor(item.ranks * item.stride)
-                found = Price(collective_seconds(item, self.machine) * factor, "analytic")
+                seconds = collective_seconds(item, self.machine)
+                if item.ranks > 1:
+                    seconds *= self.machine.link_factor(outermost(item, self.machine))
+                found = Price(seconds, "analytic")
             self._collectives[item] = found
         return found
 
@@ -174,7 +176,7 @@ class Pricer:
         curve = self._wires.get(("send", 2))
         if curve is not None:
             return curve.at(size_bytes) + self.message_s
-        factor = self.machine.link_factor(level.group_size)
+        factor = self.machine.link_factor(level)
         return message_seconds(size_bytes, level) * factor + self.message_s
 
     def layer_pass(self, lowered: LoweredPass) -> PassCost:

@@ -5,13 +5,14 @@ clusters identical GPUs differ by 8 % on average, because power management holds
 clock. Rates of the catalogue are those of some device; every step of a job ends when its slowest
 device does, which is half of that range behind the one in the middle.
 
-What waits for the clock is arithmetic: products and attention take ``1 + 0.08 / 2`` of their time
-alone. Memory has a clock of its own.
+What waits for the clock is arithmetic: kernels of products and attention take ``1 + 0.08 / 2`` of
+their time alone, whatever else they wait for. Memory has a clock of its own.
 
 Worked number: a product of 10 ms alone takes 10.4 ms in a job.
 
-Limits: measured on V100, MI60 and RTX 5000 and assumed for the rest; taken for every number of
-devices alike, so that a step of one device is up to 4 % too slow. A core is timed as it is.
+Limits: measured on V100 (and on MI60 and RTX 5000, which the catalogue lacks), assumed elsewhere;
+taken for every number of devices alike, so that a step of one device is up to 4 % too slow. A core
+is timed as it is.
 """
 
 from __future__ import annotations

@@ -161,7 +161,8 @@ class WorkBounds:
         rate = peak_flops_per_s(found, dtype.param)
         if dtype.matmul is not None:
             rate = max(rate, peak_flops_per_s(found, rate_name(dtype.matmul)))
-        samples_s = request.workload.global_batch * flops / rate
+        shorter = min(1.0, self._pricer.machine.factors.matmul)
+        samples_s = shorter * request.workload.global_batch * flops / rate
         return samples_s / request.cluster.device_count * (1 - ROUNDING) + self._pricer.step_s
 
     def _matmul_flops(self, index: int) -> int:

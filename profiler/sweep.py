@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from ..executor.launch import WorkerPool
@@ -55,12 +56,14 @@ def measure(budget_s: float, ranks: int, on_event: OnEvent | None = None) -> Mac
         step_s: dict[str, float] = {}
 
         def least_step_s(plan: Plan) -> float:
+            if plan.hash in step_s and not left_s():
+                return step_s[plan.hash]
             seconds = _least_step_s(pool, plan, left_s() * PROBE_SHARE)
             step_s[plan.hash] = min(seconds, step_s.get(plan.hash, seconds))
             return step_s[plan.hash]
 
-        for _ in range(ROUNDS):
-            began_s = left_s()
+        for number in range(ROUNDS):
+            first, began_s = number == 0, left_s()
             payload = {
                 "coarse": coarse,
                 "dtypes": ["fp32"] if coarse else ["fp32", "bf16"],
@@ -74,10 +77,15 @@ def measure(budget_s: float, ranks: int, on_event: OnEvent | None = None) -> Mac
                 _keep_least(links, pool.run(job, limits, None, relay)[0])
             profile = _profile(ranks, [*kernels.values()], [*links.values()], start_s)
             emit({"phase": "host"})
-            profile = with_overheads(profile, least_step_s, coarse, lambda: not left_s())
+            is_over = partial(_is_over, first, left_s)  # later rounds have all probes' times
+            profile = with_overheads(profile, least_step_s, coarse, is_over)
             if left_s() < began_s - left_s():  # as long as that round took
                 break
     return replace(profile, duration_s=time.monotonic() - start_s)
+
+
+def _is_over(first: bool, left_s: Callable[[], float]) -> bool:
+    return first and not left_s()
 
 
 def _keep_least(found: Rows, rows: list[dict[str, Any]]) -> None:

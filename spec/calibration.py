@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-Factor = Annotated[float, Field(gt=0.05, lt=20)]
+LEAST_FACTOR, LARGEST_FACTOR = 0.05, 20.0
+Factor = Annotated[float, Field(ge=LEAST_FACTOR, le=LARGEST_FACTOR)]
 Share = Annotated[float, Field(ge=0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
@@ -51,7 +52,7 @@ class Calibration:
     rows: shipped, fitted, and each predicted from the others.
     """
 
-    schema_version: int = 1
+    schema_version: Literal[1] = 1
     name: Name
     device: str
     stack: str

@@ -151,7 +151,7 @@ ITEM = Item(
     name="validation",
     shows="Published runs, predicted with shipped constants and calibrated on ten rows.",
     target="shipped: MAPE at most 8 % (vTrain multi-node, BLOOM) and 9 % (single-node), others a "
-    "median of 20 %; calibrated: 10 %, intervals that hold 70 to 90 %; Megatron's memory 7 %",
+    "median of 20 %; calibrated: 10 %, intervals that hold 70 to 90 %; Megatron's memory 7 %.",
     run=run,
     reads=(*PLANNING, "api"),
 )

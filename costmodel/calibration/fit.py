@@ -29,7 +29,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...spec.calibration import FACTOR_NAMES, SHIPPED, Calibration, Factors
+from ...spec.calibration import (
+    FACTOR_NAMES,
+    LARGEST_FACTOR,
+    LEAST_FACTOR,
+    SHIPPED,
+    Calibration,
+    Factors,
+)
 
 MOST_ROWS = 10
 OWN_SPREAD = 0.05
@@ -47,6 +54,7 @@ STEP = 0.05
 OUTLIER = 2 * OWN_SPREAD
 SHIPPED_HALF_WIDTH = 0.25
 LEVEL = 0.8
+LIMITS = (math.log(LEAST_FACTOR) + 1e-6, math.log(LARGEST_FACTOR) - 1e-6)
 Vector = NDArray[np.float64]
 
 
@@ -147,7 +155,7 @@ def _downhill(
 ) -> tuple[Vector, Vector, float] | None:
     """The whole move, or a part of it, where that is better; None where none is."""
     for part in (1.0, 0.5, 0.25):
-        tried = logs + part * move
+        tried = np.clip(logs + part * move, *LIMITS)
         residuals = _residuals(rows, tried)
         value = _objective(residuals, tried, doubt)
         if value < best:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -37,6 +37,8 @@ TEXTS = (
 OF_TIMES = ("interconnect", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
 OF_MEMORY = ("sp", "optimizer", "peak_mem_gib", "alloc_mem_gib", "oom", "metric_kind")
 """Columns of one of the two kinds of tables alone."""
+UNNAMED = "unnamed"
+"""The source of rows without an id, which get one with their line."""
 NUMBERS = ("step_time_s", "peak_mem_gib", "alloc_mem_gib", *OF_TIMES[1:])
 
 
@@ -86,7 +88,7 @@ class PublishedRun:
     @property
     def source_name(self) -> str:
         """The source's short name: the id up to its last hyphen."""
-        return self.id.rpartition("-")[0] or self.id or "unnamed"
+        return self.id.rpartition("-")[0] or self.id or UNNAMED
 
     @property
     def seconds(self) -> float | None:
@@ -126,13 +128,19 @@ def published_runs(table: Path = TABLE) -> tuple[PublishedRun, ...]:
     """
     columns, *rows = [*_rows(table)] or [[]]
     absent = OF_TIMES if PEAK in columns else OF_MEMORY
-    found = []
+    found: list[PublishedRun] = []
+    known: set[str] = set()
     for number, row in enumerate(rows, start=2):
         where = f"{table.name} line {number}"
         if row and len(row) != len(columns):
             raise InputError(where, f"{len(row)} cells", f"{len(columns)}, as the first line has")
         if row:
-            found.append(_run(dict(zip(columns, row, strict=True)), where, absent))
+            run = _run(dict(zip(columns, row, strict=True)), where, absent)
+            run = run if run.id else replace(run, id=f"{UNNAMED}-{number}")
+            if run.id in known:
+                raise InputError(f"{where}: id", run.id, "an id that no other row has")
+            known.add(run.id)
+            found.append(run)
     return tuple(found)
 
 

@@ -169,3 +169,42 @@ def test_rows_are_drawn_by_a_fixed_seed() -> None:
     assert len(one) == 5
     assert list(one) == sorted(one)
     assert len(drawn(rows[:3], 5)) == 3
+
+
+def test_steps_in_another_unit_are_refused_where_they_are_given(
+    plan: Plan, data: str, tmp_path: Path
+) -> None:
+    rows = list(csv.DictReader(Path(data).read_text(encoding="utf-8").splitlines()))
+    path = tmp_path / "milliseconds.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row | {"step_time_s": 1000 * float(row["step_time_s"])} for row in rows)
+    found = plan("calibrate", "--data", str(path), "--name", "ms")
+    assert (found.code, "seconds a step" in found.err) == (2, True)
+    assert not (tmp_path / "data").exists()
+
+
+def test_rows_without_an_id_are_told_apart_and_repeated_ids_refused(
+    plan: Plan, data: str, tmp_path: Path
+) -> None:
+    text = Path(data).read_text(encoding="utf-8").replace("vtrain_multi-", "")
+    head, *rows = text.splitlines()
+    blank = [row[row.index(",") :] for row in rows]
+    unnamed, repeated = tmp_path / "blank.csv", tmp_path / "repeated.csv"
+    unnamed.write_text("\n".join([head, *blank]) + "\n", encoding="utf-8")
+    repeated.write_text("\n".join([head, *(f"one{row}" for row in blank)]), encoding="utf-8")
+    fit = plan("validate", "--data", str(unnamed), "--calibration", "fit", "--json", "-").document
+    assert (fit["rows_priced"], set(fit["by_source"])) == (16, {"unnamed"})
+    found = plan("validate", "--data", str(repeated))
+    assert (found.code, "line 3: id" in found.err) == (2, True)
+
+
+def test_a_row_alone_in_its_place_is_not_scored_as_calibrated(
+    plan: Plan, data: str, tmp_path: Path
+) -> None:
+    alone = table(tmp_path, lambda row: row["id"].startswith("titan"), "titan.csv")
+    few = plan("validate", "--data", alone, "--calibration", "fit", "--json", "-").document
+    scored = few["rows_priced"] + few["rows_skipped"].get("fitted on, so not scored", 0)
+    left = few["rows_skipped"].get("too few rows of its device and stack to fit", 0)
+    assert scored + left == plan("validate", "--data", alone, "--json", "-").document["rows_priced"]

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from shardwright.api.inputs import Inputs, resolve
+from shardwright.api.reports import evaluator_of, search_plan
 from shardwright.api.uniform import UniformStrategy, uniform_plan
 from shardwright.costmodel.calibration.fit import (
     MOST_ROWS,
@@ -22,6 +23,7 @@ from shardwright.costmodel.prices import Pricer
 from shardwright.costmodel.simulate import Simulator
 from shardwright.datasets.catalogue.clusters import parse_cluster
 from shardwright.datasets.catalogue.stack import stack
+from shardwright.planner.search import Limits, Search
 from shardwright.spec.calibration import FACTOR_NAMES, MEANINGS, SHIPPED, Factors, unfitted
 from shardwright.spec.codec import canonical_json
 from shardwright.spec.kernels import Collective, Kernel, streamed
@@ -166,3 +168,30 @@ def test_too_few_and_too_many_rows_are_refused(count: int) -> None:
     row = Measured("row", 1.0, lambda factors: 1.0)
     with pytest.raises(ValueError, match="rows"):
         fit_calibration("none", "A100", "megatron", [row] * count)
+
+
+@pytest.mark.parametrize(("tp", "factor"), [(3, "outer_links"), (8, "inner_links")])
+def test_the_factor_is_of_the_links_that_a_collective_crosses(tp: int, factor: str) -> None:
+    """Groups of three cross the edge of a node of eight somewhere."""
+    cluster = parse_cluster("3x8xA100-80GB").cluster
+    item = Collective("all_reduce", tp, 1, 2**26, "bf16")
+
+    def seconds(factors: Factors) -> float:
+        pricer = Pricer(Machine(cluster, unfitted(factors)), stack("megatron"))
+        return pricer.collective(item).time_s
+
+    doubled = seconds(replace(SHIPPED, **{factor: 2.0}))
+    assert doubled == pytest.approx(2 * seconds(SHIPPED))
+
+
+def test_the_floor_of_a_space_holds_where_products_are_faster() -> None:
+    asked = resolve(
+        Inputs(model="gpt2", cluster="8xH100", global_batch=64, seq_len=1024, calibration="none")
+    )
+    faster = unfitted(Factors(matmul=0.2, attention=0.2, elementwise=0.2, host=0.2))
+    machine = Machine(asked.cluster, faster)
+    problem = replace(asked, measured=faster, machine=machine)
+    found = search_plan(problem)
+    assert found.search is not None
+    floor = Search(evaluator_of(problem), Limits()).work.floor()
+    assert 0 < floor <= found.prediction.step_time_s
