@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..costmodel.calibration.fit import MOST_ROWS, Measured, fit_calibration
+from ..costmodel.calibration.fit import MOST_ROWS, MeasuredStep, fit_calibration
 from ..costmodel.lowering import Lowering
 from ..costmodel.machine import Machine
 from ..costmodel.prices import Pricer
@@ -88,7 +88,7 @@ def calibrated(name: str, rows: Sequence[Usable]) -> Calibration:
     (device, stack), *others = {row.place for row in rows}
     if others:
         raise ValueError("rows of several devices or stacks")
-    measured = [Measured(row.run.id, row.step_s, simulator_of(row.asked)) for row in rows]
+    measured = [MeasuredStep(row.run.id, row.step_s, simulator_of(row.asked)) for row in rows]
     return fit_calibration(name, device, stack, measured)
 
 
@@ -96,11 +96,11 @@ def held_out_errors(rows: Sequence[Usable], calibration: Calibration) -> dict[st
     """Median errors of rows that nothing was fitted to, and the share that intervals hold."""
     if not rows:
         return {"rows": 0}
-    found = [
-        [simulator_of(row.asked)(factors) / row.step_s for row in rows]
+    simulators = [simulator_of(row.asked) for row in rows]
+    shipped, after = (
+        [step_s(factors) / row.step_s for step_s, row in zip(simulators, rows, strict=True)]
         for factors in (SHIPPED, calibration.factors)
-    ]
-    shipped, after = found
+    )
     return {
         "rows": len(rows),
         "shipped_median_ape": statistics.median(abs(ratio - 1) for ratio in shipped),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..profiler.store import profile_folder
+from ..profiler.store import profile_folder, save_document
 from ..spec.calibration import Calibration
 from ..spec.cluster import ClusterSpec
-from ..spec.codec import canonical_json, content_hash, from_json, read_text, write_atomically
+from ..spec.codec import content_hash, from_json, read_text
 from ..spec.errors import InputError, nearest_name
 from ..spec.measured import Measured
 from ..spec.stack import StackSpec
@@ -37,14 +37,7 @@ def save_calibration(calibration: Calibration) -> Path:
     Raises:
         InputError: the folder cannot be written.
     """
-    folder = calibration_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(str(folder), error.strerror or str(error), "a writable folder") from None
-    path = folder / f"{calibration.name}.json"
-    write_atomically(path, canonical_json(calibration) + "\n")
-    return path
+    return save_document(calibration_folder() / f"{calibration.name}.json", calibration)
 
 
 def load_calibration(name: str) -> Calibration:

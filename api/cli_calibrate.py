@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..spec.calibration import NAME_PATTERN
 from ..spec.errors import InputError
 from .cli_output import check_targets, emit
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from .calibrating import Usable
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 TAKEN = ("none", "fit")
 """Words that mean something else to ``--calibration``."""
 
@@ -57,7 +57,7 @@ def calibrate_command(given: dict[str, Any]) -> None:
 def _name(text: str | None) -> str:
     if text is None:
         raise InputError("--name", "nothing", "what the calibration shall be called")
-    if not NAME.fullmatch(text) or text in TAKEN:
+    if not re.fullmatch(NAME_PATTERN, text) or text in TAKEN:
         allowed = "1 to 64 letters, digits, dots, dashes or underscores, and not none or fit"
         raise InputError("--name", text, allowed)
     return text

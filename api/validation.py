@@ -121,6 +121,9 @@ def _priced(
             skipped[NO_PEAK] += 1
             continue
         calibration = chosen.by_run.get(run.id)
+        if calibration is not None and run.id in calibration.fitted_on:
+            skipped[FITTED] += 1
+            continue
         try:
             row = priced(run, calibration)
         except (InputError, NotBuiltError) as error:
@@ -128,8 +131,6 @@ def _priced(
             continue
         if row.measured_s is None and not of_memory:
             skipped[NO_SECONDS] += 1
-        elif calibration is not None and run.id in calibration.fitted_on:
-            skipped[FITTED] += 1
         elif calibration is None and chosen.without:
             skipped[chosen.without] += 1
         else:

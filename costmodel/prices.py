@@ -165,7 +165,7 @@ class Pricer:
                 found = Price(curve.at(item.payload_bytes), "measured")
             else:
                 seconds = collective_seconds(item, self.machine)
-                if item.ranks > 1:
+                if item.ranks > 1 and self.machine.calibration is not None:
                     seconds *= self.machine.link_factor(outermost(item, self.machine))
                 found = Price(seconds, "analytic")
             self._collectives[item] = found

@@ -14,7 +14,7 @@ import os
 import platform
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .. import __version__
 from ..datasets.catalogue.local import core_count, memory_bytes, processor
@@ -61,14 +61,23 @@ def profile_folder() -> Path:
 
 def save_profile(profile: MachineProfile) -> Path:
     """Write a profile whole or not at all; returns its path."""
-    folder = profile_folder()
+    stamp = profile.measured_at.replace(":", "").replace("-", "")
+    name = f"{profile.fingerprint}-{profile.ranks}-{stamp}.json"
+    return save_document(profile_folder() / name, profile)
+
+
+def save_document(path: Path, noun: Any) -> Path:
+    """Write a noun whole or not at all, into a folder that is made for it; returns its path.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    folder = path.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(str(folder), error.strerror or str(error), "a writable folder") from None
-    stamp = profile.measured_at.replace(":", "").replace("-", "")
-    path = folder / f"{profile.fingerprint}-{profile.ranks}-{stamp}.json"
-    write_atomically(path, canonical_json(profile) + "\n")
+    write_atomically(path, canonical_json(noun) + "\n")
     return path
 
 

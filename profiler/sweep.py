@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from ..executor.launch import WorkerPool
@@ -63,7 +62,7 @@ def measure(budget_s: float, ranks: int, on_event: OnEvent | None = None) -> Mac
             return step_s[plan.hash]
 
         for number in range(ROUNDS):
-            first, began_s = number == 0, left_s()
+            began_s = left_s()
             payload = {
                 "coarse": coarse,
                 "dtypes": ["fp32"] if coarse else ["fp32", "bf16"],
@@ -77,15 +76,12 @@ def measure(budget_s: float, ranks: int, on_event: OnEvent | None = None) -> Mac
                 _keep_least(links, pool.run(job, limits, None, relay)[0])
             profile = _profile(ranks, [*kernels.values()], [*links.values()], start_s)
             emit({"phase": "host"})
-            is_over = partial(_is_over, first, left_s)  # later rounds have all probes' times
+            known = number > 0  # what every probe takes, at least from the first round
+            is_over = (lambda: False) if known else (lambda: not left_s())
             profile = with_overheads(profile, least_step_s, coarse, is_over)
             if left_s() < began_s - left_s():  # as long as that round took
                 break
     return replace(profile, duration_s=time.monotonic() - start_s)
-
-
-def _is_over(first: bool, left_s: Callable[[], float]) -> bool:
-    return first and not left_s()
 
 
 def _keep_least(found: Rows, rows: list[dict[str, Any]]) -> None:

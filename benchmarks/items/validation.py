@@ -44,13 +44,7 @@ def _document(asked: str) -> dict[str, Any]:
 def _sources(document: dict[str, Any]) -> Iterator[Row]:
     for name, limit in SHIPPED_MAPE.items():
         source = document["by_source"][name]
-        yield judged(
-            f"{name}, shipped constants: mean error",
-            f"{source['mape']:.1%} of {source['rows_priced']} rows",
-            f"at most {limit:.0%}",
-            source["mape"] <= limit,
-            mape=source["mape"],
-        )
+        yield _at_most(f"{name}, shipped constants: mean error", source, "mape", limit)
         regret, most = source["top1_regret"], REGRET[name]
         yield judged(
             f"{name}, shipped constants: regret of the layout predicted fastest",
@@ -64,13 +58,17 @@ def _sources(document: dict[str, Any]) -> Iterator[Row]:
 def _families(document: dict[str, Any], how: str, limit: float) -> Iterator[Row]:
     for name in FAMILIES:
         source = document["by_source"][name]
-        yield judged(
-            f"{name}, {how}: median error",
-            f"{source['median_ape']:.1%} of {source['rows_priced']} rows",
-            f"at most {limit:.0%}",
-            source["median_ape"] <= limit,
-            median_ape=source["median_ape"],
-        )
+        yield _at_most(f"{name}, {how}: median error", source, "median_ape", limit)
+
+
+def _at_most(name: str, source: dict[str, Any], error: str, limit: float) -> Row:
+    return judged(
+        name,
+        f"{source[error]:.1%} of {source['rows_priced']} rows",
+        f"at most {limit:.0%}",
+        source[error] <= limit,
+        **{error: source[error]},
+    )
 
 
 def _intervals(document: dict[str, Any]) -> Iterator[Row]:
@@ -109,13 +107,8 @@ def _shares(document: dict[str, Any]) -> Iterator[Row]:
 
 def _memory(document: dict[str, Any]) -> Iterator[Row]:
     tests = document["by_source"]["mlmtest"]
-    yield judged(
-        "peaks of memory of Megatron-LM, shipped constants: median error",
-        f"{tests['median_ape']:.1%} of {tests['rows_priced']} rows",
-        f"at most {MEMORY_MEDIAN:.0%}",
-        tests["median_ape"] <= MEMORY_MEDIAN,
-        median_ape=tests["median_ape"],
-    )
+    name = "peaks of memory of Megatron-LM, shipped constants: median error"
+    yield _at_most(name, tests, "median_ape", MEMORY_MEDIAN)
     yield reported(
         "all peaks of memory",
         f"median error {document['median_ape']:.1%} of {document['rows_priced']} rows; of "

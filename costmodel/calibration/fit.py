@@ -37,6 +37,7 @@ from ...spec.calibration import (
     Calibration,
     Factors,
 )
+from ..explain import RELATIVE_HALF_WIDTH
 
 MOST_ROWS = 10
 OWN_SPREAD = 0.05
@@ -52,13 +53,13 @@ DOUBT = {
 ROUNDS = 3
 STEP = 0.05
 OUTLIER = 2 * OWN_SPREAD
-SHIPPED_HALF_WIDTH = 0.25
+SHIPPED_HALF_WIDTH = RELATIVE_HALF_WIDTH["analytic"]
 LEVEL = 0.8
 LIMITS = (math.log(LEAST_FACTOR) + 1e-6, math.log(LARGEST_FACTOR) - 1e-6)
 Vector = NDArray[np.float64]
 
 
-class Measured(NamedTuple):
+class MeasuredStep(NamedTuple):
     """A measured step, and what simulates it under factors."""
 
     name: str
@@ -66,7 +67,9 @@ class Measured(NamedTuple):
     simulate: Callable[[Factors], float]
 
 
-def fit_calibration(name: str, device: str, stack: str, rows: Sequence[Measured]) -> Calibration:
+def fit_calibration(
+    name: str, device: str, stack: str, rows: Sequence[MeasuredStep]
+) -> Calibration:
     """The calibration that the rows call for.
 
     Args:
@@ -110,13 +113,13 @@ def _factors(logs: Vector) -> Factors:
     return replace(SHIPPED, **values)
 
 
-def _residuals(rows: Sequence[Measured], logs: Vector) -> Vector:
+def _residuals(rows: Sequence[MeasuredStep], logs: Vector) -> Vector:
     """Logarithms of simulated over measured seconds."""
     factors = _factors(logs)
     return np.array([math.log(row.simulate(factors) / row.step_s) for row in rows])
 
 
-def _slopes(rows: Sequence[Measured], logs: Vector, residuals: Vector) -> NDArray[np.float64]:
+def _slopes(rows: Sequence[MeasuredStep], logs: Vector, residuals: Vector) -> NDArray[np.float64]:
     """How each row's residual changes with the logarithm of each factor."""
     columns = []
     for number in range(len(logs)):
@@ -151,7 +154,7 @@ def _gauss_newton(
 
 
 def _downhill(
-    rows: Sequence[Measured], logs: Vector, move: Vector, doubt: Vector, best: float
+    rows: Sequence[MeasuredStep], logs: Vector, move: Vector, doubt: Vector, best: float
 ) -> tuple[Vector, Vector, float] | None:
     """The whole move, or a part of it, where that is better; None where none is."""
     for part in (1.0, 0.5, 0.25):

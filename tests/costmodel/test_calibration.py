@@ -8,13 +8,15 @@ from dataclasses import replace
 
 import pytest
 
+from shardwright.api.calibrating import simulator_of
 from shardwright.api.inputs import Inputs, resolve
+from shardwright.api.published_run import Asked
 from shardwright.api.reports import evaluator_of, search_plan
 from shardwright.api.uniform import UniformStrategy, uniform_plan
 from shardwright.costmodel.calibration.fit import (
     MOST_ROWS,
     SHIPPED_HALF_WIDTH,
-    Measured,
+    MeasuredStep,
     fit_calibration,
 )
 from shardwright.costmodel.lowering import Lowering
@@ -54,15 +56,7 @@ def simulator(layout: dict[str, int | str]) -> Callable[[Factors], float]:
         )
     )  # fmt: skip
     plan, _ = uniform_plan(asked, UniformStrategy(**layout))  # type: ignore[arg-type]
-    lowering = Lowering(plan.model, plan.workload, asked.stack)
-
-    def step_s(factors: Factors) -> float:
-        machine = Machine(plan.cluster, unfitted(factors))
-        found = Simulator(lowering, Pricer(machine, asked.stack)).run(plan)
-        assert found is not None
-        return found.step_time_s
-
-    return step_s
+    return simulator_of(Asked(plan=plan, problem=asked, assumed=()))
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +64,10 @@ def steps() -> list[Callable[[Factors], float]]:
     return [simulator(layout) for layout in LAYOUTS]
 
 
-def measured(steps: list[Callable[[Factors], float]], spread: float = 0.0) -> list[Measured]:
+def measured(steps: list[Callable[[Factors], float]], spread: float = 0.0) -> list[MeasuredStep]:
     source = random.Random(7)
     return [
-        Measured(f"row {n}", step(TRUE) * source.uniform(1 - spread, 1 + spread), step)
+        MeasuredStep(f"row {n}", step(TRUE) * source.uniform(1 - spread, 1 + spread), step)
         for n, step in enumerate(steps)
     ]
 
@@ -157,7 +151,7 @@ def test_equal_rows_give_equal_bytes(steps: list[Callable[[Factors], float]]) ->
 def test_one_row_moves_the_step_to_it_and_keeps_the_shipped_interval(
     steps: list[Callable[[Factors], float]],
 ) -> None:
-    row = Measured("one", 1.3 * steps[6](SHIPPED), steps[6])
+    row = MeasuredStep("one", 1.3 * steps[6](SHIPPED), steps[6])
     found = fit_calibration("one", "A100", "megatron", [row])
     assert found.fitted_error < 0.1 < found.shipped_error
     assert found.half_width == SHIPPED_HALF_WIDTH
@@ -165,7 +159,7 @@ def test_one_row_moves_the_step_to_it_and_keeps_the_shipped_interval(
 
 @pytest.mark.parametrize("count", [0, MOST_ROWS + 1])
 def test_too_few_and_too_many_rows_are_refused(count: int) -> None:
-    row = Measured("row", 1.0, lambda factors: 1.0)
+    row = MeasuredStep("row", 1.0, lambda factors: 1.0)
     with pytest.raises(ValueError, match="rows"):
         fit_calibration("none", "A100", "megatron", [row] * count)
 
