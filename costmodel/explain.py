@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..spec.calibration import Calibration
 from ..spec.plan import Plan
 from ..spec.report import BREAKDOWN_TERMS, Prediction
 from .feasibility import MemoryRule
 from .group_prices import stage_group
+from .machine import Machine
 from .model_flops import flops_convention, model_flops_per_sample
 from .pass_time import PASS_TERMS
 from .roofline import peak_flops_per_s
@@ -22,7 +22,9 @@ from .simulate import Simulation, Simulator
 ROUNDING = 1e-12
 """Share of a step below which a rest is the sum's rounding."""
 RELATIVE_HALF_WIDTH = {"measured": 0.15, "analytic": 0.25}
-"""Half of the 80 % interval of the step time over the prediction, by where prices come from."""
+"""Half of the 80 % interval of the step time over the prediction: of work that was measured on this
+machine, and of any other. What was measured on another machine of the kind makes a kernel's price
+better, and says nothing of how that machine's steps differ from this one's."""
 
 
 def breakdown(simulation: Simulation) -> dict[str, float]:
@@ -70,7 +72,7 @@ def predict(
     per_sample = model_flops_per_sample(plan.model, workload)
     flops = per_sample * workload.global_batch
     peak = _peak_flops_per_s(plan, simulator)
-    half = relative_half_width(simulation, simulator.pricer.machine.calibration)
+    half = relative_half_width(simulation, simulator.pricer.machine)
     return Prediction(
         feasible=all(rule.excess_bytes(row) <= 0 for row in simulation.memory),
         step_time_s=step_s,
@@ -98,16 +100,12 @@ def _peak_flops_per_s(plan: Plan, simulator: Simulator) -> float:
     )
 
 
-def relative_half_width(simulation: Simulation, calibration: Calibration | None) -> float:
-    """Half of the 80 % interval over the step time: a calibration knows its own."""
-    if calibration is not None:
-        return calibration.half_width
-    share = source_share(simulation)
-    measured = share["measured"]
-    return (
-        measured * RELATIVE_HALF_WIDTH["measured"]
-        + (1 - measured) * RELATIVE_HALF_WIDTH["analytic"]
-    )
+def relative_half_width(simulation: Simulation, machine: Machine) -> float:
+    """Half of the 80 % interval of the step time over it: a calibration knows its own."""
+    if machine.calibration is not None:
+        return machine.calibration.half_width
+    here = 0.0 if machine.profile is None else source_share(simulation)["measured"]
+    return here * RELATIVE_HALF_WIDTH["measured"] + (1 - here) * RELATIVE_HALF_WIDTH["analytic"]
 
 
 def source_share(simulation: Simulation) -> dict[str, float]:
