@@ -14,7 +14,7 @@ from typing import Any
 
 from ..datasets.catalogue.models import presets
 from ..datasets.catalogue.tables import read_table
-from ..datasets.published.names import model_entry, names, source_entry
+from ..datasets.published.names import model_entry, names, source_entry, test_entry
 from ..datasets.published.readings import read_device, read_dtype, read_recompute
 from ..datasets.published.runs import PublishedRun
 from ..spec.calibration import Calibration
@@ -31,6 +31,7 @@ METRICS = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
 LORA = "lora:rank=16,alpha=32,targets=query,key,value,output"
 LORA_WHY = "rank and targets are not printed; those of MLPerf Training's Llama 2 70B"
 
+TEST_WHY = "the test's model_config.yaml in NVIDIA/Megatron-LM (datasets/published)"
 RACK_WHY = (
     "placement is not printed; schedulers place such jobs in equal segments (Slurm's block "
     "topology), so that groups of a power of two stay in a rack"
@@ -62,7 +63,15 @@ class _Draft:
     def source(self) -> Mapping[str, Any]:
         """What is known of the run's source."""
         found = source_entry(self.run.source_name, self.run.source, self.run.notes)
-        return {**found, **found.get("on", {}).get(self.run.hardware, {})}
+        known = {**found, **found.get("on", {}).get(self.run.hardware, {})}
+        if "attention" in self.test:
+            known |= {"attention": self.test["attention"], "why": TEST_WHY}
+        return known
+
+    @property
+    def test(self) -> Mapping[str, Any]:
+        """What is known of the functional test that the run is; empty where it is none."""
+        return test_entry(self.run.source, self.run.model)
 
     def assume(self, name: str, value: Any, why: str) -> Any:
         """List a value that the source does not print, and return it."""
@@ -151,6 +160,8 @@ def asked_plan(question: Question) -> Asked:
 def _model(draft: _Draft) -> str | dict[str, Any]:
     run = draft.run
     entry = model_entry(run.model) or _sizes_alone(run)
+    if "allowed" in entry:
+        raise draft.refuse("model", run.model, entry["allowed"])
     if "why" in entry:
         draft.assume("model", run.model, entry["why"])
     if "preset" in entry:
@@ -160,6 +171,8 @@ def _model(draft: _Draft) -> str | dict[str, Any]:
     for name in ("ffn", "kv_heads"):
         if getattr(run, name) is not None:
             keys[name] = getattr(run, name)
+    if of_test := draft.test.get("keys"):
+        keys |= draft.assume("model.keys", of_test, TEST_WHY)
     if run.experts:
         keys |= {"experts": run.experts, "topk": run.topk or draft.assume("topk", 1, "not printed")}
     vocab = run.vocab or draft.assume("model.vocab", entry["vocab"], "not printed; the usual one")
@@ -234,6 +247,9 @@ def _layout(draft: _Draft) -> bool:
         why = f"{blocks} blocks do not divide; layers, both ends counted, are cut evenly"
         draft.assume("cuts", chunks, why)
     given["shard"] = draft.usual("shard", "zero0") if run.zero is None else f"zero{run.zero}"
+    if given["shard"] == "zero1" and (copies := draft.test.get("optimizer_copies")):
+        ranks = (run.gpus or 0) // (given["tp"] * given["pp"])
+        given["shard"] = draft.assume("shard", f"1/1/{max(1, ranks // copies)}", TEST_WHY)
     if run.sp is not None:
         given["sp"] = "megatron" if run.sp and given["tp"] > 1 else "none"
     elif given["tp"] > 1 and "sp" in draft.source:
