@@ -100,7 +100,7 @@ def _peak_flops_per_s(plan: Plan, simulator: Simulator) -> float:
 
 def relative_half_width(simulation: Simulation, calibration: Calibration | None) -> float:
     """Half of the 80 % interval over the step time: a calibration knows its own."""
-    if calibration is not None:
+    if calibration is not None and calibration.fitted_on:
         return calibration.half_width
     share = source_share(simulation)
     measured = share["measured"]
