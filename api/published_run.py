@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..datasets.catalogue.models import presets
@@ -28,6 +28,7 @@ from .uniform_chunks import even_chunks, even_layers
 
 NEEDED = ("layers", "hidden", "heads", "seq", "micro_batch", "tp", "gpus")
 METRICS = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
+STATES = ("gradient", "narrow_gather", "fused_loss")
 LORA = "lora:rank=16,alpha=32,targets=query,key,value,output"
 LORA_WHY = "rank and targets are not printed; those of MLPerf Training's Llama 2 70B"
 
@@ -43,12 +44,14 @@ class Question:
     """Flags of ``plan simulate`` by name.
 
     With ``even_cuts`` the plan that they describe has layers, not blocks, in equal runs: no flag
-    says so, but a plan does.
+    says so, but a plan does. Nor does one say what ``of_memory`` has: the format of gradients,
+    whether parameters are kept in fp8 alone, and whether the loss is one kernel.
     """
 
     arguments: Mapping[str, Any]
     even_cuts: bool
     assumed: tuple[Assumption, ...]
+    of_memory: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -117,7 +120,8 @@ def question_of(run: PublishedRun) -> Question:
     if "LoRA" in run.model:
         given["trainable"] = draft.assume("trainable", LORA, LORA_WHY)
     given["calibration"] = "none"
-    return Question(arguments=given, even_cuts=even, assumed=tuple(draft.assumed))
+    states = _states(draft)
+    return Question(arguments=given, even_cuts=even, assumed=tuple(draft.assumed), of_memory=states)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,11 +154,35 @@ def asked_plan(question: Question) -> Asked:
     strategy = UniformStrategy.__dataclass_fields__
     asked = {k: v for k, v in question.arguments.items() if k not in strategy}
     flags = {k: v for k, v in question.arguments.items() if k in strategy}
-    problem = resolve(Inputs(**asked))
+    problem = _with_states(resolve(Inputs(**asked)), question.of_memory)
     cut = even_layers if question.even_cuts else even_chunks
     plan, notes = uniform_plan(problem, UniformStrategy(**flags), cut)
     every = (*question.assumed, *problem.assumptions, *notes)
     return Asked(plan=plan, problem=problem, assumed=every)
+
+
+def _states(draft: _Draft) -> Mapping[str, Any]:
+    """What the source keeps of parameters, gradients and logits; empty for tables of times."""
+    known = draft.source.get("of_memory", {}) if draft.run.metric_kind else {}
+    found = {name: known[name] for name in STATES if name in known}
+    for name, value in found.items():
+        draft.assume(name, value, f"not printed; {known['why']}")
+    return found
+
+
+def _with_states(problem: Problem, states: Mapping[str, Any]) -> Problem:
+    work, stack = problem.workload, problem.stack
+    gradient = states.get("gradient", work.dtype.gradient)
+    narrow = states.get("narrow_gather", stack.narrow_gather)
+    loss = states.get("fused_loss", stack.fusion.cross_entropy)
+    dtype = replace(work.dtype, gradient=gradient)
+    return replace(
+        problem,
+        workload=replace(work, dtype=dtype),
+        stack=replace(
+            stack, narrow_gather=narrow, fusion=replace(stack.fusion, cross_entropy=loss)
+        ),
+    )
 
 
 def _model(draft: _Draft) -> str | dict[str, Any]:

@@ -94,7 +94,8 @@ class StackSpec:
     ``narrow_weights``: whether weights of narrow products are quantised once a step and kept
     both ways round (cached), or for each use; ``narrow_gather`` whether parameters are gathered
     so.
-    ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp.
+    ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp. ``loss_copies``:
+    a cross-entropy that is not fused makes a tensor at every step instead of working in place.
     ``attention_gradient_copies``: gradients of attention come heads-first and are copied into
     order. ``recompute_stops_early``: recomputation ends once every saved tensor is back.
     ``dropout``: models of the GPT-2 kind, with layer norms and biases, are trained with it.
@@ -116,6 +117,7 @@ class StackSpec:
     narrow_weights: Literal["cached", "each_use"] = "each_use"
     narrow_gather: bool = False
     vocab_multiple: Annotated[int, Field(ge=1)] = 1
+    loss_copies: bool = False
     recompute_stops_early: bool = True
     attention_gradient_copies: bool = True
     dropout: bool = False

@@ -12,8 +12,8 @@ take is known least. Weights w (Huber) keep a row whose model is misread from de
 as in :mod:`.fit`, whose steps of seconds need other constants and another spread.
 
 Each row is then predicted from the others by the leverage of the linear problem. The deviation of
-these predictions, from their median (the same rows may hold one that is misread) and at least
-as shipped with fewer than four rows, is what the upper bound of feasibility rests on.
+these predictions, from the median of their sizes (one row may be misread) and at least ``s``, is
+what the upper bound of feasibility rests on.
 
 Limits: what the lowering leaves out of one kind of layer is spread over all activations.
 """
@@ -35,7 +35,6 @@ from ...spec.calibration import (
     MemoryConstants,
 )
 from ...spec.units import GIB
-from ..feasibility import RELATIVE_DEVIATION
 from .fit import MOST_ROWS
 
 OWN_SPREAD = 0.02
@@ -47,7 +46,6 @@ STEPS = (0.01, 0.01, 1 / 1024)
 OUTLIER = 1.5 * OWN_SPREAD
 NORMAL = 1.4826
 """A normal deviation over the median of absolute values (Rousseeuw and Croux, 1993)."""
-LEAST_ROWS_FOR_DEVIATION = 4
 Vector = NDArray[np.float64]
 
 
@@ -160,8 +158,7 @@ def _left_out(slopes: NDArray[np.float64], residuals: Vector) -> Vector:
 def _deviation(left_out: Vector) -> float:
     """Relative deviation of measured bytes around those predicted from the other rows."""
     found = NORMAL * statistics.median(abs(math.expm1(-x)) for x in left_out)
-    enough = len(left_out) >= LEAST_ROWS_FOR_DEVIATION
-    return round(found if enough else max(found, RELATIVE_DEVIATION), 6)
+    return round(max(found, OWN_SPREAD), 6)
 
 
 def _median_error(residuals: Vector) -> float:

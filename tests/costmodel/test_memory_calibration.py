@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from shardwright.costmodel.calibration.memory_fit import MeasuredPeak, fit_memory
+from shardwright.costmodel.calibration.memory_fit import OWN_SPREAD, MeasuredPeak, fit_memory
 from shardwright.costmodel.feasibility import RELATIVE_DEVIATION, MemoryRule
 from shardwright.costmodel.library_memory import (
     calibrated_stack,
@@ -61,7 +61,7 @@ def test_known_constants_are_found_from_ten_peaks() -> None:
     assert found.constants.states == pytest.approx(KNOWN.states, abs=0.03)
     assert found.constants.activations == pytest.approx(KNOWN.activations, abs=0.03)
     assert found.fitted_error < 0.01 < found.shipped_error
-    assert found.deviation < RELATIVE_DEVIATION
+    assert found.deviation == OWN_SPREAD
     assert found == fit_memory(peaks())
 
 
@@ -75,8 +75,8 @@ def test_rows_that_are_predicted_well_change_nothing() -> None:
     assert fit_memory(rows).constants == MEMORY_AS_SHIPPED
 
 
-def test_few_rows_keep_the_shipped_deviation_and_no_rows_are_refused() -> None:
-    assert fit_memory(peaks()[:1]).deviation >= RELATIVE_DEVIATION
+def test_no_bound_is_narrower_than_as_shipped_and_no_rows_are_refused() -> None:
+    assert fit_memory(peaks()[:1]).deviation >= OWN_SPREAD >= RELATIVE_DEVIATION
     for rows in ([], [*peaks(), *peaks()]):
         with pytest.raises(ValueError, match="rows"):
             fit_memory(rows)
