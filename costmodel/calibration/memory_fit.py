@@ -3,13 +3,14 @@
 Of rows r with measured bytes m, and constants c = (ln of the factor of states, ln of the factor of
 activations, bytes of libraries), the least of
 
-    sum_r w_r · (ln M_r(c) - ln m_r)² / s²  +  sum_k c_k² / d_k²
+    sum_r ln(1 + ((ln M_r(c) - ln m_r) / s)²)  +  sum_k c_k² / d_k²
 
 where M_r is the predicted peak by the count that the row prints. ``s`` is by how much one test
 differs between two recordings, ``d_k`` how far a shipped figure may be off before a row has to say
 so: states are counted from parameters, activations from what kernels save, and what libraries
-take is known least. Weights w (Huber) keep a row whose model is misread from deciding. Gauss-Newton
-as in :mod:`.fit`, whose steps of seconds need other constants and another spread.
+take is known least. The logarithm (Cauchy's; Holland and Welsch, 1977) lets a row whose model is
+misread decide nothing: allocators repeat themselves closely, so what is off by far is of another
+kind. Seconds do not, which is why :mod:`.fit` has weights that fall less.
 
 Each row is then predicted from the others by the leverage of the linear problem. The deviation of
 these predictions, from the median of their sizes (one row may be misread) and at least ``s``, is
@@ -39,11 +40,10 @@ from .fit import MOST_ROWS
 
 OWN_SPREAD = 0.02
 """Assumed: the same test of Megatron-LM on one device, recorded with two containers."""
-DOUBT = (0.1, 0.2, 0.25)
+DOUBT = (0.02, 0.1, 0.1)
 """Standard deviations before any row is seen: of both logarithms, and of libraries in GiB."""
 ROUNDS = 8
 STEPS = (0.01, 0.01, 1 / 1024)
-OUTLIER = 1.5 * OWN_SPREAD
 NORMAL = 1.4826
 """A normal deviation over the median of absolute values (Rousseeuw and Croux, 1993)."""
 Vector = NDArray[np.float64]
@@ -113,14 +113,14 @@ def _slopes(rows: Sequence[MeasuredPeak], point: Vector, residuals: Vector) -> N
 
 
 def _weights(residuals: Vector) -> Vector:
-    """Huber's: a residual beyond :data:`OUTLIER` counts as much as one at it pulls."""
-    return np.minimum(1.0, OUTLIER / np.maximum(np.abs(residuals), 1e-12))
+    """Cauchy's: half at a residual of :data:`OWN_SPREAD`, and ever less beyond it."""
+    found: Vector = 1 / (1 + (residuals / OWN_SPREAD) ** 2)
+    return found
 
 
 def _objective(residuals: Vector, point: Vector) -> float:
-    size = np.abs(residuals)
-    huber = np.where(size <= OUTLIER, size**2, 2 * OUTLIER * size - OUTLIER**2)
-    return float(huber.sum() / OWN_SPREAD**2 + ((point / np.array(DOUBT)) ** 2).sum())
+    misses = np.log1p((residuals / OWN_SPREAD) ** 2).sum()
+    return float(misses + ((point / np.array(DOUBT)) ** 2).sum())
 
 
 def _normal(slopes: NDArray[np.float64], weights: Vector) -> NDArray[np.float64]:
