@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..datasets.catalogue.models import presets
 from ..datasets.catalogue.tables import read_table
-from ..datasets.published.names import model_entry, names, source_entry
+from ..datasets.published.names import model_entry, names, source_entry, test_entry
 from ..datasets.published.readings import read_device, read_dtype, read_recompute
 from ..datasets.published.runs import PublishedRun
 from ..spec.calibration import Calibration
@@ -28,9 +28,11 @@ from .uniform_chunks import even_chunks, even_layers
 
 NEEDED = ("layers", "hidden", "heads", "seq", "micro_batch", "tp", "gpus")
 METRICS = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
+STATES = ("gradient", "narrow_gather", "fused_loss")
 LORA = "lora:rank=16,alpha=32,targets=query,key,value,output"
 LORA_WHY = "rank and targets are not printed; those of MLPerf Training's Llama 2 70B"
 
+TEST_WHY = "the test's model_config.yaml in NVIDIA/Megatron-LM (datasets/published)"
 RACK_WHY = (
     "placement is not printed; schedulers place such jobs in equal segments (Slurm's block "
     "topology), so that groups of a power of two stay in a rack"
@@ -42,12 +44,14 @@ class Question:
     """Flags of ``plan simulate`` by name.
 
     With ``even_cuts`` the plan that they describe has layers, not blocks, in equal runs: no flag
-    says so, but a plan does.
+    says so, but a plan does. Nor does one say what ``of_memory`` has: the format of gradients,
+    whether parameters are kept in fp8 alone, and whether the loss is one kernel.
     """
 
     arguments: Mapping[str, Any]
     even_cuts: bool
     assumed: tuple[Assumption, ...]
+    of_memory: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -62,7 +66,15 @@ class _Draft:
     def source(self) -> Mapping[str, Any]:
         """What is known of the run's source."""
         found = source_entry(self.run.source_name, self.run.source, self.run.notes)
-        return {**found, **found.get("on", {}).get(self.run.hardware, {})}
+        known = {**found, **found.get("on", {}).get(self.run.hardware, {})}
+        if "attention" in self.test:
+            known |= {"attention": self.test["attention"], "why": TEST_WHY}
+        return known
+
+    @property
+    def test(self) -> Mapping[str, Any]:
+        """What is known of the functional test that the run is; empty where it is none."""
+        return test_entry(self.run.source, self.run.model)
 
     def assume(self, name: str, value: Any, why: str) -> Any:
         """List a value that the source does not print, and return it."""
@@ -108,7 +120,8 @@ def question_of(run: PublishedRun) -> Question:
     if "LoRA" in run.model:
         given["trainable"] = draft.assume("trainable", LORA, LORA_WHY)
     given["calibration"] = "none"
-    return Question(arguments=given, even_cuts=even, assumed=tuple(draft.assumed))
+    states = _states(draft)
+    return Question(arguments=given, even_cuts=even, assumed=tuple(draft.assumed), of_memory=states)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,16 +154,42 @@ def asked_plan(question: Question) -> Asked:
     strategy = UniformStrategy.__dataclass_fields__
     asked = {k: v for k, v in question.arguments.items() if k not in strategy}
     flags = {k: v for k, v in question.arguments.items() if k in strategy}
-    problem = resolve(Inputs(**asked))
+    problem = _with_states(resolve(Inputs(**asked)), question.of_memory)
     cut = even_layers if question.even_cuts else even_chunks
     plan, notes = uniform_plan(problem, UniformStrategy(**flags), cut)
     every = (*question.assumed, *problem.assumptions, *notes)
     return Asked(plan=plan, problem=problem, assumed=every)
 
 
+def _states(draft: _Draft) -> Mapping[str, Any]:
+    """What the source keeps of parameters, gradients and logits; empty for tables of times."""
+    known = draft.source.get("of_memory", {}) if draft.run.metric_kind else {}
+    found = {name: known[name] for name in STATES if name in known}
+    for name, value in found.items():
+        draft.assume(name, value, f"not printed; {known['why']}")
+    return found
+
+
+def _with_states(problem: Problem, states: Mapping[str, Any]) -> Problem:
+    work, stack = problem.workload, problem.stack
+    gradient = states.get("gradient", work.dtype.gradient)
+    narrow = states.get("narrow_gather", stack.narrow_gather)
+    loss = states.get("fused_loss", stack.fusion.cross_entropy)
+    dtype = replace(work.dtype, gradient=gradient)
+    return replace(
+        problem,
+        workload=replace(work, dtype=dtype),
+        stack=replace(
+            stack, narrow_gather=narrow, fusion=replace(stack.fusion, cross_entropy=loss)
+        ),
+    )
+
+
 def _model(draft: _Draft) -> str | dict[str, Any]:
     run = draft.run
     entry = model_entry(run.model) or _sizes_alone(run)
+    if "allowed" in entry:
+        raise draft.refuse("model", run.model, entry["allowed"])
     if "why" in entry:
         draft.assume("model", run.model, entry["why"])
     if "preset" in entry:
@@ -160,6 +199,8 @@ def _model(draft: _Draft) -> str | dict[str, Any]:
     for name in ("ffn", "kv_heads"):
         if getattr(run, name) is not None:
             keys[name] = getattr(run, name)
+    if of_test := draft.test.get("keys"):
+        keys |= draft.assume("model.keys", of_test, TEST_WHY)
     if run.experts:
         keys |= {"experts": run.experts, "topk": run.topk or draft.assume("topk", 1, "not printed")}
     vocab = run.vocab or draft.assume("model.vocab", entry["vocab"], "not printed; the usual one")
@@ -234,6 +275,9 @@ def _layout(draft: _Draft) -> bool:
         why = f"{blocks} blocks do not divide; layers, both ends counted, are cut evenly"
         draft.assume("cuts", chunks, why)
     given["shard"] = draft.usual("shard", "zero0") if run.zero is None else f"zero{run.zero}"
+    if given["shard"] == "zero1" and (copies := draft.test.get("optimizer_copies")):
+        ranks = (run.gpus or 0) // (given["tp"] * given["pp"])
+        given["shard"] = draft.assume("shard", f"1/1/{max(1, ranks // copies)}", TEST_WHY)
     if run.sp is not None:
         given["sp"] = "megatron" if run.sp and given["tp"] > 1 else "none"
     elif given["tp"] > 1 and "sp" in draft.source:

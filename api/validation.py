@@ -21,6 +21,7 @@ from ..datasets.published.runs import TABLE, PublishedRun, is_of_memory, publish
 from ..spec.calibration import Calibration
 from ..spec.errors import InputError, NotBuiltError
 from .calibrating import Usable, calibrated, drawn, usable_rows
+from .calibrating_memory import NO_PEAK, memory_calibrations
 from .calibrations import load_calibration
 from .priced_run import PricedRun, priced
 from .validation_scores import memory_scores, memory_totals, order_scores, time_scores
@@ -28,7 +29,6 @@ from .validation_scores import memory_scores, memory_totals, order_scores, time_
 NO_SECONDS = "no seconds and no tokens a second"
 FITTED = "fitted on, so not scored"
 TOO_FEW = "too few rows of its device and stack to fit"
-NO_PEAK = "no peak memory, and no end for lack of it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +47,20 @@ def validate(table: Path | None = None, calibration: str = "none") -> dict[str, 
         calibration: ``none``, ``fit`` or the name of a stored one.
 
     Raises:
-        InputError: a row that cannot be read, by line and field; no such calibration; one for a
-            table of memory, on which none has a say.
+        InputError: a row that cannot be read, by line and field; no such calibration; one without
+            constants of what the table measured.
     """
     table = table or TABLE
     runs = published_runs(table)
     if not runs:
         raise InputError(f"--data {table}", "no rows", "a table with a row a run")
     of_memory = is_of_memory(table)
-    if of_memory and calibration != "none":
-        raise InputError("--calibration", calibration, "none, for a table of memory", "none")
     sources: dict[str, list[PublishedRun]] = {}
     for run in runs:
         sources.setdefault(run.source_name, []).append(run)
     skipped: Counter[str] = Counter()
-    chosen = {name: _calibrations(rows, calibration) for name, rows in sources.items()}
+    choose = _memory_calibrations if of_memory else _calibrations
+    chosen = {name: choose(rows, calibration) for name, rows in sources.items()}
     by_source = {
         name: list(_priced(rows, of_memory, chosen[name], skipped))
         for name, rows in sources.items()
@@ -79,7 +78,7 @@ def validate(table: Path | None = None, calibration: str = "none") -> dict[str, 
         **scores(every),
         **(memory_totals(every) if of_memory else {}),
         "by_source": {
-            name: _source(sources[name], rows, chosen[name])
+            name: _source(sources[name], rows, chosen[name], of_memory)
             | scores(rows)
             | (memory_totals(rows) if of_memory else order_scores(rows))
             for name, rows in by_source.items()
@@ -99,10 +98,20 @@ def _calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibrations:
         found = {p: calibrated("fit", few) for p, few in drawn_rows.items() if few}
         return Calibrations(by_run=_of_each(places, found), without=TOO_FEW)
     stored = load_calibration(asked)
+    if not stored.fitted_on:
+        raise InputError("--calibration", asked, "one of times: this one is of memory alone")
     known = {(stored.device, stored.stack): stored}
     return Calibrations(
         by_run=_of_each(places, known), without=f"not of the device and stack of {asked}"
     )
+
+
+def _memory_calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibrations:
+    """What each row of a source of peaks of memory is priced with."""
+    if asked == "none":
+        return Calibrations()
+    why = TOO_FEW if asked == "fit" else f"not of the device and stack of {asked}"
+    return Calibrations(by_run=memory_calibrations(rows, asked), without=why)
 
 
 def _of_each(
@@ -121,7 +130,7 @@ def _priced(
             skipped[NO_PEAK] += 1
             continue
         calibration = chosen.by_run.get(run.id)
-        if calibration is not None and run.id in calibration.fitted_on:
+        if calibration is not None and run.id in _fitted_on(calibration, of_memory):
             skipped[FITTED] += 1
             continue
         try:
@@ -137,8 +146,18 @@ def _priced(
             yield row
 
 
+def _fitted_on(calibration: Calibration, of_memory: bool) -> tuple[str, ...]:
+    """The rows behind a calibration's constants of what a table measured."""
+    if not of_memory:
+        return calibration.fitted_on
+    return () if calibration.memory is None else calibration.memory.fitted_on
+
+
 def _source(
-    rows: Sequence[PublishedRun], found: Sequence[PricedRun], chosen: Calibrations
+    rows: Sequence[PublishedRun],
+    found: Sequence[PricedRun],
+    chosen: Calibrations,
+    of_memory: bool,
 ) -> dict[str, Any]:
     fitted = {(c.device, c.stack): c for c in chosen.by_run.values()}
     assumed = Counter(path for row in found for path in row.assumed)
@@ -146,6 +165,9 @@ def _source(
         "rows_read": len(rows),
         "rows_priced": len(found),
         "assumed_fields": dict(sorted(assumed.items())),
-        "fitted_on": sorted({name for c in fitted.values() for name in c.fitted_on}),
-        "factors": {" with ".join(place): asdict(c.factors) for place, c in fitted.items()},
+        "fitted_on": sorted({n for c in fitted.values() for n in _fitted_on(c, of_memory)}),
+        "factors": {
+            " with ".join(place): asdict(c.memory.constants if c.memory else c.factors)
+            for place, c in fitted.items()
+        },
     }

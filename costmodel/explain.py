@@ -102,7 +102,7 @@ def _peak_flops_per_s(plan: Plan, simulator: Simulator) -> float:
 
 def relative_half_width(simulation: Simulation, machine: Machine) -> float:
     """Half of the 80 % interval of the step time over it: a calibration knows its own."""
-    if machine.calibration is not None:
+    if machine.calibration is not None and machine.calibration.fitted_on:
         return machine.calibration.half_width
     here = 0.0 if machine.profile is None else source_share(simulation)["measured"]
     return here * RELATIVE_HALF_WIDTH["measured"] + (1 - here) * RELATIVE_HALF_WIDTH["analytic"]

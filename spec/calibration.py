@@ -1,13 +1,15 @@
-"""Calibration: six factors that bring prices nearer to what one cluster and stack measured.
+"""Calibration: constants that bring predictions nearer to what one cluster and stack measured.
 
-A factor multiplies the shipped seconds of one kind of work, so 1 everywhere is no calibration, and
-what a factor of 1.2 says can be read: that work takes a fifth longer there than shipped prices say.
+Six factors of time and three constants of memory, each set fitted to a table of its own. A factor
+multiplies the shipped seconds of one kind of work, or the shipped bytes of one kind of tensors, so
+1 everywhere is no calibration, and what a factor of 1.2 says can be read: that work takes a fifth
+longer there than shipped prices say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -15,6 +17,8 @@ from pydantic import Field
 LEAST_FACTOR, LARGEST_FACTOR = 0.05, 20.0
 Factor = Annotated[float, Field(ge=LEAST_FACTOR, le=LARGEST_FACTOR)]
 Share = Annotated[float, Field(ge=0)]
+LARGEST_LIBRARY_BYTES = 64 * 2**30
+LibraryBytes = Annotated[int, Field(ge=-LARGEST_LIBRARY_BYTES, le=LARGEST_LIBRARY_BYTES)]
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 
@@ -44,13 +48,48 @@ MEANINGS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryConstants:
+    """What brings predicted bytes to measured ones; see :data:`MEMORY_MEANINGS`."""
+
+    states: Factor = 1.0
+    activations: Factor = 1.0
+    library_bytes: LibraryBytes = 0
+
+
+MEMORY_AS_SHIPPED = MemoryConstants()
+MEMORY_MEANINGS: Mapping[str, str] = {
+    "states": "x parameters, gradients and optimizer states",
+    "activations": "x activations, and buffers of operations, gathers and messages",
+    "library_bytes": "bytes that libraries take beyond the stack's workspaces (negative: less)",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCalibration:
+    """Fitted constants of memory, and the ids of the rows that they were fitted to.
+
+    ``deviation`` is the relative standard deviation of rows that were each predicted from the
+    others; the upper bound that has to fit a device rests on it. The errors are medians over the
+    rows: shipped, fitted, and each predicted from the others.
+    """
+
+    constants: MemoryConstants
+    fitted_on: tuple[str, ...]
+    deviation: Share
+    shipped_error: Share
+    fitted_error: Share
+    left_out_error: Share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """Fitted factors, and what they were fitted to.
 
     ``device`` and ``stack`` are the names of the catalogue that it is for; ``fitted_on`` the ids of
     the measured rows. ``half_width`` is half of the 80 % interval over the prediction: eight in ten
     rows lay within it when each was predicted from the others. The errors are medians over these
-    rows: shipped, fitted, and each predicted from the others.
+    rows: shipped, fitted, and each predicted from the others. ``fitted_on`` is empty where only
+    ``memory`` was fitted: times are as shipped then, and so is their interval.
     """
 
     schema_version: Literal[1] = 1
@@ -63,14 +102,21 @@ class Calibration:
     shipped_error: Share
     fitted_error: Share
     left_out_error: Share
+    memory: MemoryCalibration | None = None
+
+    def with_memory(self, memory: MemoryCalibration) -> Calibration:
+        """The same with other constants of memory."""
+        return replace(self, memory=memory)
 
 
-def unfitted(factors: Factors) -> Calibration:
-    """Factors that are being tried: fitted to nothing."""
+def unfitted(
+    factors: Factors = SHIPPED, name: str = "unfitted", device: str = "", stack: str = ""
+) -> Calibration:
+    """Factors that were fitted to nothing: they are being tried, or times are as shipped."""
     return Calibration(
-        name="unfitted",
-        device="",
-        stack="",
+        name=name,
+        device=device,
+        stack=stack,
         factors=factors,
         fitted_on=(),
         half_width=0.0,

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from .calibration import MEMORY_AS_SHIPPED, MemoryConstants
 from .choices import RECOMPUTES, AttentionImpl, Overlap, Recompute
 from .schedule import EVERY_KIND, ScheduleKind
 
@@ -65,10 +66,15 @@ class KernelFusion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatorModel:
-    """What the memory allocator and the libraries hold beyond live tensors."""
+    """What the memory allocator and the libraries hold beyond live tensors.
+
+    ``workspace_bytes`` is what libraries of matrix products take for themselves on devices before
+    Hopper, ``large_workspace_bytes`` on Hopper and Blackwell.
+    """
 
     context_bytes: Bytes = 0
     workspace_bytes: Bytes = 0
+    large_workspace_bytes: Bytes = 0
     communicator_bytes: Bytes = 0
     fragmentation: Fraction = 0.0
 
@@ -88,12 +94,13 @@ class StackSpec:
     ``narrow_weights``: whether weights of narrow products are quantised once a step and kept
     both ways round (cached), or for each use; ``narrow_gather`` whether parameters are gathered
     so.
-    ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp.
+    ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp. ``loss_copies``:
+    a cross-entropy that is not fused makes a tensor at every step instead of working in place.
     ``attention_gradient_copies``: gradients of attention come heads-first and are copied into
     order. ``recompute_stops_early``: recomputation ends once every saved tensor is back.
     ``dropout``: models of the GPT-2 kind, with layer norms and biases, are trained with it.
     ``launch_s`` is host time a lowered kernel, the Python around it counted; ``pass_s`` host
-    time a layer pass.
+    time a layer pass. ``memory`` is of a calibration, and no figure of the catalogue.
     """
 
     name: str
@@ -110,6 +117,7 @@ class StackSpec:
     narrow_weights: Literal["cached", "each_use"] = "each_use"
     narrow_gather: bool = False
     vocab_multiple: Annotated[int, Field(ge=1)] = 1
+    loss_copies: bool = False
     recompute_stops_early: bool = True
     attention_gradient_copies: bool = True
     dropout: bool = False
@@ -118,6 +126,7 @@ class StackSpec:
     pass_s: Seconds = 0.0
     step_s: Seconds = 0.0
     allocator: AllocatorModel = AllocatorModel()
+    memory: MemoryConstants = MEMORY_AS_SHIPPED
 
     @property
     def overlap(self) -> Overlap:

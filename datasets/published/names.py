@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 TABLE = Path(__file__).with_name("names.toml")
+TESTS = Path(__file__).with_name("megatron_tests.toml")
+OF_TESTS = "Megatron-LM tests/functional_tests"
+"""What stands in the ``source`` of a row that is a functional test of Megatron-LM."""
 
 
 @cache
@@ -16,6 +19,24 @@ def names() -> Mapping[str, Any]:
     """The tables ``hardware``, ``dtype``, ``recompute``, ``source`` and the list ``model``."""
     with TABLE.open("rb") as file:
         return tomllib.load(file)
+
+
+@cache
+def _tests() -> Mapping[str, Any]:
+    with TESTS.open("rb") as file:
+        return tomllib.load(file)
+
+
+def test_entry(source: str, model: str) -> Mapping[str, Any]:
+    """What a functional test of Megatron-LM is run with; empty if the row is none that is known.
+
+    Args:
+        source: the cell ``source``, the path of the golden values.
+        model: the cell ``model``, which names the test.
+    """
+    found: Mapping[str, Any] = _tests().get(model, {}) if OF_TESTS in source else {}
+    recorded = source.rpartition("golden_values_")[2].removesuffix(".json")
+    return {**found, "attention": "unfused"} if recorded in found.get("unfused_in", ()) else found
 
 
 def model_entry(name: str) -> Mapping[str, Any]:

@@ -27,7 +27,9 @@ def test_what_names_stand_for_exists() -> None:
         assert entry["why"]
         assert stack(entry["stack"]) != stack(entry.get("fully_sharded", "deepspeed"))
     assert {x["preset"] for x in KNOWN["model"] if "preset" in x} <= set(presets())
-    assert all("preset" in entry or entry["vocab"] > 1000 for entry in KNOWN["model"])
+    assert all(
+        {"preset", "allowed"} & set(entry) or entry["vocab"] > 1000 for entry in KNOWN["model"]
+    )
 
 
 @pytest.mark.parametrize(
