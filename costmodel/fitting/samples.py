@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -9,15 +10,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...datasets.catalogue.device import Device, device
-from ...datasets.measured.timed_grid import TimedGrid, timed_grid
+from ...datasets.measured.timed_grid import FOLDER, TimedGrid, timed_grid
 from ..kernel_latency.attention_features import Flash, attention_features, base_seconds
+from ..kernel_latency.attention_grid import SHARED
+from ..kernel_latency.experts_features import FusedExperts, experts_features
+from ..kernel_latency.experts_features import base_seconds as experts_base_seconds
 from ..kernel_latency.forest import Rows
 from ..kernel_latency.gemm_features import gemm, gemm_features
 from ..roofline import kernel_seconds
 
 Vector = NDArray[np.float64]
 Words = NDArray[np.str_]
-KEY_VALUE_HEADS = (1, 2, 4, 8, 16, 0)
+NOT_GATED = frozenset(
+    {
+        (2688, 1856, 6, 128),
+        (1024, 2688, 22, 512),
+        (2048, 5120, 22, 512),
+        (4096, 2688, 22, 512),
+        (8192, 5120, 22, 512),
+    }
+)
+"""Hidden, ffn, topk and experts of the models whose experts have no gate: Nemotron-3 (squared
+ReLU; NVIDIA, Nemotron 3, 2025)."""
 Known = Callable[[str], Device]
 """What is known of a device by name: the catalogue's figures, or less."""
 
@@ -72,11 +86,35 @@ def attention_samples(known: Known = device) -> Samples:
     def row(
         name: str, dtype: str, head_dim: int, place: int, heads: int, batch: int, seq: int
     ) -> tuple[tuple[float, ...], float]:
-        flash = Flash(batch, heads, KEY_VALUE_HEADS[place] or heads, seq, head_dim, dtype)
+        flash = Flash(batch, heads, (*SHARED, heads)[place], seq, head_dim, dtype)
         on = known(name)
         return attention_features(flash, on), base_seconds(flash, on)
 
     return _samples(timed_grid("attention"), row)
+
+
+def experts_samples(known: Known = device) -> Samples:
+    """Every fused layer of experts of the grid; ``model`` is its number in the grid."""
+    models = expert_models()
+
+    def row(
+        name: str, dtype: str, model: int, uneven: int, tp: int, ep: int, tokens: int
+    ) -> tuple[tuple[float, ...], float]:
+        hidden, ffn, topk, experts = models[model]
+        gated = models[model] not in NOT_GATED
+        layer = FusedExperts(
+            tokens, hidden, ffn, topk, experts, tp, ep, gated, bool(uneven), dtype
+        )
+        on = known(name)
+        return experts_features(layer, on), experts_base_seconds(layer, on)
+
+    return _samples(timed_grid("experts"), row)
+
+
+def expert_models() -> list[tuple[int, int, int, int]]:
+    """Hidden, ffn, topk and experts by number."""
+    path = FOLDER / "experts.json"
+    return [tuple(model) for model in json.loads(path.read_text(encoding="utf-8"))["models"]]
 
 
 def _samples(grid: TimedGrid, row: Callable[..., tuple[tuple[float, ...], float]]) -> Samples:
