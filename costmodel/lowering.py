@@ -199,14 +199,19 @@ class Lowering:
         """
         tied = self._tied_ends(layers)
         found: list[StageLayer] = []
-        feeding = before
+        feeding, known = before, None
         for index, strategy in layers:
-            shares = index in tied[:-1]
-            lowered = self.layer(index, strategy, feeding, ranks, samples, shares)
-            members = tied if index in tied[-1:] else (index,)
-            unit = None if shares else self.unit(members, strategy, ranks)
+            # Most layers are as the one before: the same kind, strategy and layout before it.
+            like = (self.kinds[index], id(strategy), id(feeding)) if index not in tied else None
+            if like is not None and like == known:
+                lowered, unit = found[-1].lowered, found[-1].unit
+            else:
+                shares = index in tied[:-1]
+                lowered = self.layer(index, strategy, feeding, ranks, samples, shares)
+                members = tied if index in tied[-1:] else (index,)
+                unit = None if shares else self.unit(members, strategy, ranks)
             found.append(StageLayer(index, self.layers[index], strategy, lowered, unit))
-            feeding = strategy
+            feeding, known = strategy, like
         first, last = found[0], found[-1]
         ends = last.index + 1 == len(self.places) or self.places[last.index + 1].begins
         itemsize = DTYPE_BYTES[self.workload.dtype.param]
@@ -233,9 +238,18 @@ class Lowering:
         with_head = bool(ends) and isinstance(self.layers[ends[-1]], HeadLayer)
         return tuple(ends) if with_head and len(ends) > 1 else ()
 
+    def stages(self, plan: Plan) -> list[tuple[StageChunk, ...]]:
+        """Every chunk of every stage of a plan."""
+        every = plan.layer_strategies()
+        return [self._stage(plan, stage, every) for stage in range(len(plan.program.stages))]
+
     def stage(self, plan: Plan, stage: int) -> tuple[StageChunk, ...]:
         """Every chunk of a stage of a plan."""
-        every = plan.layer_strategies()
+        return self._stage(plan, stage, plan.layer_strategies())
+
+    def _stage(
+        self, plan: Plan, stage: int, every: tuple[LayerStrategy, ...]
+    ) -> tuple[StageChunk, ...]:
         samples = plan.program.micro_batch_samples
         place = plan.program.stages[stage]
         found = []

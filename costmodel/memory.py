@@ -21,6 +21,7 @@ from ..spec.plan import Plan
 from ..spec.report import MemoryRow
 from ..spec.stack import StackSpec
 from .lowering import StageChunk
+from .pass_effects import PassEffects
 from .pass_memory import (
     COMMUNICATION,
     GRADIENTS,
@@ -29,7 +30,6 @@ from .pass_memory import (
     PARAMETERS,
     WORKSPACE,
     PassEffect,
-    PassPlayer,
 )
 from .stage_passes import PassKind, StagePasses
 from .unit import Unit
@@ -42,7 +42,7 @@ def stage_peak(
     stack: StackSpec,
     passes: StagePasses,
     chunks: tuple[StageChunk, ...],
-    prefetch: bool,
+    effects: PassEffects,
 ) -> dict[str, int]:
     """Allocated bytes by term at the fullest moment of a step on a rank of a stage.
 
@@ -51,18 +51,17 @@ def stage_peak(
         stack: the software that runs it.
         passes: the stage's passes in order.
         chunks: the stage's lowered chunks.
-        prefetch: whether the next unit's gather is under way while a layer computes.
+        effects: of passes under this stack.
 
     Raises:
         InputError: states too large to count in 64 bits.
     """
-    player = PassPlayer(stack, chunks, prefetch)
     rows, kinds = passes.rows, passes.kinds
-    effects = [player.play(kind) for kind in kinds]
-    _refuse_overflow(effects, _resident(plan, stack, chunks), len(rows))
-    change = np.array([effect.change for effect in effects], dtype=np.int64)[rows]
-    peak = np.array([effect.peak for effect in effects], dtype=np.int64)[rows]
-    resident = np.array(_resident(plan, stack, chunks), dtype=np.int64)
+    found, held = effects.of_stage(chunks, kinds), _resident(plan, stack, chunks)
+    _refuse_overflow(found, held, len(rows))
+    change = np.array([effect.change for effect in found], dtype=np.int64)[rows]
+    peak = np.array([effect.peak for effect in found], dtype=np.int64)[rows]
+    resident = np.array(held, dtype=np.int64)
     after = resident + np.cumsum(change, axis=0)
     fullest = np.vstack([resident, after[:-1]]) + peak
     if len(plan.program.stages) > 1:
@@ -76,7 +75,8 @@ def stage_peak(
 
 def _refuse_overflow(effects: list[PassEffect], resident: list[int], passes: int) -> None:
     """The sums of all passes must stay within 64-bit integers."""
-    largest = max(abs(size) for e in effects for size in (*e.peak, *e.change, *resident))
+    every = [resident, *(sizes for effect in effects for sizes in effect)]
+    largest = max(max(map(abs, sizes)) for sizes in every)
     if largest * (passes + 1) >= COUNTABLE_BYTES:
         allowed = "sizes whose bytes on one device count in 64 bits"
         raise InputError("model and workload", f"{largest} bytes in one pass", allowed)

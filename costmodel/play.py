@@ -63,12 +63,10 @@ def play(runs: list[StageRun], messages: Messages) -> None:
     ends = {forward: [[NOT_YET] * shape[1] for _ in range(shape[0])] for forward in (True, False)}
     pending = [(run, _player(run, messages, ends)) for run in runs]
     while pending:
-        before = sum(len(run.starts_s) for run, _ in pending)
-        for run, player in pending:
-            player.advance(run)
-        if before == sum(len(run.starts_s) for run, _ in pending):
+        moved = sum(player.advance(run) for run, player in pending)
+        if not moved:
             raise RuntimeError("the schedule waits for itself")
-        pending = [(r, p) for r, p in reversed(pending) if len(r.starts_s) < len(r.order)]
+        pending = [(r, p) for r, p in reversed(pending) if len(r.starts_s) < p.length]
 
 
 def _player(
@@ -106,12 +104,13 @@ class _InTurn:
     def __init__(self, passes: StagePasses, timings: list[Timing]) -> None:
         self._rows: list[int] = passes.rows.tolist()
         self._order, self._timings = passes.order, timings
+        self.length = len(self._rows)
 
-    def advance(self, run: StageRun) -> None:
-        """Run passes until one's input has not been made yet."""
+    def advance(self, run: StageRun) -> bool:
+        """Run passes until one's input has not been made yet; whether there were any."""
         rows, order, timings, starts = self._rows, self._order, self._timings, run.starts_s
-        clock_s, lost_s = run.end_s, run.message_s
-        for place in range(len(starts), len(rows)):
+        clock_s, lost_s, first = run.end_s, run.message_s, len(starts)
+        for place in range(first, self.length):
             time_s, waits_for, travel_s, own, sends_s = timings[rows[place]]
             micro_batch = order[place][2]
             start_s = clock_s
@@ -128,6 +127,7 @@ class _InTurn:
             lost_s += sends_s
             own[micro_batch] = clock_s
         run.end_s, run.message_s = clock_s, lost_s
+        return len(starts) > first
 
 
 class _Overlapping:
@@ -136,15 +136,17 @@ class _Overlapping:
     def __init__(self, run: StageRun, groups: tuple[int, ...], timings: list[Timing]) -> None:
         self._rows: list[int] = run.passes.rows.tolist()
         self._order, self._timings = run.passes.order, timings
+        self.length = len(self._rows)
         found = run.passes.together
         self._groups, self._group = groups, 0
         self._sizes = [len(kinds) for kinds in found]
         self._times_s = [run.time_of(kinds).time_s for kinds in found]
 
-    def advance(self, run: StageRun) -> None:
-        """Run groups of passes until one's inputs have not all been made yet."""
+    def advance(self, run: StageRun) -> bool:
+        """Run groups of passes until one's inputs have not all been made yet; whether any ran."""
         rows, order, timings, starts = self._rows, self._order, self._timings, run.starts_s
-        clock_s, lost_s, group = run.end_s, run.message_s, self._group
+        clock_s, lost_s, first = run.end_s, run.message_s, self._group
+        group = first
         while group < len(self._groups):
             number, place = self._groups[group], len(starts)
             start_s, late_s = clock_s, 0.0
@@ -157,7 +159,7 @@ class _Overlapping:
                 made_s = waits_for[order[at][2]]
                 if made_s == NOT_YET:
                     run.end_s, run.message_s, self._group = clock_s, lost_s, group
-                    return
+                    return group > first
                 if made_s + travel_s > start_s:
                     start_s = made_s + travel_s
                     late_s = min(start_s - clock_s, travel_s)
@@ -168,3 +170,4 @@ class _Overlapping:
                 starts.append(start_s)
             group += 1
         run.end_s, run.message_s, self._group = clock_s, lost_s, group
+        return True

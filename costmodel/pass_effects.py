@@ -1,0 +1,46 @@
+"""Effects of passes on memory, each found once: they depend on layers and kind, not on prices.
+
+The middle stages of a pipeline hold equal layers, and so do the plans of a sweep over rates.
+"""
+
+from __future__ import annotations
+
+from ..spec.stack import StackSpec
+from .lowering import StageChunk
+from .pass_memory import PassEffect, PassPlayer
+from .stage_passes import PassKind
+
+
+class PassEffects:
+    """What passes do to the live bytes of a rank.
+
+    Args:
+        stack: the software that runs them.
+        prefetch: whether the next unit's gather is under way while a layer computes.
+    """
+
+    def __init__(self, stack: StackSpec, prefetch: bool) -> None:
+        self.stack = stack
+        self.prefetch = prefetch
+        # Chunks keep alive the layers and units whose numbers are in the keys.
+        self._found: dict[tuple[object, ...], tuple[StageChunk, dict[PassKind, PassEffect]]] = {}
+
+    def of_stage(
+        self, chunks: tuple[StageChunk, ...], kinds: tuple[PassKind, ...]
+    ) -> list[PassEffect]:
+        """The effect of each kind of pass of a stage."""
+        known = [self._of_chunk(chunk) for chunk in chunks]
+        player = PassPlayer(self.stack, chunks, self.prefetch)
+        effects = []
+        for kind in kinds:
+            found, anywhere = known[kind.chunk], kind._replace(chunk=0)
+            if anywhere not in found:
+                found[anywhere] = player.play(kind)
+            effects.append(found[anywhere])
+        return effects
+
+    def _of_chunk(self, chunk: StageChunk) -> dict[PassKind, PassEffect]:
+        """Effects known of chunks that hold the same layers and units between the same messages."""
+        layers = tuple((id(entry.lowered), id(entry.unit)) for entry in chunk.layers)
+        key = (layers, chunk.input_bytes, chunk.output_bytes, chunk.sources)
+        return self._found.setdefault(key, (chunk, {}))[1]
