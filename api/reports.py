@@ -14,7 +14,6 @@ from .. import __version__
 from ..costmodel.explain import breakdown, predict, source_share
 from ..costmodel.feasibility import DEFAULT_RISK, MemoryRule
 from ..costmodel.lowering import Lowering
-from ..costmodel.machine import Machine
 from ..costmodel.prices import Pricer
 from ..costmodel.simulate import Simulation, Simulator
 from ..planner.candidates import Evaluator, Outcome
@@ -30,6 +29,7 @@ from ..spec.stack import StackSpec
 from .calibrations import measured_name
 from .inputs import Problem
 from .joined_search import search_groups
+from .simulators import simulator_for
 
 TIE_WITHIN = 0.05
 """Plans whose times differ by less than this are told apart by neither model nor machine."""
@@ -58,7 +58,7 @@ def simulate_plan(
     risk: float = DEFAULT_RISK,
 ) -> Simulated:
     """Simulate one plan, whether it fits or not."""
-    simulator = Simulator.for_plan(plan, Machine(plan.cluster, measured), stack)
+    simulator = simulator_for(plan, measured, stack)
     simulation = simulator.run(plan)
     if simulation is None:
         raise RuntimeError("a simulation without a limit ends")

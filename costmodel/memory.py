@@ -42,6 +42,7 @@ def stage_peak(
     stack: StackSpec,
     passes: StagePasses,
     chunks: tuple[StageChunk, ...],
+    prefetch: bool,
     effects: PassEffects,
 ) -> dict[str, int]:
     """Allocated bytes by term at the fullest moment of a step on a rank of a stage.
@@ -51,13 +52,14 @@ def stage_peak(
         stack: the software that runs it.
         passes: the stage's passes in order.
         chunks: the stage's lowered chunks.
+        prefetch: whether the next unit's gather is under way while a layer computes.
         effects: of passes under this stack.
 
     Raises:
         InputError: states too large to count in 64 bits.
     """
     rows, kinds = passes.rows, passes.kinds
-    found, held = effects.of_stage(chunks, kinds), _resident(plan, stack, chunks)
+    found, held = effects.of_stage(chunks, kinds, prefetch), _resident(plan, stack, chunks)
     _refuse_overflow(found, held, len(rows))
     change = np.array([effect.change for effect in found], dtype=np.int64)[rows]
     peak = np.array([effect.peak for effect in found], dtype=np.int64)[rows]

@@ -16,21 +16,25 @@ class PassEffects:
 
     Args:
         stack: the software that runs them.
-        prefetch: whether the next unit's gather is under way while a layer computes.
     """
 
-    def __init__(self, stack: StackSpec, prefetch: bool) -> None:
+    def __init__(self, stack: StackSpec) -> None:
         self.stack = stack
-        self.prefetch = prefetch
         # Chunks keep alive the layers and units whose numbers are in the keys.
         self._found: dict[tuple[object, ...], tuple[StageChunk, dict[PassKind, PassEffect]]] = {}
 
     def of_stage(
-        self, chunks: tuple[StageChunk, ...], kinds: tuple[PassKind, ...]
+        self, chunks: tuple[StageChunk, ...], kinds: tuple[PassKind, ...], prefetch: bool
     ) -> list[PassEffect]:
-        """The effect of each kind of pass of a stage."""
-        known = [self._of_chunk(chunk) for chunk in chunks]
-        player = PassPlayer(self.stack, chunks, self.prefetch)
+        """The effect of each kind of pass of a stage.
+
+        Args:
+            chunks: its lowered chunks.
+            kinds: of its passes.
+            prefetch: whether the next unit's gather is under way while a layer computes.
+        """
+        known = [self._of_chunk(chunk, prefetch) for chunk in chunks]
+        player = PassPlayer(self.stack, chunks, prefetch)
         effects = []
         for kind in kinds:
             found, anywhere = known[kind.chunk], kind._replace(chunk=0)
@@ -39,8 +43,8 @@ class PassEffects:
             effects.append(found[anywhere])
         return effects
 
-    def _of_chunk(self, chunk: StageChunk) -> dict[PassKind, PassEffect]:
+    def _of_chunk(self, chunk: StageChunk, prefetch: bool) -> dict[PassKind, PassEffect]:
         """Effects known of chunks that hold the same layers and units between the same messages."""
         layers = tuple((id(entry.lowered), id(entry.unit)) for entry in chunk.layers)
-        key = (layers, chunk.input_bytes, chunk.output_bytes, chunk.sources)
+        key = (layers, chunk.input_bytes, chunk.output_bytes, chunk.sources, prefetch)
         return self._found.setdefault(key, (chunk, {}))[1]

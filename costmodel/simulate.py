@@ -67,14 +67,17 @@ class Simulator:
     Args:
         lowering: layers and units of model, workload and stack.
         pricer: prices on the machine.
+        effects: of the lowering's passes on memory, where they are known from other machines.
     """
 
-    def __init__(self, lowering: Lowering, pricer: Pricer) -> None:
+    def __init__(
+        self, lowering: Lowering, pricer: Pricer, effects: PassEffects | None = None
+    ) -> None:
         self.lowering = lowering
         self.pricer = pricer
         self.prices = GroupPrices(pricer)
         self._passes: dict[tuple[object, ...], PassTime] = {}
-        self._effects = PassEffects(lowering.stack, pricer.overlaps.dp_parameter)
+        self._effects = effects or PassEffects(lowering.stack)
 
     @classmethod
     def for_plan(cls, plan: Plan, machine: Machine, stack: StackSpec) -> Simulator:
@@ -91,6 +94,17 @@ class Simulator:
         Raises:
             InputError: more passes than can be simulated.
         """
+        staged = self.staged(plan, give_up_s)
+        if staged is None:
+            return None
+        chunks, runs = staged
+        play(runs, Messages(plan, chunks, self.prices))
+        return self.finish(plan, chunks, runs)
+
+    def staged(
+        self, plan: Plan, give_up_s: float = float("inf")
+    ) -> tuple[list[tuple[StageChunk, ...]], list[StageRun]] | None:
+        """The lowered chunks of every stage, and its passes priced but not played; as ``run``."""
         program = plan.program
         stages, micro_batches = len(program.stages), program.schedule.microbatches
         kind = program.schedule.kind
@@ -118,8 +132,7 @@ class Simulator:
                 StageRun(s, passes_of(plan, s), times[s], groups[s], reaches[s])
                 for s in range(stages)
             ]
-        play(runs, Messages(plan, chunks, self.prices))
-        return self.finish(plan, chunks, runs)
+        return chunks, runs
 
     def _paired_run(
         self, plan: Plan, stage: int, chunks: tuple[StageChunk, ...], reach: int
@@ -194,12 +207,13 @@ class Simulator:
         barrier_s, norm_s = close(plan, stack, self.prices, chunks, runs)
         host_s = self.pricer.step_s
         step_time_s = barrier_s + max(run.update_s + run.gathers_s for run in runs) + host_s
+        prefetch = self.pricer.overlaps.dp_parameter
         memory = tuple(
             memory_row(
                 plan,
                 stack,
                 run.stage,
-                stage_peak(plan, stack, run.passes, chunks[run.stage], self._effects),
+                stage_peak(plan, stack, run.passes, chunks[run.stage], prefetch, self._effects),
                 groups,
             )
             for run, groups in zip(runs, communicators(plan), strict=True)
