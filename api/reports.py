@@ -59,7 +59,8 @@ def simulate_plan(
 ) -> Simulated:
     """Simulate one plan, whether it fits or not."""
     simulator = simulator_for(plan, measured, stack)
-    simulation = simulator.run(plan)
+    with no_garbage_collection():
+        simulation = simulator.run(plan)
     if simulation is None:
         raise RuntimeError("a simulation without a limit ends")
     report = Report(
@@ -177,7 +178,7 @@ def _run(search: Search) -> Found:
 
 @contextmanager
 def no_garbage_collection(leaves: bool = False) -> Iterator[None]:
-    """A search makes many objects and no cycles: looking for some takes a fifth of its time.
+    """What searches makes many objects and no cycles: looking for some takes a fifth of its time.
 
     Args:
         leaves: the process ends soon, so what is there is not looked through afterwards either.

@@ -51,7 +51,7 @@ def close(
     holding = holding_stages(plan)
     known: dict[tuple[object, ...], _End] = {}
     for run in runs:
-        held = tuple((id(e.lowered), id(e.unit)) for c in chunks[run.stage] for e in c.layers)
+        held = tuple(chunk.layer_ids for chunk in chunks[run.stage])
         tied = run.stage if run.stage in holding else None
         key = (held, tied, run.group, run.reach)
         if key not in known:

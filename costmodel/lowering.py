@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ..spec.choices import Recompute, SequenceParallel
 from ..spec.formats import DTYPE_BYTES
@@ -36,7 +37,7 @@ class StageLayer:
     unit: Unit | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StageChunk:
     """The layers of one virtual stage and the activations that cross its ends (0: none).
 
@@ -47,6 +48,11 @@ class StageChunk:
     input_bytes: int
     output_bytes: int
     sources: tuple[ChunkSource, ...] = ()
+
+    @cached_property
+    def layer_ids(self) -> tuple[tuple[int, int], ...]:
+        """Equal for chunks of equal layers, wherever they are, while their lowering lives."""
+        return tuple([(id(entry.lowered), id(entry.unit)) for entry in self.layers])
 
     @property
     def first_shared(self) -> int:

@@ -45,6 +45,5 @@ class PassEffects:
 
     def _of_chunk(self, chunk: StageChunk, prefetch: bool) -> dict[PassKind, PassEffect]:
         """Effects known of chunks that hold the same layers and units between the same messages."""
-        layers = tuple((id(entry.lowered), id(entry.unit)) for entry in chunk.layers)
-        key = (layers, chunk.input_bytes, chunk.output_bytes, chunk.sources, prefetch)
+        key = (chunk.layer_ids, chunk.input_bytes, chunk.output_bytes, chunk.sources, prefetch)
         return self._found.setdefault(key, (chunk, {}))[1]

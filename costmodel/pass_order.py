@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,23 +16,25 @@ from ..spec.schedule import ScheduleKind, chunk_position
 from .stage_passes import StagePasses, stage_passes
 
 Numbers = NDArray[np.int32]
-NOT_YET = -1
+NONE = 0
+"""Where a pass waits for nothing; the passes are counted from 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassOrder:
-    """The passes of all stages, one after another.
+    """The passes of all stages, one after another, counted from 1.
 
     Args:
-        stages: the stage of each pass, shape (passes,).
-        rows: its kind, as a number into that stage's kinds.
-        sources: the pass whose message it waits for; ``passes`` where it waits for none.
-        places: for each stage, where its own passes stand, in the order it runs them.
+        kinds: what each is, shape (passes,), as a number into the kinds of passes of the first
+            stage, then of the second, and so on.
+        sources: the pass whose message it waits for, or NONE.
+        before: the pass that its stage runs before it, or NONE.
+        places: for each stage its own passes, as it runs them, shape (passes of the stage,).
     """
 
-    stages: Numbers
-    rows: Numbers
+    kinds: Numbers
     sources: Numbers
+    before: Numbers
     places: tuple[Numbers, ...]
 
 
@@ -44,33 +45,32 @@ def pass_order(kind: ScheduleKind, stages: int, chunks: int, micro_batches: int)
     Raises:
         RuntimeError: the schedule waits for itself.
     """
-    positions = stages * chunks
-    made = {forward: [[NOT_YET] * micro_batches for _ in range(positions)]
-            for forward in (True, False)}  # fmt: skip
-    pending = [
-        _Stage(
-            kind, number, stage_passes(kind, number, stages, chunks, micro_batches), stages, made
-        )
-        for number in range(stages)
-    ]
-    every, total = list(pending), 0
-    order: list[int] = []
+    made = {
+        forward: [[NONE] * micro_batches for _ in range(stages * chunks)]
+        for forward in (True, False)
+    }
+    every = []
+    for number in range(stages):
+        passes = stage_passes(kind, number, stages, chunks, micro_batches)
+        every.append(_Stage(kind, number, passes, stages, made))
+    pending, total = list(every), 0
     while pending:
+        before = total
         for stage in pending:
-            count = stage.advance(len(order))
-            order += repeat(stage.number, count)
-        if len(order) == total:
+            total += stage.advance(total + 1)
+        if total == before:
             raise RuntimeError("the schedule waits for itself")
-        total = len(order)
         pending = [stage for stage in reversed(pending) if len(stage.places) < len(stage.rows)]
-    found, rows = np.array(order, dtype=np.int32), np.empty(total, dtype=np.int32)
-    sources, places = np.empty(total, dtype=np.int32), []
+    kinds, sources, earlier = (np.zeros(total, dtype=np.int32) for _ in range(3))
+    places, first = [], 0
     for stage in every:
-        places.append(np.array(stage.places, dtype=np.int32))
-        rows[places[-1]] = stage.rows
-        sources[places[-1]] = stage.sources
-    sources[sources == NOT_YET] = total
-    return PassOrder(found, rows, sources, tuple(places))
+        own = np.array(stage.places, dtype=np.int32)
+        kinds[own - 1] = np.array(stage.rows, dtype=np.int32) + first
+        sources[own - 1] = stage.sources
+        earlier[own[1:] - 1] = own[:-1]
+        places.append(own)
+        first += stage.kind_count
+    return PassOrder(kinds, sources, earlier, tuple(places))
 
 
 class _Stage:
@@ -84,7 +84,7 @@ class _Stage:
         stages: int,
         made: dict[bool, list[list[int]]],
     ) -> None:
-        self.number = number
+        self.kind_count = len(passes.kinds)
         self.rows: list[int] = passes.rows.tolist()
         self.places: list[int] = []
         self.sources: list[int] = []
@@ -99,15 +99,15 @@ class _Stage:
             self._ends.append((waits_for, lists[position] if whole else None))
 
     def advance(self, place: int) -> int:
-        """Put passes into the order from ``place`` on until one's input is missing; how many."""
+        """Number passes from ``place`` on until one's input is missing; how many there were."""
         first = len(self.places)
         for number in range(first, len(self.rows)):
             waits_for, own = self._ends[self.rows[number]]
             micro_batch = self._order[number][2]
-            source = NOT_YET
+            source = NONE
             if waits_for is not None:
                 source = waits_for[micro_batch]
-                if source == NOT_YET:
+                if source == NONE:
                     break
             self.sources.append(source)
             self.places.append(place)

@@ -70,25 +70,26 @@ def _play_in_turn(runs: list[StageRun], messages: Messages) -> None:
     """Stages that run one pass after another: all passes in an order that suits them."""
     chunks = messages.positions // messages.stages
     order = pass_order(messages.kind, messages.stages, chunks, messages.micro_batches)
-    timings = [[timing_of(run, messages, kind) for kind in run.passes.kinds] for run in runs]
-    clocks_s, lost_s = [0.0] * len(runs), [0.0] * len(runs)
-    passes = len(order.stages)
-    starts_s, ends_s = [0.0] * passes, [0.0] * (passes + 1)  # the last: of passes without a source
-    each = zip(order.stages.tolist(), order.rows.tolist(), order.sources.tolist(), strict=True)
-    for number, (stage, row, source) in enumerate(each):
-        time_s, travel_s, sends_s = timings[stage][row]
-        start_s = clocks_s[stage]
-        arrives_s = ends_s[source] + travel_s
-        if arrives_s > start_s:
-            lost_s[stage] += min(arrives_s - start_s, travel_s)
-            start_s = arrives_s
-        starts_s[number] = start_s
-        ends_s[number] = clocks_s[stage] = start_s + time_s + sends_s
-        lost_s[stage] += sends_s
-    every_s = np.array(starts_s)
+    timings = [timing_of(run, messages, kind) for run in runs for kind in run.passes.kinds]
+    times_s, travels_s, sends_s = np.array(timings)[order.kinds].T
+    each = (order.before.tolist(), order.sources.tolist(), times_s.tolist(), travels_s.tolist())
+    ends = [0.0]  # of no pass
+    if messages.blocking:
+        for before, source, time_s, travel_s, send_s in zip(*each, sends_s.tolist(), strict=True):
+            free_s, arrives_s = ends[before], ends[source] + travel_s
+            ends.append((arrives_s if arrives_s > free_s else free_s) + time_s + send_s)
+    else:
+        for before, source, time_s, travel_s in zip(*each, strict=True):
+            free_s, arrives_s = ends[before], ends[source] + travel_s
+            ends.append((arrives_s if arrives_s > free_s else free_s) + time_s)
+    ends_s = np.array(ends)
+    frees_s, arrivals_s = ends_s[order.before], ends_s[order.sources] + travels_s
+    starts_s = np.maximum(frees_s, arrivals_s)
+    lost_s = np.minimum(starts_s - frees_s, travels_s) + sends_s
     for run, places in zip(runs, order.places, strict=True):
-        run.starts_s += every_s[places].tolist()
-        run.end_s, run.message_s = clocks_s[run.stage], lost_s[run.stage]
+        run.starts_s += starts_s[places - 1].tolist()
+        run.end_s = ends[places[-1]]
+        run.message_s = float(np.cumsum(lost_s[places - 1])[-1])
 
 
 def timing_of(run: StageRun, messages: Messages, kind: PassKind) -> tuple[float, float, float]:

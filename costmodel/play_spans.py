@@ -76,8 +76,7 @@ def simulate_spans(simulator: Simulator, plan: Plan) -> tuple[Simulation, Spans]
         found = []
         for each in run.passes.kinds:
             chunk = chunks[run.stage][each.chunk]
-            layers = tuple((id(entry.lowered), id(entry.unit)) for entry in chunk.layers)
-            key = (layers, each._replace(chunk=0), run.group, run.reach)
+            key = (chunk.layer_ids, each._replace(chunk=0), run.group, run.reach)
             if key not in known:
                 known[key] = pass_spans(chunk, each, pricer)
             found.append(known[key])
@@ -91,10 +90,11 @@ def _play(runs: list[StageRun], messages: Messages, templates: list[list[Templat
     chunks = messages.positions // messages.stages
     order = pass_order(messages.kind, messages.stages, chunks, messages.micro_batches)
     sides = [_Rank(run, messages, found) for run, found in zip(runs, templates, strict=True)]
-    arrivals_s = [0.0] * (len(order.stages) + 1)  # the last: of passes that wait for no message
-    each = zip(order.stages.tolist(), order.rows.tolist(), order.sources.tolist(), strict=True)
-    for number, (stage, row, source) in enumerate(each):
-        arrivals_s[number] = sides[stage].run_pass(row, arrivals_s[source])
+    kinds = [(side, row) for side in sides for row in range(len(side.run.passes.kinds))]
+    arrivals_s = [0.0]  # of the message that passes without one wait for
+    for number, source in zip(order.kinds.tolist(), order.sources.tolist(), strict=True):
+        side, row = kinds[number]
+        arrivals_s.append(side.run_pass(row, arrivals_s[source]))
     for side in sides:
         side.close()
     laid = [side.laid() for side in sides]

@@ -152,8 +152,7 @@ class Simulator:
 
     def pass_time(self, chunk: StageChunk, kind: PassKind, group: str, reach: int) -> PassTime:
         """Seconds of one pass on a device group, computed once for chunks of equal layers."""
-        layers = tuple((id(e.lowered), id(e.unit)) for e in chunk.layers)
-        key = (layers, kind.forward, kind.first, kind.last, kind.part, group, reach)
+        key = (chunk.layer_ids, kind.forward, kind.first, kind.last, kind.part, group, reach)
         found = self._passes.get(key)
         if found is None:
             pricer = self.prices.inside(group).reaching(reach)
