@@ -61,18 +61,26 @@ def stage_peak(
     rows, kinds = passes.rows, passes.kinds
     found, held = effects.of_stage(chunks, kinds, prefetch), _resident(plan, stack, chunks)
     _refuse_overflow(found, held, len(rows))
-    change = np.array([effect.change for effect in found], dtype=np.int64)[rows]
-    peak = np.array([effect.peak for effect in found], dtype=np.int64)[rows]
-    resident = np.array(held, dtype=np.int64)
-    after = resident + np.cumsum(change, axis=0)
-    fullest = np.vstack([resident, after[:-1]]) + peak
+    change = np.array([effect.change for effect in found], dtype=np.int64)
+    peak = np.array([effect.peak for effect in found], dtype=np.int64)
+    messages = np.zeros(len(rows), dtype=np.int64)
     if len(plan.program.stages) > 1:
-        fullest[:, COMMUNICATION] += _message_bytes(chunks, kinds, rows)
-    update = after[-1].copy()
-    update[WORKSPACE] += _update_scratch(plan, chunks)
-    moments = np.vstack([fullest, update])
-    best = moments[int(np.argmax(moments.sum(axis=1)))]
-    return dict(zip(LEDGER_TERMS, best.tolist(), strict=True))
+        messages = _message_bytes(chunks, kinds, rows)
+    # Which moment is fullest takes sums alone; only that moment is then told apart by term.
+    after = np.cumsum(change.sum(axis=1)[rows])
+    fullest = np.append(0, after[:-1]) + peak.sum(axis=1)[rows] + messages
+    best = int(np.argmax(fullest))
+    scratch = _update_scratch(plan, chunks)
+    update = int(after[-1]) + scratch
+    done = len(rows) if update > fullest[best] else best
+    moment = np.array(held, dtype=np.int64)
+    moment += np.bincount(rows[:done], minlength=len(kinds)) @ change
+    if done == len(rows):
+        moment[WORKSPACE] += scratch
+    else:
+        moment += peak[rows[best]]
+        moment[COMMUNICATION] += messages[best]
+    return dict(zip(LEDGER_TERMS, moment.tolist(), strict=True))
 
 
 def _refuse_overflow(effects: list[PassEffect], resident: list[int], passes: int) -> None:
