@@ -15,7 +15,6 @@ from ..costmodel.explain import breakdown, predict, source_share
 from ..costmodel.feasibility import DEFAULT_RISK, MemoryRule
 from ..costmodel.library_memory import calibrated_stack
 from ..costmodel.lowering import Lowering
-from ..costmodel.machine import Machine
 from ..costmodel.prices import Pricer
 from ..costmodel.simulate import Simulation, Simulator
 from ..planner.candidates import Evaluator, Outcome
@@ -31,6 +30,7 @@ from ..spec.stack import StackSpec
 from .calibrations import measured_name
 from .inputs import Problem
 from .joined_search import search_groups
+from .simulators import simulator_for
 
 TIE_WITHIN = 0.05
 """Plans whose times differ by less than this are told apart by neither model nor machine."""
@@ -59,9 +59,9 @@ def simulate_plan(
     risk: float = DEFAULT_RISK,
 ) -> Simulated:
     """Simulate one plan, whether it fits or not."""
-    machine = Machine(plan.cluster, measured)
-    simulator = Simulator.for_plan(plan, machine, calibrated_stack(stack, measured))
-    simulation = simulator.run(plan)
+    simulator = simulator_for(plan, measured, calibrated_stack(stack, measured))
+    with no_garbage_collection():
+        simulation = simulator.run(plan)
     if simulation is None:
         raise RuntimeError("a simulation without a limit ends")
     report = Report(
@@ -181,7 +181,7 @@ def _run(search: Search) -> Found:
 
 @contextmanager
 def no_garbage_collection(leaves: bool = False) -> Iterator[None]:
-    """A search makes many objects and no cycles: looking for some takes a fifth of its time.
+    """What searches makes many objects and no cycles: looking for some takes a fifth of its time.
 
     Args:
         leaves: the process ends soon, so what is there is not looked through afterwards either.

@@ -85,8 +85,10 @@ def even_layers(
 def _runs(layers: list[tuple[str, int, Layer]], strategy: LayerStrategy) -> tuple[LayerPlan, ...]:
     """Consecutive layers of one tower that take the same; blocks apart from other layers."""
     found = []
+    kinds = {id(layer): layer for *_, layer in layers}
+    own_of = {key: own_strategy(layer, strategy) for key, layer in kinds.items()}
     entries = [
-        (name, index, isinstance(layer, BlockLayer), own_strategy(layer, strategy))
+        (name, index, isinstance(layer, BlockLayer), own_of[id(layer)])
         for name, index, layer in layers
     ]
     for (name, _, own), run in groupby(entries, key=lambda entry: (entry[0], *entry[2:])):

@@ -45,6 +45,7 @@ NAMES = (
     "distributed",
     "tracked_peak",
     "planner_speed",
+    "simulate_speed",
     "accuracy",
     "gpu",
 )

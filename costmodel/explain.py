@@ -48,13 +48,14 @@ def breakdown(simulation: Simulation) -> dict[str, float]:
 def executed_flops(plan: Plan, simulation: Simulation) -> int:
     """FLOPs that all ranks run in a step, recomputation included."""
     micro_batches = plan.program.schedule.microbatches
+    known: dict[int, int] = {}  # the simulation keeps the layers alive
     total = 0
     for run, chunks in zip(simulation.stages, simulation.chunks, strict=True):
         ranks = plan.program.stages[run.stage].device_count
-        for chunk in chunks:
-            for entry in chunk.layers:
-                lowered = entry.lowered
-                total += ranks * micro_batches * (lowered.forward.flops + lowered.backward.flops)
+        for lowered in (entry.lowered for chunk in chunks for entry in chunk.layers):
+            if id(lowered) not in known:
+                known[id(lowered)] = lowered.forward.flops + lowered.backward.flops
+            total += ranks * micro_batches * known[id(lowered)]
     return total
 
 

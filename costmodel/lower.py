@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from ..spec.groups import context_group, tensor_group
@@ -68,7 +68,7 @@ class LoweredPass:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LoweredLayer:
     """Both directions of a layer; the second backward adds to gradients already there.
 
@@ -86,9 +86,13 @@ class LoweredLayer:
 
     def split_backward(self) -> SplitBackward:
         """The backward in two parts, lowered where a schedule asks for it."""
+        return self._split
+
+    @cached_property
+    def _split(self) -> SplitBackward:
         return lower_split_backward(self.layer, self.shape)
 
-    @property
+    @cached_property
     def accumulating_backward(self) -> LoweredPass:
         """The backward that adds to gradients already there, lowered where it is asked for."""
         return lower_accumulating(self.layer, self.shape)

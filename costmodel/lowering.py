@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ..spec.choices import Recompute, SequenceParallel
 from ..spec.formats import DTYPE_BYTES
@@ -36,7 +37,7 @@ class StageLayer:
     unit: Unit | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StageChunk:
     """The layers of one virtual stage and the activations that cross its ends (0: none).
 
@@ -47,6 +48,11 @@ class StageChunk:
     input_bytes: int
     output_bytes: int
     sources: tuple[ChunkSource, ...] = ()
+
+    @cached_property
+    def layer_ids(self) -> tuple[tuple[int, int], ...]:
+        """Equal for chunks of equal layers, wherever they are, while their lowering lives."""
+        return tuple([(id(entry.lowered), id(entry.unit)) for entry in self.layers])
 
     @property
     def first_shared(self) -> int:
@@ -199,14 +205,19 @@ class Lowering:
         """
         tied = self._tied_ends(layers)
         found: list[StageLayer] = []
-        feeding = before
+        feeding, known = before, None
         for index, strategy in layers:
-            shares = index in tied[:-1]
-            lowered = self.layer(index, strategy, feeding, ranks, samples, shares)
-            members = tied if index in tied[-1:] else (index,)
-            unit = None if shares else self.unit(members, strategy, ranks)
+            # Most layers are as the one before: the same kind, strategy and layout before it.
+            like = (self.kinds[index], id(strategy), id(feeding)) if index not in tied else None
+            if like is not None and like == known:
+                lowered, unit = found[-1].lowered, found[-1].unit
+            else:
+                shares = index in tied[:-1]
+                lowered = self.layer(index, strategy, feeding, ranks, samples, shares)
+                members = tied if index in tied[-1:] else (index,)
+                unit = None if shares else self.unit(members, strategy, ranks)
             found.append(StageLayer(index, self.layers[index], strategy, lowered, unit))
-            feeding = strategy
+            feeding, known = strategy, like
         first, last = found[0], found[-1]
         ends = last.index + 1 == len(self.places) or self.places[last.index + 1].begins
         itemsize = DTYPE_BYTES[self.workload.dtype.param]
@@ -233,9 +244,18 @@ class Lowering:
         with_head = bool(ends) and isinstance(self.layers[ends[-1]], HeadLayer)
         return tuple(ends) if with_head and len(ends) > 1 else ()
 
+    def stages(self, plan: Plan) -> list[tuple[StageChunk, ...]]:
+        """Every chunk of every stage of a plan."""
+        every = plan.layer_strategies()
+        return [self._stage(plan, stage, every) for stage in range(len(plan.program.stages))]
+
     def stage(self, plan: Plan, stage: int) -> tuple[StageChunk, ...]:
         """Every chunk of a stage of a plan."""
-        every = plan.layer_strategies()
+        return self._stage(plan, stage, plan.layer_strategies())
+
+    def _stage(
+        self, plan: Plan, stage: int, every: tuple[LayerStrategy, ...]
+    ) -> tuple[StageChunk, ...]:
         samples = plan.program.micro_batch_samples
         place = plan.program.stages[stage]
         found = []

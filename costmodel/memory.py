@@ -22,6 +22,7 @@ from ..spec.report import MemoryRow
 from ..spec.stack import StackSpec
 from .library_memory import scaled, workspace_bytes
 from .lowering import StageChunk
+from .pass_effects import PassEffects
 from .pass_memory import (
     COMMUNICATION,
     GRADIENTS,
@@ -30,7 +31,6 @@ from .pass_memory import (
     PARAMETERS,
     WORKSPACE,
     PassEffect,
-    PassPlayer,
 )
 from .stage_passes import PassKind, StagePasses
 from .unit import Unit
@@ -44,6 +44,7 @@ def stage_peak(
     passes: StagePasses,
     chunks: tuple[StageChunk, ...],
     prefetch: bool,
+    effects: PassEffects,
 ) -> dict[str, int]:
     """Allocated bytes by term at the fullest moment of a step on a rank of a stage.
 
@@ -53,31 +54,40 @@ def stage_peak(
         passes: the stage's passes in order.
         chunks: the stage's lowered chunks.
         prefetch: whether the next unit's gather is under way while a layer computes.
+        effects: of passes under this stack.
 
     Raises:
         InputError: states too large to count in 64 bits.
     """
-    player = PassPlayer(stack, chunks, prefetch)
     rows, kinds = passes.rows, passes.kinds
-    effects = [player.play(kind) for kind in kinds]
-    _refuse_overflow(effects, _resident(plan, stack, chunks), len(rows))
-    change = np.array([effect.change for effect in effects], dtype=np.int64)[rows]
-    peak = np.array([effect.peak for effect in effects], dtype=np.int64)[rows]
-    resident = np.array(_resident(plan, stack, chunks), dtype=np.int64)
-    after = resident + np.cumsum(change, axis=0)
-    fullest = np.vstack([resident, after[:-1]]) + peak
+    found, held = effects.of_stage(chunks, kinds, prefetch), _resident(plan, stack, chunks)
+    _refuse_overflow(found, held, len(rows))
+    change = np.array([effect.change for effect in found], dtype=np.int64)
+    peak = np.array([effect.peak for effect in found], dtype=np.int64)
+    messages = np.zeros(len(rows), dtype=np.int64)
     if len(plan.program.stages) > 1:
-        fullest[:, COMMUNICATION] += _message_bytes(chunks, kinds, rows)
-    update = after[-1].copy()
-    update[WORKSPACE] += _update_scratch(plan, chunks)
-    moments = np.vstack([fullest, update])
-    best = moments[int(np.argmax(moments.sum(axis=1)))]
-    return dict(zip(LEDGER_TERMS, best.tolist(), strict=True))
+        messages = _message_bytes(chunks, kinds, rows)
+    # Which moment is fullest takes sums alone; only that moment is then told apart by term.
+    after = np.cumsum(change.sum(axis=1)[rows])
+    fullest = np.append(0, after[:-1]) + peak.sum(axis=1)[rows] + messages
+    best = int(np.argmax(fullest))
+    scratch = _update_scratch(plan, chunks)
+    update = int(after[-1]) + scratch
+    done = len(rows) if update > fullest[best] else best
+    moment = np.array(held, dtype=np.int64)
+    moment += np.bincount(rows[:done], minlength=len(kinds)) @ change
+    if done == len(rows):
+        moment[WORKSPACE] += scratch
+    else:
+        moment += peak[rows[best]]
+        moment[COMMUNICATION] += messages[best]
+    return dict(zip(LEDGER_TERMS, moment.tolist(), strict=True))
 
 
 def _refuse_overflow(effects: list[PassEffect], resident: list[int], passes: int) -> None:
     """The sums of all passes must stay within 64-bit integers."""
-    largest = max(abs(size) for e in effects for size in (*e.peak, *e.change, *resident))
+    every = [resident, *(sizes for effect in effects for sizes in effect)]
+    largest = max(max(map(abs, sizes)) for sizes in every)
     if largest * (passes + 1) >= COUNTABLE_BYTES:
         allowed = "sizes whose bytes on one device count in 64 bits"
         raise InputError("model and workload", f"{largest} bytes in one pass", allowed)

@@ -10,6 +10,7 @@ parameters). A layer before the first trained one is only run forward.
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 
 from ..spec.experts import dropless
 from ..spec.formats import rate_name
@@ -31,6 +32,7 @@ LINEAR = GROUPED | {"matmul"}
 PLAIN = StackSpec(name="flops", version="0", fusion=KernelFusion(qkv=True))
 
 
+@lru_cache(maxsize=64)
 def model_flops_per_sample(model: ModelSpec, workload: Workload) -> int:
     """Model FLOPs of training on one sample, unsplit and unpadded.
 

@@ -6,7 +6,7 @@ reductions. Messages are the schedule's business (see ``memory``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..spec.report import MEMORY_TERMS
 from ..spec.stack import StackSpec
@@ -19,8 +19,7 @@ PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS, WORKSPACE, COMMUNICATION = range(
 LEDGER_TERMS = MEMORY_TERMS[:6]
 
 
-@dataclass(frozen=True, slots=True)
-class PassEffect:
+class PassEffect(NamedTuple):
     """Bytes by term against the start of a pass: at its fullest moment, and after it."""
 
     peak: tuple[int, ...]

@@ -45,10 +45,9 @@ class PassTime:
     segments: list[Segment] = field(default_factory=list)
 
 
-class _Slot(NamedTuple):
+class Slot(NamedTuple):
     """One layer's share of a pass: computation, copies, and traffic before and after it."""
 
-    name: str
     cost: PassCost
     copy_s: float
     gather_s: float
@@ -66,26 +65,47 @@ def pass_time(chunk: StageChunk, kind: PassKind, pricer: Pricer, detail: bool = 
         pricer: prices of the machine and stack.
         detail: also list the segments.
     """
-    slots = (
-        _forward_slots(chunk, kind, pricer)
-        if kind.forward
-        else _backward_slots(chunk, kind, pricer)
-    )
+    numbers = layer_order(chunk, kind)
+    slots = slots_of(chunk, numbers, kind, pricer)
+    names = _names(chunk, numbers, kind) if detail else []
     if not pricer.hides_sharding:
-        return _in_line(slots, detail)
-    return _overlapped(slots, pricer, detail)
+        return _in_line(slots, names)
+    return _overlapped(slots, pricer, names)
 
 
-def _forward_slots(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> list[_Slot]:
-    slots = []
-    for number, entry in enumerate(chunk.layers):
-        copy_s = gather_s = 0.0
-        unit = entry_unit(chunk, number)
-        if unit is not None:
-            copy_s, gather_s = _before_forward_s(unit, pricer.unit(unit), kind)
-        forward = pricer.layer_pass(entry.lowered.forward)
-        slots.append(_Slot(f"layer {entry.index} F", forward, copy_s, gather_s, 0.0))
-    return slots
+def layer_order(chunk: StageChunk, kind: PassKind) -> list[int]:
+    """The numbers of a chunk's layers in the order that a pass goes through them."""
+    numbers = range(len(chunk.layers))
+    return list(numbers if kind.forward else reversed(numbers))
+
+
+def _names(chunk: StageChunk, numbers: list[int], kind: PassKind) -> list[str]:
+    """What the layers of a pass are called on a timeline."""
+    letter = "F" if kind.forward else "W" if kind.part == "weight" else "B"
+    return [f"layer {chunk.layers[number].index} {letter}" for number in numbers]
+
+
+def slots_of(chunk: StageChunk, numbers: list[int], kind: PassKind, pricer: Pricer) -> list[Slot]:
+    """The layers of a pass in order; most are as the one before."""
+    make = _forward_slot if kind.forward else _backward_slot
+    found: list[Slot] = []
+    before = None
+    for number in numbers:
+        entry = chunk.layers[number]
+        alone = entry.unit is None or number == len(chunk.layers) - 1  # may share a unit
+        like = None if alone else (id(entry.lowered), id(entry.unit))
+        same = like is not None and like == before
+        found.append(found[-1] if same else make(chunk, number, kind, pricer))
+        before = like
+    return found
+
+
+def _forward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer) -> Slot:
+    entry, unit = chunk.layers[number], entry_unit(chunk, number)
+    copy_s = gather_s = 0.0
+    if unit is not None:
+        copy_s, gather_s = _before_forward_s(unit, pricer.unit(unit), kind)
+    return Slot(pricer.layer_pass(entry.lowered.forward), copy_s, gather_s, 0.0)
 
 
 def _before_forward_s(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float, float]:
@@ -105,17 +125,12 @@ def unit_seconds(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float, flo
     return copy_s, gather_s + reduce_s
 
 
-def _backward_slots(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> list[_Slot]:
-    return [_backward_slot(chunk, n, kind, pricer) for n in reversed(range(len(chunk.layers)))]
-
-
-def _backward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer) -> _Slot:
-    entry = chunk.layers[number]
-    unit, name = entry.unit, f"layer {entry.index} {'W' if kind.part == 'weight' else 'B'}"
+def _backward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer) -> Slot:
+    unit = chunk.layers[number].unit
     backward = pricer.layer_pass(chunk.backward(number, kind.first, kind.part))
     if unit is None:
-        return _Slot(name, backward, 0.0, 0.0, 0.0)
-    return _Slot(name, backward, *_around_backward_s(unit, pricer.unit(unit), kind))
+        return Slot(backward, 0.0, 0.0, 0.0)
+    return Slot(backward, *_around_backward_s(unit, pricer.unit(unit), kind))
 
 
 def _around_backward_s(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float, float, float]:
@@ -146,7 +161,7 @@ def _after_backward_s(cost: UnitCost, kind: PassKind, reduces: bool, each: bool)
     return cost.accumulate_upcast_s + cost.reduce_accumulated_copy_s
 
 
-def _sum_terms(slots: list[_Slot]) -> tuple[list[float], float, float]:
+def _sum_terms(slots: list[Slot]) -> tuple[list[float], float, float]:
     terms = [0.0] * len(PASS_TERMS)
     priced_s = measured_s = 0.0
     for slot in slots:
@@ -158,21 +173,20 @@ def _sum_terms(slots: list[_Slot]) -> tuple[list[float], float, float]:
     return terms, priced_s, measured_s
 
 
-def _in_line(slots: list[_Slot], detail: bool) -> PassTime:
+def _in_line(slots: list[Slot], names: list[str]) -> PassTime:
     """Everything one after another on the compute stream's clock."""
     terms, priced_s, measured_s = _sum_terms(slots)
     terms[EXPOSED_DP] = sum(slot.gather_s + slot.reduce_s for slot in slots)
     found = PassTime(sum(terms), terms, priced_s, measured_s)
-    if detail:
-        clock_s = 0.0
-        for slot in slots:
-            clock_s = _wire(found.segments, f"{slot.name} gather", clock_s, slot.gather_s)
-            clock_s = _compute(found.segments, slot, clock_s, 1.0)
-            clock_s = _wire(found.segments, f"{slot.name} reduce", clock_s, slot.reduce_s)
+    clock_s = 0.0
+    for name, slot in zip(names, slots, strict=False):
+        clock_s = _wire(found.segments, f"{name} gather", clock_s, slot.gather_s)
+        clock_s = _compute(found.segments, name, slot, clock_s, 1.0)
+        clock_s = _wire(found.segments, f"{name} reduce", clock_s, slot.reduce_s)
     return found
 
 
-def _overlapped(slots: list[_Slot], pricer: Pricer, detail: bool) -> PassTime:
+def _overlapped(slots: list[Slot], pricer: Pricer, names: list[str]) -> PassTime:
     """Two streams with prefetch of one layer; see the module docstring.
 
     Where the stack hides only one of gathers and reductions, the other stops the computation.
@@ -180,27 +194,34 @@ def _overlapped(slots: list[_Slot], pricer: Pricer, detail: bool) -> PassTime:
     slowdown, hides = pricer.stack.overlap_slowdown, pricer.overlaps
     terms, priced_s, measured_s = _sum_terms(slots)
     found = PassTime(0.0, terms, priced_s, measured_s)
-    segments = found.segments if detail else None
+    segments = found.segments
     compute_free = pending_reduce_s = 0.0
-    gathered = wire_free = _wire(segments, f"{slots[0].name} gather", 0.0, slots[0].gather_s)
-    for slot, following in zip(slots, [*slots[1:], None], strict=True):
+    gathered = wire_free = slots[0].gather_s
+    if names:
+        _wire(segments, f"{names[0]} gather", 0.0, wire_free)
+    for number, (slot, following) in enumerate(zip(slots, [*slots[1:], None], strict=True)):
         work_s = slot.cost.time_s + slot.copy_s
         gather_s = following.gather_s if following is not None else 0.0
         ahead_s = gather_s if hides.dp_parameter else 0.0
         start = max(compute_free, gathered)
         busy_s = slowed(work_s, ahead_s + pending_reduce_s, slowdown)
-        _compute(segments, slot, start, busy_s / work_s if work_s else 1.0)
+        if names:
+            _compute(segments, names[number], slot, start, busy_s / work_s if work_s else 1.0)
         compute_free = start + busy_s
         if following is not None and gather_s:
             issued = max(wire_free, start if hides.dp_parameter else compute_free)
             duration_s = slowed(gather_s, work_s, slowdown) if hides.dp_parameter else gather_s
-            gathered = wire_free = _wire(segments, f"{following.name} gather", issued, duration_s)
+            gathered = wire_free = issued + duration_s
+            if names:
+                _wire(segments, f"{names[number + 1]} gather", issued, duration_s)
         if slot.reduce_s:
             beside = following is not None and hides.dp_gradient
             beside_s = following.cost.time_s if following is not None and beside else 0.0
             issued = max(wire_free, compute_free)
             duration_s = slowed(slot.reduce_s, beside_s, slowdown)
-            wire_free = _wire(segments, f"{slot.name} reduce", issued, duration_s)
+            wire_free = issued + duration_s
+            if names:
+                _wire(segments, f"{names[number]} reduce", issued, duration_s)
             compute_free = compute_free if hides.dp_gradient else wire_free
         pending_reduce_s = slot.reduce_s if hides.dp_gradient else 0.0
     found.time_s = max(compute_free, wire_free)
@@ -208,22 +229,22 @@ def _overlapped(slots: list[_Slot], pricer: Pricer, detail: bool) -> PassTime:
     return found
 
 
-def _wire(segments: list[Segment] | None, name: str, start_s: float, duration_s: float) -> float:
-    if segments is not None and duration_s:
+def _wire(segments: list[Segment], name: str, start_s: float, duration_s: float) -> float:
+    if duration_s:
         segments.append(Segment("dp", name, start_s, duration_s, "exposed_dp"))
     return start_s + duration_s
 
 
-def _compute(segments: list[Segment] | None, slot: _Slot, start_s: float, stretch: float) -> float:
+def _compute(
+    segments: list[Segment], name: str, slot: Slot, start_s: float, stretch: float
+) -> float:
     """The layer's terms one after another; collectives inside layers on a stream of theirs."""
     clock_s = start_s
     parts = zip(TERMS, slot.cost.terms_s, strict=True)
     for term, seconds in [*parts, ("elementwise", slot.copy_s)]:
         if not seconds:
             continue
-        if segments is not None:
-            exposed = term.startswith("exposed_")
-            stream = term.removeprefix("exposed_") if exposed else "compute"
-            segments.append(Segment(stream, slot.name, clock_s, seconds * stretch, term))
+        stream = term.removeprefix("exposed_") if term.startswith("exposed_") else "compute"
+        segments.append(Segment(stream, name, clock_s, seconds * stretch, term))
         clock_s += seconds * stretch
     return clock_s

@@ -7,11 +7,14 @@ one. Passes that overlap start together, when both inputs are there, and end tog
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..spec.plan import Plan
 from ..spec.schedule import chunk_place, chunk_position
 from .group_prices import GroupPrices
 from .lowering import StageChunk
-from .stage_passes import PassKind, StagePasses
+from .pass_order import pass_order
+from .stage_passes import PassKind
 from .stage_run import StageRun
 
 
@@ -52,119 +55,125 @@ class Messages:
         return self._seconds.get((forward, position), 0.0)
 
 
-Timing = tuple[float, "list[float] | None", float, "list[float]", float]
-"""Of a kind of pass: duration, ends of what it waits for, their travel, own ends, time sending."""
 NOT_YET = -1.0
 
 
 def play(runs: list[StageRun], messages: Messages) -> None:
-    """Run every stage as far as its inputs allow, back and forth, until all are through."""
-    shape = (messages.positions, messages.micro_batches)
-    ends = {forward: [[NOT_YET] * shape[1] for _ in range(shape[0])] for forward in (True, False)}
-    pending = [(run, _player(run, messages, ends)) for run in runs]
-    while pending:
-        before = sum(len(run.starts_s) for run, _ in pending)
-        for run, player in pending:
-            player.advance(run)
-        if before == sum(len(run.starts_s) for run, _ in pending):
-            raise RuntimeError("the schedule waits for itself")
-        pending = [(r, p) for r, p in reversed(pending) if len(r.starts_s) < len(r.order)]
+    """Run every stage's passes to the end: when each starts, and what messages take."""
+    if any(run.passes.groups is not None for run in runs):
+        _play_pairs(runs, messages)
+    else:
+        _play_in_turn(runs, messages)
 
 
-def _player(
-    run: StageRun, messages: Messages, ends: dict[bool, list[list[float]]]
-) -> _InTurn | _Overlapping:
-    """The passes of a stage with everything their timing depends on looked up."""
-    timings = [_timing(run, messages, ends, kind) for kind in run.passes.kinds]
-    if run.passes.groups is None:
-        return _InTurn(run.passes, timings)
-    return _Overlapping(run, run.passes.groups, timings)
+def _play_in_turn(runs: list[StageRun], messages: Messages) -> None:
+    """Stages that run one pass after another: all passes in an order that suits them."""
+    chunks = messages.positions // messages.stages
+    order = pass_order(messages.kind, messages.stages, chunks, messages.micro_batches)
+    timings = [timing_of(run, messages, kind) for run in runs for kind in run.passes.kinds]
+    times_s, travels_s, sends_s = np.array(timings)[order.kinds].T
+    each = (order.before.tolist(), order.sources.tolist(), times_s.tolist(), travels_s.tolist())
+    ends = [0.0]  # of no pass
+    if messages.blocking:
+        for before, source, time_s, travel_s, send_s in zip(*each, sends_s.tolist(), strict=True):
+            free_s, arrives_s = ends[before], ends[source] + travel_s
+            ends.append((arrives_s if arrives_s > free_s else free_s) + time_s + send_s)
+    else:
+        for before, source, time_s, travel_s in zip(*each, strict=True):
+            free_s, arrives_s = ends[before], ends[source] + travel_s
+            ends.append((arrives_s if arrives_s > free_s else free_s) + time_s)
+    ends_s = np.array(ends)
+    frees_s, arrivals_s = ends_s[order.before], ends_s[order.sources] + travels_s
+    starts_s = np.maximum(frees_s, arrivals_s)
+    lost_s = np.minimum(starts_s - frees_s, travels_s) + sends_s
+    for run, places in zip(runs, order.places, strict=True):
+        run.starts_s += starts_s[places - 1].tolist()
+        run.end_s = ends[places[-1]]
+        run.message_s = float(np.cumsum(lost_s[places - 1])[-1])
 
 
-def _timing(
-    run: StageRun, messages: Messages, ends: dict[bool, list[list[float]]], kind: PassKind
-) -> Timing:
-    """What the timing of a kind of pass depends on."""
+def timing_of(run: StageRun, messages: Messages, kind: PassKind) -> tuple[float, float, float]:
+    """Seconds of a kind of pass, of what it waits for on its way, and of sending."""
     time_s = run.times[kind].time_s
     if kind.part == "weight":
-        return time_s, None, 0.0, [NOT_YET] * messages.micro_batches, 0.0
+        return time_s, 0.0, 0.0
     position = messages.position(run.stage, kind.chunk)
     source = position - 1 if kind.forward else position + 1
     inner = 0 <= source < messages.positions
-    return (
-        time_s,
-        ends[kind.forward][source] if inner else None,
-        0.0 if messages.blocking else messages.seconds(kind.forward, source),
-        ends[kind.forward][position],
-        messages.seconds(kind.forward, position) if messages.blocking else 0.0,
-    )
+    if messages.blocking:
+        return time_s, 0.0, messages.seconds(kind.forward, position)
+    return time_s, messages.seconds(kind.forward, source) if inner else 0.0, 0.0
 
 
-class _InTurn:
-    """A stage that runs one pass after another."""
+def _play_pairs(runs: list[StageRun], messages: Messages) -> None:
+    """Stages whose passes overlap: each as far as its inputs allow, back and forth."""
+    shape = (messages.positions, messages.micro_batches)
+    ends = {forward: [[NOT_YET] * shape[1] for _ in range(shape[0])] for forward in (True, False)}
+    pending = []
+    for run in runs:
+        waits = [_waits(run, messages, ends, kind) for kind in run.passes.kinds]
+        pending.append((run, _Overlapping(run, run.passes.groups or (), waits)))
+    while pending:
+        moved = sum(player.advance(run) for run, player in pending)
+        if not moved:
+            raise RuntimeError("the schedule waits for itself")
+        pending = [(r, p) for r, p in reversed(pending) if len(r.starts_s) < p.length]
 
-    def __init__(self, passes: StagePasses, timings: list[Timing]) -> None:
-        self._rows: list[int] = passes.rows.tolist()
-        self._order, self._timings = passes.order, timings
 
-    def advance(self, run: StageRun) -> None:
-        """Run passes until one's input has not been made yet."""
-        rows, order, timings, starts = self._rows, self._order, self._timings, run.starts_s
-        clock_s, lost_s = run.end_s, run.message_s
-        for place in range(len(starts), len(rows)):
-            time_s, waits_for, travel_s, own, sends_s = timings[rows[place]]
-            micro_batch = order[place][2]
-            start_s = clock_s
-            if waits_for is not None:
-                made_s = waits_for[micro_batch]
-                if made_s == NOT_YET:
-                    break
-                arrives_s = made_s + travel_s
-                if arrives_s > clock_s:
-                    lost_s += min(arrives_s - clock_s, travel_s)
-                    start_s = arrives_s
-            starts.append(start_s)
-            clock_s = start_s + time_s + sends_s
-            lost_s += sends_s
-            own[micro_batch] = clock_s
-        run.end_s, run.message_s = clock_s, lost_s
+Waits = tuple["list[float] | None", float, "list[float]", float]
+"""Of a kind of pass: ends of what it waits for, their travel, its own ends, time sending."""
+
+
+def _waits(
+    run: StageRun, messages: Messages, ends: dict[bool, list[list[float]]], kind: PassKind
+) -> Waits:
+    _, travel_s, sends_s = timing_of(run, messages, kind)
+    if kind.part == "weight":
+        return None, 0.0, [NOT_YET] * messages.micro_batches, 0.0
+    position = messages.position(run.stage, kind.chunk)
+    source = position - 1 if kind.forward else position + 1
+    waits_for = ends[kind.forward][source] if 0 <= source < messages.positions else None
+    return waits_for, travel_s, ends[kind.forward][position], sends_s
 
 
 class _Overlapping:
     """A stage some of whose passes start and end together."""
 
-    def __init__(self, run: StageRun, groups: tuple[int, ...], timings: list[Timing]) -> None:
+    def __init__(self, run: StageRun, groups: tuple[int, ...], waits: list[Waits]) -> None:
         self._rows: list[int] = run.passes.rows.tolist()
-        self._order, self._timings = run.passes.order, timings
+        self._order, self._waits = run.passes.order, waits
+        self.length = len(self._rows)
         found = run.passes.together
         self._groups, self._group = groups, 0
         self._sizes = [len(kinds) for kinds in found]
         self._times_s = [run.time_of(kinds).time_s for kinds in found]
 
-    def advance(self, run: StageRun) -> None:
-        """Run groups of passes until one's inputs have not all been made yet."""
-        rows, order, timings, starts = self._rows, self._order, self._timings, run.starts_s
-        clock_s, lost_s, group = run.end_s, run.message_s, self._group
+    def advance(self, run: StageRun) -> bool:
+        """Run groups of passes until one's inputs have not all been made yet; whether any ran."""
+        rows, order, waits, starts = self._rows, self._order, self._waits, run.starts_s
+        clock_s, lost_s, first = run.end_s, run.message_s, self._group
+        group = first
         while group < len(self._groups):
             number, place = self._groups[group], len(starts)
             start_s, late_s = clock_s, 0.0
             sends_s = 0.0
             for at in range(place, place + self._sizes[number]):
-                _, waits_for, travel_s, _, each_s = timings[rows[at]]
+                waits_for, travel_s, _, each_s = waits[rows[at]]
                 sends_s += each_s
                 if waits_for is None:
                     continue
                 made_s = waits_for[order[at][2]]
                 if made_s == NOT_YET:
                     run.end_s, run.message_s, self._group = clock_s, lost_s, group
-                    return
+                    return group > first
                 if made_s + travel_s > start_s:
                     start_s = made_s + travel_s
                     late_s = min(start_s - clock_s, travel_s)
             lost_s += late_s + sends_s
             clock_s = start_s + self._times_s[number] + sends_s
             for at in range(place, place + self._sizes[number]):
-                timings[rows[at]][3][order[at][2]] = clock_s
+                waits[rows[at]][2][order[at][2]] = clock_s
                 starts.append(start_s)
             group += 1
         run.end_s, run.message_s, self._group = clock_s, lost_s, group
+        return True

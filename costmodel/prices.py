@@ -8,7 +8,7 @@ ahead and only show where they are slower than the kernels.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
@@ -219,16 +219,27 @@ class Pricer:
 
     def _price_work(self, lowered: LoweredPass) -> _Work:
         terms = [0.0] * len(TERMS)
-        launches, product_s, beside_s, measured_s = 0, 0.0, 0.0, 0.0
+        launches, measured_s = 0, 0.0
+        for work, name, seconds, item_measured_s in self.shown(lowered):
+            measured_s += item_measured_s
+            launches += isinstance(work, Kernel)
+            terms[_TERM_NUMBER[name]] += seconds
+        return _Work(tuple(terms), launches, measured_s)
+
+    def shown(self, lowered: LoweredPass) -> Iterator[tuple[Item, str, float, float]]:
+        """Each item of a pass: its term, seconds it adds to the pass, seconds that were measured.
+
+        Tokens on their way to experts hide beside the whole pass, not here.
+        """
+        product_s, beside_s = 0.0, 0.0
         for number, entry in enumerate(lowered.entries):
             work = entry.work
             price = self.kernel(work) if isinstance(work, Kernel) else self.collective(work)
             seconds = price.time_s
-            measured_s += seconds if price.source == "measured" else 0.0
+            measured_s = seconds if price.source == "measured" else 0.0
             if isinstance(work, Kernel):
                 name: str = "recompute" if entry.recomputed else work.term
                 product_s, beside_s = (seconds if work.term == "matmul" else 0.0), 0.0
-                launches += 1
             else:
                 name = entry.term
                 seconds += self.wait_s
@@ -239,8 +250,7 @@ class Pricer:
                     shown_s = exposed_beside_product(beside_s, product_s)
                     beside_s += seconds
                     seconds = exposed_beside_product(beside_s, product_s) - shown_s
-            terms[_TERM_NUMBER[name]] += seconds
-        return _Work(tuple(terms), launches, measured_s)
+            yield work, name, seconds, measured_s
 
     def _beside_pass(self, terms: list[float]) -> float:
         """What shows of tokens on their way to experts beside the kernels of a pass."""

@@ -10,25 +10,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..spec.errors import InputError
-from ..spec.groups import stage_groups
 from ..spec.passes import BackwardPart
 from ..spec.plan import Plan
 from ..spec.report import MemoryRow
 from ..spec.schedule import SPLIT_KINDS, ScheduleKind, chunk_position
 from ..spec.stack import StackSpec
+from .closing import close, communicators
 from .group_prices import GroupPrices, stage_group, used_devices, used_groups
 from .lowering import Lowering, StageChunk
 from .machine import Machine
 from .memory import memory_row, stage_peak
-from .overlap import slowed
+from .pass_effects import PassEffects
 from .pass_pairs import PAIRED_KINDS, hiding_terms, pair_time
 from .pass_time import PassTime, pass_time
 from .play import Messages, play
 from .prices import Pricer
-from .shared_tables import holding_stages
 from .stage_passes import PassKind, Together, passes_of
 from .stage_run import StageRun
-from .step import end_of_step
 
 MAX_PASSES = 2**21
 """Passes, forward and backward, of one simulated step: about half a minute's work."""
@@ -69,13 +67,17 @@ class Simulator:
     Args:
         lowering: layers and units of model, workload and stack.
         pricer: prices on the machine.
+        effects: of the lowering's passes on memory, where they are known from other machines.
     """
 
-    def __init__(self, lowering: Lowering, pricer: Pricer) -> None:
+    def __init__(
+        self, lowering: Lowering, pricer: Pricer, effects: PassEffects | None = None
+    ) -> None:
         self.lowering = lowering
         self.pricer = pricer
         self.prices = GroupPrices(pricer)
         self._passes: dict[tuple[object, ...], PassTime] = {}
+        self._effects = effects or PassEffects(lowering.stack)
 
     @classmethod
     def for_plan(cls, plan: Plan, machine: Machine, stack: StackSpec) -> Simulator:
@@ -92,6 +94,17 @@ class Simulator:
         Raises:
             InputError: more passes than can be simulated.
         """
+        staged = self.staged(plan, give_up_s)
+        if staged is None:
+            return None
+        chunks, runs = staged
+        play(runs, Messages(plan, chunks, self.prices))
+        return self.finish(plan, chunks, runs)
+
+    def staged(
+        self, plan: Plan, give_up_s: float = float("inf")
+    ) -> tuple[list[tuple[StageChunk, ...]], list[StageRun]] | None:
+        """The lowered chunks of every stage, and its passes priced but not played; as ``run``."""
         program = plan.program
         stages, micro_batches = len(program.stages), program.schedule.microbatches
         kind = program.schedule.kind
@@ -99,7 +112,7 @@ class Simulator:
         if micro_batches > most:
             allowed = f"at most {most} with these stages"
             raise InputError("schedule.microbatches", micro_batches, allowed, most)
-        chunks = [self.lowering.stage(plan, stage) for stage in range(stages)]
+        chunks = self.lowering.stages(plan)
         groups = [stage_group(stage) for stage in program.stages]
         reaches = self.reaches(plan)
         if kind in PAIRED_KINDS:
@@ -119,8 +132,7 @@ class Simulator:
                 StageRun(s, passes_of(plan, s), times[s], groups[s], reaches[s])
                 for s in range(stages)
             ]
-        play(runs, Messages(plan, chunks, self.prices))
-        return self._finish(plan, chunks, runs)
+        return chunks, runs
 
     def _paired_run(
         self, plan: Plan, stage: int, chunks: tuple[StageChunk, ...], reach: int
@@ -140,8 +152,7 @@ class Simulator:
 
     def pass_time(self, chunk: StageChunk, kind: PassKind, group: str, reach: int) -> PassTime:
         """Seconds of one pass on a device group, computed once for chunks of equal layers."""
-        layers = tuple((id(e.lowered), id(e.unit)) for e in chunk.layers)
-        key = (layers, kind.forward, kind.first, kind.last, kind.part, group, reach)
+        key = (chunk.layer_ids, kind.forward, kind.first, kind.last, kind.part, group, reach)
         found = self._passes.get(key)
         if found is None:
             pricer = self.prices.inside(group).reaching(reach)
@@ -187,24 +198,12 @@ class Simulator:
                 earlier += min(first, default=0.0)
         return best + self.pricer.step_s
 
-    def _finish(
+    def finish(
         self, plan: Plan, chunks: list[tuple[StageChunk, ...]], runs: list[StageRun]
     ) -> Simulation:
         """Open sums, the norm that all stages wait for, the update, and memory."""
         stack = self.lowering.stack
-        norm_s = 0.0
-        for run in runs:
-            end = end_of_step(plan, stack, run.stage, chunks[run.stage])
-            inside = self.prices.inside(run.group).reaching(run.reach)
-            copies_s, run.tensor_sums_s = inside.split(end.tensor_sums)
-            run.tied_sum_s = self.prices.between_ends_s(plan, end.tied_sum)
-            casts_s, run.gathers_s = inside.split(end.gathers)
-            run.update_s = copies_s + sum(inside.split(end.update)) + casts_s
-            norm_s = self.prices.all_ranks_s(plan, end.norm)
-        barrier_s = max(run.ready_s for run in runs) + norm_s
-        for run in runs:
-            layers = sum(len(chunk.layers) for chunk in chunks[run.stage])
-            run.gathers_s = self._exposed_gathers_s(run, layers, barrier_s - norm_s)
+        barrier_s, norm_s = close(plan, stack, self.prices, chunks, runs)
         host_s = self.pricer.step_s
         step_time_s = barrier_s + max(run.update_s + run.gathers_s for run in runs) + host_s
         prefetch = self.pricer.overlaps.dp_parameter
@@ -213,29 +212,13 @@ class Simulator:
                 plan,
                 stack,
                 run.stage,
-                stage_peak(plan, stack, run.passes, chunks[run.stage], prefetch),
-                communicators(plan, run.stage),
+                stage_peak(plan, stack, run.passes, chunks[run.stage], prefetch, self._effects),
+                groups,
             )
-            for run in runs
+            for run, groups in zip(runs, communicators(plan), strict=True)
         )
         kind = plan.program.schedule.kind
         return Simulation(kind, step_time_s, barrier_s, norm_s, host_s, runs, chunks, memory)
-
-    def _exposed_gathers_s(self, run: StageRun, layers: int, barrier_s: float) -> float:
-        """What shows of gathers after the update: those hidden run beside the next forward.
-
-        The first layer's gather has nothing before it to hide behind, and a stage's own step
-        lasts as long as its passes with the first forward no shorter than the gathers beside
-        it. ZeRO with whole parameters (DeepSpeed's first two stages) gathers in line.
-        """
-        contiguous = self.lowering.stack.state_layout == "contiguous"
-        if not (self.pricer.overlaps.dp_parameter and contiguous and run.gathers_s):
-            return run.gathers_s
-        forward_s = sum(t.time_s for kind, t in run.times.items() if kind.forward and kind.first)
-        slowdown = self.pricer.stack.overlap_slowdown
-        longer_s = max(0.0, slowed(run.gathers_s, forward_s, slowdown) - forward_s)
-        own_s = run.busy_s + longer_s + run.tensor_sums_s + run.tied_sum_s
-        return max(run.gathers_s / layers, own_s - barrier_s)
 
 
 def kind_counts(kind: ScheduleKind, micro_batches: int, chunks: int) -> dict[Together, int]:
@@ -251,15 +234,3 @@ def kind_counts(kind: ScheduleKind, micro_batches: int, chunks: int) -> dict[Tog
         for forward, part in ways
         for end, count in ends.items()
     }
-
-
-def communicators(plan: Plan, stage: int) -> int:
-    """How many process groups of more than one rank a rank of ``stage`` is in, the world too."""
-    place = plan.program.stages[stage]
-    world = sum(s.device_count for s in plan.program.stages)
-    messages = 4 if len(plan.program.stages) > 1 else 0
-    strategies = plan.stage_strategies(stage)
-    groups = stage_groups(strategies, place.device_count, plan.expert_strategies(stage))
-    holding = holding_stages(plan) if messages else ()
-    tied = len(holding) > 1 and stage in holding
-    return len(groups) + messages + tied + (world > 1)

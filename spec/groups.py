@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from .strategy import LayerStrategy
@@ -154,6 +154,7 @@ def stage_groups(
         stage_ranks: ranks of the stage.
         with_experts: of the layers that have experts.
     """
+    strategies, with_experts = _runs(strategies), _runs(with_experts)
     found: set[RankGroup] = set()
     for strategy in strategies:
         found |= {tensor_group(strategy), context_group(strategy)}
@@ -164,6 +165,11 @@ def stage_groups(
     for before, after in pairwise(strategies):
         found |= set(seam_groups(before, after))
     return sorted(group for group in found if group.size > 1)
+
+
+def _runs(strategies: Iterable[LayerStrategy]) -> list[LayerStrategy]:
+    """One of each run of the same object: most layers of a stage have the strategy before them."""
+    return [next(run) for _, run in groupby(strategies, key=id)]
 
 
 def seam_groups(before: LayerStrategy, after: LayerStrategy) -> list[RankGroup]:

@@ -7,7 +7,7 @@ Rules for one layer are in :mod:`.layer_legality`, those for a model or a cluste
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING
 
 from .layer_legality import (
@@ -213,8 +213,8 @@ def _check_strategies(found: list[Violation], path: str, plan: Plan, program: Pr
 
 
 def _kinds(model: ModelSpec, part: LayerPlan, seq_len: int) -> Iterator[tuple[Layer, int]]:
-    """Each layer of a part with the tokens of a sample that pass through it."""
+    """The layers of a part, runs as one, with the tokens of a sample that pass through them."""
     name, first, last = part.layers
     tower = model.tower(name)
-    for layer in tower.expand()[first : last + 1]:
-        yield layer, tower.seq_len or seq_len
+    for _, run in groupby(tower.expand()[first : last + 1], key=id):
+        yield next(run), tower.seq_len or seq_len

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import TypeVar
 
 from .errors import InputError
@@ -83,7 +84,7 @@ class Tower:
 
     def expand(self) -> tuple[Layer, ...]:
         """Every layer in order, repeated layers repeated."""
-        return tuple(run.layer for run in self.layers for _ in range(run.count))
+        return tuple(chain.from_iterable(repeat(run.layer, run.count) for run in self.layers))
 
     @property
     def layer_count(self) -> int:
@@ -115,7 +116,7 @@ class ModelSpec:
 
     def layers(self) -> tuple[Layer, ...]:
         """Every layer of every tower in order; the index is the layer's number in a plan."""
-        return tuple(layer for tower in self.towers for layer in tower.expand())
+        return tuple(chain.from_iterable(tower.expand() for tower in self.towers))
 
     def tower(self, name: str) -> Tower:
         """The tower called ``name``.

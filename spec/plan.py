@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -168,19 +169,24 @@ class Plan:
         found: dict[int, LayerStrategy] = {}
         for _, _, plans in self.program.chunks():
             for part in plans:
-                offset = self._tower_offset(part.layers[0])
-                for index in range(part.layers[1], part.layers[2] + 1):
-                    found[offset + index] = part.strategy
+                found |= dict.fromkeys(self._numbers(part), part.strategy)
         return tuple(found[i] for i in sorted(found))
 
-    def stage_strategies(self, stage: int) -> list[LayerStrategy]:
-        """Strategies along every chunk of a stage, that of the layer before each chunk first."""
-        every = self.layer_strategies()
+    def stage_strategies(
+        self, stage: int, every: tuple[LayerStrategy, ...] | None = None
+    ) -> list[LayerStrategy]:
+        """Strategies along every chunk of a stage, that of the layer before each chunk first.
+
+        Args:
+            stage: its number.
+            every: :meth:`layer_strategies`, where whoever asks for many stages has them.
+        """
+        every = self.layer_strategies() if every is None else every
         found: list[LayerStrategy] = []
         for parts in self.program.stages[stage].virtual_stages:
-            layers = self.chunk_layers(parts)
-            first = layers[0][0]
-            found += [every[max(first - 1, 0)], *(strategy for _, _, strategy in layers)]
+            found.append(every[max(self._numbers(parts[0]).start - 1, 0)])
+            for part in parts:
+                found += repeat(part.strategy, len(self._numbers(part)))
         return found
 
     def expert_strategies(self, stage: int) -> list[LayerStrategy]:
@@ -202,17 +208,20 @@ class Plan:
             offset += tower.layer_count
         raise InputError("layers[0]", name, "a tower of the model")
 
+    def _numbers(self, part: LayerPlan) -> range:
+        """The numbers of a part's layers, counted over all towers."""
+        tower, first, last = part.layers
+        offset = self._tower_offset(tower)
+        return range(offset + first, offset + last + 1)
+
     def chunk_layers(
         self, plans: tuple[LayerPlan, ...]
     ) -> tuple[tuple[int, Layer, LayerStrategy], ...]:
         """``(layer number, layer, strategy)`` for each layer of a chunk, in order."""
         layers = self.model.layers()
-        found = []
-        for part in plans:
-            offset = self._tower_offset(part.layers[0])
-            for index in range(offset + part.layers[1], offset + part.layers[2] + 1):
-                found.append((index, layers[index], part.strategy))
-        return tuple(found)
+        return tuple(
+            (index, layers[index], part.strategy) for part in plans for index in self._numbers(part)
+        )
 
     def check(self) -> list[Violation]:
         """Every rule that the plan breaks, not only the first; empty for a legal plan."""

@@ -15,6 +15,7 @@ Zero bubble, ZBV, DualPipe: with split backwards, see :mod:`.split_schedules`.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import chain
 from typing import Literal
 
 from . import split_schedules
@@ -78,16 +79,13 @@ def _gpipe(chunks: int, micro_batches: int) -> tuple[Pass, ...]:
 
 
 def _one_f_one_b(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
-    forwards = [Pass(True, 0, m) for m in range(micro_batches)]
-    backwards = [Pass(False, 0, m) for m in range(micro_batches)]
-    return _weave(forwards, backwards, warm_up("1f1b", stage, stages, 1, micro_batches))
+    directions = _directions(stages, 1, micro_batches)
+    return _weave(*directions, warm_up("1f1b", stage, stages, 1, micro_batches))
 
 
 def _interleaved(stage: int, stages: int, chunks: int, micro_batches: int) -> tuple[Pass, ...]:
-    total = chunks * micro_batches
-    forwards = [_round_robin(i, True, stages, chunks) for i in range(total)]
-    backwards = [_round_robin(i, False, stages, chunks) for i in range(total)]
-    return _weave(forwards, backwards, warm_up("interleaved", stage, stages, chunks, micro_batches))
+    directions = _directions(stages, chunks, micro_batches)
+    return _weave(*directions, warm_up("interleaved", stage, stages, chunks, micro_batches))
 
 
 def warm_up(kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int) -> int:
@@ -130,15 +128,20 @@ def first_in_flight(
     return [rounds * stages + min(max(rest - c * stages, 0), stages) for c in range(chunks)]
 
 
-def _round_robin(index: int, forward: bool, stages: int, chunks: int) -> Pass:
-    """The ``index``-th pass of a direction: p micro-batches on each chunk in turn."""
-    group, within = divmod(index, stages * chunks)
-    chunk, offset = divmod(within, stages)
-    return Pass(forward, chunk if forward else chunks - 1 - chunk, group * stages + offset)
+@lru_cache(maxsize=8)
+def _directions(stages: int, chunks: int, micro_batches: int) -> tuple[list[Pass], list[Pass]]:
+    """All forward passes and all backward ones, in order: p micro-batches on each chunk in turn.
+
+    Every stage runs the same ones, so they are made once for all of them.
+    """
+    rounds = [range(m, min(m + stages, micro_batches)) for m in range(0, micro_batches, stages)]
+    return (
+        [Pass(True, c, m) for batches in rounds for c in range(chunks) for m in batches],
+        [Pass(False, c, m) for batches in rounds for c in reversed(range(chunks)) for m in batches],
+    )
 
 
 def _weave(forwards: list[Pass], backwards: list[Pass], warm_up: int) -> tuple[Pass, ...]:
     order = forwards[:warm_up]
-    for forward, backward in zip(forwards[warm_up:], backwards, strict=False):
-        order += [forward, backward]
+    order += chain.from_iterable(zip(forwards[warm_up:], backwards, strict=False))
     return tuple(order + backwards[len(forwards) - warm_up :])

@@ -114,9 +114,20 @@ def _crosses(layer: Layer) -> bool:
 
 def shared_tables(model: ModelSpec) -> tuple[int, ...]:
     """The numbers of the layers whose vocabulary table is one weight; empty if there are none."""
-    layers = model.layers()
-    tables = [i for i, x in enumerate(layers) if isinstance(x, EmbeddingLayer)]
-    heads = [i for i, x in enumerate(layers) if isinstance(x, HeadLayer)]
+    if not (model.tie_embeddings or model.shared_embedding):
+        return ()
+    tables, heads = _numbers_of(model, EmbeddingLayer), _numbers_of(model, HeadLayer)
     if model.shared_embedding:
         return tuple(sorted(tables + (heads if model.tie_embeddings else [])))
-    return (*tables[-1:], *heads) if model.tie_embeddings else ()
+    return (*tables[-1:], *heads)
+
+
+def _numbers_of(model: ModelSpec, kind: type[EmbeddingLayer] | type[HeadLayer]) -> list[int]:
+    """The numbers of the layers of a kind, run by run: a model has many layers and few runs."""
+    found: list[int] = []
+    first = 0
+    for run in (run for tower in model.towers for run in tower.layers):
+        if isinstance(run.layer, kind):
+            found += range(first, first + run.count)
+        first += run.count
+    return found

@@ -11,11 +11,12 @@ from functools import cache
 import pytest
 from expert_cases import MIXTURES, PLAIN, SEQ_LEN, ExpertCase, block_of, model_of, splits
 
+from shardwright.costmodel.closing import communicators
 from shardwright.costmodel.explain import breakdown, predict
 from shardwright.costmodel.feasibility import MemoryRule
 from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.model_flops import model_flops_per_sample
-from shardwright.costmodel.simulate import Simulation, Simulator, communicators
+from shardwright.costmodel.simulate import Simulation, Simulator
 from shardwright.costmodel.state_layouts import lower_unit
 from shardwright.costmodel.step import step_work
 from shardwright.costmodel.unit import Unit
@@ -229,7 +230,7 @@ def test_communicators_are_the_groups_of_experts_too() -> None:
     holds_the_same = (2, 4)
     assert set(every) - set(plain) == {(2, 2), holds_the_same}
     assert (2, 1) in every
-    assert communicators(plan, 0) == len(every) + 1
+    assert communicators(plan)[0] == len(every) + 1
 
 
 @pytest.mark.parametrize("shard", [*LEVELS, "hsdp:2", "2/4/8", "1/2/4", "2/2/4"])

@@ -1,0 +1,65 @@
+"""Simulators kept between calls: what two questions have in common is lowered and priced once.
+
+Whoever simulates plan after plan (a notebook, a sweep of layouts, of rates) mostly asks about one
+model and few machines. Layers are lowered for a model, workload and stack, and priced for a
+machine; both are kept for the last few. What was asked before changes no figure.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ..costmodel.lowering import Lowering
+from ..costmodel.machine import Machine
+from ..costmodel.pass_effects import PassEffects
+from ..costmodel.prices import Pricer
+from ..costmodel.simulate import Simulator
+from ..spec.calibration import Calibration
+from ..spec.cluster import ClusterSpec
+from ..spec.measured import Measured
+from ..spec.model import ModelSpec
+from ..spec.plan import Plan
+from ..spec.profile import MachineProfile
+from ..spec.stack import StackSpec
+from ..spec.workload import Workload
+
+KEPT = 16
+"""Simulators and lowerings; a large model's hold some MiB."""
+
+
+def simulator_for(plan: Plan, measured: Measured | None, stack: StackSpec) -> Simulator:
+    """A simulator of a plan's model and workload on its cluster.
+
+    Args:
+        plan: what is simulated.
+        measured: a profile or calibration of its cluster, if there is one.
+        stack: the software that runs it.
+    """
+    about = plan.model, plan.workload, stack
+    if isinstance(measured, MachineProfile):  # has rows by the thousand, which are no key
+        return _on(*about, Machine(plan.cluster, measured))
+    return _simulator(*about, plan.cluster, measured)
+
+
+@lru_cache(maxsize=KEPT)
+def _simulator(
+    model: ModelSpec,
+    workload: Workload,
+    stack: StackSpec,
+    cluster: ClusterSpec,
+    measured: Calibration | None,
+) -> Simulator:
+    return _on(model, workload, stack, Machine(cluster, measured))
+
+
+def _on(model: ModelSpec, workload: Workload, stack: StackSpec, machine: Machine) -> Simulator:
+    lowering, effects = _unpriced(model, workload, stack)
+    return Simulator(lowering, Pricer(machine, stack), effects)
+
+
+@lru_cache(maxsize=KEPT)
+def _unpriced(
+    model: ModelSpec, workload: Workload, stack: StackSpec
+) -> tuple[Lowering, PassEffects]:
+    """What no rate changes: layers and units, and what their passes do to memory."""
+    return Lowering(model, workload, stack), PassEffects(stack)

@@ -1,0 +1,121 @@
+"""What follows a stage's last pass: open sums, the norm that all stages wait for, the update.
+
+Stages that hold equal layers do the same, so each kind of stage is priced once. The groups of
+ranks that a stage talks in are counted here too: each has its buffers all step long.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..spec.groups import stage_groups
+from ..spec.plan import Plan
+from ..spec.stack import StackSpec
+from .group_prices import GroupPrices
+from .lowering import StageChunk
+from .overlap import slowed
+from .shared_tables import holding_stages
+from .stage_run import StageRun
+from .step import end_of_step
+
+
+class _End(NamedTuple):
+    """Seconds of a stage after its passes."""
+
+    tensor_sums_s: float
+    tied_sum_s: float
+    update_s: float
+    gathers_s: float
+    norm_s: float
+
+
+def close(
+    plan: Plan,
+    stack: StackSpec,
+    prices: GroupPrices,
+    chunks: list[tuple[StageChunk, ...]],
+    runs: list[StageRun],
+) -> tuple[float, float]:
+    """Fill in what each stage does after its passes.
+
+    Args:
+        plan: the plan.
+        stack: the software that runs it.
+        prices: of its machine.
+        chunks: the lowered chunks of every stage.
+        runs: of every stage, played.
+
+    Returns:
+        When all stages have the norm, and the seconds of the norm itself.
+    """
+    holding = holding_stages(plan)
+    known: dict[tuple[object, ...], _End] = {}
+    for run in runs:
+        held = tuple(chunk.layer_ids for chunk in chunks[run.stage])
+        tied = run.stage if run.stage in holding else None
+        key = (held, tied, run.group, run.reach)
+        if key not in known:
+            known[key] = _end(plan, stack, prices, chunks[run.stage], run)
+        end = known[key]
+        run.tensor_sums_s, run.tied_sum_s = end.tensor_sums_s, end.tied_sum_s
+        run.update_s, run.gathers_s = end.update_s, end.gathers_s
+    norm_s = end.norm_s
+    barrier_s = max(run.ready_s for run in runs) + norm_s
+    for run in runs:
+        layers = sum(len(chunk.layers) for chunk in chunks[run.stage])
+        run.gathers_s = _exposed_gathers_s(stack, prices, run, layers, barrier_s - norm_s)
+    return barrier_s, norm_s
+
+
+def _end(
+    plan: Plan,
+    stack: StackSpec,
+    prices: GroupPrices,
+    chunks: tuple[StageChunk, ...],
+    run: StageRun,
+) -> _End:
+    end = end_of_step(plan, stack, run.stage, chunks)
+    inside = prices.inside(run.group).reaching(run.reach)
+    copies_s, tensor_sums_s = inside.split(end.tensor_sums)
+    casts_s, gathers_s = inside.split(end.gathers)
+    return _End(
+        tensor_sums_s=tensor_sums_s,
+        tied_sum_s=prices.between_ends_s(plan, end.tied_sum),
+        update_s=copies_s + sum(inside.split(end.update)) + casts_s,
+        gathers_s=gathers_s,
+        norm_s=prices.all_ranks_s(plan, end.norm),
+    )
+
+
+def _exposed_gathers_s(
+    stack: StackSpec, prices: GroupPrices, run: StageRun, layers: int, barrier_s: float
+) -> float:
+    """What shows of gathers after the update: those hidden run beside the next forward.
+
+    The first layer's gather has nothing before it to hide behind, and a stage's own step
+    lasts as long as its passes with the first forward no shorter than the gathers beside
+    it. ZeRO with whole parameters (DeepSpeed's first two stages) gathers in line.
+    """
+    contiguous = stack.state_layout == "contiguous"
+    if not (prices.whole.overlaps.dp_parameter and contiguous and run.gathers_s):
+        return run.gathers_s
+    forward_s = sum(t.time_s for kind, t in run.times.items() if kind.forward and kind.first)
+    slowdown = prices.whole.stack.overlap_slowdown
+    longer_s = max(0.0, slowed(run.gathers_s, forward_s, slowdown) - forward_s)
+    own_s = run.busy_s + longer_s + run.tensor_sums_s + run.tied_sum_s
+    return max(run.gathers_s / layers, own_s - barrier_s)
+
+
+def communicators(plan: Plan) -> list[int]:
+    """How many process groups of more than one rank a rank of each stage is in, the world too."""
+    stages, every = plan.program.stages, plan.layer_strategies()
+    world = sum(stage.device_count for stage in stages)
+    messages = 4 if len(stages) > 1 else 0
+    holding = holding_stages(plan) if messages else ()
+    found = []
+    for number, stage in enumerate(stages):
+        strategies = plan.stage_strategies(number, every)
+        groups = stage_groups(strategies, stage.device_count, plan.expert_strategies(number))
+        tied = len(holding) > 1 and number in holding
+        found.append(len(groups) + messages + tied + (world > 1))
+    return found
