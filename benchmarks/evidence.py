@@ -41,6 +41,7 @@ NAMES = (
     "published",
     "coverage",
     "published_families",
+    "kernels",
     "validation",
     "distributed",
     "tracked_peak",

@@ -75,8 +75,9 @@ def top1_regret(group: Sequence[Pair]) -> float:
     Of several predicted equally fast, the mean.
     """
     least = min(predicted for predicted, _ in group)
-    picked = statistics.fmean(measured for predicted, measured in group if predicted == least)
-    return picked / min(measured for _, measured in group) - 1
+    fastest = min(measured for _, measured in group)
+    picked = [measured / fastest - 1 for predicted, measured in group if predicted == least]
+    return statistics.fmean(picked)
 
 
 def spearman(group: Sequence[Pair]) -> float:

@@ -26,6 +26,8 @@ SETTINGS: dict[str, Any] = {
     "seed": 0,
 }
 TREES = 500
+DEEPER: dict[str, Any] = {"trees": 900, "max_depth": 8, "learning_rate": 0.05}
+"""For attention, whose kernels change more often with its sizes."""
 AGREEMENT = 1e-4
 """How far a flattened forest may be from the library's own sum in 32 bits."""
 

@@ -102,9 +102,7 @@ def experts_samples(known: Known = device) -> Samples:
     ) -> tuple[tuple[float, ...], float]:
         hidden, ffn, topk, experts = models[model]
         gated = models[model] not in NOT_GATED
-        layer = FusedExperts(
-            tokens, hidden, ffn, topk, experts, tp, ep, gated, bool(uneven), dtype
-        )
+        layer = FusedExperts(tokens, hidden, ffn, topk, experts, tp, ep, gated, bool(uneven), dtype)
         on = known(name)
         return experts_features(layer, on), experts_base_seconds(layer, on)
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..kernel_latency.forest import Forest
 from ..kernel_latency.shipped_forests import FOLDER
-from .boosting import fit_forest
-from .samples import Samples, attention_samples, gemm_samples
+from .boosting import DEEPER, fit_forest
+from .samples import Samples, attention_samples, experts_samples, gemm_samples
 
 NARROW = ("fp8", "nvfp4")
 
@@ -33,9 +34,9 @@ def write_forest(path: Path, forest: Forest) -> None:
     )
 
 
-def train(name: str, samples: Samples) -> None:
+def train(name: str, samples: Samples, **settings: Any) -> None:
     """Fits one forest to all of ``samples`` and writes it."""
-    forest = fit_forest(samples.features, samples.targets)
+    forest = fit_forest(samples.features, samples.targets, **settings)
     write_forest(FOLDER / f"{name}.npz", forest)
     sys.stdout.write(f"{name}: {len(samples.time_s)} rows, {len(forest.feature)} nodes\n")
 
@@ -45,7 +46,8 @@ def main() -> int:
     products = gemm_samples()
     train("gemm_bf16", products.where(products.dtype == "bf16"))
     train("gemm_narrow", products.where(np.isin(products.dtype, NARROW)))
-    train("attention", attention_samples())
+    train("attention", attention_samples(), **DEEPER)
+    train("experts", experts_samples())
     return 0
 
 

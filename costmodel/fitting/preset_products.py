@@ -1,0 +1,48 @@
+"""Which matrix products the preset models run: those of their layers, forward and backward.
+
+Every kind of layer of every preset of one tower, under tensor parallelism of 1, 2, 4 and 8 where
+that is legal, for micro-batches of 2,048, 4,096 and 8,192 tokens: what goes in, what comes back to
+activations and what goes to weights.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from ...datasets.catalogue.models import presets
+from ...datasets.catalogue.stack import stack
+from ...spec.choices import SequenceParallel
+from ...spec.kernels import Kernel
+from ...spec.layers import Layer
+from ...spec.legality import layer_reason
+from ...spec.strategy import LayerStrategy
+from ..layer_shape import LayerShape
+from ..lower import lower_layer
+
+DEGREES = (1, 2, 4, 8)
+TOKENS = (2048, 4096, 8192)
+STACK = "megatron"
+
+
+@cache
+def preset_products() -> frozenset[tuple[int, ...]]:
+    """Sizes (m, k, n) of every product."""
+    found: set[tuple[int, ...]] = set()
+    for preset in presets().values():
+        if len(preset.model.towers) > 1:
+            continue  # a layer alone lacks the other tower's output
+        for layer in preset.model.kinds():
+            for degree in DEGREES:
+                split: SequenceParallel = "none" if degree == 1 else "megatron"
+                strategy = LayerStrategy(tp=degree, sequence_parallel=split)
+                for tokens in TOKENS:
+                    if layer_reason(layer, strategy, degree, 1, tokens) is None:
+                        found |= _products(layer, strategy, tokens)
+    return frozenset(found)
+
+
+def _products(layer: Layer, strategy: LayerStrategy, tokens: int) -> set[tuple[int, ...]]:
+    lowered = lower_layer(layer, LayerShape(strategy, None, 1, tokens, "bf16", stack(STACK)))
+    entries = (*lowered.forward.entries, *lowered.backward.entries)
+    works = [entry.work for entry in entries]
+    return {x.shape for x in works if isinstance(x, Kernel) and x.op == "matmul"}
