@@ -61,12 +61,7 @@ class _Draft:
     @property
     def source(self) -> Mapping[str, Any]:
         """What is known of the run's source."""
-        found = source_entry(self.run.source_name, self.run.source, self.run.notes)
-        known = {**found, **found.get("on", {}).get(self.run.hardware, {})}
-        for entry in found.get("where", ()):
-            if entry["contains"] in self.run.source:
-                known |= entry
-        return known
+        return source_entry(self.run)
 
     def assume(self, name: str, value: Any, why: str) -> Any:
         """List a value that the source does not print, and return it."""
