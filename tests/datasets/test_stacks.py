@@ -53,5 +53,8 @@ def test_an_unknown_stack_names_the_nearest() -> None:
 def test_a_stack_like_another_differs_in_what_it_states() -> None:
     eager, graphs = stack("megatron"), stack("megatron-cuda-graphs")
     assert graphs.launch_s == 0 < eager.launch_s
-    assert replace(graphs, name=eager.name, launch_s=eager.launch_s, pass_s=eager.pass_s) == eager
+    changes = {
+        key: getattr(eager, key) for key in ("name", "launch_s", "pass_s", "expert_dispatch")
+    }
+    assert replace(graphs, **changes) == eager
     assert stack_sources("megatron-cuda-graphs").keys() == stack_sources("megatron").keys()
