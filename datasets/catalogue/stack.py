@@ -35,7 +35,11 @@ def stack_sources(name: str) -> Mapping[str, str]:
 def _row(name: str) -> Mapping[str, Any]:
     """The figures of a stack; one that is ``like`` another states only what differs."""
     row: Mapping[str, Any] = read_table("stacks")[name]
-    return {**_row(row["like"]), **row} if "like" in row else row
+    if "like" not in row:
+        return row
+    other = _row(row["like"])
+    groups = {key: {**other[key], **row[key]} for key in GROUPS if key in row}
+    return {**other, **row, **groups}
 
 
 def _stack(name: str, row: Mapping[str, Any], sources: dict[str, str]) -> StackSpec:

@@ -54,6 +54,7 @@ def fits(entry: Mapping[str, Any], run: PublishedRun) -> bool:
     """Whether an entry of ``where`` is of a run: each condition that it has holds."""
     return (
         any(text in run.source for text in entry.get("contains", [""]))
+        and any(run.notes.startswith(start) for start in entry.get("noted", [""]))
         and any(run.model.startswith(start) for start in entry.get("models", [""]))
         and run.hardware in entry.get("hardware", [run.hardware])
         and run.dtype in entry.get("dtypes", [run.dtype])
