@@ -44,9 +44,8 @@ def usable(run: PublishedRun) -> Usable:
         InputError: a value that has no meaning here, or no measured seconds.
         NotBuiltError: a value that this version does not serve.
     """
-    question = question_of(run)
-    asked = asked_plan(question)
-    seconds = measured_s(run, question.arguments["global_batch"])
+    asked = asked_plan(question_of(run))
+    seconds = measured_s(run, asked.plan.workload.global_batch)
     if seconds is None:
         raise InputError(f"{run.id}: step_time_s", "nothing", "seconds, or tokens a second")
     return Usable(run=run, asked=asked, step_s=seconds)

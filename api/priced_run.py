@@ -15,7 +15,7 @@ from ..datasets.published.runs import PublishedRun
 from ..spec.calibration import Calibration
 from ..spec.report import MemoryRow, Prediction, Report
 from ..spec.units import GIB
-from .published_run import answer, question_of
+from .published_run import Asked, asked_plan, question_of
 
 GB = 10**9
 
@@ -88,15 +88,22 @@ def counted_bytes(row: MemoryRow, kind: str, library_bytes: int = 0) -> float:
     return row.allocated_bytes + library_bytes
 
 
-def priced(run: PublishedRun, calibration: Calibration | None = None) -> PricedRun:
+def priced(
+    run: PublishedRun, calibration: Calibration | None = None, asked: Asked | None = None
+) -> PricedRun:
     """What ``plan simulate`` says of a run, with a calibration or with none.
+
+    Args:
+        run: the row.
+        calibration: factors on shipped seconds.
+        asked: the row as a question, where it has been read before.
 
     Raises:
         InputError: the row lacks a size, or has a value that has no meaning here.
         NotBuiltError: it has a value that this version does not serve.
     """
-    question = question_of(run)
-    report = answer(question, calibration)
+    asked = asked or asked_plan(question_of(run))
+    report = asked.answer(calibration)
     prediction, cluster = report.prediction, report.plan.cluster
     rates = device(cluster.groups[0].device).peak_flops_per_s
     peak = rates.get("bf16", rates.get("fp16", rates["fp32"])) * cluster.device_count
@@ -104,10 +111,10 @@ def priced(run: PublishedRun, calibration: Calibration | None = None) -> PricedR
     return PricedRun(
         run=run,
         prediction=prediction,
-        measured_s=measured_s(run, question.arguments["global_batch"]),
+        measured_s=measured_s(run, report.plan.workload.global_batch),
         at_peak_s=flops / peak,
         six_n_s=_six_n_s(report, peak),
-        assumed=tuple(note.path for note in question.assumed),
+        assumed=asked.left_out,
         library_bytes=stack(report.provenance.stack.split()[0]).allocator.workspace_bytes,
     )
 

@@ -112,11 +112,19 @@ def question_of(run: PublishedRun) -> Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A question as a plan, with the problem it answers and all that was assumed."""
+    """A question as a plan, with the problem it answers and all that was assumed.
+
+    ``left_out`` are the fields that the source does not print.
+    """
 
     plan: Plan
     problem: Problem
     assumed: tuple[Assumption, ...]
+    left_out: tuple[str, ...] = ()
+
+    def answer(self, calibration: Calibration | None = None) -> Report:
+        """What ``plan simulate`` says of the plan."""
+        return simulate_plan(self.plan, self.problem.stack, calibration, self.assumed).report
 
 
 def answer(question: Question, calibration: Calibration | None = None) -> Report:
@@ -126,8 +134,7 @@ def answer(question: Question, calibration: Calibration | None = None) -> Report
         InputError: the plan breaks a rule, or its stack cannot say it.
         NotBuiltError: a value that this version does not serve.
     """
-    asked = asked_plan(question)
-    return simulate_plan(asked.plan, asked.problem.stack, calibration, asked.assumed).report
+    return asked_plan(question).answer(calibration)
 
 
 def asked_plan(question: Question) -> Asked:
@@ -144,7 +151,8 @@ def asked_plan(question: Question) -> Asked:
     cut = even_layers if question.even_cuts else even_chunks
     plan, notes = uniform_plan(problem, UniformStrategy(**flags), cut)
     every = (*question.assumed, *problem.assumptions, *notes)
-    return Asked(plan=plan, problem=problem, assumed=every)
+    left_out = tuple(note.path for note in question.assumed)
+    return Asked(plan=plan, problem=problem, assumed=every, left_out=left_out)
 
 
 def _model(draft: _Draft) -> str | dict[str, Any]:

@@ -7,7 +7,9 @@ from typing import Any
 from rich.console import Console
 
 from ..spec.calibration import MEANINGS
+from ..spec.report import INTERVAL_LEVEL
 from .render_console import columns, heading
+from .render_rows import percent
 
 
 def print_calibration(out: Console, document: dict[str, Any]) -> None:
@@ -24,21 +26,17 @@ def print_calibration(out: Console, document: dict[str, Any]) -> None:
     out.print(table)
     heading(out, "median error of the step time")
     out.print(
-        f"these rows: {_percent(document['shipped_error'])} shipped, "
-        f"{_percent(document['fitted_error'])} fitted, {_percent(document['left_out_error'])} each "
+        f"these rows: {percent(document['shipped_error'])} shipped, "
+        f"{percent(document['fitted_error'])} fitted, {percent(document['left_out_error'])} each "
         "from the others"
     )
     held = document["held_out"]
     if held["rows"]:
         out.print(
-            f"{held['rows']} other rows: {_percent(held['shipped_median_ape'])} shipped, "
-            f"{_percent(held['median_ape'])} calibrated; intervals of 80 % hold "
-            f"{_percent(held['interval_holds'])}"
+            f"{held['rows']} other rows: {percent(held['shipped_median_ape'])} shipped, "
+            f"{percent(held['median_ape'])} calibrated; intervals of {INTERVAL_LEVEL:.0%} hold "
+            f"{percent(held['interval_holds'])}"
         )
-    out.print(f"interval of 80 %: ± {_percent(document['half_width'])}")
+    out.print(f"interval of {INTERVAL_LEVEL:.0%}: ± {percent(document['half_width'])}")
     out.print(f"stored: {document['path']}")
     out.print(f"next: plan simulate … --calibration {document['name']}")
-
-
-def _percent(value: float) -> str:
-    return f"{value * 100:.1f} %"

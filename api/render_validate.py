@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from .render_console import columns, heading
+from .render_rows import percent
 
 NONE = "-"
 HOW = {
@@ -38,7 +39,7 @@ def _print_times(out: Console, document: dict[str, Any]) -> None:
     numbers = ("rows", "median", "mean", "p90", "signed", "one MFU", "6·N", "rank", "regret")
     table = columns("source", *numbers, "groups", right=(*numbers, "groups"))
     for name, row in document["by_source"].items():
-        regret, groups = _percent(row["top1_regret"]), str(row["groups"])
+        regret, groups = _share(row["top1_regret"]), str(row["groups"])
         table.add_row(name, *_errors(row), _number(row["spearman"]), regret, groups)
     table.add_row("all", *_errors(document), NONE, NONE, NONE)
     out.print(table)
@@ -49,8 +50,8 @@ def _print_times(out: Console, document: dict[str, Any]) -> None:
     interval = document["interval"]
     if interval["holds"] is not None:
         out.print(
-            f"intervals of {interval['level']:.0%} hold {_percent(interval['holds'])} of the rows, "
-            f"± {_percent(interval['mean_half_width'])} on average"
+            f"intervals of {interval['level']:.0%} hold {_share(interval['holds'])} of the rows, "
+            f"± {_share(interval['mean_half_width'])} on average"
         )
 
 
@@ -66,11 +67,11 @@ def _print_memory(out: Console, document: dict[str, Any]) -> None:
 
 
 def _errors(row: dict[str, Any]) -> list[str]:
-    own = [_percent(row[name]) for name in ("median_ape", "mape", "p90_ape")]
+    own = [_share(row[name]) for name in ("median_ape", "mape", "p90_ape")]
     signed = row["signed_median"]
     baselines = (found["median_ape"] for found in row["baselines"].values())
     shown = NONE if signed is None else f"{signed * 100:+.1f} %"
-    return [f"{row['rows_priced']}/{row['rows_read']}", *own, shown, *map(_percent, baselines)]
+    return [f"{row['rows_priced']}/{row['rows_read']}", *own, shown, *map(_share, baselines)]
 
 
 def _print_skipped(out: Console, skipped: dict[str, int]) -> None:
@@ -87,8 +88,8 @@ def _print_skipped(out: Console, skipped: dict[str, int]) -> None:
         out.print(f"and {sum(n for _, n in more)} for {len(more)} more reasons: --json - has all")
 
 
-def _percent(value: float | None) -> str:
-    return NONE if value is None else f"{value * 100:.1f} %"
+def _share(value: float | None) -> str:
+    return NONE if value is None else percent(value)
 
 
 def _number(value: float | None) -> str:

@@ -33,10 +33,14 @@ NO_PEAK = "no peak memory, and no end for lack of it"
 
 @dataclass(frozen=True, slots=True)
 class Calibrations:
-    """The calibration of each run by its id; ``without``: why runs that have none are left out."""
+    """The calibration of each run by its id; ``without``: why runs that have none are left out.
+
+    ``read`` has the runs that have been read as questions, to price them without doing so again.
+    """
 
     by_run: Mapping[str, Calibration] = field(default_factory=dict)
     without: str = ""
+    read: Mapping[str, Usable] = field(default_factory=dict)
 
 
 def validate(table: Path | None = None, calibration: str = "none") -> dict[str, Any]:
@@ -91,18 +95,18 @@ def _calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibrations:
     """What each row of a source is priced with."""
     if asked == "none":
         return Calibrations()
+    read = {row.run.id: row for row in usable_rows(rows)}
     places: dict[tuple[str, str], list[Usable]] = {}
-    for row in usable_rows(rows):
+    for row in read.values():
         places.setdefault(row.place, []).append(row)
     if asked == "fit":
         drawn_rows = {p: drawn(own, min(MOST_ROWS, len(own) // 2)) for p, own in places.items()}
         found = {p: calibrated("fit", few) for p, few in drawn_rows.items() if few}
-        return Calibrations(by_run=_of_each(places, found), without=TOO_FEW)
+        return Calibrations(by_run=_of_each(places, found), without=TOO_FEW, read=read)
     stored = load_calibration(asked)
     known = {(stored.device, stored.stack): stored}
-    return Calibrations(
-        by_run=_of_each(places, known), without=f"not of the device and stack of {asked}"
-    )
+    why = f"not of the device and stack of {asked}"
+    return Calibrations(by_run=_of_each(places, known), without=why, read=read)
 
 
 def _of_each(
@@ -124,8 +128,9 @@ def _priced(
         if calibration is not None and run.id in calibration.fitted_on:
             skipped[FITTED] += 1
             continue
+        known = chosen.read.get(run.id)
         try:
-            row = priced(run, calibration)
+            row = priced(run, calibration, known.asked if known else None)
         except (InputError, NotBuiltError) as error:
             skipped[str(error).removeprefix(f"{run.id}: ").removeprefix("--")] += 1
             continue

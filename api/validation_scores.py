@@ -8,10 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from ..costmodel.prediction_errors import Errors, Pair, errors_of, fitted_mfu, ranking_of
+from ..spec.report import INTERVAL_LEVEL
 from .priced_run import PricedRun
 
-LEVEL = 0.8
-"""The share of rows that an interval is meant to hold."""
 QUESTION = (
     *("model", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "experts", "topk"),
     *("hardware", "gpus", "gpus_per_node", "interconnect", "seq", "dtype", "global_batch"),
@@ -55,7 +54,7 @@ def _interval(rows: Sequence[PricedRun]) -> dict[str, Any]:
         (high - low) / 2 / row.predicted_s for row, (low, high) in zip(rows, bounds, strict=True)
     ]
     return {
-        "level": LEVEL,
+        "level": INTERVAL_LEVEL,
         "holds": statistics.fmean(inside) if rows else None,
         "mean_half_width": statistics.fmean(halves) if rows else None,
     }
