@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..costmodel.calibration.fit import MOST_ROWS, MeasuredStep, fit_calibration
 from ..costmodel.lowering import Lowering
@@ -23,6 +24,22 @@ SEED = 0
 ABSURD = 10.0
 
 
+class Place(NamedTuple):
+    """What one calibration is for: a device, a stack and a format of products."""
+
+    device: str
+    stack: str
+    products: str
+
+    def __str__(self) -> str:
+        return f"{self.device} with {self.stack} in {self.products}"
+
+
+def place_of(calibration: Calibration) -> Place:
+    """What a calibration is for."""
+    return Place(calibration.device, calibration.stack, calibration.products)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usable:
     """A row that was timed and can be priced."""
@@ -32,9 +49,11 @@ class Usable:
     step_s: float
 
     @property
-    def place(self) -> tuple[str, str]:
-        """Device and stack, which one calibration is for."""
-        return self.asked.plan.cluster.groups[0].device, self.asked.problem.stack.name
+    def place(self) -> Place:
+        """Which calibration it is for."""
+        plan = self.asked.plan
+        stack = self.asked.problem.stack.name
+        return Place(plan.cluster.groups[0].device, stack, plan.workload.dtype.products)
 
 
 def usable(run: PublishedRun) -> Usable:
@@ -83,12 +102,12 @@ def check_seconds(rows: Sequence[Usable]) -> None:
 
 
 def calibrated(name: str, rows: Sequence[Usable]) -> Calibration:
-    """The calibration that rows of one device and one stack call for."""
-    (device, stack), *others = {row.place for row in rows}
+    """The calibration that rows of one place call for."""
+    (device, stack, products), *others = {row.place for row in rows}
     if others:
-        raise ValueError("rows of several devices or stacks")
+        raise ValueError("rows of several devices, stacks or formats")
     measured = [MeasuredStep(row.run.id, row.step_s, simulator_of(row.asked)) for row in rows]
-    return fit_calibration(name, device, stack, measured)
+    return fit_calibration(name, device, stack, measured, products)
 
 
 def held_out_errors(rows: Sequence[Usable], calibration: Calibration) -> dict[str, Any]:
@@ -105,7 +124,7 @@ def held_out_errors(rows: Sequence[Usable], calibration: Calibration) -> dict[st
         "shipped_median_ape": statistics.median(abs(ratio - 1) for ratio in shipped),
         "median_ape": statistics.median(abs(ratio - 1) for ratio in after),
         "interval_holds": statistics.fmean(
-            abs(1 / ratio - 1) <= calibration.half_width for ratio in after
+            abs(math.log(ratio)) <= math.log1p(calibration.half_width) for ratio in after
         ),
     }
 

@@ -24,7 +24,8 @@ def calibrate_command(given: dict[str, Any]) -> None:
     """Fit a calibration to the table, store it and show what it changes.
 
     Raises:
-        InputError: no usable row, rows of several devices or stacks, or a name that cannot be used.
+        InputError: no usable row, rows of several devices, stacks or formats of products, or a name
+            that cannot be used.
     """
     from ..spec.codec import content_hash
     from .calibrating import calibrated, check_seconds, drawn, held_out_errors
@@ -64,7 +65,7 @@ def _name(text: str | None) -> str:
 
 
 def _rows(text: str | None) -> tuple[int, list[Usable]]:
-    """How many rows the table has, and those of its one device and stack that can be used."""
+    """How many rows the table has, and those of its one place that can be used."""
     from ..datasets.published.runs import is_of_memory, published_runs
     from .calibrating import usable, usable_rows
 
@@ -83,6 +84,8 @@ def _rows(text: str | None) -> tuple[int, list[Usable]]:
         raise InputError("--data", text, "a table with a row that was timed and can be priced")
     places = sorted({row.place for row in rows})
     if len(places) > 1:
-        found = ", ".join(f"{device} with {stack}" for device, stack in places)
-        raise InputError("--data", found, "rows of one device and one stack")
+        found = ", ".join(map(str, places))
+        raise InputError(
+            "--data", found, "rows of one device, one stack and one format of products"
+        )
     return len(runs), rows

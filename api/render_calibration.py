@@ -16,8 +16,9 @@ def print_calibration(out: Console, document: dict[str, Any]) -> None:
     """Print the factors and the errors before and after."""
     rows = len(document["fitted_on"])
     out.print(
-        f"{document['name']}: {document['device']} with {document['stack']}, fitted to {rows} of "
-        f"{document['rows_usable']} usable rows ({document['rows_read']} read)"
+        f"{document['name']}: {document['device']} with {document['stack']} in "
+        f"{document['products']}, fitted to {rows} of {document['rows_usable']} usable rows "
+        f"({document['rows_read']} read)"
     )
     heading(out, "times the shipped seconds")
     table = columns("factor", "x", "of what", right=("x",))
@@ -37,6 +38,10 @@ def print_calibration(out: Console, document: dict[str, Any]) -> None:
             f"{percent(held['median_ape'])} calibrated; intervals of {INTERVAL_LEVEL:.0%} hold "
             f"{percent(held['interval_holds'])}"
         )
-    out.print(f"interval of {INTERVAL_LEVEL:.0%}: ± {percent(document['half_width'])}")
+    more = document["half_width"]
+    out.print(
+        f"interval of {INTERVAL_LEVEL:.0%}: from {percent(more / (1 + more))} less to "
+        f"{percent(more)} more than predicted"
+    )
     out.print(f"stored: {document['path']}")
     out.print(f"next: plan simulate … --calibration {document['name']}")

@@ -12,8 +12,8 @@ from .render_rows import percent
 NONE = "-"
 HOW = {
     "none": "no constant was fitted to these figures",
-    "fit": "up to ten rows of each device and stack of a source, at most half of them, were fitted "
-    "and are not scored",
+    "fit": "up to ten rows of each device, stack and format of a source, at most half of them, "
+    "were fitted and are not scored",
 }
 STORED = "rows that it was fitted to are not scored"
 SHOWN_REASONS = 8
@@ -35,24 +35,46 @@ def print_validation(out: Console, document: dict[str, Any]) -> None:
 
 
 def _print_times(out: Console, document: dict[str, Any]) -> None:
-    heading(out, "error of the step time (baselines: one MFU fitted to the same rows; 6·N·tokens)")
-    numbers = ("rows", "median", "mean", "p90", "signed", "one MFU", "6·N", "rank", "regret")
-    table = columns("source", *numbers, "groups", right=(*numbers, "groups"))
-    for name, row in document["by_source"].items():
-        regret, groups = _share(row["top1_regret"]), str(row["groups"])
-        table.add_row(name, *_errors(row), _number(row["spearman"]), regret, groups)
-    table.add_row("all", *_errors(document), NONE, NONE, NONE)
+    heading(
+        out,
+        "error of the step time (baselines: one MFU fitted to the same rows; 6·N·tokens with the "
+        "pipeline's bubble)",
+    )
+    numbers = ("rows", "median", "mean", "p90", "signed", "one MFU", "6·N", "holds", "±")
+    table = columns("source", *numbers, right=numbers)
+    for name, row in (*document["by_source"].items(), ("all", document)):
+        table.add_row(name, *_errors(row), *_interval(row))
     out.print(table)
     out.print(
-        "median, mean, p90 of |error|; signed: median error, + is too slow; rank: Spearman inside "
-        "groups of five or more layouts of one question; regret of the layout predicted fastest"
+        "median, mean, p90 of |error|; signed: median error, + is too slow; holds: share of the "
+        "rows inside their interval; ±: half of it on average"
     )
+    _print_order(out, document["by_source"])
     interval = document["interval"]
     if interval["holds"] is not None:
         out.print(
             f"intervals of {interval['level']:.0%} hold {_share(interval['holds'])} of the rows, "
             f"± {_share(interval['mean_half_width'])} on average"
         )
+
+
+def _print_order(out: Console, by_source: dict[str, Any]) -> None:
+    """Whether layouts of one question come in the right order, of sources that have groups."""
+    found = {name: row for name, row in by_source.items() if row["groups"]}
+    if not found:
+        return
+    heading(out, "order of the layouts of one question, in groups of five or more")
+    numbers = ("rank", "regret", "groups")
+    table = columns("source", *numbers, right=numbers)
+    for name, row in found.items():
+        regret, groups = _share(row["top1_regret"]), str(row["groups"])
+        table.add_row(name, _number(row["spearman"]), regret, groups)
+    out.print(table)
+    out.print("rank: Spearman's; regret of the layout predicted fastest")
+
+
+def _interval(row: dict[str, Any]) -> list[str]:
+    return [_share(row["interval"][key]) for key in ("holds", "mean_half_width")]
 
 
 def _print_memory(out: Console, document: dict[str, Any]) -> None:

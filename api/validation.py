@@ -3,9 +3,9 @@
 A table of times or of peak memory, told apart by its columns. Split by source, never by random
 row: neighbouring rows are nearly the same run. Times in seconds, since TFLOP/s are counted
 differently by every source. With ``calibration`` none nothing is fitted to any row, so every row
-counts; with fit up to ten rows of each device and stack of a source, at most half of them, are
-fitted, drawn by a fixed seed, and not scored; with a name only rows of its device and stack are
-priced.
+counts; with fit up to ten rows of each device, stack and format of products of a source, at most
+half of them, are fitted, drawn by a fixed seed, and not scored; with a name only rows of its
+device, stack and format are priced.
 """
 
 from __future__ import annotations
@@ -14,20 +14,27 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..costmodel.calibration.fit import MOST_ROWS
+from ..costmodel.prediction_errors import Pair
 from ..datasets.published.runs import TABLE, PublishedRun, is_of_memory, published_runs
 from ..spec.calibration import Calibration
 from ..spec.errors import InputError, NotBuiltError
-from .calibrating import Usable, calibrated, drawn, usable_rows
+from .calibrating import Place, Usable, calibrated, drawn, place_of, usable_rows
 from .calibrations import load_calibration
 from .priced_run import PricedRun, priced
-from .validation_scores import memory_scores, memory_totals, order_scores, time_scores
+from .validation_scores import (
+    memory_scores,
+    memory_totals,
+    order_scores,
+    points_of,
+    time_scores,
+)
 
 NO_SECONDS = "no seconds and no tokens a second"
 FITTED = "fitted on, so not scored"
-TOO_FEW = "too few rows of its device and stack to fit"
+TOO_FEW = "too few rows of its device, stack and format to fit"
 NO_PEAK = "no peak memory, and no end for lack of it"
 
 
@@ -43,8 +50,20 @@ class Calibrations:
     read: Mapping[str, Usable] = field(default_factory=dict)
 
 
+class Validated(NamedTuple):
+    """The document of ``plan validate``, and predicted and measured of each row by source."""
+
+    document: dict[str, Any]
+    points: dict[str, list[Pair]]
+
+
 def validate(table: Path | None = None, calibration: str = "none") -> dict[str, Any]:
-    """The document of ``plan validate``.
+    """The document of :func:`validated`."""
+    return validated(table, calibration).document
+
+
+def validated(table: Path | None = None, calibration: str = "none") -> Validated:
+    """What ``plan validate`` says and draws.
 
     Args:
         table: None is the bundled one of times.
@@ -73,7 +92,7 @@ def validate(table: Path | None = None, calibration: str = "none") -> dict[str, 
     every = [row for rows in by_source.values() for row in rows]
     scores: Callable[[Sequence[PricedRun]], dict[str, Any]]
     scores = memory_scores if of_memory else time_scores
-    return {
+    document = {
         "metric": "peak_memory" if of_memory else "step_time",
         "data": table.name,
         "calibration": calibration,
@@ -89,6 +108,7 @@ def validate(table: Path | None = None, calibration: str = "none") -> dict[str, 
             for name, rows in by_source.items()
         },
     }
+    return Validated(document, {name: points_of(rows) for name, rows in by_source.items()})
 
 
 def _calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibrations:
@@ -96,7 +116,7 @@ def _calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibrations:
     if asked == "none":
         return Calibrations()
     read = {row.run.id: row for row in usable_rows(rows)}
-    places: dict[tuple[str, str], list[Usable]] = {}
+    places: dict[Place, list[Usable]] = {}
     for row in read.values():
         places.setdefault(row.place, []).append(row)
     if asked == "fit":
@@ -104,14 +124,20 @@ def _calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibrations:
         found = {p: calibrated("fit", few) for p, few in drawn_rows.items() if few}
         return Calibrations(by_run=_of_each(places, found), without=TOO_FEW, read=read)
     stored = load_calibration(asked)
-    known = {(stored.device, stored.stack): stored}
-    why = f"not of the device and stack of {asked}"
+    known = {place: stored for place in places if _is_for(stored, place)}
+    why = f"not of the device, stack and format of {asked}"
     return Calibrations(by_run=_of_each(places, known), without=why, read=read)
 
 
+def _is_for(stored: Calibration, place: Place) -> bool:
+    """Whether a calibration is for a place; one of no format is for any."""
+    own = place_of(stored)
+    return own in (place, place._replace(products=""))
+
+
 def _of_each(
-    places: Mapping[tuple[str, str], Sequence[Usable]],
-    known: Mapping[tuple[str, str], Calibration],
+    places: Mapping[Place, Sequence[Usable]],
+    known: Mapping[Place, Calibration],
 ) -> dict[str, Calibration]:
     return {row.run.id: known[p] for p, own in places.items() if p in known for row in own}
 
@@ -145,12 +171,12 @@ def _priced(
 def _source(
     rows: Sequence[PublishedRun], found: Sequence[PricedRun], chosen: Calibrations
 ) -> dict[str, Any]:
-    fitted = {(c.device, c.stack): c for c in chosen.by_run.values()}
+    fitted = {place_of(c): c for c in chosen.by_run.values()}
     assumed = Counter(path for row in found for path in row.assumed)
     return {
         "rows_read": len(rows),
         "rows_priced": len(found),
         "assumed_fields": dict(sorted(assumed.items())),
         "fitted_on": sorted({name for c in fitted.values() for name in c.fitted_on}),
-        "factors": {" with ".join(place): asdict(c.factors) for place, c in fitted.items()},
+        "factors": {str(place): asdict(c.factors) for place, c in fitted.items()},
     }

@@ -70,11 +70,11 @@ def predict(
     per_sample = model_flops_per_sample(plan.model, workload)
     flops = per_sample * workload.global_batch
     peak = _peak_flops_per_s(plan, simulator)
-    half = relative_half_width(simulation, simulator.pricer.machine.calibration)
+    low, high = interval(simulation, simulator.pricer.machine.calibration)
     return Prediction(
         feasible=all(rule.excess_bytes(row) <= 0 for row in simulation.memory),
         step_time_s=step_s,
-        step_time_interval_s=(step_s * max(0.0, 1 - half), step_s * (1 + half)),
+        step_time_interval_s=(step_s * low, step_s * high),
         samples_per_s=workload.global_batch / step_s,
         tokens_per_s_per_device=workload.tokens_per_step / step_s / devices,
         flops_per_s_per_device=flops / step_s / devices,
@@ -98,16 +98,17 @@ def _peak_flops_per_s(plan: Plan, simulator: Simulator) -> float:
     )
 
 
-def relative_half_width(simulation: Simulation, calibration: Calibration | None) -> float:
-    """Half of the 80 % interval over the step time: a calibration knows its own."""
+def interval(simulation: Simulation, calibration: Calibration | None) -> tuple[float, float]:
+    """The ends of the interval over the step time: a calibration knows its own, a factor."""
     if calibration is not None:
-        return calibration.half_width
+        return 1 / (1 + calibration.half_width), 1 + calibration.half_width
     share = source_share(simulation)
     measured = share["measured"]
-    return (
+    half = (
         measured * RELATIVE_HALF_WIDTH["measured"]
         + (1 - measured) * RELATIVE_HALF_WIDTH["analytic"]
     )
+    return 1 - half, 1 + half
 
 
 def source_share(simulation: Simulation) -> dict[str, float]:

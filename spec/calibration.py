@@ -47,16 +47,18 @@ MEANINGS: Mapping[str, str] = {
 class Calibration:
     """Fitted factors, and what they were fitted to.
 
-    ``device`` and ``stack`` are the names of the catalogue that it is for; ``fitted_on`` the ids of
-    the measured rows. ``half_width`` is half of the 80 % interval over the prediction: eight in ten
-    rows lay within it when each was predicted from the others. The errors are medians over these
-    rows: shipped, fitted, and each predicted from the others.
+    ``device`` and ``stack`` are the names of the catalogue that it is for, ``products`` the format
+    of products (``DtypeRecord.products``; "" is any): kernels of another format are others.
+    ``fitted_on`` are the ids of the measured rows. The 80 % interval, for rows like these, goes
+    from the prediction over (1 + ``half_width``) to the prediction times that. The errors are
+    medians over these rows: shipped, fitted, and each predicted from the others.
     """
 
     schema_version: Literal[1] = 1
     name: Name
     device: str
     stack: str
+    products: str = ""
     factors: Factors
     fitted_on: tuple[str, ...]
     half_width: Share
