@@ -21,9 +21,10 @@ Worked number: ten rows with residuals of 0.05 and p = 3: nu = 10, sigma = 0.057
 ± 8.9 % in the logarithm, from 8.5 % less to 9.3 % more than predicted.
 
 Limits: the prior is confident and outliers count less, so that the interval is short and holds
-less than it promises where errors are large. Of drawn steps with normal errors, ten fitted rows hold
-81 % with a standard deviation of 0.04, 75 % with 0.06 and 70 % with 0.08 (73 % with longer tails),
-five rows 76, 69 and 62 %. Rows of another model or layout than the fitted ones differ by more.
+less than it promises where errors are large. Of drawn steps with normal errors, ten fitted rows
+hold 81 % with a standard deviation of 0.04, 75 % with 0.06 and 70 % with 0.08 (73 % with longer
+tails), five rows 76, 69 and 62 %. Rows of another model or layout than the fitted ones differ by
+more.
 """
 
 from __future__ import annotations
