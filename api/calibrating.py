@@ -7,7 +7,7 @@ import random
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..costmodel.calibration.fit import MOST_ROWS, MeasuredStep, fit_calibration
 from ..costmodel.lowering import Lowering
@@ -15,29 +15,13 @@ from ..costmodel.machine import Machine
 from ..costmodel.prices import Pricer
 from ..costmodel.simulate import Simulator
 from ..datasets.published.runs import PublishedRun
-from ..spec.calibration import SHIPPED, Calibration, Factors, unfitted
+from ..spec.calibration import SHIPPED, Calibration, Factors, Place, unfitted
 from ..spec.errors import InputError, NotBuiltError
 from .priced_run import measured_s
 from .published_run import Asked, asked_plan, question_of
 
 SEED = 0
 ABSURD = 10.0
-
-
-class Place(NamedTuple):
-    """What one calibration is for: a device, a stack and a format of products."""
-
-    device: str
-    stack: str
-    products: str
-
-    def __str__(self) -> str:
-        return f"{self.device} with {self.stack} in {self.products}"
-
-
-def place_of(calibration: Calibration) -> Place:
-    """What a calibration is for."""
-    return Place(calibration.device, calibration.stack, calibration.products)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

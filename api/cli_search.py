@@ -57,7 +57,7 @@ def search(given: dict[str, Any]) -> None:
             notes = problem.assumptions
             document, steps = run_plan(report.plan, problem.stack, problem.measured, notes, given)
             report = replace(report, execute=document)
-        _emit(report, given, rule, steps)
+        _emit(report, given, rule.measured_by(problem.measured), steps)
 
 
 def _refuse_run_flags(given: dict[str, Any]) -> None:

@@ -37,7 +37,7 @@ def simulate_command(given: dict[str, Any]) -> None:
 
         timeline = simulated_timeline(found.simulation, found.simulator)
         write_file(given["trace"], timeline.to_perfetto())
-    _emit_simulation(found, given, rule)
+    _emit_simulation(found, given, rule.measured_by(found.simulator.pricer.machine.measured))
 
 
 def _simulated(given: dict[str, Any], rule: MemoryRule) -> Simulated:
@@ -112,6 +112,7 @@ def explain_command(given: dict[str, Any]) -> None:
         raise InputError("PLAN.json", "nothing", "a plan file", "plan explain plan.json")
     rule = memory_rule(given["oom_risk"])
     found = _simulated_file(given, rule)
+    rule = rule.measured_by(found.simulator.pricer.machine.measured)
     explanation = explain_report(found.report, found.simulation)
 
     def show(out: Console) -> None:

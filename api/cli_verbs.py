@@ -200,20 +200,22 @@ def validate(**given: Any) -> None:
 
 
 @click.command(
-    "calibrate", options_metavar="[FLAGS]", short_help="Fit prices to steps measured on a cluster."
+    "calibrate", options_metavar="[FLAGS]", short_help="Fit predictions to what a cluster measured."
 )
 @together(
     click.option("--data", type=FileSource(), metavar="CSV",
                  help="Measured runs of one device, stack and format of products, as "
-                      "datasets/published/runs.csv; ten rows are fitted, others check it."),
+                      "datasets/published/runs.csv, or peaks of one device and stack, as "
+                      "memory.csv; ten rows are fitted, others check it."),
     click.option("--name", type=Word("N", tuple), help="What --calibration shall call it."),
     JSON,
 )  # fmt: skip
 def calibrate(**given: Any) -> None:
-    """Fit six factors to measured steps and store them under a name.
+    """Fit constants to measured steps, or to peaks of memory, and store them under a name.
 
-    They multiply the seconds of products, attention, other kernels, links inside a node, links
-    between nodes and the host. Nothing else changes: a plan keeps its hash.
+    Of steps six factors, on the seconds of products, attention, other kernels, links inside a
+    node, links between nodes and the host. Of peaks three constants: factors on states and on
+    activations, and bytes of libraries. A name can hold both. A plan keeps its hash.
     """
     from .cli_calibrate import calibrate_command
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
+from ..costmodel.kernel_latency.device_latency import DeviceLatency
 from ..costmodel.lowering import Lowering
-from ..datasets.catalogue.device import CPU
+from ..datasets.catalogue.device import CPU, device
 from ..datasets.catalogue.models import DEFAULT_MODEL
 from ..datasets.catalogue.source_kind import KINDS
 from ..spec.calibration import Calibration
@@ -37,7 +38,6 @@ from .nouns import ClusterLike, ModelLike, cluster_of, model_of
 from .this_machine import require_devices
 
 EVERY_KIND = (*KINDS, "typed")
-NOTHING_LEARNED = "nothing is learned in this version: prices are measured or analytic"
 
 
 def doctor_document(
@@ -86,10 +86,19 @@ def doctor_document(
         },
         "prices": prices,
         "calibration": _calibration(problem, calibration),
-        "learned": NOTHING_LEARNED,
+        "learned": _learned(problem),
         "assumptions": [asdict(note) for note in problem.assumptions],
         "nearest": nearest_runs(asked),
     }
+
+
+def _learned(problem: Problem) -> str:
+    """What products and attention of each device group rest on where no profile has timed them."""
+    rests = {
+        group.device: DeviceLatency(device(group.device), problem.stack.flash_generation).rests_on
+        for group in problem.cluster.groups
+    }
+    return "; ".join(f"{name}: {words}" for name, words in rests.items())
 
 
 def _problem(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..costmodel.kernel_latency.device_latency import DeviceLatency
 from ..costmodel.roofline import formula_figures
 from ..datasets.catalogue.device import CPU, Device, device
 from ..datasets.catalogue.fabric import COLLECTIVES, fabric
@@ -98,6 +99,8 @@ def _device_figures(
         yield known(f"peak_flops_per_s.{dtype}", item.peak_flops_per_s[dtype])
     for name in (*KERNEL_FIGURES, *(["host_link_bytes_per_s"] if networked else [])):
         yield known(name, getattr(item, name))
+    if DeviceLatency(item, 3).learns:
+        yield known("l2_bytes", item.l2_bytes)
     if flash:
         yield known("flash_attention", item.flash_attention)
     memory = group.memory.hbm_bytes

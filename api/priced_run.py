@@ -7,17 +7,20 @@ the pipeline's bubble (p - 1) / (v·m), which nothing is fitted to.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..costmodel.library_memory import recounted, state_bytes, workspace_bytes
 from ..datasets.catalogue.device import device
-from ..datasets.catalogue.stack import stack
 from ..datasets.published.runs import PublishedRun
-from ..spec.calibration import Calibration
+from ..spec.calibration import MEMORY_AS_SHIPPED, Calibration, MemoryConstants, Place
 from ..spec.report import MemoryRow, Prediction, Report
+from ..spec.stack import StackSpec
 from ..spec.units import GIB
 from .published_run import Asked, asked_plan, question_of
 
 GB = 10**9
+DRIVER, RESERVED, PEAK = "driver", "reserved", "allocator_peak"
+"""What a printed figure counts: ``nvidia-smi``, what the allocator reserves, or hands out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +30,8 @@ class PricedRun:
     ``measured_s`` is None where the source prints no seconds and no tokens a second;
     ``at_peak_s`` is the step at an MFU of 1; ``static_bytes`` are parameters, gradients and
     optimizer states of the device that is counted; ``assumed`` are the fields that the source
-    leaves out; ``library_bytes`` is what the stack's libraries take from the allocator.
+    leaves out; ``stack`` is what priced it, ``device`` what it ran on, and ``memory`` the constants
+    of its calibration.
     """
 
     run: PublishedRun
@@ -36,7 +40,14 @@ class PricedRun:
     at_peak_s: float
     six_n_s: float
     assumed: tuple[str, ...]
-    library_bytes: int = 0
+    device: str
+    stack: StackSpec
+    memory: MemoryConstants = MEMORY_AS_SHIPPED
+
+    @property
+    def place(self) -> Place:
+        """Which calibration of memory it is for."""
+        return Place(self.device, self.stack.name)
 
     @property
     def predicted_s(self) -> float:
@@ -54,23 +65,34 @@ class PricedRun:
     @property
     def predicted_bytes(self) -> float:
         """The peak by the count that the source prints."""
-        return counted_bytes(self._counted, self.run.metric_kind, self.library_bytes)
+        return self._bytes_of(self._counted)
 
     @property
     def static_bytes(self) -> float:
         """Parameters, gradients and optimizer states of that device: what textbooks count."""
-        by = self._counted.by
-        return sum(by.get(name, 0) for name in ("parameters", "gradients", "optimizer"))
+        return state_bytes(self._counted)
+
+    def bytes_under(self, constants: MemoryConstants) -> float:
+        """The same peak under constants of memory, where this was priced without any."""
+        rows = (
+            recounted(row, self.stack, self.device, constants) for row in self.prediction.memory
+        )
+        prediction = replace(self.prediction, memory=tuple(rows))
+        return replace(self, prediction=prediction, memory=constants).predicted_bytes
 
     @property
     def _counted(self) -> MemoryRow:
         """The device that the source counts: of the last rank, of rank 0, or the fullest."""
-        rows, kind = self.prediction.memory, self.run.metric_kind
-        if "last rank" in kind.casefold():
+        rows, kind = self.prediction.memory, self.run.metric_kind.casefold()
+        if "last rank" in kind:
             return rows[-1]
-        if "rank 0" in kind.casefold():
+        if "rank 0" in kind:
             return rows[0]
-        return max(rows, key=lambda row: counted_bytes(row, kind, self.library_bytes))
+        return max(rows, key=self._bytes_of)
+
+    def _bytes_of(self, row: MemoryRow) -> float:
+        workspaces = workspace_bytes(replace(self.stack, memory=self.memory), self.device)
+        return counted_bytes(row, self.run.metric_kind, workspaces)
 
 
 def counted_bytes(row: MemoryRow, kind: str, library_bytes: int = 0) -> float:
@@ -80,12 +102,20 @@ def counted_bytes(row: MemoryRow, kind: str, library_bytes: int = 0) -> float:
     is what the allocator reserves; everything else is what it hands out: tensors, and workspaces
     of libraries, which PyTorch takes from it too.
     """
-    kind = kind.casefold()
-    if "nvidia-smi" in kind:
+    count = count_of(kind)
+    if count == DRIVER:
         return row.reserved_bytes
-    if "torch peak" in kind or "reserved" in kind:
+    if count == RESERVED:
         return row.reserved_bytes - row.by.get("context", 0)
     return row.allocated_bytes + library_bytes
+
+
+def count_of(kind: str) -> str:
+    """Which of the three counts a printed ``metric_kind`` is."""
+    kind = kind.casefold()
+    if "nvidia-smi" in kind:
+        return DRIVER
+    return RESERVED if "torch peak" in kind or "reserved" in kind else PEAK
 
 
 def priced(
@@ -95,7 +125,7 @@ def priced(
 
     Args:
         run: the row.
-        calibration: factors on shipped seconds.
+        calibration: factors on shipped seconds, and constants of memory.
         asked: the row as a question, where it has been read before.
 
     Raises:
@@ -115,8 +145,16 @@ def priced(
         at_peak_s=flops / peak,
         six_n_s=_six_n_s(report, peak),
         assumed=asked.left_out,
-        library_bytes=stack(report.provenance.stack.split()[0]).allocator.workspace_bytes,
+        device=cluster.groups[0].device,
+        stack=asked.problem.stack,
+        memory=_memory_of(calibration),
     )
+
+
+def _memory_of(calibration: Calibration | None) -> MemoryConstants:
+    if calibration is None or calibration.memory is None:
+        return MEMORY_AS_SHIPPED
+    return calibration.memory.constants
 
 
 def measured_s(run: PublishedRun, global_batch: int) -> float | None:

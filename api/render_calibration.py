@@ -1,4 +1,4 @@
-"""A fitted calibration on a terminal: its factors, what they mean, and what they change."""
+"""A fitted calibration on a terminal: its constants, what they mean, and what they change."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 from rich.console import Console
 
-from ..spec.calibration import MEANINGS
+from ..spec.calibration import MEANINGS, MEMORY_MEANINGS
 from ..spec.report import INTERVAL_LEVEL
+from ..spec.units import GIB
 from .render_console import columns, heading
 from .render_rows import percent
 
@@ -43,5 +44,39 @@ def print_calibration(out: Console, document: dict[str, Any]) -> None:
         f"interval of {INTERVAL_LEVEL:.0%}: from {percent(more / (1 + more))} less to "
         f"{percent(more)} more than predicted"
     )
+    _print_end(out, document)
+
+
+def print_memory_calibration(out: Console, document: dict[str, Any]) -> None:
+    """Print the constants of memory and the errors before and after."""
+    memory, held = document["memory"], document["held_out"]
+    rows = len(memory["fitted_on"])
+    out.print(
+        f"{document['name']}: memory on {document['device']} with {document['stack']}, fitted to "
+        f"{rows} of {document['rows_usable']} usable rows ({document['rows_read']} read)"
+    )
+    heading(out, "against the shipped bytes")
+    table = columns("constant", "value", "of what", right=("value",))
+    for name, meaning in MEMORY_MEANINGS.items():
+        value = memory["constants"][name]
+        shown = f"{value / GIB:+.3f} GiB" if name == "library_bytes" else f"{value:.3f}"
+        table.add_row(name, shown, meaning)
+    out.print(table)
+    heading(out, "median error of the peak")
+    out.print(
+        f"these rows: {percent(memory['shipped_error'])} shipped, "
+        f"{percent(memory['fitted_error'])} fitted, {percent(memory['left_out_error'])} each "
+        "from the others"
+    )
+    if held["rows"]:
+        out.print(
+            f"{held['rows']} other rows: {percent(held['shipped_median_ape'])} shipped, "
+            f"{percent(held['median_ape'])} calibrated"
+        )
+    out.print(f"deviation of rows from it: {percent(memory['deviation'])}")
+    _print_end(out, document)
+
+
+def _print_end(out: Console, document: dict[str, Any]) -> None:
     out.print(f"stored: {document['path']}")
     out.print(f"next: plan simulate … --calibration {document['name']}")

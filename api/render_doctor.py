@@ -49,7 +49,7 @@ def _print_sums(out: Console, document: dict[str, Any]) -> None:
         where = f" on {row['device']}" if len(document["prices"]) > 1 else ""
         shares = ", ".join(f"{share * 100:.0f} % {name}" for name, share in row["share"].items())
         out.print(f"prices{where}: {shares}")
-    out.print(f"learned: {document['learned']}")
+    out.print(f"products and attention: {document['learned']}")
     out.print(f"calibration: {_calibration(document['calibration'])}")
     out.print(f"layers: {_layers(model)}")
     why = document["cluster"]["here"] or model["run"]

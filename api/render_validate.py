@@ -6,26 +6,32 @@ from typing import Any
 
 from rich.console import Console
 
+from ..spec.units import GIB
 from .render_console import columns, heading
 from .render_rows import percent
 
 NONE = "-"
-HOW = {
-    "none": "no constant was fitted to these figures",
-    "fit": "up to ten rows of each device, stack and format of a source, at most half of them, "
-    "were fitted and are not scored",
-}
+NO_FIT = "no constant was fitted to these figures"
+FIT = "up to ten rows of each {} of a source, at most half of them, were fitted and are not scored"
+PLACES = {"step_time": "device, stack and format", "peak_memory": "device and stack"}
 STORED = "rows that it was fitted to are not scored"
 SHOWN_REASONS = 8
+COUNTS = {
+    "allocator_peak": "the allocator's peak (allocated, and workspaces)",
+    "reserved": "what the allocator reserves (reserved less context)",
+    "driver": "what the driver sees, nvidia-smi (reserved)",
+}
+"""What a source prints, and what of ours it is held against."""
 
 
 def print_validation(out: Console, document: dict[str, Any]) -> None:
     """Print the errors by source, the intervals, and why rows were skipped."""
     read, priced = document["rows_read"], document["rows_priced"]
     metric = document["metric"].replace("_", " ")
+    how = {"none": NO_FIT, "fit": FIT.format(PLACES[document["metric"]])}
     out.print(
         f"{document['data']}: {metric}, {priced} of {read} rows priced, calibration "
-        f"{document['calibration']}: {HOW.get(document['calibration'], STORED)}"
+        f"{document['calibration']}: {how.get(document['calibration'], STORED)}"
     )
     if document["metric"] == "step_time":
         _print_times(out, document)
@@ -86,6 +92,29 @@ def _print_memory(out: Console, document: dict[str, Any]) -> None:
         ends = (str(row[key]) for key in ("out_of_memory", "false_fit", "false_oom"))
         table.add_row(name, *_errors(row), *ends)
     out.print(table)
+    out.print(
+        "false fit: said to fit, and ran out of memory; false OOM: said not to, and ran; both by "
+        "the bound that plans have to keep"
+    )
+    for name, row in document["by_source"].items():
+        if row["rows_priced"]:
+            _print_source(out, name, row)
+
+
+def _print_source(out: Console, name: str, row: dict[str, Any]) -> None:
+    """What a source's rows count, what was assumed of them and what they were fitted with."""
+    counted = ", ".join(f"{n} x {COUNTS[kind]}" for kind, n in row["counted"].items())
+    out.print(f"\n{name} counts {counted}")
+    assumed = ", ".join(f"{path} ({n})" for path, n in row["assumed_fields"].items())
+    out.print(f"assumed: {assumed or 'nothing'}")
+    if row["fitted_on"]:
+        out.print(f"fitted on {', '.join(row['fitted_on'])}")
+    for place, constants in row["factors"].items():
+        gib = constants["library_bytes"] / GIB
+        out.print(
+            f"{place}: states x {constants['states']:.3f}, activations x "
+            f"{constants['activations']:.3f}, libraries {gib:+.3f} GiB"
+        )
 
 
 def _errors(row: dict[str, Any]) -> list[str]:

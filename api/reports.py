@@ -13,6 +13,7 @@ import numpy as np
 from .. import __version__
 from ..costmodel.explain import breakdown, predict, source_share
 from ..costmodel.feasibility import DEFAULT_RISK, MemoryRule
+from ..costmodel.library_memory import calibrated_stack
 from ..costmodel.lowering import Lowering
 from ..costmodel.machine import Machine
 from ..costmodel.prices import Pricer
@@ -58,13 +59,14 @@ def simulate_plan(
     risk: float = DEFAULT_RISK,
 ) -> Simulated:
     """Simulate one plan, whether it fits or not."""
-    simulator = Simulator.for_plan(plan, Machine(plan.cluster, measured), stack)
+    machine = Machine(plan.cluster, measured)
+    simulator = Simulator.for_plan(plan, machine, calibrated_stack(stack, measured))
     simulation = simulator.run(plan)
     if simulation is None:
         raise RuntimeError("a simulation without a limit ends")
     report = Report(
         plan=plan,
-        prediction=predict(plan, simulation, simulator, MemoryRule(risk)),
+        prediction=predict(plan, simulation, simulator, MemoryRule(risk).measured_by(measured)),
         assumptions=assumptions,
         source_share=source_share(simulation),
         provenance=_provenance(simulator.pricer, measured),
@@ -105,17 +107,19 @@ def evaluator_of(
         risk: accepted chance of running out of memory.
         executable: keep to what the bundled executor runs.
     """
+    stack = calibrated_stack(problem.stack, problem.measured)
     request = Request(
         model=problem.model,
         cluster=problem.cluster,
         workload=problem.workload,
-        stack=problem.stack,
+        stack=stack,
         pins=pins,
         executable=executable,
     )
-    pricer = Pricer(problem.machine, problem.stack)
-    simulator = Simulator(Lowering(problem.model, problem.workload, problem.stack), pricer)
-    return Evaluator(request, simulator, MemoryRule(risk))
+    simulator = Simulator(
+        Lowering(problem.model, problem.workload, stack), Pricer(problem.machine, stack)
+    )
+    return Evaluator(request, simulator, MemoryRule(risk).measured_by(problem.measured))
 
 
 def search_plan(

@@ -3,9 +3,9 @@
 A table of times or of peak memory, told apart by its columns. Split by source, never by random
 row: neighbouring rows are nearly the same run. Times in seconds, since TFLOP/s are counted
 differently by every source. With ``calibration`` none nothing is fitted to any row, so every row
-counts; with fit up to ten rows of each device, stack and format of products of a source, at most
-half of them, are fitted, drawn by a fixed seed, and not scored; with a name only rows of its
-device, stack and format are priced.
+counts; with fit up to ten rows of each device, stack and format of products of a source (of peaks:
+of each device and stack), at most half of them, are fitted, drawn by a fixed seed, and not scored;
+with a name only rows of its device, stack and format are priced.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 from ..costmodel.calibration.fit import MOST_ROWS
 from ..costmodel.prediction_errors import Pair
 from ..datasets.published.runs import TABLE, PublishedRun, is_of_memory, published_runs
-from ..spec.calibration import Calibration
+from ..spec.calibration import Calibration, Place
 from ..spec.errors import InputError, NotBuiltError
-from .calibrating import Place, Usable, calibrated, drawn, place_of, usable_rows
+from .calibrating import Usable, calibrated, drawn, usable_rows
+from .calibrating_memory import NO_PEAK, memory_calibrations
 from .calibrations import load_calibration
 from .priced_run import PricedRun, priced
 from .validation_scores import (
@@ -35,7 +36,7 @@ from .validation_scores import (
 NO_SECONDS = "no seconds and no tokens a second"
 FITTED = "fitted on, so not scored"
 TOO_FEW = "too few rows of its device, stack and format to fit"
-NO_PEAK = "no peak memory, and no end for lack of it"
+TOO_FEW_PEAKS = "too few rows of its device and stack to fit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +71,20 @@ def validated(table: Path | None = None, calibration: str = "none") -> Validated
         calibration: ``none``, ``fit`` or the name of a stored one.
 
     Raises:
-        InputError: a row that cannot be read, by line and field; no such calibration; one for a
-            table of memory, on which none has a say.
+        InputError: a row that cannot be read, by line and field; no such calibration; one without
+            constants of what the table measured.
     """
     table = table or TABLE
     runs = published_runs(table)
     if not runs:
         raise InputError(f"--data {table}", "no rows", "a table with a row a run")
     of_memory = is_of_memory(table)
-    if of_memory and calibration != "none":
-        raise InputError("--calibration", calibration, "none, for a table of memory", "none")
     sources: dict[str, list[PublishedRun]] = {}
     for run in runs:
         sources.setdefault(run.source_name, []).append(run)
     skipped: Counter[str] = Counter()
-    chosen = {name: _calibrations(rows, calibration) for name, rows in sources.items()}
+    choose = _memory_calibrations if of_memory else _calibrations
+    chosen = {name: choose(rows, calibration) for name, rows in sources.items()}
     by_source = {
         name: list(_priced(rows, of_memory, chosen[name], skipped))
         for name, rows in sources.items()
@@ -102,7 +102,7 @@ def validated(table: Path | None = None, calibration: str = "none") -> Validated
         **scores(every),
         **(memory_totals(every) if of_memory else {}),
         "by_source": {
-            name: _source(sources[name], rows, chosen[name])
+            name: _source(sources[name], rows, chosen[name], of_memory)
             | scores(rows)
             | (memory_totals(rows) if of_memory else order_scores(rows))
             for name, rows in by_source.items()
@@ -124,15 +124,20 @@ def _calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibrations:
         found = {p: calibrated("fit", few) for p, few in drawn_rows.items() if few}
         return Calibrations(by_run=_of_each(places, found), without=TOO_FEW, read=read)
     stored = load_calibration(asked)
-    known = {place: stored for place in places if _is_for(stored, place)}
+    if not stored.fitted_on:
+        raise InputError("--calibration", asked, "one of times: this one is of memory alone")
+    own = stored.place
+    known = {place: stored for place in places if own in (place, place.in_any_format)}
     why = f"not of the device, stack and format of {asked}"
     return Calibrations(by_run=_of_each(places, known), without=why, read=read)
 
 
-def _is_for(stored: Calibration, place: Place) -> bool:
-    """Whether a calibration is for a place; one of no format is for any."""
-    own = place_of(stored)
-    return own in (place, place._replace(products=""))
+def _memory_calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibrations:
+    """What each row of a source of peaks of memory is priced with."""
+    if asked == "none":
+        return Calibrations()
+    why = TOO_FEW_PEAKS if asked == "fit" else f"not of the device and stack of {asked}"
+    return Calibrations(by_run=memory_calibrations(rows, asked), without=why)
 
 
 def _of_each(
@@ -151,7 +156,7 @@ def _priced(
             skipped[NO_PEAK] += 1
             continue
         calibration = chosen.by_run.get(run.id)
-        if calibration is not None and run.id in calibration.fitted_on:
+        if calibration is not None and run.id in _fitted_on(calibration, of_memory):
             skipped[FITTED] += 1
             continue
         known = chosen.read.get(run.id)
@@ -168,15 +173,32 @@ def _priced(
             yield row
 
 
+def _fitted_on(calibration: Calibration, of_memory: bool) -> tuple[str, ...]:
+    """The rows behind a calibration's constants of what a table measured."""
+    if not of_memory:
+        return calibration.fitted_on
+    return () if calibration.memory is None else calibration.memory.fitted_on
+
+
+def _constants(calibration: Calibration, of_memory: bool) -> dict[str, float]:
+    """A calibration's constants of what a table measured, by name."""
+    if not of_memory:
+        return asdict(calibration.factors)
+    return {} if calibration.memory is None else asdict(calibration.memory.constants)
+
+
 def _source(
-    rows: Sequence[PublishedRun], found: Sequence[PricedRun], chosen: Calibrations
+    rows: Sequence[PublishedRun],
+    found: Sequence[PricedRun],
+    chosen: Calibrations,
+    of_memory: bool,
 ) -> dict[str, Any]:
-    fitted = {place_of(c): c for c in chosen.by_run.values()}
+    fitted = {c.place.in_any_format if of_memory else c.place: c for c in chosen.by_run.values()}
     assumed = Counter(path for row in found for path in row.assumed)
     return {
         "rows_read": len(rows),
         "rows_priced": len(found),
         "assumed_fields": dict(sorted(assumed.items())),
-        "fitted_on": sorted({name for c in fitted.values() for name in c.fitted_on}),
-        "factors": {str(place): asdict(c.factors) for place, c in fitted.items()},
+        "fitted_on": sorted({n for c in fitted.values() for n in _fitted_on(c, of_memory)}),
+        "factors": {str(place): _constants(c, of_memory) for place, c in fitted.items()},
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from ..costmodel.prediction_errors import Errors, Pair, errors_of, fitted_mfu, ranking_of
 from ..spec.report import INTERVAL_LEVEL
 from ..spec.units import GIB
-from .priced_run import PricedRun
+from .priced_run import PricedRun, count_of
 
 QUESTION = (
     *("model", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "experts", "topk"),
@@ -100,10 +101,11 @@ def memory_scores(rows: Sequence[PricedRun]) -> dict[str, Any]:
 
 
 def memory_totals(rows: Sequence[PricedRun]) -> dict[str, Any]:
-    """How often a run is said to fit that did not, and the other way round."""
+    """What the rows count, and how often one is said to fit that did not, and the other way."""
     ended = [row for row in rows if row.run.oom]
     went = [row for row in rows if not row.run.oom]
     return {
+        "counted": dict(sorted(Counter(count_of(row.run.metric_kind) for row in rows).items())),
         "out_of_memory": len(ended),
         "false_fit": sum(row.prediction.feasible for row in ended),
         "false_oom": sum(not row.prediction.feasible for row in went),

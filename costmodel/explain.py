@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..spec.calibration import Calibration
 from ..spec.plan import Plan
 from ..spec.report import BREAKDOWN_TERMS, Prediction
 from .feasibility import MemoryRule
 from .group_prices import stage_group
+from .machine import Machine
 from .model_flops import flops_convention, model_flops_per_sample
 from .pass_time import PASS_TERMS
 from .roofline import peak_flops_per_s
@@ -22,7 +22,9 @@ from .simulate import Simulation, Simulator
 ROUNDING = 1e-12
 """Share of a step below which a rest is the sum's rounding."""
 RELATIVE_HALF_WIDTH = {"measured": 0.15, "analytic": 0.25}
-"""Half of the 80 % interval of the step time over the prediction, by where prices come from."""
+"""Half of the 80 % interval of the step time over the prediction: of work that was measured on this
+machine, and of any other. What was measured on another machine of the kind makes a kernel's price
+better, and says nothing of how that machine's steps differ from this one's."""
 
 
 def breakdown(simulation: Simulation) -> dict[str, float]:
@@ -70,7 +72,7 @@ def predict(
     per_sample = model_flops_per_sample(plan.model, workload)
     flops = per_sample * workload.global_batch
     peak = _peak_flops_per_s(plan, simulator)
-    low, high = interval(simulation, simulator.pricer.machine.calibration)
+    low, high = interval(simulation, simulator.pricer.machine)
     return Prediction(
         feasible=all(rule.excess_bytes(row) <= 0 for row in simulation.memory),
         step_time_s=step_s,
@@ -98,16 +100,14 @@ def _peak_flops_per_s(plan: Plan, simulator: Simulator) -> float:
     )
 
 
-def interval(simulation: Simulation, calibration: Calibration | None) -> tuple[float, float]:
-    """The ends of the interval over the step time: a calibration knows its own, a factor."""
-    if calibration is not None:
-        return 1 / (1 + calibration.half_width), 1 + calibration.half_width
-    share = source_share(simulation)
-    measured = share["measured"]
-    half = (
-        measured * RELATIVE_HALF_WIDTH["measured"]
-        + (1 - measured) * RELATIVE_HALF_WIDTH["analytic"]
-    )
+def interval(simulation: Simulation, machine: Machine) -> tuple[float, float]:
+    """The ends of the 80 % interval over the step time; a calibration of times knows its own."""
+    if machine.calibration is not None and machine.calibration.fitted_on:
+        factor = 1 + machine.calibration.half_width
+        return 1 / factor, factor
+    here = 0.0 if machine.profile is None else source_share(simulation)["measured"]
+    shipped = RELATIVE_HALF_WIDTH
+    half = here * shipped["measured"] + (1 - here) * shipped["analytic"]
     return 1 - half, 1 + half
 
 

@@ -20,6 +20,7 @@ from ..spec.mixers import rotary_channels
 from ..spec.plan import Plan
 from ..spec.report import MemoryRow
 from ..spec.stack import StackSpec
+from .library_memory import scaled, workspace_bytes
 from .lowering import StageChunk
 from .pass_memory import (
     COMMUNICATION,
@@ -134,18 +135,23 @@ def _update_scratch(plan: Plan, chunks: tuple[StageChunk, ...]) -> int:
 def memory_row(
     plan: Plan, stack: StackSpec, stage: int, allocated: dict[str, int], communicators: int
 ) -> MemoryRow:
-    """Allocated bytes completed to what the allocator reserves, against the capacity."""
+    """Allocated bytes completed to what the allocator reserves, against the capacity.
+
+    A calibration's factors multiply what is live at the moment that is fullest without them.
+    """
     allocator = stack.allocator
-    live = sum(allocated.values())
+    held = scaled(allocated, stack.memory)
+    live = sum(held.values())
     by = {
-        **allocated,
+        **held,
         "fragmentation": int(allocator.fragmentation * live),
         "context": allocator.context_bytes,
     }
-    by["workspace"] += allocator.workspace_bytes
     by["communication"] += allocator.communicator_bytes * communicators
     place = plan.program.stages[stage].devices[0]
-    capacity = plan.cluster.group(place.device_group).memory.hbm_bytes
+    group = plan.cluster.group(place.device_group)
+    by["workspace"] += workspace_bytes(stack, group.device)
+    capacity = group.memory.hbm_bytes
     return MemoryRow(
         program=plan.program.name,
         stage=stage,

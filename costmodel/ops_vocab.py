@@ -98,10 +98,13 @@ def _local_tokens(t: Tape, tokens: Value) -> tuple[Value, Value]:
 def cross_entropy(c: OpContext, logits: Value, targets: Value) -> Value:
     """The summed loss of (tokens, local vocabulary) logits, whose buffer becomes the gradient.
 
-    A fused form keeps the logits instead and makes the gradient from them in one kernel.
+    A fused form keeps the logits instead and makes the gradient from them in one kernel; the plain
+    one of PyTorch makes a tensor in fp32 at every step.
     """
     if c.stack.fusion.cross_entropy:
         return _fused_cross_entropy(c, logits, targets)
+    if c.stack.loss_copies:
+        return _plain_cross_entropy(c, logits)
     t = c.tape
     tokens = logits.elements // logits.shape[-1]
     work = logits.view(*logits.shape)
@@ -154,6 +157,37 @@ def _fused_cross_entropy(c: OpContext, logits: Value, targets: Value) -> Value:
 
     def backward(grad: Value) -> tuple[Value | None, ...]:
         return (t.kernel("cross_entropy_backward", (logits, statistics), t.like(logits)),)
+
+    t.record((loss,), (logits,), backward)
+    return loss
+
+
+def _plain_cross_entropy(c: OpContext, logits: Value) -> Value:
+    """``cross_entropy(logits.float(), targets)``: keeps the logarithms of the probabilities.
+
+    Going backward the gradient of these and that of the logits stand beside them, all in fp32.
+    Ranks that split the vocabulary (torchtitan's loss parallel) join maximum, sum and target.
+    """
+    t = c.tape
+    column = (logits.elements // logits.shape[-1], 1)
+    work, logits_dtype = logits, logits.dtype
+    if logits.dtype != "fp32":
+        work = t.kernel("cast", (logits,), t.like(logits, "fp32"))
+    if c.tp > 1:
+        for _ in range(3):
+            t.collective("all_reduce", c.tensor_group, t.new(column, "fp32"))
+    kept = t.kernel("softmax", (work,), t.like(work))
+    del work
+    picked = t.kernel("gather", (), t.new(column, "fp32"))
+    loss = t.kernel("sum", (picked,), t.new((1,), "fp32"))
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        whole = t.kernel("zeros", (), t.like(kept))
+        out = t.kernel("softmax_backward", (whole, kept), t.like(kept))
+        del whole
+        if out.dtype == logits_dtype:
+            return (out,)
+        return (t.kernel("cast", (out,), t.like(out, logits_dtype)),)
 
     t.record((loss,), (logits,), backward)
     return loss

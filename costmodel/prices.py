@@ -18,6 +18,7 @@ from ..spec.choices import Overlap
 from ..spec.kernels import Collective, Kernel, Term
 from ..spec.stack import OverlapKinds, StackSpec
 from .collectives import collective_seconds, message_seconds, outermost
+from .kernel_latency.device_latency import DeviceLatency
 from .kernel_latency.table import Curve, KernelTable, Price
 from .lower import LoweredPass
 from .machine import Machine
@@ -105,6 +106,7 @@ class Pricer:
         self.overlaps = _in_line(stack) if machine.is_cpu else stack.overlaps
         profile = machine.profile
         self._table = KernelTable(profile) if profile is not None else None
+        self._latency = DeviceLatency(machine.device, stack.flash_generation)
         self._wires = _collective_curves(machine)
         host = profile.host_s if profile is not None else {}
         slower = machine.factors.host
@@ -146,15 +148,18 @@ class Pricer:
         found = self._kernels.get(kernel)
         if found is None:
             measured = self._table.price(kernel) if self._table is not None else None
-            found = self._kernels[kernel] = measured or self._analytic(kernel)
+            found = self._kernels[kernel] = measured or self._elsewhere(kernel)
         return found
 
-    def _analytic(self, kernel: Kernel) -> Price:
-        seconds = kernel_seconds(kernel, self.machine.device, self.stack.flash_generation)
+    def _elsewhere(self, kernel: Kernel) -> Price:
+        """What the kernel takes on devices of the kind, or by the roofline."""
+        device, generation = self.machine.device, self.stack.flash_generation
+        found = self._latency.price(kernel)
+        if found is None:
+            found = Price(kernel_seconds(kernel, device, generation), "analytic")
         factor = getattr(self.machine.factors, FACTOR_OF[kernel.term])
-        if not self.machine.is_cpu:
-            seconds = in_a_job(seconds, kernel)
-        return Price(seconds * factor, "analytic")
+        seconds = found.time_s if self.machine.is_cpu else in_a_job(found.time_s, kernel)
+        return Price(seconds * factor, found.source)
 
     def collective(self, item: Collective) -> Price:
         """Seconds of one collective or message when nothing disturbs it."""

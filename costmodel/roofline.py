@@ -146,15 +146,31 @@ def _grouped_seconds(kernel: Kernel, device: Device) -> float:
 
 
 def _tiled_seconds(batch: int, m: int, k: int, n: int, dtype: str, device: Device) -> float:
+    if device.sm_count == 1:
+        rate = peak_flops_per_s(device, dtype) * device.matmul_ceiling
+        return 2 * batch * m * k * n / rate
+    return tiling(batch, m, k, n, dtype, device).seconds
+
+
+class Tiling(NamedTuple):
+    """The quickest way to cut a product into tiles: its number in TILES, its tiles."""
+
+    seconds: float
+    number: int
+    tiles: int
+
+
+def tiling(batch: int, m: int, k: int, n: int, dtype: str, device: Device) -> Tiling:
+    """The tiles of ``batch`` products (m, k) x (k, n) that take the least arithmetic seconds."""
     rate = peak_flops_per_s(device, dtype) * device.matmul_ceiling
     units = device.sm_count
-    if units == 1:
-        return 2 * batch * m * k * n / rate
-    best = math.inf
-    for tile_m, tile_n in TILES:
+    best = Tiling(math.inf, 0, 0)
+    for number, (tile_m, tile_n) in enumerate(TILES):
         tiles = batch * math.ceil(m / tile_m) * math.ceil(n / tile_n)
         intensity = (tile_m * tile_n / (tile_m + tile_n)) / 64
         efficiency = min(1.0, intensity**SMALL_TILE_EXPONENT)
         tile_s = 2 * tile_m * tile_n * k * units / (rate * efficiency) + WAVE_PROLOGUE_S
-        best = min(best, math.ceil(tiles / units) * tile_s)
+        seconds = math.ceil(tiles / units) * tile_s
+        if seconds < best.seconds:
+            best = Tiling(seconds, number, tiles)
     return best

@@ -52,7 +52,7 @@ def contiguous_unit(shape: UnitShape) -> Unit:
         wrapped=False,
         gathers_each_use=False,
         reduces_each_micro_batch=False,
-        parameter_bytes=whole * param
+        parameter_bytes=(whole - _only_narrow(shape, parts)) * param
         + frozen * DTYPE_BYTES[shape.base_dtype]
         + narrow_copies_bytes(shape, every),
         optimizer_bytes=unit_states(shape, parts) + master_bytes,
@@ -82,6 +82,18 @@ def contiguous_unit(shape: UnitShape) -> Unit:
         tied_bytes=tied_elements_of(shape, 1) * DTYPE_BYTES[dtype.master],
         tied_elements=tied_elements_of(shape),
     )
+
+
+def _only_narrow(shape: UnitShape, parts: tuple[Part, ...]) -> int:
+    """Elements that are kept in the narrow format alone, which is what is gathered then.
+
+    Megatron-LM arguments.py, --fp8-param-gather: the compute parameter is kept in fp8.
+    """
+    stack = shape.stack
+    kept = stack.narrow_gather and stack.narrow_weights == "cached"
+    if shape.dtype.matmul is None or not kept:
+        return 0
+    return sum(part.narrow for part in parts)
 
 
 def _buffer_reduction(part: Part, dtype: DtypeRecord) -> tuple[Item, ...]:

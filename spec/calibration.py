@@ -1,22 +1,43 @@
-"""Calibration: six factors that bring prices nearer to what one cluster and stack measured.
+"""Calibration: constants that bring predictions nearer to what one cluster and stack measured.
 
-A factor multiplies the shipped seconds of one kind of work, so 1 everywhere is no calibration, and
-what a factor of 1.2 says can be read: that work takes a fifth longer there than shipped prices say.
+Six factors of time and three constants of memory, each set fitted to a table of its own. A factor
+multiplies the shipped seconds of one kind of work, or the shipped bytes of one kind of tensors, so
+1 everywhere is no calibration, and what a factor of 1.2 says can be read: that work takes a fifth
+longer there than shipped prices say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Annotated, Literal
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
 LEAST_FACTOR, LARGEST_FACTOR = 0.05, 20.0
 Factor = Annotated[float, Field(ge=LEAST_FACTOR, le=LARGEST_FACTOR)]
 Share = Annotated[float, Field(ge=0)]
+LARGEST_LIBRARY_BYTES = 64 * 2**30
+LibraryBytes = Annotated[int, Field(ge=-LARGEST_LIBRARY_BYTES, le=LARGEST_LIBRARY_BYTES)]
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+
+
+class Place(NamedTuple):
+    """What constants are for: a device, a stack and, of times, a format of products ("" is any)."""
+
+    device: str
+    stack: str
+    products: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.device} with {self.stack}"
+        return f"{where} in {self.products}" if self.products else where
+
+    @property
+    def in_any_format(self) -> Place:
+        """The same with products of any format, which constants of memory are for."""
+        return self._replace(products="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +65,40 @@ MEANINGS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryConstants:
+    """What brings predicted bytes to measured ones; see :data:`MEMORY_MEANINGS`."""
+
+    states: Factor = 1.0
+    activations: Factor = 1.0
+    library_bytes: LibraryBytes = 0
+
+
+MEMORY_AS_SHIPPED = MemoryConstants()
+MEMORY_MEANINGS: Mapping[str, str] = {
+    "states": "x parameters, gradients and optimizer states",
+    "activations": "x activations, and buffers of operations, gathers and messages",
+    "library_bytes": "bytes that libraries take beyond the stack's workspaces (negative: less)",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCalibration:
+    """Fitted constants of memory, and the ids of the rows that they were fitted to.
+
+    ``deviation`` is the relative standard deviation of rows that were each predicted from the
+    others; the upper bound that has to fit a device rests on it. The errors are medians over the
+    rows: shipped, fitted, and each predicted from the others.
+    """
+
+    constants: MemoryConstants
+    fitted_on: tuple[str, ...]
+    deviation: Share
+    shipped_error: Share
+    fitted_error: Share
+    left_out_error: Share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """Fitted factors, and what they were fitted to.
 
@@ -51,7 +106,8 @@ class Calibration:
     of products (``DtypeRecord.products``; "" is any): kernels of another format are others.
     ``fitted_on`` are the ids of the measured rows. The 80 % interval, for rows like these, goes
     from the prediction over (1 + ``half_width``) to the prediction times that. The errors are
-    medians over these rows: shipped, fitted, and each predicted from the others.
+    medians over these rows: shipped, fitted, and each predicted from the others. ``fitted_on`` is
+    empty where only ``memory`` was fitted: times are as shipped then, and so is their interval.
     """
 
     schema_version: Literal[1] = 1
@@ -65,14 +121,26 @@ class Calibration:
     shipped_error: Share
     fitted_error: Share
     left_out_error: Share
+    memory: MemoryCalibration | None = None
+
+    @property
+    def place(self) -> Place:
+        """What the factors are for."""
+        return Place(self.device, self.stack, self.products)
+
+    def with_memory(self, memory: MemoryCalibration) -> Calibration:
+        """The same with other constants of memory."""
+        return replace(self, memory=memory)
 
 
-def unfitted(factors: Factors) -> Calibration:
-    """Factors that are being tried: fitted to nothing."""
+def unfitted(
+    factors: Factors = SHIPPED, name: str = "unfitted", device: str = "", stack: str = ""
+) -> Calibration:
+    """Factors that were fitted to nothing: they are being tried, or times are as shipped."""
     return Calibration(
-        name="unfitted",
-        device="",
-        stack="",
+        name=name,
+        device=device,
+        stack=stack,
         factors=factors,
         fitted_on=(),
         half_width=0.0,

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from .calibration import MEMORY_AS_SHIPPED, MemoryConstants
 from .choices import RECOMPUTES, AttentionImpl, Overlap, Recompute
 from .schedule import EVERY_KIND, ScheduleKind
 
@@ -65,10 +66,15 @@ class KernelFusion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatorModel:
-    """What the memory allocator and the libraries hold beyond live tensors."""
+    """What the memory allocator and the libraries hold beyond live tensors.
+
+    ``workspace_bytes`` is what libraries of matrix products take for themselves on devices before
+    Hopper, ``large_workspace_bytes`` on Hopper and Blackwell.
+    """
 
     context_bytes: Bytes = 0
     workspace_bytes: Bytes = 0
+    large_workspace_bytes: Bytes = 0
     communicator_bytes: Bytes = 0
     fragmentation: Fraction = 0.0
 
@@ -90,12 +96,13 @@ class StackSpec:
     so.
     ``expert_dispatch``: what travels to experts: a row for each (rows), or a token once to each
     rank, and over a slower link once to each group of ranks, that holds any of them (tokens).
-    ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp.
+    ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp. ``loss_copies``:
+    a cross-entropy that is not fused makes a tensor at every step instead of working in place.
     ``attention_gradient_copies``: gradients of attention come heads-first and are copied into
     order. ``recompute_stops_early``: recomputation ends once every saved tensor is back.
     ``dropout``: models of the GPT-2 kind, with layer norms and biases, are trained with it.
     ``launch_s`` is host time a lowered kernel, the Python around it counted; ``pass_s`` host
-    time a layer pass.
+    time a layer pass. ``memory`` is of a calibration, and no figure of the catalogue.
     """
 
     name: str
@@ -113,6 +120,7 @@ class StackSpec:
     narrow_gather: bool = False
     expert_dispatch: Literal["rows", "tokens"] = "rows"
     vocab_multiple: Annotated[int, Field(ge=1)] = 1
+    loss_copies: bool = False
     recompute_stops_early: bool = True
     attention_gradient_copies: bool = True
     dropout: bool = False
@@ -121,6 +129,7 @@ class StackSpec:
     pass_s: Seconds = 0.0
     step_s: Seconds = 0.0
     allocator: AllocatorModel = AllocatorModel()
+    memory: MemoryConstants = MEMORY_AS_SHIPPED
 
     @property
     def overlap(self) -> Overlap:

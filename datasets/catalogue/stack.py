@@ -11,6 +11,7 @@ from ...spec.errors import InputError, nearest_name
 from ...spec.stack import AllocatorModel, KernelFusion, OverlapKinds, StackSpec
 from .tables import figure, read_table
 
+NO_FIGURES = ("name", "memory")
 GROUPS: dict[str, type[Any]] = {
     "fusion": KernelFusion,
     "overlaps": OverlapKinds,
@@ -45,7 +46,7 @@ def _row(name: str) -> Mapping[str, Any]:
 def _stack(name: str, row: Mapping[str, Any], sources: dict[str, str]) -> StackSpec:
     values: dict[str, Any] = {}
     for item in fields(StackSpec):
-        if item.name == "name":
+        if item.name in NO_FIGURES:
             continue
         group = GROUPS.get(item.name)
         if group is None:

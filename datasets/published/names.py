@@ -11,6 +11,9 @@ from typing import Any
 from .runs import PublishedRun
 
 TABLE = Path(__file__).with_name("names.toml")
+TESTS = Path(__file__).with_name("megatron_tests.toml")
+OF_TESTS = "Megatron-LM tests/functional_tests"
+"""What stands in the ``source`` of a row that is a functional test of Megatron-LM."""
 
 
 @cache
@@ -18,6 +21,22 @@ def names() -> Mapping[str, Any]:
     """The tables ``hardware``, ``dtype``, ``recompute``, ``source`` and the list ``model``."""
     with TABLE.open("rb") as file:
         return tomllib.load(file)
+
+
+@cache
+def _tests() -> Mapping[str, Any]:
+    with TESTS.open("rb") as file:
+        return tomllib.load(file)
+
+
+def test_entry(run: PublishedRun) -> Mapping[str, Any]:
+    """What a functional test of Megatron-LM is run with; empty if the run is none that is known.
+
+    The cell ``source`` is the path of the golden values, the cell ``model`` names the test.
+    """
+    found: Mapping[str, Any] = _tests().get(run.model, {}) if OF_TESTS in run.source else {}
+    recorded = run.source.rpartition("golden_values_")[2].removesuffix(".json")
+    return {**found, "attention": "unfused"} if recorded in found.get("unfused_in", ()) else found
 
 
 def model_entry(name: str) -> Mapping[str, Any]:

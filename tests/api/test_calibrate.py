@@ -142,16 +142,6 @@ def test_rows_of_several_devices_are_refused_by_name(plan: Plan, data: str, tmp_
     assert "rows of one device, one stack and one format" in found.err
 
 
-def test_a_table_of_memory_is_refused(plan: Plan, data: str) -> None:
-    memory = str(TABLE.with_name("memory.csv"))
-    for arguments in (
-        ("calibrate", "--data", memory, "--name", "memory"),
-        ("validate", "--data", memory, "--calibration", "fit"),
-    ):
-        found = plan(*arguments)
-        assert (found.code, "memory" in found.err) == (2, True)
-
-
 def test_a_stored_file_that_was_changed_by_hand_is_refused_in_one_line(
     plan: Plan, data: str
 ) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import shardwright as sw
-from shardwright.api.published_run import Question, answer, qualifies, question_of
+from shardwright.api.published_run import Question, answer, asked_plan, qualifies, question_of
 from shardwright.api.uniform_chunks import even_layers
 from shardwright.datasets.catalogue.models import presets
-from shardwright.datasets.published.runs import PublishedRun, published_runs
+from shardwright.datasets.published.runs import MEMORY_TABLE, PublishedRun, published_runs
 from shardwright.spec.errors import InputError
 from shardwright.spec.model import MultiTokenLayer
 from shardwright.spec.strategy import LayerStrategy
@@ -173,3 +173,34 @@ def test_an_unknown_source_is_read_by_where_its_rows_come_from() -> None:
     nowhere = question_of(replace(run, source="a letter"))
     assert "stack" not in nowhere.arguments
     assert any("nothing is known of the source" in note.why for note in nowhere.assumed)
+
+
+def test_a_functional_test_is_read_with_its_own_arguments() -> None:
+    peaks = {run.id: run for run in published_runs(MEMORY_TABLE)}
+    asked = question_of(peaks["mlmtest-0059"]).arguments
+    assert asked["attention"] == "flash"  # deterministic, recorded by a Transformer Engine that can
+    assert question_of(peaks["mlmtest-0058"]).arguments["attention"] == "unfused"  # one that cannot
+    mixture = question_of(peaks["mlmtest-0648"]).arguments["model"]
+    assert (mixture["expert_ffn"], mixture["dense_layers"], mixture["kv_rank"]) == (1024, 1, 512)
+    instances = question_of(peaks["mlmtest-0269"])
+    assert instances.arguments["shard"] == "1/1/2"
+    assert "shard" in {note.path for note in instances.assumed}
+    with pytest.raises(InputError, match="vision tower"):
+        question_of(peaks["mlmtest-0561"])
+
+
+def test_states_that_no_flag_says_are_those_of_the_source_in_tables_of_memory() -> None:
+    peaks = {run.id: run for run in published_runs(MEMORY_TABLE)}
+    question = question_of(peaks["bskill-0016"])
+    asked = asked_plan(question)
+    assert asked.plan.workload.dtype.gradient == "bf16"
+    assert asked.problem.stack.narrow_gather
+    assert {"gradient", "narrow_gather"} <= {note.path for note in question.assumed}
+    titan = asked_plan(question_of(peaks["titan-0004"])).problem.stack
+    assert titan.loss_copies
+    assert not titan.fusion.cross_entropy
+    eager = next(run for run in peaks.values() if run.notes.startswith("eager"))
+    asked = asked_plan(question_of(eager))
+    assert (asked.problem.stack.name, "fused_loss" in asked.left_out) == ("torchtitan-eager", True)
+    timed = next(run for name, run in RUNS.items() if name.startswith("bskill"))
+    assert not question_of(replace(timed, recompute="none")).of_memory

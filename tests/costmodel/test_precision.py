@@ -135,6 +135,20 @@ def test_parameters_gathered_narrow_move_fewer_bytes() -> None:
     assert 0.5 < sizes[1] / sizes[0] < 0.51
 
 
+def test_parameters_gathered_in_fp8_have_no_copy_of_16_bits() -> None:
+    found = problem("llama-3-8b", "1x8xH100", 64, 4096, dtype="fp8", stack="megatron")
+    plan, _ = uniform_plan(found, UniformStrategy(shard="zero1"))
+    stored = []
+    for gathers in (False, True):
+        chosen = replace(found.stack, narrow_gather=gathers)
+        simulation = Simulator.for_plan(plan, found.machine, chosen).run(plan)
+        assert simulation is not None
+        unit = simulation.chunks[0][0].layers[5].unit
+        assert unit is not None
+        stored.append(unit.parameter_bytes)
+    assert 1.99 < stored[0] / stored[1] < 2  # norms stay in 16 bits
+
+
 @pytest.mark.parametrize(
     ("name", "matmul", "nearest"),
     [("A100", "fp8_tensor", "bf16"), ("V100", "fp8_block", "fp16"), ("H100", "nvfp4", "fp8")],

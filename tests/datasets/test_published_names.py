@@ -29,7 +29,9 @@ def test_what_names_stand_for_exists() -> None:
         assert entry["why"]
         assert stack(entry["stack"]) != stack(entry.get("fully_sharded", "deepspeed"))
     assert {x["preset"] for x in KNOWN["model"] if "preset" in x} <= set(presets())
-    assert all("preset" in entry or entry["vocab"] > 1000 for entry in KNOWN["model"])
+    assert all(
+        {"preset", "allowed"} & set(entry) or entry["vocab"] > 1000 for entry in KNOWN["model"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,7 @@ def test_every_condition_of_a_source_has_runs() -> None:
     for name, entry in KNOWN["source"].items():
         own = [run for run in RUNS if run.source_name == name]
         for condition in entry.get("where", ()):
-            assert condition["why"]
+            assert {**condition, **condition.get("of_memory", {})}["why"]
             assert any(fits(condition, run) for run in own), (name, condition)
 
 

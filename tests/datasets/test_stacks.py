@@ -6,14 +6,14 @@ from dataclasses import fields, replace
 
 import pytest
 
-from shardwright.datasets.catalogue.stack import GROUPS, stack, stack_sources, stacks
+from shardwright.datasets.catalogue.stack import GROUPS, NO_FIGURES, stack, stack_sources, stacks
 from shardwright.spec.choices import OVERLAPS
 from shardwright.spec.errors import InputError
 from shardwright.spec.stack import StackSpec
 
 
 def test_every_figure_of_every_stack_has_a_source() -> None:
-    plain = {f.name for f in fields(StackSpec)} - {"name", *GROUPS}
+    plain = {f.name for f in fields(StackSpec)} - {*NO_FIGURES, *GROUPS}
     inner = {f"{g}.{f.name}" for g, kind in GROUPS.items() for f in fields(kind)}
     for name in stacks():
         sources = stack_sources(name)

@@ -1,0 +1,136 @@
+"""Seconds of causal flash attention on one device: measured there, or learned from other devices.
+
+A grid is over key and value heads, heads, sequences and tokens, for one width of a head. Fewer
+heads than the least of the grid are more sequences: 4 heads of 6 sequences are 8 heads of 3. Key
+and value heads are (1, 2, 4, 8, 16, as many as heads), and between the last two by their logarithm.
+Beyond the grid, and for other widths, time grows as the work does. The way back, and
+FlashAttention-2 on Hopper where later kernels were measured, keep their ratio to the roofline.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from itertools import product
+
+import numpy as np
+
+from ...datasets.catalogue.device import Device, device
+from ...datasets.measured.timed_grid import timed_grid
+from ...spec.kernels import FLASH, Kernel
+from ..roofline import kernel_seconds
+from .attention_features import VALUE_BYTES, Flash, attention_features, base_seconds
+from .forest import Forest
+from .log_grid import LogGrid, Logs, filled
+from .shipped_forests import shipped_forest
+
+SHARED = (1, 2, 4, 8, 16)
+AS_MANY = 32.0
+"""Where the axis of key and value heads has the point of as many as heads."""
+KV_AXIS = (*(float(n) for n in SHARED), AS_MANY)
+WIDTHS = (64, 128, 256)
+"""Widths of a head that were measured with all numbers of heads."""
+LEARNED_WIDTH = 128
+DTYPES = ("bf16", "fp16")
+
+
+class AttentionGrid:
+    """Seconds of causal attention going forward.
+
+    Args:
+        owner: device that the grids are of.
+        grids: by width of a head, log seconds over (kv axis, heads, batch, seq).
+        least_heads: the fewest heads of the grids.
+    """
+
+    def __init__(self, owner: Device, grids: dict[int, LogGrid], least_heads: int) -> None:
+        self._owner, self._grids, self._least_heads = owner, grids, least_heads
+
+    def seconds(self, kernel: Kernel, on: Device, generation: int) -> float:
+        """Seconds on the grids' own device or another of the same chip.
+
+        Args:
+            kernel: plain causal flash attention, forward or backward.
+            on: where it runs.
+            generation: of the stack's flash kernels.
+        """
+        batch, heads, kv_heads, seq, width = kernel.shape
+        own = min(self._grids, key=lambda w: (abs(math.log(w / width)), w))
+        folded = max(1.0, self._least_heads / heads)
+        sizes = (kv_place(kv_heads, heads), heads * folded, batch / folded, seq)
+        log_s, (_, inside_heads, inside_batch, inside_seq) = self._grids[own].at(sizes)
+        rows = batch * heads / (inside_batch * inside_heads)
+        beyond = rows * max(1.0, seq / inside_seq) ** 2 * width / own
+        forward = _forward(batch, heads, kv_heads, seq, width, kernel.dtype)
+        ratio = kernel_seconds(kernel, on, generation) / kernel_seconds(forward, self._owner)
+        return math.exp(log_s) * beyond * ratio
+
+
+def kv_place(kv_heads: float, heads: float) -> float:
+    """Where so many key and value heads lie on the axis."""
+    if kv_heads >= heads:
+        return AS_MANY
+    if kv_heads <= SHARED[-1]:
+        return kv_heads
+    share = math.log(kv_heads / SHARED[-1]) / math.log(heads / SHARED[-1])
+    return float(SHARED[-1] * (AS_MANY / SHARED[-1]) ** share)
+
+
+def _forward(batch: int, heads: int, kv_heads: int, seq: int, width: int, dtype: str) -> Kernel:
+    """Plain causal attention of these sizes, whose ratio to the roofline the grids know."""
+    traffic_bytes = VALUE_BYTES * batch * seq * width * 2 * (heads + kv_heads)
+    flops = 4 * batch * heads * seq**2 * width
+    shape = (batch, heads, kv_heads, seq, width)
+    return Kernel(FLASH, shape, dtype, flops, round(traffic_bytes))
+
+
+@cache
+def measured_attention_grid(name: str) -> AttentionGrid | None:
+    """The grids that were measured on the device of that name, None where there are none."""
+    found = timed_grid("attention")
+    times = found.table(name, "bf16")
+    if times is None:
+        return None
+    grids, on = {}, device(name)
+    for width in WIDTHS:
+        log_s = np.log(times[found.axes["head_dim"].index(width)], dtype=np.float64)
+        if np.isfinite(log_s).any():
+            axes = _axes(1)
+            grids[width] = LogGrid(axes, filled(log_s, _base(on, width, axes)))
+    return AttentionGrid(on, grids, found.axes["heads"][0])
+
+
+@cache
+def learned_attention_grid(name: str) -> AttentionGrid:
+    """What the bundled trees predict for a device, for heads of 128 values."""
+    on, axes = device(name), _axes(2)
+    log_s = learned_attention_times(on, LEARNED_WIDTH, axes, shipped_forest("attention"))
+    least = timed_grid("attention").axes["heads"][0]
+    return AttentionGrid(on, {LEARNED_WIDTH: LogGrid(axes, log_s)}, least)
+
+
+def learned_attention_times(
+    on: Device, width: int, axes: list[tuple[float, ...]], forest: Forest
+) -> Logs:
+    """Log seconds over (kv axis, heads, batch, seq) that ``forest`` predicts."""
+    works = [_flash(width, *sizes) for sizes in product(*axes)]
+    rows = np.array([attention_features(work, on) for work in works], dtype=np.float32)
+    base = np.log([base_seconds(work, on) for work in works])
+    return np.reshape(base + forest.at(rows), [len(axis) for axis in axes])
+
+
+def _axes(every: int) -> list[tuple[float, ...]]:
+    """All points of the measured axes, or every second one."""
+    axes = timed_grid("attention").axes
+    sizes = [tuple(map(float, axes[name][::every])) for name in ("heads", "batch", "seq")]
+    return [KV_AXIS, *sizes]
+
+
+def _base(on: Device, width: int, axes: list[tuple[float, ...]]) -> Logs:
+    base = [math.log(base_seconds(_flash(width, *sizes), on)) for sizes in product(*axes)]
+    return np.reshape(base, [len(axis) for axis in axes])
+
+
+def _flash(width: int, place: float, heads: float, batch: float, seq: float) -> Flash:
+    kv_heads = heads if place == AS_MANY else min(place, heads)
+    return Flash(batch, heads, kv_heads, seq, width, "bf16")

@@ -1,0 +1,87 @@
+"""Kernel seconds on a catalogue device, from what was measured on it or on devices like it.
+
+In this order: what was measured on the device (interpolated between sizes); what was measured on a
+device with the same chip, times the ratio of the two rooflines; what trees that were fitted to all
+measured devices predict; nothing, and the roofline answers.
+"""
+
+from __future__ import annotations
+
+from ...datasets.catalogue.device import Device
+from ...datasets.measured.timed_grid import timed_grid
+from ...spec.kernels import FLASH, Kernel
+from .attention_grid import DTYPES, learned_attention_grid, measured_attention_grid
+from .gemm_grid import learned_gemm_grid, measured_gemm_grid
+from .table import Price, Source
+
+SAME_CHIP = {
+    "A100-SXM-40GB": "A100-SXM-80GB",
+    "A800-SXM-80GB": "A100-SXM-80GB",
+    "H800-SXM-80GB": "H100-SXM-80GB",
+    "B300-SXM-270GB": "GB300-279GB",
+}
+"""Devices that were not measured, with the measured one of the same chip."""
+NOT_LIKE_THEM = ("MI",)
+"""Families that the fitted devices, all of NVIDIA, say nothing about."""
+
+
+class DeviceLatency:
+    """Prices kernels on one device.
+
+    Args:
+        on: the device.
+        flash_generation: of the stack's flash kernels.
+    """
+
+    def __init__(self, on: Device, flash_generation: int) -> None:
+        self._device, self._generation = on, flash_generation
+        self._measured = SAME_CHIP.get(on.name, on.name)
+        self._learns = on.sm_count > 1 and not on.family.startswith(NOT_LIKE_THEM)
+
+    def price(self, kernel: Kernel) -> Price | None:
+        """Seconds of ``kernel`` alone, None where nothing comparable was measured."""
+        if kernel.op == "matmul":
+            return self._gemm(kernel)
+        if kernel.op in (FLASH, f"{FLASH}_backward") and kernel.dtype in DTYPES:
+            return self._attention(kernel)
+        return None
+
+    @property
+    def learns(self) -> bool:
+        """Whether trees price it: nothing of its chip was measured, but devices like it were."""
+        return self._learns and timed_grid("gemm").table(self._measured, "bf16") is None
+
+    @property
+    def rests_on(self) -> str:
+        """What products and flash attention rest on, in words."""
+        grid = timed_grid("gemm")
+        if self._source == "measured" and grid.table(self._measured, "bf16") is not None:
+            return f"measured on {self._measured}: {grid.source}"
+        if grid.table(self._measured, "bf16") is not None:
+            return (
+                f"learned: measured on {self._measured}, the same chip, times the rooflines' ratio"
+            )
+        if not self._learns:
+            return "nothing is learned: no device like it was measured"
+        devices = len({name for name, _ in grid.tables})
+        return f"learned: trees fitted to {devices} devices, scored on devices kept back"
+
+    @property
+    def _source(self) -> Source:
+        return "measured" if self._measured == self._device.name else "learned"
+
+    def _gemm(self, kernel: Kernel) -> Price | None:
+        source, grid = self._source, measured_gemm_grid(self._measured, kernel.dtype)
+        if grid is None and self._learns:
+            source, grid = "learned", learned_gemm_grid(self._device.name, kernel.dtype)
+        if grid is None:
+            return None
+        return Price(grid.seconds(kernel, self._device), source)
+
+    def _attention(self, kernel: Kernel) -> Price | None:
+        source, grid = self._source, measured_attention_grid(self._measured)
+        if grid is None and self._learns:
+            source, grid = "learned", learned_attention_grid(self._device.name)
+        if grid is None:
+            return None
+        return Price(grid.seconds(kernel, self._device, self._generation), source)

@@ -1,0 +1,103 @@
+"""Log seconds over a full grid of sizes, interpolated between its points.
+
+Work is a product of powers of the sizes, so log seconds are interpolated linearly in log sizes.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Logs = NDArray[np.float64]
+
+
+class Place(NamedTuple):
+    """Where sizes lie: log seconds there, after each size was brought inside the grid."""
+
+    log_s: float
+    inside: tuple[float, ...]
+
+
+class LogGrid:
+    """Interpolated log seconds.
+
+    Args:
+        axes: ascending sizes of each axis.
+        log_s: log seconds, one for each combination; none may be missing.
+    """
+
+    def __init__(self, axes: Sequence[Sequence[float]], log_s: Logs) -> None:
+        self.log_s = log_s
+        self._edges = [(float(axis[0]), float(axis[-1])) for axis in axes]
+        self._logs = [[math.log(size) for size in axis] for axis in axes]
+
+    def at(self, sizes: Sequence[float]) -> Place:
+        """Log seconds at these sizes, held at the edge where they lie outside."""
+        inside = tuple(
+            min(max(size, low), high) for size, (low, high) in zip(sizes, self._edges, strict=True)
+        )
+        sides = [_sides(axis, math.log(x)) for axis, x in zip(self._logs, inside, strict=True)]
+        total = 0.0
+        for corner in product(*sides):
+            weight = math.prod(share for _, share in corner)
+            total += weight * float(self.log_s[tuple(number for number, _ in corner)])
+        return Place(total, inside)
+
+
+def _sides(axis: Sequence[float], x: float) -> list[tuple[int, float]]:
+    """Neighbouring positions on an axis and the weight of each; one where x is a point."""
+    right = bisect.bisect_left(axis, x)
+    if right >= len(axis):
+        return [(len(axis) - 1, 1.0)]
+    if axis[right] == x or right == 0:
+        return [(right, 1.0)]
+    share = (x - axis[right - 1]) / (axis[right] - axis[right - 1])
+    return [(right - 1, 1 - share), (right, share)]
+
+
+def rising(log_s: Logs) -> Logs:
+    """Seconds that never fall with a size: each point at least those of every smaller one."""
+    for axis in range(log_s.ndim):
+        log_s = np.maximum.accumulate(log_s, axis=axis)
+    return log_s
+
+
+def filled(log_s: Logs, base: Logs) -> Logs:
+    """``log_s`` with what is missing (NaN) taken from ``base`` and the nearest residuals.
+
+    The residual of a missing point is the mean of its neighbours' on all axes, of measured ones at
+    first, then of those that have become known.
+
+    Args:
+        log_s: log seconds, NaN where nothing was measured; at least one was.
+        base: log seconds of a prediction, of the same shape.
+    """
+    residual = log_s - base
+    while np.isnan(residual).any():
+        known = np.isfinite(residual)
+        total, count = np.zeros_like(residual), np.zeros_like(residual)
+        for axis in range(residual.ndim):
+            for towards in (1, -1):
+                value, there = _shifted(residual, known, axis, towards)
+                total += np.where(there, value, 0.0)
+                count += there
+        new = ~known & (count > 0)
+        residual = np.where(new, total / np.maximum(count, 1), residual)
+    return np.asarray(base + residual, dtype=np.float64)
+
+
+def _shifted(
+    values: Logs, known: NDArray[np.bool_], axis: int, towards: int
+) -> tuple[Logs, NDArray[np.bool_]]:
+    """Each point's neighbour on one side, and whether there is one that is known."""
+    there = np.roll(known, towards, axis=axis)
+    edge = [slice(None)] * values.ndim
+    edge[axis] = slice(0, 1) if towards > 0 else slice(-1, None)
+    there[tuple(edge)] = False
+    return np.roll(values, towards, axis=axis), there

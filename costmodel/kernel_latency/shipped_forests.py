@@ -1,0 +1,16 @@
+"""The bundled forests: fitted once by :mod:`..fitting.train`, read when a price needs one."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from .forest import Forest, read_forest
+
+FOLDER = Path(__file__).parents[2] / "datasets" / "measured"
+
+
+@cache
+def shipped_forest(name: str) -> Forest:
+    """The forest of that name, read once a process."""
+    return read_forest(FOLDER / f"{name}.npz")

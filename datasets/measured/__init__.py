@@ -1,0 +1,1 @@
+"""Latencies that others measured, kernel by kernel (README.md says who and under which licence)."""
