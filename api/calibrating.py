@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from ..costmodel.machine import Machine
 from ..costmodel.prices import Pricer
 from ..costmodel.simulate import Simulator
 from ..datasets.published.runs import PublishedRun
-from ..spec.calibration import SHIPPED, Calibration, Factors, unfitted
+from ..spec.calibration import SHIPPED, Calibration, Factors, Place, unfitted
 from ..spec.errors import InputError, NotBuiltError
 from .priced_run import measured_s
 from .published_run import Asked, asked_plan, question_of
@@ -32,9 +33,11 @@ class Usable:
     step_s: float
 
     @property
-    def place(self) -> tuple[str, str]:
-        """Device and stack, which one calibration is for."""
-        return self.asked.plan.cluster.groups[0].device, self.asked.problem.stack.name
+    def place(self) -> Place:
+        """Which calibration it is for."""
+        plan = self.asked.plan
+        stack = self.asked.problem.stack.name
+        return Place(plan.cluster.groups[0].device, stack, plan.workload.dtype.products)
 
 
 def usable(run: PublishedRun) -> Usable:
@@ -44,9 +47,8 @@ def usable(run: PublishedRun) -> Usable:
         InputError: a value that has no meaning here, or no measured seconds.
         NotBuiltError: a value that this version does not serve.
     """
-    question = question_of(run)
-    asked = asked_plan(question)
-    seconds = measured_s(run, question.arguments["global_batch"])
+    asked = asked_plan(question_of(run))
+    seconds = measured_s(run, asked.plan.workload.global_batch)
     if seconds is None:
         raise InputError(f"{run.id}: step_time_s", "nothing", "seconds, or tokens a second")
     return Usable(run=run, asked=asked, step_s=seconds)
@@ -84,12 +86,12 @@ def check_seconds(rows: Sequence[Usable]) -> None:
 
 
 def calibrated(name: str, rows: Sequence[Usable]) -> Calibration:
-    """The calibration that rows of one device and one stack call for."""
-    (device, stack), *others = {row.place for row in rows}
+    """The calibration that rows of one place call for."""
+    (device, stack, products), *others = {row.place for row in rows}
     if others:
-        raise ValueError("rows of several devices or stacks")
+        raise ValueError("rows of several devices, stacks or formats")
     measured = [MeasuredStep(row.run.id, row.step_s, simulator_of(row.asked)) for row in rows]
-    return fit_calibration(name, device, stack, measured)
+    return fit_calibration(name, device, stack, measured, products)
 
 
 def held_out_errors(rows: Sequence[Usable], calibration: Calibration) -> dict[str, Any]:
@@ -106,7 +108,7 @@ def held_out_errors(rows: Sequence[Usable], calibration: Calibration) -> dict[st
         "shipped_median_ape": statistics.median(abs(ratio - 1) for ratio in shipped),
         "median_ape": statistics.median(abs(ratio - 1) for ratio in after),
         "interval_holds": statistics.fmean(
-            abs(1 / ratio - 1) <= calibration.half_width for ratio in after
+            abs(math.log(ratio)) <= math.log1p(calibration.half_width) for ratio in after
         ),
     }
 

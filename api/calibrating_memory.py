@@ -15,6 +15,7 @@ from ..spec.calibration import (
     Calibration,
     MemoryCalibration,
     MemoryConstants,
+    Place,
     unfitted,
 )
 from ..spec.errors import InputError, NotBuiltError
@@ -96,22 +97,22 @@ def memory_calibrations(rows: Sequence[PublishedRun], asked: str) -> dict[str, C
     Raises:
         InputError: no calibration of that name, or one without constants of memory.
     """
-    places: dict[tuple[str, str], list[PricedRun]] = {}
+    places: dict[Place, list[PricedRun]] = {}
     for row in priced_peaks(rows):
         places.setdefault(row.place, []).append(row)
-    known: dict[tuple[str, str], Calibration] = {}
+    known: dict[Place, Calibration] = {}
     if asked == "fit":
-        for (device, stack), own in places.items():
+        for place, own in places.items():
             peaks = measured_peaks(own)
             few = drawn_peaks(peaks, min(MOST_ROWS, len(peaks) // 2))
             if few:
-                base = unfitted(name="fit", device=device, stack=stack)
-                known[device, stack] = base.with_memory(fitted_memory(few))
+                base = unfitted(name="fit", device=place.device, stack=place.stack)
+                known[place] = base.with_memory(fitted_memory(few))
     else:
         stored = load_calibration(asked)
         if stored.memory is None:
             raise InputError("--calibration", asked, "one of memory: this one is of times alone")
-        known[stored.device, stored.stack] = stored
+        known[stored.place.in_any_format] = stored
     return {row.run.id: known[p] for p, own in places.items() if p in known for row in own}
 
 

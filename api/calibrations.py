@@ -1,7 +1,8 @@
 """Stored calibrations: written by ``plan calibrate``, read wherever ``--calibration NAME`` prices.
 
 One JSON file each under ``$XDG_DATA_HOME/shardwright/calibrations``, written whole or not at all. A
-calibration is used only for the device and the stack that it was fitted for.
+calibration is used only for the device, the stack and the format of products that it was fitted
+for.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ..spec.codec import content_hash, from_json, read_text
 from ..spec.errors import InputError, nearest_name
 from ..spec.measured import Measured
 from ..spec.stack import StackSpec
+from ..spec.workload import DtypeRecord
 
 FLAG = "--calibration"
 SHOWN_OF_HASH = 19
@@ -54,8 +56,10 @@ def load_calibration(name: str) -> Calibration:
     return from_json(Calibration, read_text(path, str(path)), str(path))
 
 
-def calibration_for(name: str, cluster: ClusterSpec, stack: StackSpec) -> Calibration:
-    """A stored calibration, if it is for these devices and this stack.
+def calibration_for(
+    name: str, cluster: ClusterSpec, stack: StackSpec, dtype: DtypeRecord
+) -> Calibration:
+    """A stored calibration, if it is for these devices, this stack and these products.
 
     Raises:
         InputError: it is not, or there is none of that name.
@@ -66,6 +70,9 @@ def calibration_for(name: str, cluster: ClusterSpec, stack: StackSpec) -> Calibr
         raise InputError(FLAG, name, f"one fitted on {', '.join(devices)}, not on {found.device}")
     if stack.name != found.stack:
         raise InputError(FLAG, name, f"one fitted with {stack.name}, not with {found.stack}")
+    if found.products not in ("", dtype.products):
+        allowed = f"one fitted to {dtype.products} products, not to {found.products}"
+        raise InputError(FLAG, name, allowed)
     return found
 
 

@@ -1,7 +1,8 @@
 """``plan calibrate``: constants fitted to a table of measured runs, stored under a name.
 
 A table of step times gives factors of time, one of peaks of memory constants of memory. Under the
-name of a calibration of the same device and stack the other half of it stays as it is.
+name of a calibration of the same device and stack the other half of it stays as it is: times are of
+one format of products, memory of any.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .cli_output import check_targets, emit
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..spec.calibration import Calibration
+    from ..spec.calibration import Calibration, Place
     from .calibrating import Usable
 
 ROWS = "a table with a row that was measured and can be priced"
@@ -30,7 +31,8 @@ def calibrate_command(given: dict[str, Any]) -> None:
     """Fit a calibration to the table, store it and show what it changes.
 
     Raises:
-        InputError: no usable row, rows of several devices or stacks, or a name that cannot be used.
+        InputError: no usable row, rows of several devices, stacks or formats of products, or a name
+            that cannot be used.
     """
     from ..datasets.published.runs import is_of_memory
 
@@ -55,7 +57,7 @@ def _of_times(name: str, path: Path) -> dict[str, Any]:
     used = drawn(rows)
     check_seconds(used)
     fitted = calibrated(name, used)
-    kept = _stored(name, fitted.device, fitted.stack)
+    kept = _stored(name, fitted.place)
     fitted = replace(fitted, memory=None if kept is None else kept.memory)
     rest = [row for row in rows if row.run.id not in fitted.fitted_on]
     found = {"rows_read": read, "rows_usable": len(rows)}
@@ -79,25 +81,25 @@ def _of_memory(name: str, path: Path) -> dict[str, Any]:
     rows = measured_peaks(priced_peaks(runs))
     if not rows:
         raise first_reason(runs[0]) if runs else InputError(f"--data {path}", "no rows", ROWS)
-    device, stack = _one_place({row.place for row in rows})
+    place = _one_place({row.place for row in rows}, "one device and one stack")
     used = drawn_peaks(rows)
     check_bytes(used)
     memory = fitted_memory(used)
-    base = _stored(name, device, stack) or unfitted(name=name, device=device, stack=stack)
+    base = _stored(name, place) or unfitted(name=name, device=place.device, stack=place.stack)
     rest = [row for row in rows if row.run.id not in memory.fitted_on]
     found = {"rows_read": len(runs), "rows_usable": len(rows)}
     held_out = held_out_peaks(rest, memory.constants)
     return _saved(base.with_memory(memory)) | found | {"held_out": held_out}
 
 
-def _stored(name: str, device: str, stack: str) -> Calibration | None:
+def _stored(name: str, place: Place) -> Calibration | None:
     """The calibration of that name, where it is for the same device and stack."""
     from .calibrations import load_calibration, stored_names
 
     if name not in stored_names():
         return None
     found = load_calibration(name)
-    return found if (found.device, found.stack) == (device, stack) else None
+    return found if found.place.in_any_format == place.in_any_format else None
 
 
 def _saved(fitted: Calibration) -> dict[str, Any]:
@@ -124,15 +126,15 @@ def _path(text: str | None) -> Path:
     return Path(text)
 
 
-def _one_place(places: set[tuple[str, str]]) -> tuple[str, str]:
+def _one_place(places: set[Place], what: str) -> Place:
     if len(places) > 1:
-        found = ", ".join(f"{device} with {stack}" for device, stack in sorted(places))
-        raise InputError("--data", found, "rows of one device and one stack")
+        found = ", ".join(map(str, sorted(places)))
+        raise InputError("--data", found, f"rows of {what}")
     return next(iter(places))
 
 
 def _rows(path: Path) -> tuple[int, list[Usable]]:
-    """How many rows the table has, and those of its one device and stack that can be used."""
+    """How many rows the table has, and those of its one place that can be used."""
     from ..datasets.published.runs import published_runs
     from .calibrating import usable, usable_rows
 
@@ -142,5 +144,5 @@ def _rows(path: Path) -> tuple[int, list[Usable]]:
         if runs:
             usable(runs[0])  # says what the first row lacks
         raise InputError("--data", str(path), ROWS)
-    _one_place({row.place for row in rows})
+    _one_place({row.place for row in rows}, "one device, one stack and one format of products")
     return len(runs), rows

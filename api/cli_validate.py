@@ -6,22 +6,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..spec.errors import InputError
-from .cli_output import check_targets, emit
+from .cli_output import check_targets, emit, write_file
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from rich.console import Console
+
+    from ..costmodel.prediction_errors import Pair
 
 
 def validate_command(given: dict[str, Any]) -> None:
     """Price the table that was given, or the bundled one.
 
     Raises:
-        InputError: no such file or calibration, or a row that cannot be read.
+        InputError: no such file or calibration, a row that cannot be read, or a plot that is no
+            SVG.
     """
-    from .validation import validate
+    from .validation import validated
 
-    check_targets(json=given["json_target"])
-    document = validate(_table(given["data"]), given["calibration"] or "none")
+    check_targets(json=given["json_target"], plot=given["plot"])
+    plot = given["plot"]
+    if plot and not plot.endswith(".svg"):
+        raise InputError("--plot", plot, "a file ending in .svg", f"{plot}.svg")
+    document, points = validated(_table(given["data"]), given["calibration"] or "none")
+    if plot:
+        write_file(plot, _drawing(document, points))
 
     def show(out: Console) -> None:
         from .render_validate import print_validation
@@ -29,6 +39,16 @@ def validate_command(given: dict[str, Any]) -> None:
         print_validation(out, document)
 
     emit(document, given["json_target"], show)
+
+
+def _drawing(document: dict[str, Any], points: Mapping[str, Sequence[Pair]]) -> str:
+    from .plot_validate import plot_svg
+
+    of_time = document["metric"] == "step_time"
+    what, unit = ("step time", "seconds") if of_time else ("peak memory", "GiB")
+    rows = sum(map(len, points.values()))
+    title = f"{document['data']}, {rows} rows: {what}, calibration {document['calibration']}"
+    return plot_svg(title, unit, points)
 
 
 def _table(text: str | None) -> Path | None:

@@ -183,7 +183,9 @@ def doctor(**given: Any) -> None:
                  help="A table with the columns of datasets/published/runs.csv or memory.csv."),
     click.option("--calibration", type=Word("NAME|none|fit", lambda: ("none", "fit")),
                  help="none: shipped constants only, fitted to no row (default); fit: up to ten "
-                      "rows of each device and stack, which are then not scored."),
+                      "rows of each device, stack and format, which are then not scored."),
+    click.option("--plot", "plot", type=FileTarget(), metavar="FILE.svg",
+                 help="Draw predicted against measured, a colour a source."),
     JSON,
 )  # fmt: skip
 def validate(**given: Any) -> None:
@@ -202,8 +204,9 @@ def validate(**given: Any) -> None:
 )
 @together(
     click.option("--data", type=FileSource(), metavar="CSV",
-                 help="Measured runs of one device and one stack, as datasets/published/runs.csv, "
-                      "or peaks, as memory.csv; ten rows are fitted, others check it."),
+                 help="Measured runs of one device, stack and format of products, as "
+                      "datasets/published/runs.csv, or peaks of one device and stack, as "
+                      "memory.csv; ten rows are fitted, others check it."),
     click.option("--name", type=Word("N", tuple), help="What --calibration shall call it."),
     JSON,
 )  # fmt: skip

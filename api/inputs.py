@@ -95,7 +95,7 @@ def resolve(inputs: Inputs) -> Problem:
     if reason := workload_reason(model, workload):
         raise _wrong_length(model, workload, reason)
     chosen = stack_of(*_software(inputs), found, dtype.param, notes)
-    measured = _measured(inputs, found, cluster, chosen, notes)
+    measured = _measured(inputs, found, cluster, chosen, dtype, notes)
     return Problem(
         model=model,
         cluster=cluster,
@@ -130,7 +130,7 @@ def plan_pricing(
     for reason in (*reasons, schedule_stack_reason(plan.program.schedule.kind, chosen)):
         if reason:
             raise InputError("--stack", chosen.name, f"one that can say the plan ({reason})")
-    measured = _measured(inputs, found, plan.cluster, chosen, notes)
+    measured = _measured(inputs, found, plan.cluster, chosen, plan.workload.dtype, notes)
     return chosen, measured, tuple(notes)
 
 
@@ -241,7 +241,12 @@ def _batch(inputs: Inputs, seq_len: int, bare: bool, notes: list[Assumption]) ->
 
 
 def _measured(
-    inputs: Inputs, found: Device, cluster: ClusterSpec, chosen: StackSpec, notes: list[Assumption]
+    inputs: Inputs,
+    found: Device,
+    cluster: ClusterSpec,
+    chosen: StackSpec,
+    dtype: DtypeRecord,
+    notes: list[Assumption],
 ) -> Measured | None:
     """What was measured of the machine: a stored calibration by its name, or a profile.
 
@@ -249,7 +254,7 @@ def _measured(
     Measurements with another number of ranks are not used: they share memory bandwidth otherwise.
     """
     if inputs.calibration not in (None, "none"):
-        return calibration_for(inputs.calibration, cluster, chosen)
+        return calibration_for(inputs.calibration, cluster, chosen, dtype)
     if found.name != CPU or inputs.calibration == "none":
         return None
     profile = newest_profile(cluster.device_count)

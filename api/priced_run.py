@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from ..costmodel.library_memory import recounted, state_bytes, workspace_bytes
 from ..datasets.catalogue.device import device
 from ..datasets.published.runs import PublishedRun
-from ..spec.calibration import MEMORY_AS_SHIPPED, Calibration, MemoryConstants
+from ..spec.calibration import MEMORY_AS_SHIPPED, Calibration, MemoryConstants, Place
 from ..spec.report import MemoryRow, Prediction, Report
 from ..spec.stack import StackSpec
 from ..spec.units import GIB
-from .published_run import asked_plan, question_of
-from .reports import simulate_plan
+from .published_run import Asked, asked_plan, question_of
 
 GB = 10**9
 DRIVER, RESERVED, PEAK = "driver", "reserved", "allocator_peak"
@@ -46,9 +45,9 @@ class PricedRun:
     memory: MemoryConstants = MEMORY_AS_SHIPPED
 
     @property
-    def place(self) -> tuple[str, str]:
-        """Device and stack, which one calibration is for."""
-        return self.device, self.stack.name
+    def place(self) -> Place:
+        """Which calibration of memory it is for."""
+        return Place(self.device, self.stack.name)
 
     @property
     def predicted_s(self) -> float:
@@ -119,17 +118,22 @@ def count_of(kind: str) -> str:
     return RESERVED if "torch peak" in kind or "reserved" in kind else PEAK
 
 
-def priced(run: PublishedRun, calibration: Calibration | None = None) -> PricedRun:
+def priced(
+    run: PublishedRun, calibration: Calibration | None = None, asked: Asked | None = None
+) -> PricedRun:
     """What ``plan simulate`` says of a run, with a calibration or with none.
+
+    Args:
+        run: the row.
+        calibration: factors on shipped seconds, and constants of memory.
+        asked: the row as a question, where it has been read before.
 
     Raises:
         InputError: the row lacks a size, or has a value that has no meaning here.
         NotBuiltError: it has a value that this version does not serve.
     """
-    question = question_of(run)
-    asked = asked_plan(question)
-    found = simulate_plan(asked.plan, asked.problem.stack, calibration, asked.assumed)
-    report = found.report
+    asked = asked or asked_plan(question_of(run))
+    report = asked.answer(calibration)
     prediction, cluster = report.prediction, report.plan.cluster
     rates = device(cluster.groups[0].device).peak_flops_per_s
     peak = rates.get("bf16", rates.get("fp16", rates["fp32"])) * cluster.device_count
@@ -137,10 +141,10 @@ def priced(run: PublishedRun, calibration: Calibration | None = None) -> PricedR
     return PricedRun(
         run=run,
         prediction=prediction,
-        measured_s=measured_s(run, question.arguments["global_batch"]),
+        measured_s=measured_s(run, report.plan.workload.global_batch),
         at_peak_s=flops / peak,
         six_n_s=_six_n_s(report, peak),
-        assumed=tuple(note.path for note in question.assumed),
+        assumed=asked.left_out,
         device=cluster.groups[0].device,
         stack=asked.problem.stack,
         memory=_memory_of(calibration),

@@ -9,30 +9,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from ..datasets.catalogue.models import presets
-from ..datasets.catalogue.tables import read_table
-from ..datasets.published.names import model_entry, names, source_entry, test_entry
+from ..datasets.published.names import names
 from ..datasets.published.readings import read_device, read_dtype, read_recompute
 from ..datasets.published.runs import PublishedRun
 from ..spec.calibration import Calibration
-from ..spec.errors import InputError
 from ..spec.plan import Plan
 from ..spec.report import Assumption, Report
 from .inputs import Inputs, Problem, resolve
+from .published_draft import TEST_WHY, Draft
+from .published_model import model_of_run
+from .published_states import states_of, with_states
 from .reports import simulate_plan
 from .uniform import UniformStrategy, uniform_plan
 from .uniform_chunks import even_chunks, even_layers
 
 NEEDED = ("layers", "hidden", "heads", "seq", "micro_batch", "tp", "gpus")
 METRICS = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
-STATES = ("gradient", "narrow_gather", "fused_loss")
 LORA = "lora:rank=16,alpha=32,targets=query,key,value,output"
 LORA_WHY = "rank and targets are not printed; those of MLPerf Training's Llama 2 70B"
 
-TEST_WHY = "the test's model_config.yaml in NVIDIA/Megatron-LM (datasets/published)"
 RACK_WHY = (
     "placement is not printed; schedulers place such jobs in equal segments (Slurm's block "
     "topology), so that groups of a power of two stay in a rack"
@@ -54,44 +52,6 @@ class Question:
     of_memory: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Draft:
-    """Arguments so far, and what was assumed of them."""
-
-    run: PublishedRun
-    arguments: dict[str, Any] = field(default_factory=dict)
-    assumed: list[Assumption] = field(default_factory=list)
-
-    @property
-    def source(self) -> Mapping[str, Any]:
-        """What is known of the run's source."""
-        found = source_entry(self.run.source_name, self.run.source, self.run.notes)
-        known = {**found, **found.get("on", {}).get(self.run.hardware, {})}
-        if "attention" in self.test:
-            known |= {"attention": self.test["attention"], "why": TEST_WHY}
-        return known
-
-    @property
-    def test(self) -> Mapping[str, Any]:
-        """What is known of the functional test that the run is; empty where it is none."""
-        return test_entry(self.run.source, self.run.model)
-
-    def assume(self, name: str, value: Any, why: str) -> Any:
-        """List a value that the source does not print, and return it."""
-        self.assumed.append(Assumption(path=name, value=value, why=why))
-        return value
-
-    def usual(self, name: str, default: str) -> Any:
-        """What the source's runs usually have, listed."""
-        source = self.source
-        why = source.get("why", "nothing is known of the source")
-        return self.assume(name, source.get(name, default), f"not printed; {why}")
-
-    def refuse(self, name: str, given: object, allowed: str) -> InputError:
-        """The error for a cell that has no meaning here."""
-        return InputError(f"{self.run.id}: {name}", given, allowed)
-
-
 def qualifies(run: PublishedRun) -> bool:
     """Whether a row has layers, hidden, heads, sequence, micro-batch, tp and a measured figure."""
     sizes = (getattr(run, name) for name in NEEDED if name != "gpus")
@@ -104,13 +64,13 @@ def question_of(run: PublishedRun) -> Question:
     Raises:
         InputError: a missing size, or a name that has no meaning here.
     """
-    draft = _Draft(run)
+    draft = Draft(run)
     for name in NEEDED:
         value = getattr(run, name)
         if not value:
             raise draft.refuse(name, "nothing" if value is None else value, "a row with this field")
     given = draft.arguments
-    given["model"] = _model(draft)
+    given["model"] = model_of_run(draft)
     given["cluster"] = _cluster(draft)
     even = _layout(draft)
     _formats(draft)
@@ -120,17 +80,25 @@ def question_of(run: PublishedRun) -> Question:
     if "LoRA" in run.model:
         given["trainable"] = draft.assume("trainable", LORA, LORA_WHY)
     given["calibration"] = "none"
-    states = _states(draft)
+    states = states_of(draft)
     return Question(arguments=given, even_cuts=even, assumed=tuple(draft.assumed), of_memory=states)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A question as a plan, with the problem it answers and all that was assumed."""
+    """A question as a plan, with the problem it answers and all that was assumed.
+
+    ``left_out`` are the fields that the source does not print.
+    """
 
     plan: Plan
     problem: Problem
     assumed: tuple[Assumption, ...]
+    left_out: tuple[str, ...] = ()
+
+    def answer(self, calibration: Calibration | None = None) -> Report:
+        """What ``plan simulate`` says of the plan."""
+        return simulate_plan(self.plan, self.problem.stack, calibration, self.assumed).report
 
 
 def answer(question: Question, calibration: Calibration | None = None) -> Report:
@@ -140,8 +108,7 @@ def answer(question: Question, calibration: Calibration | None = None) -> Report
         InputError: the plan breaks a rule, or its stack cannot say it.
         NotBuiltError: a value that this version does not serve.
     """
-    asked = asked_plan(question)
-    return simulate_plan(asked.plan, asked.problem.stack, calibration, asked.assumed).report
+    return asked_plan(question).answer(calibration)
 
 
 def asked_plan(question: Question) -> Asked:
@@ -154,83 +121,15 @@ def asked_plan(question: Question) -> Asked:
     strategy = UniformStrategy.__dataclass_fields__
     asked = {k: v for k, v in question.arguments.items() if k not in strategy}
     flags = {k: v for k, v in question.arguments.items() if k in strategy}
-    problem = _with_states(resolve(Inputs(**asked)), question.of_memory)
+    problem = with_states(resolve(Inputs(**asked)), question.of_memory)
     cut = even_layers if question.even_cuts else even_chunks
     plan, notes = uniform_plan(problem, UniformStrategy(**flags), cut)
     every = (*question.assumed, *problem.assumptions, *notes)
-    return Asked(plan=plan, problem=problem, assumed=every)
+    left_out = tuple(note.path for note in question.assumed)
+    return Asked(plan=plan, problem=problem, assumed=every, left_out=left_out)
 
 
-def _states(draft: _Draft) -> Mapping[str, Any]:
-    """What the source keeps of parameters, gradients and logits; empty for tables of times."""
-    known = draft.source.get("of_memory", {}) if draft.run.metric_kind else {}
-    found = {name: known[name] for name in STATES if name in known}
-    for name, value in found.items():
-        draft.assume(name, value, f"not printed; {known['why']}")
-    return found
-
-
-def _with_states(problem: Problem, states: Mapping[str, Any]) -> Problem:
-    work, stack = problem.workload, problem.stack
-    gradient = states.get("gradient", work.dtype.gradient)
-    narrow = states.get("narrow_gather", stack.narrow_gather)
-    loss = states.get("fused_loss", stack.fusion.cross_entropy)
-    dtype = replace(work.dtype, gradient=gradient)
-    return replace(
-        problem,
-        workload=replace(work, dtype=dtype),
-        stack=replace(
-            stack, narrow_gather=narrow, fusion=replace(stack.fusion, cross_entropy=loss)
-        ),
-    )
-
-
-def _model(draft: _Draft) -> str | dict[str, Any]:
-    run = draft.run
-    entry = model_entry(run.model) or _sizes_alone(run)
-    if "allowed" in entry:
-        raise draft.refuse("model", run.model, entry["allowed"])
-    if "why" in entry:
-        draft.assume("model", run.model, entry["why"])
-    if "preset" in entry:
-        return _preset(draft, entry)
-    keys: dict[str, Any] = dict(entry.get("keys", {}))
-    keys |= {name: getattr(run, name) for name in ("layers", "hidden", "heads")}
-    for name in ("ffn", "kv_heads"):
-        if getattr(run, name) is not None:
-            keys[name] = getattr(run, name)
-    if of_test := draft.test.get("keys"):
-        keys |= draft.assume("model.keys", of_test, TEST_WHY)
-    if run.experts:
-        keys |= {"experts": run.experts, "topk": run.topk or draft.assume("topk", 1, "not printed")}
-    vocab = run.vocab or draft.assume("model.vocab", entry["vocab"], "not printed; the usual one")
-    return {**keys, "vocab": vocab, "name": re.sub(r"[^A-Za-z0-9.]+", "-", run.model).strip("-")}
-
-
-def _sizes_alone(run: PublishedRun) -> Mapping[str, Any]:
-    """A family for a model of an unknown name, by its sizes."""
-    plain = run.kv_heads in (None, run.heads) and run.ffn in (None, 4 * (run.hidden or 0))
-    if plain and not run.experts:
-        why = "an unknown model with as many key heads as heads and 4 x hidden is priced as a GPT"
-        return {"keys": {"family": "gpt2"}, "vocab": 51200, "why": why}
-    why = "an unknown model with shared key heads, another width or experts is priced as a Llama"
-    return {"keys": {"family": "llama"}, "vocab": 128256, "why": why}
-
-
-def _preset(draft: _Draft, entry: Mapping[str, Any]) -> str | dict[str, Any]:
-    """A preset whose sizes the row repeats."""
-    run, name = draft.run, str(entry["preset"])
-    model = presets()[name].model
-    for size, known in (("layers", model.block_count), ("hidden", model.hidden)):
-        if getattr(run, size) != known:
-            raise draft.refuse(size, getattr(run, size), f"{known}, as {name} has")
-    if "config" not in entry:
-        return name
-    config: dict[str, Any] = read_table("presets")[name]["config"] | entry["config"]
-    return config
-
-
-def _cluster(draft: _Draft) -> str | dict[str, Any]:
+def _cluster(draft: Draft) -> str | dict[str, Any]:
     run, known = draft.run, names()
     entry = known["hardware"].get(run.hardware) or _read_hardware(draft)
     if "why" in entry:
@@ -253,7 +152,7 @@ def _cluster(draft: _Draft) -> str | dict[str, Any]:
     return f"{text}@{link['fabric']}"
 
 
-def _read_hardware(draft: _Draft) -> Mapping[str, Any]:
+def _read_hardware(draft: Draft) -> Mapping[str, Any]:
     """What a name that no table lists means."""
     name = draft.run.hardware
     found = read_device(name)
@@ -262,7 +161,7 @@ def _read_hardware(draft: _Draft) -> Mapping[str, Any]:
     return {"device": found, "why": f"read from the name {name}"}
 
 
-def _layout(draft: _Draft) -> bool:
+def _layout(draft: Draft) -> bool:
     """Degrees and levels; whether layers instead of blocks are cut evenly."""
     run, given = draft.run, draft.arguments
     for name in ("tp", "pp", "vpp", "cp", "ep"):
@@ -289,7 +188,7 @@ def _layout(draft: _Draft) -> bool:
     return even
 
 
-def _formats(draft: _Draft) -> None:
+def _formats(draft: Draft) -> None:
     run, given, known = draft.run, draft.arguments, names()
     if run.dtype:
         given["dtype"] = known["dtype"].get(run.dtype) or _read(draft, "dtype", read_dtype)
@@ -308,7 +207,7 @@ def _formats(draft: _Draft) -> None:
         raise draft.refuse("recompute", run.recompute, allowed)
 
 
-def _optimizer(draft: _Draft) -> None:
+def _optimizer(draft: Draft) -> None:
     """Sources say how their Adam is sharded, not whether its decay is decoupled."""
     name = draft.run.optimizer.casefold()
     if "8bit" in re.sub(r"[\s-]", "", name):
@@ -317,14 +216,14 @@ def _optimizer(draft: _Draft) -> None:
         draft.arguments["optimizer"] = name.split()[0]
 
 
-def _read(draft: _Draft, name: str, reading: Callable[[str], str | None]) -> str | None:
+def _read(draft: Draft, name: str, reading: Callable[[str], str | None]) -> str | None:
     """What a name that no table lists means, listed; None if it means nothing here."""
     text = getattr(draft.run, name)
     found = reading(text)
     return None if found is None else draft.assume(name, found, f"read from {text}")
 
 
-def _stack(draft: _Draft) -> None:
+def _stack(draft: Draft) -> None:
     source, given = draft.source, draft.arguments
     if "fully_sharded" in source and given["shard"] == "zero3":
         why = f"{source['stack']} shards no parameters here"
@@ -337,7 +236,7 @@ def _stack(draft: _Draft) -> None:
         given["attention"] = draft.assume("attention", "flash", "a ring of keys is flash attention")
 
 
-def _batch(draft: _Draft) -> None:
+def _batch(draft: Draft) -> None:
     run, given = draft.run, draft.arguments
     split = given["tp"] * given["pp"] * given["cp"]
     given["seq_len"], given["micro_batch"] = run.seq, run.micro_batch

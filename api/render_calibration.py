@@ -7,16 +7,19 @@ from typing import Any
 from rich.console import Console
 
 from ..spec.calibration import MEANINGS, MEMORY_MEANINGS
+from ..spec.report import INTERVAL_LEVEL
 from ..spec.units import GIB
 from .render_console import columns, heading
+from .render_rows import percent
 
 
 def print_calibration(out: Console, document: dict[str, Any]) -> None:
     """Print the factors and the errors before and after."""
     rows = len(document["fitted_on"])
     out.print(
-        f"{document['name']}: {document['device']} with {document['stack']}, fitted to {rows} of "
-        f"{document['rows_usable']} usable rows ({document['rows_read']} read)"
+        f"{document['name']}: {document['device']} with {document['stack']} in "
+        f"{document['products']}, fitted to {rows} of {document['rows_usable']} usable rows "
+        f"({document['rows_read']} read)"
     )
     heading(out, "times the shipped seconds")
     table = columns("factor", "x", "of what", right=("x",))
@@ -25,18 +28,22 @@ def print_calibration(out: Console, document: dict[str, Any]) -> None:
     out.print(table)
     heading(out, "median error of the step time")
     out.print(
-        f"these rows: {_percent(document['shipped_error'])} shipped, "
-        f"{_percent(document['fitted_error'])} fitted, {_percent(document['left_out_error'])} each "
+        f"these rows: {percent(document['shipped_error'])} shipped, "
+        f"{percent(document['fitted_error'])} fitted, {percent(document['left_out_error'])} each "
         "from the others"
     )
     held = document["held_out"]
     if held["rows"]:
         out.print(
-            f"{held['rows']} other rows: {_percent(held['shipped_median_ape'])} shipped, "
-            f"{_percent(held['median_ape'])} calibrated; intervals of 80 % hold "
-            f"{_percent(held['interval_holds'])}"
+            f"{held['rows']} other rows: {percent(held['shipped_median_ape'])} shipped, "
+            f"{percent(held['median_ape'])} calibrated; intervals of {INTERVAL_LEVEL:.0%} hold "
+            f"{percent(held['interval_holds'])}"
         )
-    out.print(f"interval of 80 %: ± {_percent(document['half_width'])}")
+    more = document["half_width"]
+    out.print(
+        f"interval of {INTERVAL_LEVEL:.0%}: from {percent(more / (1 + more))} less to "
+        f"{percent(more)} more than predicted"
+    )
     _print_end(out, document)
 
 
@@ -57,23 +64,19 @@ def print_memory_calibration(out: Console, document: dict[str, Any]) -> None:
     out.print(table)
     heading(out, "median error of the peak")
     out.print(
-        f"these rows: {_percent(memory['shipped_error'])} shipped, "
-        f"{_percent(memory['fitted_error'])} fitted, {_percent(memory['left_out_error'])} each "
+        f"these rows: {percent(memory['shipped_error'])} shipped, "
+        f"{percent(memory['fitted_error'])} fitted, {percent(memory['left_out_error'])} each "
         "from the others"
     )
     if held["rows"]:
         out.print(
-            f"{held['rows']} other rows: {_percent(held['shipped_median_ape'])} shipped, "
-            f"{_percent(held['median_ape'])} calibrated"
+            f"{held['rows']} other rows: {percent(held['shipped_median_ape'])} shipped, "
+            f"{percent(held['median_ape'])} calibrated"
         )
-    out.print(f"deviation of rows from it: {_percent(memory['deviation'])}")
+    out.print(f"deviation of rows from it: {percent(memory['deviation'])}")
     _print_end(out, document)
 
 
 def _print_end(out: Console, document: dict[str, Any]) -> None:
     out.print(f"stored: {document['path']}")
     out.print(f"next: plan simulate … --calibration {document['name']}")
-
-
-def _percent(value: float) -> str:
-    return f"{value * 100:.1f} %"

@@ -8,13 +8,12 @@ from rich.console import Console
 
 from ..spec.units import GIB
 from .render_console import columns, heading
+from .render_rows import percent
 
 NONE = "-"
-HOW = {
-    "none": "no constant was fitted to these figures",
-    "fit": "up to ten rows of each device and stack of a source, at most half of them, were fitted "
-    "and are not scored",
-}
+NO_FIT = "no constant was fitted to these figures"
+FIT = "up to ten rows of each {} of a source, at most half of them, were fitted and are not scored"
+PLACES = {"step_time": "device, stack and format", "peak_memory": "device and stack"}
 STORED = "rows that it was fitted to are not scored"
 SHOWN_REASONS = 8
 COUNTS = {
@@ -29,9 +28,10 @@ def print_validation(out: Console, document: dict[str, Any]) -> None:
     """Print the errors by source, the intervals, and why rows were skipped."""
     read, priced = document["rows_read"], document["rows_priced"]
     metric = document["metric"].replace("_", " ")
+    how = {"none": NO_FIT, "fit": FIT.format(PLACES[document["metric"]])}
     out.print(
         f"{document['data']}: {metric}, {priced} of {read} rows priced, calibration "
-        f"{document['calibration']}: {HOW.get(document['calibration'], STORED)}"
+        f"{document['calibration']}: {how.get(document['calibration'], STORED)}"
     )
     if document["metric"] == "step_time":
         _print_times(out, document)
@@ -41,24 +41,46 @@ def print_validation(out: Console, document: dict[str, Any]) -> None:
 
 
 def _print_times(out: Console, document: dict[str, Any]) -> None:
-    heading(out, "error of the step time (baselines: one MFU fitted to the same rows; 6·N·tokens)")
-    numbers = ("rows", "median", "mean", "p90", "signed", "one MFU", "6·N", "rank", "regret")
-    table = columns("source", *numbers, "groups", right=(*numbers, "groups"))
-    for name, row in document["by_source"].items():
-        regret, groups = _percent(row["top1_regret"]), str(row["groups"])
-        table.add_row(name, *_errors(row), _number(row["spearman"]), regret, groups)
-    table.add_row("all", *_errors(document), NONE, NONE, NONE)
+    heading(
+        out,
+        "error of the step time (baselines: one MFU fitted to the same rows; 6·N·tokens with the "
+        "pipeline's bubble)",
+    )
+    numbers = ("rows", "median", "mean", "p90", "signed", "one MFU", "6·N", "holds", "±")
+    table = columns("source", *numbers, right=numbers)
+    for name, row in (*document["by_source"].items(), ("all", document)):
+        table.add_row(name, *_errors(row), *_interval(row))
     out.print(table)
     out.print(
-        "median, mean, p90 of |error|; signed: median error, + is too slow; rank: Spearman inside "
-        "groups of five or more layouts of one question; regret of the layout predicted fastest"
+        "median, mean, p90 of |error|; signed: median error, + is too slow; holds: share of the "
+        "rows inside their interval; ±: half of it on average"
     )
+    _print_order(out, document["by_source"])
     interval = document["interval"]
     if interval["holds"] is not None:
         out.print(
-            f"intervals of {interval['level']:.0%} hold {_percent(interval['holds'])} of the rows, "
-            f"± {_percent(interval['mean_half_width'])} on average"
+            f"intervals of {interval['level']:.0%} hold {_share(interval['holds'])} of the rows, "
+            f"± {_share(interval['mean_half_width'])} on average"
         )
+
+
+def _print_order(out: Console, by_source: dict[str, Any]) -> None:
+    """Whether layouts of one question come in the right order, of sources that have groups."""
+    found = {name: row for name, row in by_source.items() if row["groups"]}
+    if not found:
+        return
+    heading(out, "order of the layouts of one question, in groups of five or more")
+    numbers = ("rank", "regret", "groups")
+    table = columns("source", *numbers, right=numbers)
+    for name, row in found.items():
+        regret, groups = _share(row["top1_regret"]), str(row["groups"])
+        table.add_row(name, _number(row["spearman"]), regret, groups)
+    out.print(table)
+    out.print("rank: Spearman's; regret of the layout predicted fastest")
+
+
+def _interval(row: dict[str, Any]) -> list[str]:
+    return [_share(row["interval"][key]) for key in ("holds", "mean_half_width")]
 
 
 def _print_memory(out: Console, document: dict[str, Any]) -> None:
@@ -96,11 +118,11 @@ def _print_source(out: Console, name: str, row: dict[str, Any]) -> None:
 
 
 def _errors(row: dict[str, Any]) -> list[str]:
-    own = [_percent(row[name]) for name in ("median_ape", "mape", "p90_ape")]
+    own = [_share(row[name]) for name in ("median_ape", "mape", "p90_ape")]
     signed = row["signed_median"]
     baselines = (found["median_ape"] for found in row["baselines"].values())
     shown = NONE if signed is None else f"{signed * 100:+.1f} %"
-    return [f"{row['rows_priced']}/{row['rows_read']}", *own, shown, *map(_percent, baselines)]
+    return [f"{row['rows_priced']}/{row['rows_read']}", *own, shown, *map(_share, baselines)]
 
 
 def _print_skipped(out: Console, skipped: dict[str, int]) -> None:
@@ -117,8 +139,8 @@ def _print_skipped(out: Console, skipped: dict[str, int]) -> None:
         out.print(f"and {sum(n for _, n in more)} for {len(more)} more reasons: --json - has all")
 
 
-def _percent(value: float | None) -> str:
-    return NONE if value is None else f"{value * 100:.1f} %"
+def _share(value: float | None) -> str:
+    return NONE if value is None else percent(value)
 
 
 def _number(value: float | None) -> str:

@@ -3,9 +3,9 @@
 A table of times or of peak memory, told apart by its columns. Split by source, never by random
 row: neighbouring rows are nearly the same run. Times in seconds, since TFLOP/s are counted
 differently by every source. With ``calibration`` none nothing is fitted to any row, so every row
-counts; with fit up to ten rows of each device and stack of a source, at most half of them, are
-fitted, drawn by a fixed seed, and not scored; with a name only rows of its device and stack are
-priced.
+counts; with fit up to ten rows of each device, stack and format of products of a source (of peaks:
+of each device and stack), at most half of them, are fitted, drawn by a fixed seed, and not scored;
+with a name only rows of its device, stack and format are priced.
 """
 
 from __future__ import annotations
@@ -14,33 +14,57 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..costmodel.calibration.fit import MOST_ROWS
+from ..costmodel.prediction_errors import Pair
 from ..datasets.published.runs import TABLE, PublishedRun, is_of_memory, published_runs
-from ..spec.calibration import Calibration
+from ..spec.calibration import Calibration, Place
 from ..spec.errors import InputError, NotBuiltError
 from .calibrating import Usable, calibrated, drawn, usable_rows
 from .calibrating_memory import NO_PEAK, memory_calibrations
 from .calibrations import load_calibration
 from .priced_run import PricedRun, priced
-from .validation_scores import memory_scores, memory_totals, order_scores, time_scores
+from .validation_scores import (
+    memory_scores,
+    memory_totals,
+    order_scores,
+    points_of,
+    time_scores,
+)
 
 NO_SECONDS = "no seconds and no tokens a second"
 FITTED = "fitted on, so not scored"
-TOO_FEW = "too few rows of its device and stack to fit"
+TOO_FEW = "too few rows of its device, stack and format to fit"
+TOO_FEW_PEAKS = "too few rows of its device and stack to fit"
 
 
 @dataclass(frozen=True, slots=True)
 class Calibrations:
-    """The calibration of each run by its id; ``without``: why runs that have none are left out."""
+    """The calibration of each run by its id; ``without``: why runs that have none are left out.
+
+    ``read`` has the runs that have been read as questions, to price them without doing so again.
+    """
 
     by_run: Mapping[str, Calibration] = field(default_factory=dict)
     without: str = ""
+    read: Mapping[str, Usable] = field(default_factory=dict)
+
+
+class Validated(NamedTuple):
+    """The document of ``plan validate``, and predicted and measured of each row by source."""
+
+    document: dict[str, Any]
+    points: dict[str, list[Pair]]
 
 
 def validate(table: Path | None = None, calibration: str = "none") -> dict[str, Any]:
-    """The document of ``plan validate``.
+    """The document of :func:`validated`."""
+    return validated(table, calibration).document
+
+
+def validated(table: Path | None = None, calibration: str = "none") -> Validated:
+    """What ``plan validate`` says and draws.
 
     Args:
         table: None is the bundled one of times.
@@ -68,7 +92,7 @@ def validate(table: Path | None = None, calibration: str = "none") -> dict[str, 
     every = [row for rows in by_source.values() for row in rows]
     scores: Callable[[Sequence[PricedRun]], dict[str, Any]]
     scores = memory_scores if of_memory else time_scores
-    return {
+    document = {
         "metric": "peak_memory" if of_memory else "step_time",
         "data": table.name,
         "calibration": calibration,
@@ -84,39 +108,41 @@ def validate(table: Path | None = None, calibration: str = "none") -> dict[str, 
             for name, rows in by_source.items()
         },
     }
+    return Validated(document, {name: points_of(rows) for name, rows in by_source.items()})
 
 
 def _calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibrations:
     """What each row of a source is priced with."""
     if asked == "none":
         return Calibrations()
-    places: dict[tuple[str, str], list[Usable]] = {}
-    for row in usable_rows(rows):
+    read = {row.run.id: row for row in usable_rows(rows)}
+    places: dict[Place, list[Usable]] = {}
+    for row in read.values():
         places.setdefault(row.place, []).append(row)
     if asked == "fit":
         drawn_rows = {p: drawn(own, min(MOST_ROWS, len(own) // 2)) for p, own in places.items()}
         found = {p: calibrated("fit", few) for p, few in drawn_rows.items() if few}
-        return Calibrations(by_run=_of_each(places, found), without=TOO_FEW)
+        return Calibrations(by_run=_of_each(places, found), without=TOO_FEW, read=read)
     stored = load_calibration(asked)
     if not stored.fitted_on:
         raise InputError("--calibration", asked, "one of times: this one is of memory alone")
-    known = {(stored.device, stored.stack): stored}
-    return Calibrations(
-        by_run=_of_each(places, known), without=f"not of the device and stack of {asked}"
-    )
+    own = stored.place
+    known = {place: stored for place in places if own in (place, place.in_any_format)}
+    why = f"not of the device, stack and format of {asked}"
+    return Calibrations(by_run=_of_each(places, known), without=why, read=read)
 
 
 def _memory_calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibrations:
     """What each row of a source of peaks of memory is priced with."""
     if asked == "none":
         return Calibrations()
-    why = TOO_FEW if asked == "fit" else f"not of the device and stack of {asked}"
+    why = TOO_FEW_PEAKS if asked == "fit" else f"not of the device and stack of {asked}"
     return Calibrations(by_run=memory_calibrations(rows, asked), without=why)
 
 
 def _of_each(
-    places: Mapping[tuple[str, str], Sequence[Usable]],
-    known: Mapping[tuple[str, str], Calibration],
+    places: Mapping[Place, Sequence[Usable]],
+    known: Mapping[Place, Calibration],
 ) -> dict[str, Calibration]:
     return {row.run.id: known[p] for p, own in places.items() if p in known for row in own}
 
@@ -133,8 +159,9 @@ def _priced(
         if calibration is not None and run.id in _fitted_on(calibration, of_memory):
             skipped[FITTED] += 1
             continue
+        known = chosen.read.get(run.id)
         try:
-            row = priced(run, calibration)
+            row = priced(run, calibration, known.asked if known else None)
         except (InputError, NotBuiltError) as error:
             skipped[str(error).removeprefix(f"{run.id}: ").removeprefix("--")] += 1
             continue
@@ -153,21 +180,25 @@ def _fitted_on(calibration: Calibration, of_memory: bool) -> tuple[str, ...]:
     return () if calibration.memory is None else calibration.memory.fitted_on
 
 
+def _constants(calibration: Calibration, of_memory: bool) -> dict[str, float]:
+    """A calibration's constants of what a table measured, by name."""
+    if not of_memory:
+        return asdict(calibration.factors)
+    return {} if calibration.memory is None else asdict(calibration.memory.constants)
+
+
 def _source(
     rows: Sequence[PublishedRun],
     found: Sequence[PricedRun],
     chosen: Calibrations,
     of_memory: bool,
 ) -> dict[str, Any]:
-    fitted = {(c.device, c.stack): c for c in chosen.by_run.values()}
+    fitted = {c.place.in_any_format if of_memory else c.place: c for c in chosen.by_run.values()}
     assumed = Counter(path for row in found for path in row.assumed)
     return {
         "rows_read": len(rows),
         "rows_priced": len(found),
         "assumed_fields": dict(sorted(assumed.items())),
         "fitted_on": sorted({n for c in fitted.values() for n in _fitted_on(c, of_memory)}),
-        "factors": {
-            " with ".join(place): asdict(c.memory.constants if c.memory else c.factors)
-            for place, c in fitted.items()
-        },
+        "factors": {str(place): _constants(c, of_memory) for place, c in fitted.items()},
     }

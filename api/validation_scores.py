@@ -9,10 +9,10 @@ from dataclasses import asdict
 from typing import Any
 
 from ..costmodel.prediction_errors import Errors, Pair, errors_of, fitted_mfu, ranking_of
+from ..spec.report import INTERVAL_LEVEL
+from ..spec.units import GIB
 from .priced_run import PricedRun, count_of
 
-LEVEL = 0.8
-"""The share of rows that an interval is meant to hold."""
 QUESTION = (
     *("model", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "experts", "topk"),
     *("hardware", "gpus", "gpus_per_node", "interconnect", "seq", "dtype", "global_batch"),
@@ -56,7 +56,7 @@ def _interval(rows: Sequence[PricedRun]) -> dict[str, Any]:
         (high - low) / 2 / row.predicted_s for row, (low, high) in zip(rows, bounds, strict=True)
     ]
     return {
-        "level": LEVEL,
+        "level": INTERVAL_LEVEL,
         "holds": statistics.fmean(inside) if rows else None,
         "mean_half_width": statistics.fmean(halves) if rows else None,
     }
@@ -76,6 +76,17 @@ def order_scores(rows: Sequence[PricedRun]) -> dict[str, Any]:
 def _pair(runs: Sequence[PricedRun]) -> Pair:
     """A layout; one that was run several times counts once, at its median."""
     return runs[0].predicted_s, statistics.median(map(_seconds, runs))
+
+
+def points_of(rows: Sequence[PricedRun]) -> list[Pair]:
+    """Predicted and measured seconds, or GiB of rows that were not timed and have a peak."""
+    found = []
+    for row in rows:
+        if row.measured_s is not None and not row.run.metric_kind:
+            found.append((row.predicted_s, row.measured_s))
+        elif row.measured_bytes:
+            found.append((row.predicted_bytes / GIB, row.measured_bytes / GIB))
+    return found
 
 
 def memory_scores(rows: Sequence[PricedRun]) -> dict[str, Any]:

@@ -73,11 +73,11 @@ def predict(
     per_sample = model_flops_per_sample(plan.model, workload)
     flops = per_sample * workload.global_batch
     peak = _peak_flops_per_s(plan, simulator)
-    half = relative_half_width(simulation, simulator.pricer.machine)
+    low, high = interval(simulation, simulator.pricer.machine)
     return Prediction(
         feasible=all(rule.excess_bytes(row) <= 0 for row in simulation.memory),
         step_time_s=step_s,
-        step_time_interval_s=(step_s * max(0.0, 1 - half), step_s * (1 + half)),
+        step_time_interval_s=(step_s * low, step_s * high),
         samples_per_s=workload.global_batch / step_s,
         tokens_per_s_per_device=workload.tokens_per_step / step_s / devices,
         flops_per_s_per_device=flops / step_s / devices,
@@ -101,12 +101,15 @@ def _peak_flops_per_s(plan: Plan, simulator: Simulator) -> float:
     )
 
 
-def relative_half_width(simulation: Simulation, machine: Machine) -> float:
-    """Half of the 80 % interval of the step time over it: a calibration knows its own."""
+def interval(simulation: Simulation, machine: Machine) -> tuple[float, float]:
+    """The ends of the 80 % interval over the step time; a calibration of times knows its own."""
     if machine.calibration is not None and machine.calibration.fitted_on:
-        return machine.calibration.half_width
+        factor = 1 + machine.calibration.half_width
+        return 1 / factor, factor
     here = 0.0 if machine.profile is None else source_share(simulation)["measured"]
-    return here * RELATIVE_HALF_WIDTH["measured"] + (1 - here) * RELATIVE_HALF_WIDTH["analytic"]
+    shipped = RELATIVE_HALF_WIDTH
+    half = here * shipped["measured"] + (1 - here) * shipped["analytic"]
+    return 1 - half, 1 + half
 
 
 def source_share(simulation: Simulation) -> dict[str, float]:

@@ -117,7 +117,7 @@ def _there(c: OpContext, moe: Moe, split: _Split, rows: Value) -> Value:
     """Rows of this rank's tokens become rows of this rank's experts."""
     if not split.travels:
         return rows
-    rows = join_rows(c, exchange(c, rows, split.others), split.parts)
+    rows = join_rows(c, exchange(c, rows, split.others, moe.topk), split.parts)
     return sort_by_expert(c, rows, moe.experts // split.others.size, split.ranks)
 
 
@@ -126,7 +126,7 @@ def _back(c: OpContext, moe: Moe, split: _Split, rows: Value) -> Value:
     if not split.travels:
         return rows
     rows = sort_by_expert(c, rows, moe.experts // split.others.size, split.ranks)
-    return exchange(c, sum_rows(c, rows, split.parts), split.others)
+    return exchange(c, sum_rows(c, rows, split.parts), split.others, moe.topk)
 
 
 def _experts(c: OpContext, moe: Moe, split: _Split, rows: Value, weights: Value | None) -> Value:

@@ -117,14 +117,22 @@ def weighted_activation(
     return out
 
 
-def exchange(c: OpContext, rows: Value, group: RankGroup) -> Value:
-    """Rows sent to the ranks of their experts, or back: an all-to-all of equal parts."""
+def exchange(c: OpContext, rows: Value, group: RankGroup, topk: int) -> Value:
+    """Rows sent to the ranks of their experts, or back: an all-to-all of equal parts.
+
+    Args:
+        c: the layer's tape and stack.
+        rows: ``topk`` of each token.
+        group: the ranks that hold experts.
+        topk: experts of a token.
+    """
     if group.size == 1:
         return rows
     t = c.tape
+    copies = topk if c.stack.expert_dispatch == "tokens" else 1
 
     def turn(value: Value) -> Value:
-        t.collective("all_to_all", group, value, term="exposed_ep")
+        t.collective("all_to_all", group, value, term="exposed_ep", copies=copies)
         return t.like(value)
 
     out = turn(rows)

@@ -134,6 +134,7 @@ class Tape:
         *values: Value,
         term: ExposedTerm = "exposed_tp",
         beside: int = 0,
+        copies: int = 1,
     ) -> None:
         """A collective whose largest buffer on a rank is ``values`` together.
 
@@ -143,9 +144,10 @@ class Tape:
             values: the buffer, of one dtype.
             term: what it counts under.
             beside: how many of the kernels noted next run at the same time.
+            copies: how many rows in a row are one token, see :class:`Collective`.
         """
         size_bytes = sum(value.size_bytes for value in values)
-        work = Collective(kind, group.size, group.stride, size_bytes, values[0].dtype)
+        work = Collective(kind, group.size, group.stride, size_bytes, values[0].dtype, copies)
         self.entries.append(Entry(work, self._recomputing, term, beside))
 
     def _note(self, work: Item) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -21,6 +21,23 @@ LARGEST_LIBRARY_BYTES = 64 * 2**30
 LibraryBytes = Annotated[int, Field(ge=-LARGEST_LIBRARY_BYTES, le=LARGEST_LIBRARY_BYTES)]
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+
+
+class Place(NamedTuple):
+    """What constants are for: a device, a stack and, of times, a format of products ("" is any)."""
+
+    device: str
+    stack: str
+    products: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.device} with {self.stack}"
+        return f"{where} in {self.products}" if self.products else where
+
+    @property
+    def in_any_format(self) -> Place:
+        """The same with products of any format, which constants of memory are for."""
+        return self._replace(products="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,17 +102,19 @@ class MemoryCalibration:
 class Calibration:
     """Fitted factors, and what they were fitted to.
 
-    ``device`` and ``stack`` are the names of the catalogue that it is for; ``fitted_on`` the ids of
-    the measured rows. ``half_width`` is half of the 80 % interval over the prediction: eight in ten
-    rows lay within it when each was predicted from the others. The errors are medians over these
-    rows: shipped, fitted, and each predicted from the others. ``fitted_on`` is empty where only
-    ``memory`` was fitted: times are as shipped then, and so is their interval.
+    ``device`` and ``stack`` are the names of the catalogue that it is for, ``products`` the format
+    of products (``DtypeRecord.products``; "" is any): kernels of another format are others.
+    ``fitted_on`` are the ids of the measured rows. The 80 % interval, for rows like these, goes
+    from the prediction over (1 + ``half_width``) to the prediction times that. The errors are
+    medians over these rows: shipped, fitted, and each predicted from the others. ``fitted_on`` is
+    empty where only ``memory`` was fitted: times are as shipped then, and so is their interval.
     """
 
     schema_version: Literal[1] = 1
     name: Name
     device: str
     stack: str
+    products: str = ""
     factors: Factors
     fitted_on: tuple[str, ...]
     half_width: Share
@@ -103,6 +122,11 @@ class Calibration:
     fitted_error: Share
     left_out_error: Share
     memory: MemoryCalibration | None = None
+
+    @property
+    def place(self) -> Place:
+        """What the factors are for."""
+        return Place(self.device, self.stack, self.products)
 
     def with_memory(self, memory: MemoryCalibration) -> Calibration:
         """The same with other constants of memory."""

@@ -55,7 +55,9 @@ class Collective(NamedTuple):
     all-to-all: the buffer that is sent, the own part counted; send and recv: the message;
     send_recv: the message that each rank of a ring sends to the next while it receives another
     from the one before. ``ranks`` ranks, ``stride`` apart, of a stage take part; a message
-    between stages joins 2 ranks, and ``stride`` is the distance between them.
+    between stages joins 2 ranks, and ``stride`` is the distance between them. ``copies`` rows in a
+    row of an all-to-all's buffer are one token, which travels once to a rank or node that gets
+    several of them.
     """
 
     kind: Literal[
@@ -71,6 +73,7 @@ class Collective(NamedTuple):
     stride: int
     payload_bytes: int
     dtype: str
+    copies: int = 1
 
 
 GROUPED = frozenset({"grouped_matmul", "grouped_matmul_wgrad"})

@@ -37,6 +37,8 @@ MEMORY_TERMS = (
     "fragmentation",
     "context",
 )
+INTERVAL_LEVEL = 0.8
+"""The share of measured steps that an interval of the step time is meant to hold."""
 FLOPS_CONVENTION = (
     "model FLOPs: matrix products and full (not halved) attention, backward twice the forward, "
     "recomputation left out; hfu counts recomputation too"
@@ -76,7 +78,7 @@ class Prediction:
     hfu: float
     memory: tuple[MemoryRow, ...]
     breakdown_s: dict[str, float]
-    interval_level: float = 0.8
+    interval_level: float = INTERVAL_LEVEL
     flops_convention: str = FLOPS_CONVENTION
 
     def to_document(self) -> dict[str, Any]:

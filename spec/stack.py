@@ -94,6 +94,8 @@ class StackSpec:
     ``narrow_weights``: whether weights of narrow products are quantised once a step and kept
     both ways round (cached), or for each use; ``narrow_gather`` whether parameters are gathered
     so.
+    ``expert_dispatch``: what travels to experts: a row for each (rows), or a token once to each
+    rank, and over a slower link once to each group of ranks, that holds any of them (tokens).
     ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp. ``loss_copies``:
     a cross-entropy that is not fused makes a tensor at every step instead of working in place.
     ``attention_gradient_copies``: gradients of attention come heads-first and are copied into
@@ -116,6 +118,7 @@ class StackSpec:
     fusion: KernelFusion = KernelFusion()
     narrow_weights: Literal["cached", "each_use"] = "each_use"
     narrow_gather: bool = False
+    expert_dispatch: Literal["rows", "tokens"] = "rows"
     vocab_multiple: Annotated[int, Field(ge=1)] = 1
     loss_copies: bool = False
     recompute_stops_early: bool = True

@@ -53,6 +53,16 @@ class DtypeRecord:
         return cls(param=param, matmul=matmul, scaling=scaling)
 
     @property
+    def products(self) -> str:
+        """The format of linear layers' products, as calibrations tell them apart.
+
+        Devices run bf16 and fp16 at one rate; every narrower format has kernels of its own.
+        """
+        if self.matmul is not None:
+            return str(self.matmul)
+        return "16-bit" if self.param in ("bf16", "fp16") else str(self.param)
+
+    @property
     def shorthand(self) -> str:
         """What ``--dtype`` calls these computations; the rest of the record may differ."""
         key = (self.param, self.matmul, self.scaling)

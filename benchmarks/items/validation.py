@@ -33,7 +33,8 @@ def run(work: Work) -> Evidence:
     if "fit" in found:
         fitted = found["fit"]
         rows += [*_families(fitted, "calibrated", FITTED_MEDIAN), *_intervals(fitted)]
-        tables.append(_table("ten rows of each device and stack fitted, the others scored", fitted))
+        title = "ten rows of each device, stack and format fitted, the others scored"
+        tables.append(_table(title, fitted))
     rows += [*_shares(shipped), *_memory(memory, peaks)]
     tables.append(_table("peaks of memory", memory))
     tables.append(_table("peaks of memory, ten rows of each device and stack fitted", peaks))
@@ -127,6 +128,8 @@ def _memory(document: dict[str, Any], calibrated: dict[str, Any]) -> Iterator[Ro
 
 def _table(title: str, document: dict[str, Any]) -> Table:
     columns = ("source", "rows", "median", "mean", "p90", "signed", *document["baselines"])
+    if "interval" in document:
+        columns += ("holds", "half width")
     rows = [
         _line(name, source)
         for name, source in (*document["by_source"].items(), ("all", document))
@@ -138,12 +141,14 @@ def _table(title: str, document: dict[str, Any]) -> Table:
 def _line(name: str, source: dict[str, Any]) -> list[str]:
     errors = (source[key] for key in ("median_ape", "mape", "p90_ape"))
     baselines = (found["median_ape"] for found in source["baselines"].values())
+    interval = source.get("interval", {})
+    widths = (interval[key] for key in ("holds", "mean_half_width") if key in interval)
     return [
         name,
         f"{source['rows_priced']}/{source['rows_read']}",
         *(f"{value:.1%}" for value in errors),
         f"{source['signed_median']:+.1%}",
-        *(f"{value:.1%}" for value in baselines),
+        *(f"{value:.1%}" for value in (*baselines, *widths)),
     ]
 
 

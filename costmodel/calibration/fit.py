@@ -11,8 +11,7 @@ what no row exercises stays as shipped. Weights w (Huber) keep a row that is mis
 deciding alone. Gauss-Newton, with derivatives by simulating each row once more for every factor.
 
 Each row is then predicted from the others, by the leverage of the linear problem: its residual over
-1 - h, h being its own share in its fitted value. The 80 % interval holds ceil(0.8 (n + 1)) of n
-such errors (split-conformal; Lei et al., 2018, section 2), and stays as shipped with fewer than 4.
+1 - h, h being its own share in its fitted value. ``spread.py`` says how the interval comes about.
 
 Limits: factors are of kinds of work, so what is missing from the lowering altogether ends up in the
 kind that occurs with it.
@@ -37,10 +36,9 @@ from ...spec.calibration import (
     Calibration,
     Factors,
 )
-from ..explain import RELATIVE_HALF_WIDTH
+from .spread import OWN_SPREAD, half_width
 
 MOST_ROWS = 10
-OWN_SPREAD = 0.05
 DOUBT = {
     "matmul": 0.2,
     "attention": 0.4,
@@ -53,8 +51,6 @@ DOUBT = {
 ROUNDS = 3
 STEP = 0.05
 OUTLIER = 2 * OWN_SPREAD
-SHIPPED_HALF_WIDTH = RELATIVE_HALF_WIDTH["analytic"]
-LEVEL = 0.8
 LIMITS = (math.log(LEAST_FACTOR) + 1e-6, math.log(LARGEST_FACTOR) - 1e-6)
 Vector = NDArray[np.float64]
 
@@ -68,7 +64,7 @@ class MeasuredStep(NamedTuple):
 
 
 def fit_calibration(
-    name: str, device: str, stack: str, rows: Sequence[MeasuredStep]
+    name: str, device: str, stack: str, rows: Sequence[MeasuredStep], products: str = ""
 ) -> Calibration:
     """The calibration that the rows call for.
 
@@ -77,6 +73,7 @@ def fit_calibration(
         device: catalogue name of the devices of all rows.
         stack: name of the stack of all rows.
         rows: one to :data:`MOST_ROWS` measured steps.
+        products: the format of products of all rows.
 
     Raises:
         ValueError: no rows, or too many.
@@ -94,14 +91,16 @@ def fit_calibration(
         if found is None:
             break
         logs, residuals, best = found
-    left_out = _left_out(_slopes(rows, logs, residuals), residuals, doubt)
+    own = _own_shares(_slopes(rows, logs, residuals), residuals, doubt)
+    left_out = residuals / np.maximum(1 - own, 0.05)
     return Calibration(
         name=name,
         device=device,
         stack=stack,
+        products=products,
         factors=_factors(logs),
         fitted_on=tuple(row.name for row in rows),
-        half_width=_half_width(left_out),
+        half_width=round(half_width(residuals, _weights(residuals), own), 6),
         shipped_error=_median_error(shipped),
         fitted_error=_median_error(residuals),
         left_out_error=_median_error(left_out),
@@ -166,24 +165,12 @@ def _downhill(
     return None
 
 
-def _left_out(slopes: NDArray[np.float64], residuals: Vector, doubt: Vector) -> Vector:
-    """Residuals of each row predicted from the others."""
+def _own_shares(slopes: NDArray[np.float64], residuals: Vector, doubt: Vector) -> Vector:
+    """Each row's share in its own fitted value: its leverage."""
     weights = _weights(residuals)
     spread = np.linalg.solve(_normal(slopes, weights, doubt), slopes.T)
-    own = weights / OWN_SPREAD**2 * np.einsum("rk,kr->r", slopes, spread)
-    found: Vector = residuals / np.maximum(1 - own, 0.05)
+    found: Vector = weights / OWN_SPREAD**2 * np.einsum("rk,kr->r", slopes, spread)
     return found
-
-
-def _half_width(left_out: Vector) -> float:
-    errors = sorted(_relative(x) for x in left_out)
-    rank = math.ceil(LEVEL * (len(errors) + 1))
-    return SHIPPED_HALF_WIDTH if rank > len(errors) else round(errors[rank - 1], 6)
-
-
-def _relative(residual: float) -> float:
-    """By how much the measured seconds differ from the predicted ones, over the predicted."""
-    return abs(math.expm1(-residual))
 
 
 def _median_error(residuals: Vector) -> float:

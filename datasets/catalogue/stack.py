@@ -22,15 +22,25 @@ GROUPS: dict[str, type[Any]] = {
 @cache
 def stacks() -> Mapping[str, StackSpec]:
     """Every stack by name, in catalogue order."""
-    return {name: _stack(name, row, {}) for name, row in read_table("stacks").items()}
+    return {name: _stack(name, _row(name), {}) for name in read_table("stacks")}
 
 
 @cache
 def stack_sources(name: str) -> Mapping[str, str]:
     """The source of each figure of a stack, by its path."""
     sources: dict[str, str] = {}
-    _stack(name, read_table("stacks")[name], sources)
+    _stack(name, _row(name), sources)
     return sources
+
+
+def _row(name: str) -> Mapping[str, Any]:
+    """The figures of a stack; one that is ``like`` another states only what differs."""
+    row: Mapping[str, Any] = read_table("stacks")[name]
+    if "like" not in row:
+        return row
+    other = _row(row["like"])
+    groups = {key: {**other[key], **row[key]} for key in GROUPS if key in row}
+    return {**other, **row, **groups}
 
 
 def _stack(name: str, row: Mapping[str, Any], sources: dict[str, str]) -> StackSpec:

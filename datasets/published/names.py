@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .runs import PublishedRun
+
 TABLE = Path(__file__).with_name("names.toml")
 TESTS = Path(__file__).with_name("megatron_tests.toml")
 OF_TESTS = "Megatron-LM tests/functional_tests"
@@ -27,15 +29,13 @@ def _tests() -> Mapping[str, Any]:
         return tomllib.load(file)
 
 
-def test_entry(source: str, model: str) -> Mapping[str, Any]:
-    """What a functional test of Megatron-LM is run with; empty if the row is none that is known.
+def test_entry(run: PublishedRun) -> Mapping[str, Any]:
+    """What a functional test of Megatron-LM is run with; empty if the run is none that is known.
 
-    Args:
-        source: the cell ``source``, the path of the golden values.
-        model: the cell ``model``, which names the test.
+    The cell ``source`` is the path of the golden values, the cell ``model`` names the test.
     """
-    found: Mapping[str, Any] = _tests().get(model, {}) if OF_TESTS in source else {}
-    recorded = source.rpartition("golden_values_")[2].removesuffix(".json")
+    found: Mapping[str, Any] = _tests().get(run.model, {}) if OF_TESTS in run.source else {}
+    recorded = run.source.rpartition("golden_values_")[2].removesuffix(".json")
     return {**found, "attention": "unfused"} if recorded in found.get("unfused_in", ()) else found
 
 
@@ -45,19 +45,36 @@ def model_entry(name: str) -> Mapping[str, Any]:
     return next((entry for entry in entries if name.startswith(entry["starts"])), {})
 
 
-def source_entry(source_name: str, source: str = "", notes: str = "") -> Mapping[str, Any]:
-    """What a source leaves out; empty if nothing is known of it.
+def source_entry(run: PublishedRun) -> Mapping[str, Any]:
+    """What the source of a run leaves out; empty if nothing is known of it.
 
-    Args:
-        source_name: its short name.
-        source: the cell ``source``, which is looked into where the name is unknown.
-        notes: the cell ``notes``, likewise.
+    By its short name, else by what stands in its cell ``source``, then with what differs for
+    this run: every entry of ``where`` that fits it, the later before the earlier.
     """
+    found = _source(run)
+    for entry in found.get("where", ()):
+        if fits(entry, run):
+            found = {**found, **entry}
+    return found
+
+
+def _source(run: PublishedRun) -> Mapping[str, Any]:
     sources: Mapping[str, Mapping[str, Any]] = names()["source"]
-    if source_name in sources:
-        return sources[source_name]
+    if run.source_name in sources:
+        return sources[run.source_name]
     origins: list[Mapping[str, Any]] = names()["origin"]
     found = next(
-        (e for e in origins if e["contains"] in source and e.get("noted", "") in notes), {}
+        (e for e in origins if e["contains"] in run.source and e.get("noted", "") in run.notes), {}
     )
     return sources[found["like"]] if "like" in found else found
+
+
+def fits(entry: Mapping[str, Any], run: PublishedRun) -> bool:
+    """Whether an entry of ``where`` is of a run: each condition that it has holds."""
+    return (
+        any(text in run.source for text in entry.get("contains", [""]))
+        and any(run.notes.startswith(start) for start in entry.get("noted", [""]))
+        and any(run.model.startswith(start) for start in entry.get("models", [""]))
+        and run.hardware in entry.get("hardware", [run.hardware])
+        and run.dtype in entry.get("dtypes", [run.dtype])
+    )

@@ -69,8 +69,8 @@ def test_a_calibration_changes_prices_and_their_interval_but_no_decision(
     assert ratio == pytest.approx(stored["factors"]["matmul"], rel=1e-6)
     assert fitted["provenance"]["calibration"] == f"selene {stored['hash'][:19]}"
     low, high = fitted["prediction"]["step_time_interval_s"]
-    half = stored["half_width"] * fitted["prediction"]["step_time_s"]
-    assert (high - low) / 2 == pytest.approx(half)
+    step_s, factor = fitted["prediction"]["step_time_s"], 1 + stored["half_width"]
+    assert (low, high) == pytest.approx((step_s / factor, step_s * factor))
     searched = plan(*LLAMA, "--calibration", "selene").document
     assert searched["provenance"]["calibration"].startswith("selene ")
     known = plan("doctor", "llama-2-7b", "8xA100-80GB", "--stack", "megatron", "--calibration",
@@ -79,18 +79,22 @@ def test_a_calibration_changes_prices_and_their_interval_but_no_decision(
 
 
 @pytest.mark.parametrize(
-    ("cluster", "stack", "says"),
+    ("cluster", "stack", "dtype", "says"),
     [
-        ("8xH100-80GB", "megatron", "not on A100-SXM-80GB"),
-        ("8xA100-80GB", "torchtitan", "not with megatron"),
+        ("8xH100-80GB", "megatron", "bf16", "not on A100-SXM-80GB"),
+        ("8xA100-80GB", "torchtitan", "bf16", "not with megatron"),
+        ("8xA100-80GB", "megatron", "fp32", "not to 16-bit"),
     ],
 )
-def test_a_calibration_is_for_one_device_and_one_stack(
-    plan: Plan, data: str, cluster: str, stack: str, says: str
+def test_a_calibration_is_for_one_device_stack_and_format(
+    plan: Plan, data: str, cluster: str, stack: str, dtype: str, says: str
 ) -> None:
     plan("calibrate", "--data", data, "--name", "selene")
     given = ("--model", "gpt2", "--cluster", cluster, "--global-batch", "64", "--seq-len", "1024")
-    found = plan("simulate", *given, "--stack", stack, "--calibration", "selene")
+    found = plan(
+        "simulate", *given, "--stack", stack, "--dtype", dtype, "--attention", "unfused",
+        "--calibration", "selene",
+    )  # fmt: skip
     assert found.code == 2
     assert says in found.err
     assert found.err.count("\n") == 1
@@ -108,7 +112,7 @@ def test_validate_scores_only_what_was_not_fitted(plan: Plan, data: str) -> None
     assert (fit["calibration"], fit["rows_priced"]) == ("fit", 16)
     assert fit["rows_skipped"] == {"fitted on, so not scored": 10}
     assert len(source["fitted_on"]) == 10
-    assert set(source["factors"]) == {"A100-SXM-80GB with megatron"}
+    assert set(source["factors"]) == {"A100-SXM-80GB with megatron in 16-bit"}
     none = plan("validate", "--data", data, "--json", "-").document
     assert fit["median_ape"] < none["median_ape"]
     assert none["by_source"]["vtrain_multi"]["fitted_on"] == []
@@ -125,7 +129,7 @@ def test_runs_of_elsewhere_are_left_out_of_a_named_validation(
     own = ("mpt-0001", "vtrain_multi")
     other = table(tmp_path, lambda row: row["id"].startswith(own), "other.csv")
     found = plan("validate", "--data", other, "--calibration", "selene", "--json", "-").document
-    reasons = {"fitted on, so not scored": 10, "not of the device and stack of selene": 1}
+    reasons = {"fitted on, so not scored": 10, "not of the device, stack and format of selene": 1}
     assert found["rows_skipped"] == reasons
     assert found["rows_priced"] == 16
 
@@ -135,7 +139,7 @@ def test_rows_of_several_devices_are_refused_by_name(plan: Plan, data: str, tmp_
     found = plan("calibrate", "--data", mixed, "--name", "mixed")
     assert found.code == 2
     assert "A100-SXM-40GB with torchtitan" in found.err
-    assert "rows of one device and one stack" in found.err
+    assert "rows of one device, one stack and one format" in found.err
 
 
 def test_a_stored_file_that_was_changed_by_hand_is_refused_in_one_line(
@@ -196,5 +200,5 @@ def test_a_row_alone_in_its_place_is_not_scored_as_calibrated(
     alone = table(tmp_path, lambda row: row["id"].startswith("titan"), "titan.csv")
     few = plan("validate", "--data", alone, "--calibration", "fit", "--json", "-").document
     scored = few["rows_priced"] + few["rows_skipped"].get("fitted on, so not scored", 0)
-    left = few["rows_skipped"].get("too few rows of its device and stack to fit", 0)
+    left = few["rows_skipped"].get("too few rows of its device, stack and format to fit", 0)
     assert scored + left == plan("validate", "--data", alone, "--json", "-").document["rows_priced"]

@@ -87,6 +87,21 @@ def test_a_calibration_of_memory_changes_bytes_and_feasibility_and_no_time(
     assert searched["prediction"]["feasible"]
 
 
+def test_memory_is_for_any_format_of_products_and_times_for_theirs(
+    plan: Plan, data: str, peaks: str
+) -> None:
+    plan("calibrate", "--data", peaks, "--name", "cluster")
+    given = ("simulate", *LLAMA, "--dtype", "fp32", "--attention", "unfused")
+    named = plan(*given, "--calibration", "cluster")
+    assert (named.code, named.document["provenance"]["calibration"][:8]) == (0, "cluster ")
+    both = plan("calibrate", "--data", data, "--name", "cluster", "--json", "-").document
+    assert (both["products"], len(both["memory"]["fitted_on"])) == ("16-bit", 10)
+    found = plan(*given, "--calibration", "cluster")
+    assert (found.code, "not to 16-bit" in found.err) == (2, True)
+    again = plan("validate", "--data", peaks, "--calibration", "cluster", "--json", "-").document
+    assert len(again["by_source"]["mlmtest"]["fitted_on"]) == 10
+
+
 def test_validate_of_peaks_scores_only_what_was_not_fitted(plan: Plan, peaks: str) -> None:
     fit = plan("validate", "--data", peaks, "--calibration", "fit", "--json", "-").document
     source = fit["by_source"]["mlmtest"]

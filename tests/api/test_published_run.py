@@ -199,5 +199,8 @@ def test_states_that_no_flag_says_are_those_of_the_source_in_tables_of_memory() 
     titan = asked_plan(question_of(peaks["titan-0004"])).problem.stack
     assert titan.loss_copies
     assert not titan.fusion.cross_entropy
+    eager = next(run for run in peaks.values() if run.notes.startswith("eager"))
+    asked = asked_plan(question_of(eager))
+    assert (asked.problem.stack.name, "fused_loss" in asked.left_out) == ("torchtitan-eager", True)
     timed = next(run for name, run in RUNS.items() if name.startswith("bskill"))
     assert not question_of(replace(timed, recompute="none")).of_memory

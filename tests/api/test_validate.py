@@ -6,10 +6,12 @@ import csv
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from shardwright.api.cli import run
+from shardwright.api.plot_validate import LEFT, SIZE, TOP, Scale, plot_svg
 from shardwright.api.validation import NO_SECONDS, validate
 from shardwright.datasets.published.runs import MEMORY_TABLE, TABLE
 from shardwright.spec.errors import InputError
@@ -141,3 +143,34 @@ def test_a_device_without_bf16_and_a_row_of_no_devices_are_no_faults(
     found = validate(tmp_path / "t.csv")
     assert found["rows_priced"] == 1
     assert found["rows_skipped"] == {"gpus: got 0; allowed: a row with this field": 1}
+
+
+def test_the_plot_has_a_mark_a_row_and_the_median_of_each_source(
+    table: Path, document: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "plot.svg"
+    assert run(["validate", "--data", str(table), "--plot", str(path), "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out) == document
+    root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+    kinds = [element.tag.rpartition("}")[2] for element in root.iter()]
+    priced = {n: s for n, s in document["by_source"].items() if s["rows_priced"]}
+    assert kinds.count("title") == document["rows_priced"] + len(priced)
+    texts = [element.text or "" for element in root.iter()]
+    for name, source in priced.items():
+        assert f"{name}: {source['rows_priced']} rows, {source['median_ape']:.1%}" in texts
+    assert [p.name for p in tmp_path.iterdir()] == ["plot.svg"]
+
+
+def test_equal_errors_lie_equally_far_from_the_diagonal() -> None:
+    scale = Scale([0.1, 1, 100.0])
+    off = [(scale.x(m) - LEFT) - (TOP + SIZE - scale.y(1.2 * m)) for m in (0.2, 3.0, 40.0)]
+    assert off == pytest.approx([off[0]] * 3)
+    assert all(0.1 <= tick <= 100 for tick in scale.ticks())
+
+
+def test_a_plot_of_nothing_and_a_plot_that_is_no_svg(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ElementTree.fromstring(plot_svg("none", "seconds", {"a": []})).tag.endswith("svg")
+    assert run(["validate", "--data", str(table), "--plot", str(tmp_path / "plot.gif")]) == 2
+    assert "a file ending in .svg" in capsys.readouterr().err

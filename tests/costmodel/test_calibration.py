@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from shardwright.api.calibrating import simulator_of
 from shardwright.api.inputs import Inputs, resolve
 from shardwright.api.published_run import Asked
 from shardwright.api.reports import evaluator_of, search_plan
 from shardwright.api.uniform import UniformStrategy, uniform_plan
-from shardwright.costmodel.calibration.fit import (
-    MOST_ROWS,
-    SHIPPED_HALF_WIDTH,
-    MeasuredStep,
-    fit_calibration,
-)
+from shardwright.costmodel.calibration.fit import DOUBT, MOST_ROWS, MeasuredStep, fit_calibration
+from shardwright.costmodel.calibration.spread import OWN_SPREAD, half_width, student_quantile
 from shardwright.costmodel.lowering import Lowering
 from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.prices import Pricer
@@ -148,13 +147,65 @@ def test_equal_rows_give_equal_bytes(steps: list[Callable[[Factors], float]]) ->
     assert canonical_json(one) == canonical_json(other)
 
 
-def test_one_row_moves_the_step_to_it_and_keeps_the_shipped_interval(
+def test_one_row_moves_the_step_to_it_and_leaves_a_wider_interval_than_a_run_has(
     steps: list[Callable[[Factors], float]],
 ) -> None:
     row = MeasuredStep("one", 1.3 * steps[6](SHIPPED), steps[6])
     found = fit_calibration("one", "A100", "megatron", [row])
     assert found.fitted_error < 0.1 < found.shipped_error
-    assert found.half_width == SHIPPED_HALF_WIDTH
+    assert found.half_width > 1.5 * OWN_SPREAD
+
+
+@pytest.mark.parametrize(("freedom", "t"), [(3, 1.6377), (5, 1.4759), (10, 1.3722), (30, 1.3104)])
+def test_students_quantile_is_that_of_the_tables(freedom: float, t: float) -> None:
+    assert student_quantile(freedom) == pytest.approx(t, rel=3e-4)
+
+
+def test_the_worked_number_of_the_interval() -> None:
+    found = half_width(np.full(10, 0.05), np.ones(10), np.full(10, 0.3))
+    assert found == pytest.approx(0.0935, abs=5e-4)
+
+
+Drawn = Callable[[np.random.Generator, int], NDArray[np.float64]]
+
+
+def normal(source: np.random.Generator, rows: int) -> NDArray[np.float64]:
+    return 0.06 * source.standard_normal(rows)
+
+
+def long_tailed(source: np.random.Generator, rows: int) -> NDArray[np.float64]:
+    """Laplace's distribution of the same standard deviation."""
+    return source.laplace(0, 0.06 / math.sqrt(2), rows)
+
+
+def small(source: np.random.Generator, rows: int) -> NDArray[np.float64]:
+    return 0.04 * source.standard_normal(rows)
+
+
+@pytest.mark.parametrize("spread", [normal, long_tailed, small])
+def test_intervals_hold_what_they_promise_of_rows_that_were_not_fitted(spread: Drawn) -> None:
+    """Steps of six kinds of work in drawn shares, drawn factors, drawn errors; 60 fits."""
+    rows, held, widths = MOST_ROWS, [], []
+    for seed in range(60):
+        source = np.random.default_rng(seed)
+        shares = source.dirichlet([4, 2, 2, 1, 1, 0.5], rows + 20)
+        true = np.exp(source.standard_normal(6) * np.array([DOUBT[k] for k in FACTOR_NAMES]))
+        seconds = shares @ true * np.exp(spread(source, rows + 20))
+
+        def step(share: NDArray[np.float64]) -> Callable[[Factors], float]:
+            return lambda f: float(share @ [getattr(f, name) for name in FACTOR_NAMES])
+
+        every = [
+            MeasuredStep(str(n), float(s), step(share))
+            for n, (s, share) in enumerate(zip(seconds, shares, strict=True))
+        ]
+        found = fit_calibration("drawn", "A100", "megatron", every[:rows])
+        for row in every[rows:]:
+            off = abs(math.log(row.step_s / row.simulate(found.factors)))
+            held.append(off <= math.log1p(found.half_width))
+        widths.append(found.half_width)
+    assert 0.7 <= np.mean(held) <= 0.9
+    assert max(widths) < 4 * np.median(widths)
 
 
 @pytest.mark.parametrize("count", [0, MOST_ROWS + 1])

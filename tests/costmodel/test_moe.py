@@ -18,14 +18,17 @@ from expert_cases import (
     splits,
 )
 
+from shardwright.costmodel.collectives import collective_seconds, crossing_bytes
 from shardwright.costmodel.lower import LoweredLayer, lower_layer
+from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.moe import rows_of
 from shardwright.costmodel.roofline import kernel_seconds
+from shardwright.datasets.catalogue.clusters import parse_cluster
 from shardwright.datasets.catalogue.device import device
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.experts import dropless
 from shardwright.spec.feed_forward import Mlp, Moe
-from shardwright.spec.kernels import GROUPED, Kernel
+from shardwright.spec.kernels import GROUPED, Collective, Kernel
 from shardwright.spec.model import BlockLayer
 from shardwright.spec.parameters import layer_parameters
 from shardwright.spec.stack import KernelFusion
@@ -273,3 +276,33 @@ def test_a_backward_in_two_parts_is_the_same_work(name: str) -> None:
         assert change == lowered.backward.change_bytes
         rows = rows_of(moe, BATCH * SEQ_LEN)
         assert -split.weight.change_bytes + split.weight.gradient_bytes > 2 * rows * moe.ffn * 4
+
+
+@pytest.mark.parametrize(
+    ("ranks", "copies", "level", "tokens"),
+    [
+        (8, 8, 0, 7 * (1 - (7 / 8) ** 8)),
+        (32, 8, 1, 3 * (1 - (3 / 4) ** 8)),
+        (32, 8, 0, 4 * 7 * (1 - (31 / 32) ** 8)),
+        (8, 1, 0, 7 / 8),
+    ],
+)
+def test_a_token_crosses_a_level_once_to_each_group(
+    ranks: int, copies: int, level: int, tokens: float
+) -> None:
+    """Bytes over what one token has, of ranks that are spread over nodes of eight."""
+    item = Collective("all_to_all", ranks, 1, 2**20 * copies, "bf16", copies)
+    members, inside = ((1, 8), (8, ranks))[level]
+    assert crossing_bytes(item, members, inside) == pytest.approx(2**20 * tokens)
+
+
+def test_tokens_that_travel_once_are_never_slower_than_rows() -> None:
+    cluster = parse_cluster("8x8xH100-80GB").cluster
+    for ranks in (4, 8, 16, 32, 64):
+        rows, once = (
+            collective_seconds(
+                Collective("all_to_all", ranks, 1, 2**28, "bf16", copies), Machine(cluster)
+            )
+            for copies in (1, 8)
+        )
+        assert once < rows

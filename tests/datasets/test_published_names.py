@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shardwright.datasets.catalogue.device import device
 from shardwright.datasets.catalogue.fabric import fabric
 from shardwright.datasets.catalogue.models import presets
 from shardwright.datasets.catalogue.stack import stack
-from shardwright.datasets.published.names import model_entry, names, source_entry
+from shardwright.datasets.published.names import fits, model_entry, names, source_entry
 from shardwright.datasets.published.runs import MEMORY_TABLE, published_runs
 from shardwright.spec.workload import DtypeRecord
 
@@ -45,7 +47,24 @@ def test_every_model_and_source_of_the_names_has_runs() -> None:
     assert {entry["starts"] for entry in KNOWN["model"]} <= used
     assert set(KNOWN["source"]) <= {run.source_name for run in RUNS}
     assert model_entry("no such model") == {}
-    assert source_entry("no such source") == {}
+    assert source_entry(replace(RUNS[0], id="none-1", source="", notes="")) == {}
+
+
+def test_every_condition_of_a_source_has_runs() -> None:
+    for name, entry in KNOWN["source"].items():
+        own = [run for run in RUNS if run.source_name == name]
+        for condition in entry.get("where", ()):
+            assert {**condition, **condition.get("of_memory", {})}["why"]
+            assert any(fits(condition, run) for run in own), (name, condition)
+
+
+def test_a_later_condition_comes_before_an_earlier() -> None:
+    bridge = {run.id: source_entry(run) for run in RUNS if run.source_name == "bridge"}
+    assert (bridge["bridge-0001"]["stack"], bridge["bridge-0001"]["overlap"]) == (
+        "megatron-cuda-graphs",
+        "all",
+    )
+    assert bridge["bridge-0096"]["overlap"] == "dp+tp"
 
 
 def test_ids_are_unique_and_have_a_source() -> None:

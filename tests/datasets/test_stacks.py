@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -48,3 +48,13 @@ def test_the_stacks_as_published_hide_what_their_defaults_say() -> None:
 def test_an_unknown_stack_names_the_nearest() -> None:
     with pytest.raises(InputError, match="torchtitan"):
         stack("torch-titan")
+
+
+def test_a_stack_like_another_differs_in_what_it_states() -> None:
+    eager, graphs = stack("megatron"), stack("megatron-cuda-graphs")
+    assert graphs.launch_s == 0 < eager.launch_s
+    changes = {
+        key: getattr(eager, key) for key in ("name", "launch_s", "pass_s", "expert_dispatch")
+    }
+    assert replace(graphs, **changes) == eager
+    assert stack_sources("megatron-cuda-graphs").keys() == stack_sources("megatron").keys()
