@@ -114,5 +114,5 @@ def interval(simulation: Simulation, machine: Machine) -> tuple[float, float]:
 
 def source_share(simulation: Simulation) -> dict[str, float]:
     """Fraction of the critical stage's priced layer work by source."""
-    measured = min(1.0, simulation.critical.measured_share)
-    return {"measured": measured, "learned": 0.0, "analytic": 1.0 - measured}
+    measured, learned = (min(1.0, share) for share in simulation.critical.shares())
+    return {"measured": measured, "learned": learned, "analytic": max(0.0, 1 - measured - learned)}

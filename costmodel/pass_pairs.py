@@ -73,4 +73,5 @@ def pair_time(
         terms,
         one.priced_s + other.priced_s,
         one.measured_s + other.measured_s,
+        one.learned_s + other.learned_s,
     )

@@ -42,6 +42,7 @@ class PassTime:
     terms_s: list[float]
     priced_s: float
     measured_s: float
+    learned_s: float = 0.0
     segments: list[Segment] = field(default_factory=list)
 
 
@@ -161,23 +162,25 @@ def _after_backward_s(cost: UnitCost, kind: PassKind, reduces: bool, each: bool)
     return cost.accumulate_upcast_s + cost.reduce_accumulated_copy_s
 
 
-def _sum_terms(slots: list[Slot]) -> tuple[list[float], float, float]:
+def _summed(slots: list[Slot]) -> PassTime:
+    """Terms of all layers and their copies, without traffic and without the time of the whole."""
     terms = [0.0] * len(PASS_TERMS)
-    priced_s = measured_s = 0.0
+    priced_s = measured_s = learned_s = 0.0
     for slot in slots:
         for number, seconds in enumerate(slot.cost.terms_s):
             terms[number] += seconds
         terms[ELEMENTWISE] += slot.copy_s
         priced_s += slot.cost.priced_s
         measured_s += slot.cost.measured_s
-    return terms, priced_s, measured_s
+        learned_s += slot.cost.learned_s
+    return PassTime(0.0, terms, priced_s, measured_s, learned_s)
 
 
 def _in_line(slots: list[Slot], names: list[str]) -> PassTime:
     """Everything one after another on the compute stream's clock."""
-    terms, priced_s, measured_s = _sum_terms(slots)
-    terms[EXPOSED_DP] = sum(slot.gather_s + slot.reduce_s for slot in slots)
-    found = PassTime(sum(terms), terms, priced_s, measured_s)
+    found = _summed(slots)
+    found.terms_s[EXPOSED_DP] = sum(slot.gather_s + slot.reduce_s for slot in slots)
+    found.time_s = sum(found.terms_s)
     clock_s = 0.0
     for name, slot in zip(names, slots, strict=False):
         clock_s = _wire(found.segments, f"{name} gather", clock_s, slot.gather_s)
@@ -192,9 +195,8 @@ def _overlapped(slots: list[Slot], pricer: Pricer, names: list[str]) -> PassTime
     Where the stack hides only one of gathers and reductions, the other stops the computation.
     """
     slowdown, hides = pricer.stack.overlap_slowdown, pricer.overlaps
-    terms, priced_s, measured_s = _sum_terms(slots)
-    found = PassTime(0.0, terms, priced_s, measured_s)
-    segments = found.segments
+    found = _summed(slots)
+    terms, segments = found.terms_s, found.segments
     compute_free = pending_reduce_s = 0.0
     gathered = wire_free = slots[0].gather_s
     if names:

@@ -55,22 +55,24 @@ Terms = tuple[float, ...]
 class PassCost(NamedTuple):
     """Seconds of one layer's pass on the compute stream, and what they consist of.
 
-    ``priced_s`` of them are kernels and collectives, ``measured_s`` of these rest on
-    measurements of this machine.
+    ``priced_s`` of them are kernels and collectives; of these ``measured_s`` rest on measurements
+    of this machine or its kind, ``learned_s`` on what was learned from others.
     """
 
     time_s: float
     terms_s: Terms
     priced_s: float
     measured_s: float
+    learned_s: float = 0.0
 
 
 class _Work(NamedTuple):
-    """Seconds of items in a row by term, host time apart; kernels launched; what was measured."""
+    """Seconds of items in a row by term, host time apart; kernels launched; what was timed."""
 
     terms_s: Terms
     launches: int
     measured_s: float
+    learned_s: float
 
 
 class UnitCost(NamedTuple):
@@ -198,10 +200,12 @@ class Pricer:
         """
         works = [self._work(lowered) for lowered in passes]
         if len(works) == 1:
-            return self._cost(*works[0])
+            return self._cost(works[0])
         terms = [sum(values) for values in zip(*(work.terms_s for work in works), strict=True)]
         launches = sum(work.launches for work in works)
-        return self._cost(tuple(terms), launches, sum(work.measured_s for work in works))
+        measured_s = sum(work.measured_s for work in works)
+        learned_s = sum(work.learned_s for work in works)
+        return self._cost(_Work(tuple(terms), launches, measured_s, learned_s))
 
     def _work(self, lowered: LoweredPass) -> _Work:
         found = self._works.get(id(lowered))
@@ -209,25 +213,28 @@ class Pricer:
             found = self._works[id(lowered)] = (lowered, self._price_work(lowered))
         return found[1]
 
-    def _cost(self, work_s: Terms, launches: int, measured_s: float) -> PassCost:
+    def _cost(self, work: _Work) -> PassCost:
         """A whole pass: what hides beside all of its kernels, and what the host adds."""
-        terms = list(work_s)
+        terms = list(work.terms_s)
         terms[EXPOSED_EP] = self._beside_pass(terms)
         priced_s = sum(terms)
-        terms[_TERM_NUMBER["host"]] += self._host_seconds(launches, priced_s)
-        return PassCost(sum(terms), tuple(terms), priced_s, measured_s)
+        terms[_TERM_NUMBER["host"]] += self._host_seconds(work.launches, priced_s)
+        return PassCost(sum(terms), tuple(terms), priced_s, work.measured_s, work.learned_s)
 
     def _price_work(self, lowered: LoweredPass) -> _Work:
         terms = [0.0] * len(TERMS)
-        launches, measured_s = 0, 0.0
-        for work, name, seconds, item_measured_s in self.shown(lowered):
-            measured_s += item_measured_s
+        launches, measured_s, learned_s = 0, 0.0, 0.0
+        for work, name, seconds, price in self.shown(lowered):
+            if price.source == "measured":
+                measured_s += price.time_s
+            elif price.source == "learned":
+                learned_s += price.time_s
             launches += isinstance(work, Kernel)
             terms[_TERM_NUMBER[name]] += seconds
-        return _Work(tuple(terms), launches, measured_s)
+        return _Work(tuple(terms), launches, measured_s, learned_s)
 
-    def shown(self, lowered: LoweredPass) -> Iterator[tuple[Item, str, float, float]]:
-        """Each item of a pass: its term, seconds it adds to the pass, seconds that were measured.
+    def shown(self, lowered: LoweredPass) -> Iterator[tuple[Item, str, float, Price]]:
+        """Each item of a pass: its term, the seconds it adds to the pass, its price alone.
 
         Tokens on their way to experts hide beside the whole pass, not here.
         """
@@ -236,7 +243,6 @@ class Pricer:
             work = entry.work
             price = self.kernel(work) if isinstance(work, Kernel) else self.collective(work)
             seconds = price.time_s
-            measured_s = seconds if price.source == "measured" else 0.0
             if isinstance(work, Kernel):
                 name: str = "recompute" if entry.recomputed else work.term
                 product_s, beside_s = (seconds if work.term == "matmul" else 0.0), 0.0
@@ -250,7 +256,7 @@ class Pricer:
                     shown_s = exposed_beside_product(beside_s, product_s)
                     beside_s += seconds
                     seconds = exposed_beside_product(beside_s, product_s) - shown_s
-            yield work, name, seconds, measured_s
+            yield work, name, seconds, price
 
     def _beside_pass(self, terms: list[float]) -> float:
         """What shows of tokens on their way to experts beside the kernels of a pass."""

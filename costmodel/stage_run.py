@@ -68,9 +68,11 @@ class StageRun:
                 total[number] += count * seconds
         return total
 
-    @property
-    def measured_share(self) -> float:
-        """Share of the layers' kernel and collective seconds that rests on measurements."""
+    def shares(self) -> tuple[float, float]:
+        """Measured and learned parts of the layers' kernel and collective seconds."""
         priced_s = sum(count * time.priced_s for count, time in self._work())
+        if not priced_s:
+            return 0.0, 0.0
         measured_s = sum(count * time.measured_s for count, time in self._work())
-        return measured_s / priced_s if priced_s else 0.0
+        learned_s = sum(count * time.learned_s for count, time in self._work())
+        return measured_s / priced_s, learned_s / priced_s

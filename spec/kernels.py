@@ -22,8 +22,9 @@ class Kernel(NamedTuple):
     attention under a causal mask (batch, heads, kv_heads, seq, head_dim), unmasked ("full")
     (batch, heads, kv_heads, queries, keys, width of a key, width of a value), under any other
     causal mask ("band") the same and the most keys that a query sees; chunked scans (batch, heads,
-    groups or key heads, seq, width of a head or key, of its state or value, chunk); everything
-    else (elements of the largest operand,).
+    groups or key heads, seq, width of a head or key, of its state or value, chunk); all experts
+    of a layer in one kernel (tokens, hidden, ffn, experts a token, experts, tensor and expert
+    parallel ranks); everything else (elements of the largest operand,).
     ``traffic_bytes`` is each operand read or written once.
     """
 
@@ -36,7 +37,7 @@ class Kernel(NamedTuple):
     @property
     def term(self) -> Term:
         """The breakdown term that the kernel counts under."""
-        if self.op in MATMULS:
+        if self.op in MATMULS or self.op in FUSED:
             return "matmul"
         if self.op in ATTENTIONS or self.op in SCANS:
             return "attention"
@@ -82,6 +83,9 @@ FLASH, FLASH_FULL, FLASH_BAND = "flash_attention", "flash_attention_full", "flas
 FLASH_FORWARDS = (FLASH, FLASH_FULL, FLASH_BAND)
 FLASH_BACKWARDS = tuple(f"{op}_backward" for op in FLASH_FORWARDS)
 ATTENTIONS = frozenset({*FLASH_FORWARDS, *FLASH_BACKWARDS})
+FUSED_GATED = "fused_experts"
+FUSED = frozenset({FUSED_GATED, "fused_experts_ungated"})
+"""Experts as serving engines run them; no layer of ours is lowered to one."""
 SCANS = frozenset(
     {
         "state_space_scan",

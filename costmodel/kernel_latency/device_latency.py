@@ -7,11 +7,18 @@ measured devices predict; nothing, and the roofline answers.
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from ...datasets.catalogue.device import Device
 from ...datasets.measured.timed_grid import timed_grid
-from ...spec.kernels import FLASH, Kernel
+from ...spec.kernels import FLASH, FUSED, FUSED_GATED, Kernel
 from .attention_grid import DTYPES, learned_attention_grid, measured_attention_grid
+from .experts_features import FusedExperts, base_seconds, experts_features
+from .gemm_features import OPERAND_BYTES
 from .gemm_grid import learned_gemm_grid, measured_gemm_grid
+from .shipped_forests import shipped_forest
 from .table import Price, Source
 
 SAME_CHIP = {
@@ -44,6 +51,8 @@ class DeviceLatency:
             return self._gemm(kernel)
         if kernel.op in (FLASH, f"{FLASH}_backward") and kernel.dtype in DTYPES:
             return self._attention(kernel)
+        if kernel.op in FUSED and self._learns:
+            return self._experts(kernel)
         return None
 
     @property
@@ -85,3 +94,13 @@ class DeviceLatency:
         if grid is None:
             return None
         return Price(grid.seconds(kernel, self._device, self._generation), source)
+
+    def _experts(self, kernel: Kernel) -> Price | None:
+        if kernel.dtype not in self._device.peak_flops_per_s or kernel.dtype not in OPERAND_BYTES:
+            return None
+        tokens, hidden, ffn, topk, experts, tp, ep = kernel.shape
+        gated = kernel.op == FUSED_GATED
+        layer = FusedExperts(tokens, hidden, ffn, topk, experts, tp, ep, gated, False, kernel.dtype)
+        row = np.array([experts_features(layer, self._device)], dtype=np.float32)
+        ratio = math.exp(float(shipped_forest("experts").at(row)[0]))
+        return Price(base_seconds(layer, self._device) * ratio, "learned")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 
 import numpy as np
@@ -10,18 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import shardwright as sw
 from shardwright.costmodel.kernel_latency.attention_features import NAMES as ATTENTION_NAMES
 from shardwright.costmodel.kernel_latency.attention_grid import kv_place
 from shardwright.costmodel.kernel_latency.device_latency import SAME_CHIP, DeviceLatency
+from shardwright.costmodel.kernel_latency.experts_features import NAMES as EXPERTS_NAMES
 from shardwright.costmodel.kernel_latency.forest import Forest
 from shardwright.costmodel.kernel_latency.gemm_features import NAMES as GEMM_NAMES
 from shardwright.costmodel.kernel_latency.gemm_features import gemm
 from shardwright.costmodel.kernel_latency.log_grid import LogGrid, filled
+from shardwright.costmodel.kernel_latency.predict import predict
 from shardwright.costmodel.kernel_latency.shipped_forests import shipped_forest
 from shardwright.costmodel.kernel_latency.table import Price
 from shardwright.costmodel.roofline import kernel_seconds
 from shardwright.datasets.catalogue.device import device, devices
-from shardwright.datasets.measured.timed_grid import timed_grid
+from shardwright.datasets.measured.timed_grid import FOLDER, timed_grid
+from shardwright.spec.errors import InputError
 from shardwright.spec.kernels import Kernel
 
 MEASURED = sorted({name for name, _ in timed_grid("gemm").tables})
@@ -153,7 +158,12 @@ def test_key_value_heads_lie_in_order() -> None:
 
 @pytest.mark.parametrize(
     ("name", "names"),
-    [("gemm_bf16", GEMM_NAMES), ("gemm_narrow", GEMM_NAMES), ("attention", ATTENTION_NAMES)],
+    [
+        ("gemm_bf16", GEMM_NAMES),
+        ("gemm_narrow", GEMM_NAMES),
+        ("attention", ATTENTION_NAMES),
+        ("experts", EXPERTS_NAMES),
+    ],
 )
 def test_bundled_forests_read_the_features_that_there_are(
     name: str, names: tuple[str, ...]
@@ -161,7 +171,7 @@ def test_bundled_forests_read_the_features_that_there_are(
     forest = shipped_forest(name)
     assert len(set(names)) == len(names)
     assert int(forest.feature.max()) < len(names)
-    assert len(forest.roots) == 500
+    assert len(forest.roots) >= 500
     rows = np.zeros((3, len(names)), dtype=np.float32)
     assert np.isfinite(forest.at(rows)).all()
 
@@ -245,3 +255,62 @@ def test_every_device_answers_or_leaves_it_to_the_roofline() -> None:
     for name in sorted(devices()):
         found = DeviceLatency(device(name), 3).price(kernel)
         assert found is None or 1e-7 < found.time_s < 1e-3
+
+
+def experts(op: str = "fused_experts", dtype: str = "bf16", tokens: int = 4096) -> Kernel:
+    return Kernel(op, (tokens, 4096, 14336, 2, 8, 8, 1), dtype, 0, 0)
+
+
+def test_predictions_have_an_interval_and_a_source() -> None:
+    norm = Kernel("layer_norm", (2**24,), "bf16", 0, 2**26)
+    kernels = (gemm(4096, 4096, 4096, "bf16"), flash(2, 32, 8, 4096), experts(), norm)
+    found = predict(kernels, "H100-SXM-80GB")
+    assert [x.source for x in found] == ["measured", "measured", "learned", "analytic"]
+    for x in found:
+        assert x.interval_s[0] < x.time_s < x.interval_s[1]
+    widths = [x.interval_s[1] / x.time_s for x in found]
+    assert widths == sorted(widths)
+    assert found[0].time_s == pytest.approx(176e-6, rel=0.01)
+    (learned,) = predict(kernels[:1], "A10-24GB")
+    assert learned.source == "learned"
+    assert learned.interval_s[1] / learned.time_s > widths[0]
+
+
+def test_fused_experts_take_longer_with_more_tokens() -> None:
+    few, more = predict((experts(), experts(tokens=16384)), "H100-SXM-80GB")
+    assert 2 * few.time_s < more.time_s < 8 * few.time_s
+    for name in ("cpu", "MI300X-192GB"):
+        with pytest.raises(InputError, match=f"fused_experts in bf16 on {name}"):
+            predict((experts(),), name)
+    with pytest.raises(InputError, match="fp8"):
+        predict((experts(dtype="fp8"),), "A100-SXM-80GB")
+
+
+def test_fused_experts_are_near_what_was_measured() -> None:
+    grid = timed_grid("experts")
+    times = grid.table("H100-SXM-80GB", "bf16")
+    assert times is not None
+    models = json.loads((FOLDER / "experts.json").read_text(encoding="utf-8"))["models"]
+    errors = []
+    for number in range(0, len(models), 3):
+        hidden, ffn, topk, count = models[number]
+        op = "fused_experts" if topk not in (6, 22) else "fused_experts_ungated"
+        for place, tokens in enumerate(grid.axes["tokens"]):
+            measured_s = float(times[number, 0, 0, 0, place])
+            kernel = Kernel(op, (tokens, hidden, ffn, topk, count, 1, 1), "bf16", 0, 0)
+            if math.isfinite(measured_s):
+                (found,) = predict((kernel,), "H100-SXM-80GB")
+                errors.append(abs(found.time_s / measured_s - 1))
+    assert len(errors) > 20
+    assert sum(errors) / len(errors) < 0.1
+
+
+def test_what_is_learned_counts_as_learned() -> None:
+    shares = {
+        name: sw.simulate("llama-3-8b", name, global_batch=64, seq_len=2048).report.source_share
+        for name in ("8xH100", "8xA10")
+    }
+    assert shares["8xH100"]["measured"] > 0.5 > shares["8xH100"]["learned"] == 0
+    assert shares["8xA10"]["learned"] > 0.5
+    for share in shares.values():
+        assert sum(share.values()) == pytest.approx(1)
