@@ -18,6 +18,7 @@ import numpy as np
 from ...datasets.catalogue.device import Device, device
 from ...datasets.measured.timed_grid import timed_grid
 from ...spec.kernels import FLASH, Kernel
+from ..flash_rates import HALF_TOKENS
 from ..roofline import kernel_seconds
 from .attention_features import VALUE_BYTES, Flash, attention_features, base_seconds
 from .forest import Forest
@@ -32,6 +33,9 @@ WIDTHS = (64, 128, 256)
 """Widths of a head that were measured with all numbers of heads."""
 LEARNED_WIDTH = 128
 DTYPES = ("bf16", "fp16")
+LEAST_WORK = 5e6
+"""Heads times sequences times tokens squared below which launches and latency are the time: some
+10 us on every device."""
 
 
 class AttentionGrid:
@@ -91,13 +95,13 @@ def measured_attention_grid(name: str) -> AttentionGrid | None:
     times = found.table(name, "bf16")
     if times is None:
         return None
-    grids, on = {}, device(name)
+    axes, grids = _axes(1), {}
+    work = _log_work(axes)
     for width in WIDTHS:
         log_s = np.log(times[found.axes["head_dim"].index(width)], dtype=np.float64)
         if np.isfinite(log_s).any():
-            axes = _axes(1)
-            grids[width] = LogGrid(axes, filled(log_s, _base(on, width, axes)))
-    return AttentionGrid(on, grids, found.axes["heads"][0])
+            grids[width] = LogGrid(axes, filled(log_s, work))
+    return AttentionGrid(device(name), grids, found.axes["heads"][0])
 
 
 @cache
@@ -126,9 +130,13 @@ def _axes(every: int) -> list[tuple[float, ...]]:
     return [KV_AXIS, *sizes]
 
 
-def _base(on: Device, width: int, axes: list[tuple[float, ...]]) -> Logs:
-    base = [math.log(base_seconds(_flash(width, *sizes), on)) for sizes in product(*axes)]
-    return np.reshape(base, [len(axis) for axis in axes])
+def _log_work(axes: list[tuple[float, ...]]) -> Logs:
+    """Logarithms of what sizes that were not measured are compared by, over the grid.
+
+    Work grows with heads, sequences and tokens times tokens; where there is little of it, nothing.
+    """
+    _, heads, batch, seq = np.meshgrid(*map(np.array, axes), indexing="ij")
+    return np.log1p(batch * heads * seq * (seq + HALF_TOKENS) / LEAST_WORK)
 
 
 def _flash(width: int, place: float, heads: float, batch: float, seq: float) -> Flash:
