@@ -8,12 +8,14 @@ Each split says what is kept back; the rest is fitted from scratch. Errors are |
   only the sizes above are scored, which no other device was fitted on either.
 - device: one device, of which nothing is known that was timed (:mod:`.blind`).
 - preset products: of one device kept back, products of the preset models that the grid holds.
+- between sizes, between heads: one line of a device's grid, from its neighbours alone.
 - heads: one number of heads, on every device at once.
 - model: one model of experts, on every device at once.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -42,6 +44,8 @@ DATA_CENTRE = (*HOPPER, *BLACKWELL[:3])
 """Devices that are left out one at a time, of those that train large models."""
 FAR = ("A100-SXM-80GB", "L40S-48GB")
 KEPT_BACK_SHARE = 5
+LEAST_SIDE = 512
+"""Sides of products from which on sizes are left out: layers of models have no smaller ones."""
 MODELS = {
     "DeepSeek-V3": (7168, 2048, 8, 256),
     "Mixtral 8x7B": (4096, 14336, 2, 8),
@@ -107,44 +111,69 @@ def _kept_back_sizes(samples: Samples) -> Mask:
     return np.array([pair in kept for pair in both])
 
 
-def gaps_filled(samples: Samples, held: Mask, grid: str, **settings: Any) -> Score:
-    """Rows that devices lack whose other rows are known, as the product prices them.
+def unseen_sizes() -> Score:
+    """Products of sizes kept back, on devices whose other sizes are known.
 
     Trees that were fitted to the rest predict them, and the residuals of their neighbours on the
-    device's own grid correct what the trees say.
+    device's own grid correct what the trees say, as gaps of a bundled grid are filled.
     """
+    samples = _products()
+    held = _kept_back_sizes(samples)
     kept = samples.where(~held)
-    forest = fit_forest(kept.features, kept.targets, **settings)
+    forest = fit_forest(kept.features, kept.targets)
     log_learned = forest.at(samples.features) + np.log(samples.base_s)
     predicted = np.exp(log_learned)
     known = np.where(held, np.nan, np.log(samples.time_s))
     for name in sorted(set(samples.device)):
         rows = samples.device == name
-        place = _places(samples.where(rows), grid)
-        corrected = filled(
-            _on_grid(place, grid, known[rows]), _on_grid(place, grid, log_learned[rows])
+        place = _places(samples.where(rows))
+        log_s = filled(
+            _on_grid(place, known[rows], np.nan), _on_grid(place, log_learned[rows], 0.0)
         )
-        predicted[rows] = np.exp(corrected[place])
+        predicted[rows] = np.exp(log_s[place])
     return score(predicted[held], samples.time_s[held])
 
 
-def _places(samples: Samples, grid: str) -> tuple[NDArray[np.intp], ...]:
-    axes = timed_grid(grid).axes.items()
+def _places(samples: Samples) -> tuple[NDArray[np.intp], ...]:
+    axes = timed_grid("gemm").axes.items()
     return tuple(np.searchsorted(axis, samples.sizes[name]) for name, axis in axes)
 
 
 def _on_grid(
-    place: tuple[NDArray[np.intp], ...], grid: str, values: NDArray[np.float64]
+    place: tuple[NDArray[np.intp], ...], values: NDArray[np.float64], untimed: float
 ) -> NDArray[np.float64]:
-    """Values on the grid; sizes that were not timed at all are known to have no residual."""
-    found = np.zeros([len(axis) for axis in timed_grid(grid).axes.values()])
+    """Values on the grid of products, and ``untimed`` at sizes that were never timed."""
+    found = np.full([len(axis) for axis in timed_grid("gemm").axes.values()], untimed)
     found[place] = values
     return found
 
 
-def unseen_sizes() -> Score:
-    """Products of sizes kept back on every device."""
-    return gaps_filled(_products(), _kept_back_sizes(_products()), "gemm")
+def between(grid: str, axes: tuple[str, ...], least: int = 0) -> Score:
+    """One size of an axis left out at a time, and interpolated between its neighbours.
+
+    No tree takes part: so the product prices sizes between those of the grid, which lie half as
+    far from their neighbours as what is left out here.
+
+    Args:
+        grid: which.
+        axes: whose sizes are left out, the first and the last apart.
+        least: smallest size that is left out.
+    """
+    found = timed_grid(grid)
+    bf16 = [number for number, (_, dtype) in enumerate(found.tables) if dtype == "bf16"]
+    log_s = np.log(found.seconds[bf16], dtype=np.float64)
+    predicted, measured = [], []
+    for name in axes:
+        sizes = found.axes[name]
+        lines = np.moveaxis(log_s, 1 + list(found.axes).index(name), 0)
+        for i in range(1, len(sizes) - 1):
+            if sizes[i] >= least:
+                share = math.log(sizes[i] / sizes[i - 1]) / math.log(sizes[i + 1] / sizes[i - 1])
+                middle = (1 - share) * lines[i - 1] + share * lines[i + 1]
+                there = np.isfinite(middle) & np.isfinite(lines[i])
+                predicted.append(np.exp(middle[there]))
+                measured.append(np.exp(lines[i][there]))
+    return score(np.concatenate(predicted), np.concatenate(measured))
 
 
 def unseen_family(family: tuple[str, ...]) -> Score:
@@ -173,7 +202,8 @@ def unseen_attention(names: tuple[str, ...]) -> Score:
 
 def unseen_heads(heads: int) -> Score:
     """Attention of one number of heads, kept back on every device."""
-    return gaps_filled(_flash(), _flash().sizes["heads"] == heads, "attention", **DEEPER)
+    held = _flash().sizes["heads"] == heads
+    return fitted_score(_flash(), ~held, held, **DEEPER)
 
 
 def unseen_model(number: int, even: bool) -> Score:
@@ -201,6 +231,8 @@ def _blind(targets: tuple[str, ...], grid: str) -> Callable[[str], Device]:
 
 SPLITS: dict[str, Callable[[], Score]] = {
     "gemm, sizes": unseen_sizes,
+    "gemm, between sizes": partial(between, "gemm", ("n", "k"), LEAST_SIDE),
+    "attention, between heads": partial(between, "attention", ("heads",)),
     "gemm, Hopper": partial(unseen_family, HOPPER),
     "gemm, Blackwell": partial(unseen_family, BLACKWELL),
     **{f"gemm, presets on {name}": partial(preset_products_on, name) for name in FAR},
