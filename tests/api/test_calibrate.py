@@ -19,7 +19,7 @@ from shardwright.spec.errors import InputError
 Plan = Callable[..., Any]
 LLAMA = (
     "--model", "llama-2-7b", "--cluster", "8xA100-80GB", "--global-batch", "64",
-    "--seq-len", "4096", "--stack", "megatron", "--json", "-",
+    "--seq-len", "4096", "--stack", "megatron-deepspeed", "--json", "-",
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_ten_rows_are_fitted_and_the_others_come_nearer(plan: Plan, data: str) -> None:
     found = plan("calibrate", "--data", data, "--name", "selene", "--json", "-").document
-    assert (found["device"], found["stack"]) == ("A100-SXM-80GB", "megatron")
+    assert (found["device"], found["stack"]) == ("A100-SXM-80GB", "megatron-deepspeed")
     assert set(found["factors"]) == set(FACTOR_NAMES)
     assert len(found["fitted_on"]) == 10
     assert (found["rows_read"], found["rows_usable"], found["held_out"]["rows"]) == (26, 26, 16)
@@ -73,17 +73,17 @@ def test_a_calibration_changes_prices_and_their_interval_but_no_decision(
     assert (low, high) == pytest.approx((step_s / factor, step_s * factor))
     searched = plan(*LLAMA, "--calibration", "selene").document
     assert searched["provenance"]["calibration"].startswith("selene ")
-    known = plan("doctor", "llama-2-7b", "8xA100-80GB", "--stack", "megatron", "--calibration",
-                 "selene", "--json", "-").document["calibration"]  # fmt: skip
+    pair = ("llama-2-7b", "8xA100-80GB", "--stack", "megatron-deepspeed")
+    known = plan("doctor", *pair, "--calibration", "selene", "--json", "-").document["calibration"]
     assert known["factors"]["matmul"] == stored["factors"]["matmul"]
 
 
 @pytest.mark.parametrize(
     ("cluster", "stack", "dtype", "says"),
     [
-        ("8xH100-80GB", "megatron", "bf16", "not on A100-SXM-80GB"),
-        ("8xA100-80GB", "torchtitan", "bf16", "not with megatron"),
-        ("8xA100-80GB", "megatron", "fp32", "not to 16-bit"),
+        ("8xH100-80GB", "megatron-deepspeed", "bf16", "not on A100-SXM-80GB"),
+        ("8xA100-80GB", "torchtitan", "bf16", "not with megatron-deepspeed"),
+        ("8xA100-80GB", "megatron-deepspeed", "fp32", "not to 16-bit"),
     ],
 )
 def test_a_calibration_is_for_one_device_stack_and_format(
@@ -112,7 +112,7 @@ def test_validate_scores_only_what_was_not_fitted(plan: Plan, data: str) -> None
     assert (fit["calibration"], fit["rows_priced"]) == ("fit", 16)
     assert fit["rows_skipped"] == {"fitted on, so not scored": 10}
     assert len(source["fitted_on"]) == 10
-    assert set(source["factors"]) == {"A100-SXM-80GB with megatron in 16-bit"}
+    assert set(source["factors"]) == {"A100-SXM-80GB with megatron-deepspeed in 16-bit"}
     none = plan("validate", "--data", data, "--json", "-").document
     assert fit["median_ape"] < none["median_ape"]
     assert none["by_source"]["vtrain_multi"]["fitted_on"] == []
