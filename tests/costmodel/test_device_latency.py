@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import shardwright as sw
 from shardwright.costmodel.kernel_latency.attention_features import NAMES as ATTENTION_NAMES
+from shardwright.costmodel.kernel_latency.attention_features import Flash, base_seconds
 from shardwright.costmodel.kernel_latency.attention_grid import kv_place
 from shardwright.costmodel.kernel_latency.device_latency import SAME_CHIP, DeviceLatency
 from shardwright.costmodel.kernel_latency.experts_features import NAMES as EXPERTS_NAMES
@@ -137,6 +138,49 @@ def test_few_heads_are_more_sequences() -> None:
     for name in MEASURED:
         few, many = price(name, flash(8, 2, 2, 2048)), price(name, flash(2, 8, 8, 2048))
         assert few.time_s == pytest.approx(many.time_s, rel=1e-3)
+        few, many = price(name, flash(8, 2, 1, 2048)), price(name, flash(2, 8, 4, 2048))
+        assert few.time_s == pytest.approx(many.time_s, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", [*MEASURED, *LEARNED])
+@pytest.mark.parametrize("seq", [1, 128, 2048, 16_384])
+def test_fewer_heads_than_were_measured_take_less_but_not_in_proportion(
+    name: str, seq: int
+) -> None:
+    """One head's longest row of tiles, and its launch, last as long as those of eight."""
+    times = [price(name, flash(1, heads, heads, seq)).time_s for heads in (1, 2, 4, 8)]
+    assert times == sorted(times)
+    assert times[0] > times[3] / 8
+    if seq <= 128:
+        assert times[0] > 0.5 * times[3]
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_half_the_rows_are_priced_better_than_in_proportion(name: str) -> None:
+    """Eight heads from the measured time of 16, as fewer than the least are from the least."""
+    grid, on = timed_grid("attention"), device(name)
+    times = grid.table(name, "bf16")
+    assert times is not None
+    own, scaled, halved = [], [], []
+    for number, seq in enumerate(grid.axes["seq"]):
+        eight, sixteen = times[1, 5, :2, 0, number]
+        if math.isnan(eight + sixteen):
+            continue
+        few, many = (base_seconds(Flash(1, n, n, seq, 128, "bf16"), on) for n in (8, 16))
+        own.append(float(eight))
+        scaled.append(float(sixteen) * few / many)
+        halved.append(float(sixteen) / 2)
+    assert len(own) > 10
+    wrong, naive = (
+        np.abs(np.array(found) / np.array(own) - 1).mean() for found in (scaled, halved)
+    )
+    assert wrong < min(0.15, naive / 2)
+
+
+def test_a_device_without_bf16_is_not_priced_at_its_fp32_rate() -> None:
+    kernel = flash(4, 32, 32, 4096)._replace(dtype="fp16")
+    v100 = device("V100-SXM-32GB")
+    assert price(v100.name, kernel).time_s < 2 * kernel_seconds(kernel, v100)
 
 
 def test_the_way_back_and_an_older_generation_keep_their_ratios() -> None:
