@@ -141,7 +141,9 @@ class Lowering:
         key = (self.kinds[index], split, layout, batch, shares_weight)
         if key not in self._lowered:
             shape = self.shape(index, split, layout, batch, shares_weight)
-            self._lowered[key] = lower_layer(self.layers[index], shape)
+            # Kept simulators serve several threads: the first to be done wins, for numbers of
+            # layers (id) are keys elsewhere, and no layer that has one may be thrown away.
+            self._lowered.setdefault(key, lower_layer(self.layers[index], shape))
         return self._lowered[key]
 
     def shape(
@@ -174,18 +176,17 @@ class Lowering:
         degrees = (strategy.tp, strategy.sequence_parallel, strategy.ep, strategy.etp)
         key = (kinds, degrees, strategy.shard, ranks)
         if key not in self._units:
-            self._units[key] = lower_unit(
-                UnitShape(
-                    layers=tuple(self.layers[i] for i in members),
-                    strategy=replace(strategy, recompute="none"),
-                    stage_ranks=ranks,
-                    seq_len=self.places[members[0]].tokens,
-                    dtype=self.workload.dtype,
-                    stack=self.stack,
-                    optimizer=self.workload.optimizer,
-                    trainings=tuple(self.trainings[i] for i in members),
-                )
+            shape = UnitShape(
+                layers=tuple(self.layers[i] for i in members),
+                strategy=replace(strategy, recompute="none"),
+                stage_ranks=ranks,
+                seq_len=self.places[members[0]].tokens,
+                dtype=self.workload.dtype,
+                stack=self.stack,
+                optimizer=self.workload.optimizer,
+                trainings=tuple(self.trainings[i] for i in members),
             )
+            self._units.setdefault(key, lower_unit(shape))
         return self._units[key]
 
     def chunk(
