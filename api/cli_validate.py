@@ -28,7 +28,8 @@ def validate_command(given: dict[str, Any]) -> None:
     check_targets(json=given["json_target"], plot=given["plot"])
     plot = given["plot"]
     if plot and not plot.endswith(".svg"):
-        raise InputError("--plot", plot, "a file ending in .svg", f"{plot}.svg")
+        near = str(Path(plot).with_suffix(".svg"))
+        raise InputError("--plot", plot, "a file ending in .svg", near)
     document, points = validated(_table(given["data"]), given["calibration"] or "none")
     if plot:
         write_file(plot, _drawing(document, points))

@@ -108,7 +108,9 @@ def validated(table: Path | None = None, calibration: str = "none") -> Validated
             for name, rows in by_source.items()
         },
     }
-    return Validated(document, {name: points_of(rows) for name, rows in by_source.items()})
+    return Validated(
+        document, {name: points_of(rows, of_memory) for name, rows in by_source.items()}
+    )
 
 
 def _calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibrations:

@@ -78,15 +78,12 @@ def _pair(runs: Sequence[PricedRun]) -> Pair:
     return runs[0].predicted_s, statistics.median(map(_seconds, runs))
 
 
-def points_of(rows: Sequence[PricedRun]) -> list[Pair]:
-    """Predicted and measured seconds, or GiB of rows that were not timed and have a peak."""
-    found = []
-    for row in rows:
-        if row.measured_s is not None and not row.run.metric_kind:
-            found.append((row.predicted_s, row.measured_s))
-        elif row.measured_bytes:
-            found.append((row.predicted_bytes / GIB, row.measured_bytes / GIB))
-    return found
+def points_of(rows: Sequence[PricedRun], of_memory: bool) -> list[Pair]:
+    """Predicted and measured seconds, or GiB of rows that came to their peak."""
+    if not of_memory:
+        return [(row.predicted_s, _seconds(row)) for row in rows]
+    peaks = [(row.predicted_bytes, row.measured_bytes) for row in rows]
+    return [(predicted / GIB, measured / GIB) for predicted, measured in peaks if measured]
 
 
 def memory_scores(rows: Sequence[PricedRun]) -> dict[str, Any]:

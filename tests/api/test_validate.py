@@ -12,7 +12,7 @@ import pytest
 
 from shardwright.api.cli import run
 from shardwright.api.plot_validate import LEFT, SIZE, TOP, Scale, plot_svg
-from shardwright.api.validation import NO_SECONDS, validate
+from shardwright.api.validation import NO_SECONDS, validate, validated
 from shardwright.datasets.published.runs import MEMORY_TABLE, TABLE
 from shardwright.spec.errors import InputError
 
@@ -173,4 +173,17 @@ def test_a_plot_of_nothing_and_a_plot_that_is_no_svg(
 ) -> None:
     assert ElementTree.fromstring(plot_svg("none", "seconds", {"a": []})).tag.endswith("svg")
     assert run(["validate", "--data", str(table), "--plot", str(tmp_path / "plot.gif")]) == 2
-    assert "a file ending in .svg" in capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
+    assert "a file ending in .svg" in said
+    assert "plot.svg" in said.replace(" ", "")
+
+
+def test_a_plot_of_memory_shows_memory_though_rows_were_timed_too(tmp_path: Path) -> None:
+    with MEMORY_TABLE.open(encoding="utf-8", newline="") as source:
+        rows = [row for row in csv.DictReader(source) if row["id"].startswith("mlmtest")][:3]
+    for row in rows:
+        row |= {"metric_kind": "", "step_time_s": "12345"}
+    write(tmp_path / "t.csv", rows)
+    points = [pair for pairs in validated(tmp_path / "t.csv").points.values() for pair in pairs]
+    assert points
+    assert all(0 < value < 200 for pair in points for value in pair)
