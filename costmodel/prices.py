@@ -1,8 +1,9 @@
 """Prices: seconds of every lowered pass, gather, reduction and update on one machine.
 
-A price is measured where a profile covers the kernel, else analytic (roofline). On a core the
-host runs the kernels itself, so host time adds to kernel time; on an accelerator launches run
-ahead and only show where they are slower than the kernels.
+A price is measured where a profile covers the kernel, else what :mod:`.kernel_latency` knows of
+the device or has learned from others, else analytic (roofline). On a core the host runs the kernels
+itself, so host time adds to kernel time; on an accelerator launches run ahead and only show where
+they are slower than the kernels.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Kernel seconds from measurements, where a machine has been profiled."""
+"""Kernel seconds from measurements: of this machine, of its kind, or learned from others."""
