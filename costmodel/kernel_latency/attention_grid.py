@@ -147,7 +147,8 @@ def _log_work(axes: list[tuple[float, ...]]) -> Logs:
     Work grows with heads, sequences and tokens times tokens; where there is little of it, nothing.
     """
     _, heads, batch, seq = np.meshgrid(*map(np.array, axes), indexing="ij")
-    return np.log1p(batch * heads * seq * (seq + HALF_TOKENS) / LEAST_WORK)
+    found: Logs = np.log1p(batch * heads * seq * (seq + HALF_TOKENS) / LEAST_WORK)
+    return found
 
 
 def _dtype_of(on: Device) -> str:
