@@ -7,7 +7,7 @@ import random
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ..costmodel.calibration.fit import MOST_ROWS, MeasuredStep, fit_calibration
 from ..costmodel.lowering import Lowering
@@ -20,6 +20,7 @@ from ..spec.errors import InputError, NotBuiltError
 from .priced_run import measured_s
 from .published_run import Asked, asked_plan, question_of
 
+Row = TypeVar("Row")
 SEED = 0
 ABSURD = 10.0
 
@@ -65,7 +66,7 @@ def usable_rows(runs: Sequence[PublishedRun]) -> list[Usable]:
     return found
 
 
-def drawn(rows: Sequence[Usable], most: int = MOST_ROWS) -> list[Usable]:
+def drawn(rows: Sequence[Row], most: int = MOST_ROWS) -> list[Row]:
     """So many rows drawn by :data:`SEED`, in their order; all where there are no more."""
     if len(rows) <= most:
         return list(rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +18,7 @@ from ..spec.calibration import (
     unfitted,
 )
 from ..spec.errors import InputError, NotBuiltError
-from .calibrating import ABSURD, SEED
+from .calibrating import ABSURD, drawn
 from .calibrations import load_calibration
 from .priced_run import PricedRun, priced
 
@@ -51,14 +50,6 @@ def first_reason(run: PublishedRun) -> InputError:
 def measured_peaks(rows: Sequence[PricedRun]) -> list[PricedRun]:
     """Those that came to their peak."""
     return [row for row in rows if row.measured_bytes is not None]
-
-
-def drawn_peaks(rows: Sequence[PricedRun], most: int = MOST_ROWS) -> list[PricedRun]:
-    """So many rows drawn by a fixed seed, in their order; all where there are no more."""
-    if len(rows) <= most:
-        return list(rows)
-    chosen = sorted(random.Random(SEED).sample(range(len(rows)), most))
-    return [rows[number] for number in chosen]
 
 
 def check_bytes(rows: Sequence[PricedRun]) -> None:
@@ -104,7 +95,7 @@ def memory_calibrations(rows: Sequence[PublishedRun], asked: str) -> dict[str, C
     if asked == "fit":
         for place, own in places.items():
             peaks = measured_peaks(own)
-            few = drawn_peaks(peaks, min(MOST_ROWS, len(peaks) // 2))
+            few = drawn(peaks, min(MOST_ROWS, len(peaks) // 2))
             if few:
                 base = unfitted(name="fit", device=place.device, stack=place.stack)
                 known[place] = base.with_memory(fitted_memory(few))

@@ -67,9 +67,9 @@ def _of_times(name: str, path: Path) -> dict[str, Any]:
 def _of_memory(name: str, path: Path) -> dict[str, Any]:
     from ..datasets.published.runs import published_runs
     from ..spec.calibration import unfitted
+    from .calibrating import drawn
     from .calibrating_memory import (
         check_bytes,
-        drawn_peaks,
         first_reason,
         fitted_memory,
         held_out_peaks,
@@ -82,7 +82,7 @@ def _of_memory(name: str, path: Path) -> dict[str, Any]:
     if not rows:
         raise first_reason(runs[0]) if runs else InputError(f"--data {path}", "no rows", ROWS)
     place = _one_place({row.place for row in rows}, "one device and one stack")
-    used = drawn_peaks(rows)
+    used = drawn(rows)
     check_bytes(used)
     memory = fitted_memory(used)
     base = _stored(name, place) or unfitted(name=name, device=place.device, stack=place.stack)
