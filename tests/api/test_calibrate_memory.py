@@ -48,6 +48,13 @@ def peaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return part(MEMORY_TABLE, tmp_path / "memory.csv", keep)
 
 
+@pytest.fixture
+def same_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Peaks of BLOOM, which the stack of vTrain's runs trained too."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return part(MEMORY_TABLE, tmp_path / "bloom.csv", lambda row: row["id"].startswith("bloom"))
+
+
 def test_ten_peaks_are_fitted_and_the_others_come_nearer(plan: Plan, peaks: str) -> None:
     found = plan("calibrate", "--data", peaks, "--name", "cluster", "--json", "-").document
     assert (found["device"], found["stack"]) == ("A100-SXM-80GB", "megatron")
@@ -61,9 +68,11 @@ def test_ten_peaks_are_fitted_and_the_others_come_nearer(plan: Plan, peaks: str)
     assert all(name in shown for name in MEMORY_MEANINGS)
 
 
-def test_memory_and_times_are_calibrated_under_one_name(plan: Plan, data: str, peaks: str) -> None:
+def test_memory_and_times_are_calibrated_under_one_name(
+    plan: Plan, data: str, same_stack: str
+) -> None:
     times = plan("calibrate", "--data", data, "--name", "selene", "--json", "-").document
-    both = plan("calibrate", "--data", peaks, "--name", "selene", "--json", "-").document
+    both = plan("calibrate", "--data", same_stack, "--name", "selene", "--json", "-").document
     assert both["factors"] == times["factors"]
     again = plan("calibrate", "--data", data, "--name", "selene", "--json", "-").document
     assert again["hash"] == both["hash"]
@@ -88,18 +97,20 @@ def test_a_calibration_of_memory_changes_bytes_and_feasibility_and_no_time(
 
 
 def test_memory_is_for_any_format_of_products_and_times_for_theirs(
-    plan: Plan, data: str, peaks: str
+    plan: Plan, data: str, same_stack: str
 ) -> None:
-    plan("calibrate", "--data", peaks, "--name", "cluster")
+    plan("calibrate", "--data", same_stack, "--name", "cluster")
     given = ("simulate", *LLAMA, "--dtype", "fp32", "--attention", "unfused")
+    given += ("--stack", "megatron-deepspeed")
     named = plan(*given, "--calibration", "cluster")
     assert (named.code, named.document["provenance"]["calibration"][:8]) == (0, "cluster ")
     both = plan("calibrate", "--data", data, "--name", "cluster", "--json", "-").document
     assert (both["products"], len(both["memory"]["fitted_on"])) == ("16-bit", 10)
     found = plan(*given, "--calibration", "cluster")
     assert (found.code, "not to 16-bit" in found.err) == (2, True)
-    again = plan("validate", "--data", peaks, "--calibration", "cluster", "--json", "-").document
-    assert len(again["by_source"]["mlmtest"]["fitted_on"]) == 10
+    flags = ("--data", same_stack, "--calibration", "cluster", "--json", "-")
+    again = plan("validate", *flags).document
+    assert len(again["by_source"]["bloom"]["fitted_on"]) == 10
 
 
 def test_validate_of_peaks_scores_only_what_was_not_fitted(plan: Plan, peaks: str) -> None:
