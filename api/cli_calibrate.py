@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,13 +94,23 @@ def _of_memory(name: str, path: Path) -> dict[str, Any]:
 
 
 def _stored(name: str, place: Place) -> Calibration | None:
-    """The calibration of that name, where it is for the same device and stack."""
-    from .calibrations import load_calibration, stored_names
+    """The calibration of that name; what it has of the other kind of table is kept.
 
-    if name not in stored_names():
+    Raises:
+        InputError: it is for another device or stack, and would be lost.
+    """
+    from .calibrations import calibration_folder, load_calibration, stored_names
+
+    known = stored_names()
+    if name not in known:
         return None
     found = load_calibration(name)
-    return found if found.place.in_any_format == place.in_any_format else None
+    if found.place.in_any_format == place.in_any_format:
+        return found
+    free = next(f"{name}-{n}" for n in count(2) if f"{name}-{n}" not in known)
+    where = calibration_folder() / f"{name}.json"
+    allowed = f"a name of none that is for {found.place.in_any_format}, or without {where}"
+    raise InputError("--name", name, allowed, free)
 
 
 def _saved(fitted: Calibration) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shardwright.api.calibrating import drawn, usable_rows
-from shardwright.api.calibrations import load_calibration
+from shardwright.api.calibrations import calibration_folder, load_calibration
 from shardwright.datasets.published.runs import TABLE, published_runs
 from shardwright.spec.calibration import FACTOR_NAMES
 from shardwright.spec.errors import InputError
@@ -202,3 +202,24 @@ def test_a_row_alone_in_its_place_is_not_scored_as_calibrated(
     scored = few["rows_priced"] + few["rows_skipped"].get("fitted on, so not scored", 0)
     left = few["rows_skipped"].get("too few rows of its device, stack and format to fit", 0)
     assert scored + left == plan("validate", "--data", alone, "--json", "-").document["rows_priced"]
+
+
+def test_a_calibration_of_elsewhere_is_not_overwritten(
+    plan: Plan, data: str, tmp_path: Path
+) -> None:
+    assert plan("calibrate", "--data", data, "--name", "selene").code == 0
+    kept = {path: path.read_bytes() for path in calibration_folder().iterdir()}
+    other = table(tmp_path, lambda row: row["id"].startswith("bloom"), "bloom.csv")
+    assert plan("calibrate", "--data", other, "--name", "selene").code == 0  # the same place
+    elsewhere = table(
+        tmp_path,
+        lambda row: row["id"].startswith("mpt") and row["hardware"].startswith("H100"),
+        "mpt.csv",
+    )
+    before = {path: path.read_bytes() for path in calibration_folder().iterdir()}
+    refused = plan("calibrate", "--data", elsewhere, "--name", "selene")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "--name" in refused.err
+    assert "nearest: selene-2" in refused.err
+    assert {path: path.read_bytes() for path in calibration_folder().iterdir()} == before
+    assert len(before) == len(kept) == 1
