@@ -136,7 +136,8 @@ def test_output_of_ranks_does_not_disturb_the_channel() -> None:
 
 
 PARENT = """
-import sys, threading
+import signal, sys, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 from rank_pools import pool_options
 from shardwright.executor.launch import WorkerPool
 
