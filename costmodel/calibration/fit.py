@@ -20,13 +20,12 @@ kind that occurs with it.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...spec.calibration import (
     FACTOR_NAMES,
@@ -36,6 +35,7 @@ from ...spec.calibration import (
     Calibration,
     Factors,
 )
+from .robust_fit import Regression, Vector, fitted, median_error
 from .spread import OWN_SPREAD, half_width
 
 MOST_ROWS = 10
@@ -52,7 +52,6 @@ ROUNDS = 3
 STEP = 0.05
 OUTLIER = 2 * OWN_SPREAD
 LIMITS = (math.log(LEAST_FACTOR) + 1e-6, math.log(LARGEST_FACTOR) - 1e-6)
-Vector = NDArray[np.float64]
 
 
 class MeasuredStep(NamedTuple):
@@ -80,30 +79,30 @@ def fit_calibration(
     """
     if not 1 <= len(rows) <= MOST_ROWS:
         raise ValueError(f"1 to {MOST_ROWS} rows, not {len(rows)}")
-    doubt = np.array([DOUBT[kind] for kind in FACTOR_NAMES])
-    logs = np.zeros(len(FACTOR_NAMES))
-    shipped = _residuals(rows, logs)
-    residuals, best = shipped, _objective(shipped, logs, doubt)
-    for _ in range(ROUNDS):
-        slopes = _slopes(rows, logs, residuals)
-        move = _gauss_newton(slopes, residuals, logs, doubt)
-        found = _downhill(rows, logs, move, doubt, best)
-        if found is None:
-            break
-        logs, residuals, best = found
-    own = _own_shares(_slopes(rows, logs, residuals), residuals, doubt)
-    left_out = residuals / np.maximum(1 - own, 0.05)
+    found = fitted(
+        Regression(
+            residuals=partial(_residuals, rows),
+            weights=_weights,
+            misses=_misses,
+            spread=OWN_SPREAD,
+            doubt=np.array([DOUBT[kind] for kind in FACTOR_NAMES]),
+            steps=(STEP,) * len(FACTOR_NAMES),
+            rounds=ROUNDS,
+            limits=LIMITS,
+        )
+    )
+    width = half_width(found.residuals, _weights(found.residuals), found.own_shares)
     return Calibration(
         name=name,
         device=device,
         stack=stack,
         products=products,
-        factors=_factors(logs),
+        factors=_factors(found.point),
         fitted_on=tuple(row.name for row in rows),
-        half_width=round(half_width(residuals, _weights(residuals), own), 6),
-        shipped_error=_median_error(shipped),
-        fitted_error=_median_error(residuals),
-        left_out_error=_median_error(left_out),
+        half_width=round(width, 6),
+        shipped_error=median_error(found.shipped),
+        fitted_error=median_error(found.residuals),
+        left_out_error=median_error(found.left_out),
     )
 
 
@@ -118,60 +117,12 @@ def _residuals(rows: Sequence[MeasuredStep], logs: Vector) -> Vector:
     return np.array([math.log(row.simulate(factors) / row.step_s) for row in rows])
 
 
-def _slopes(rows: Sequence[MeasuredStep], logs: Vector, residuals: Vector) -> NDArray[np.float64]:
-    """How each row's residual changes with the logarithm of each factor."""
-    columns = []
-    for number in range(len(logs)):
-        moved = logs.copy()
-        moved[number] += STEP
-        columns.append((_residuals(rows, moved) - residuals) / STEP)
-    return np.column_stack(columns)
-
-
 def _weights(residuals: Vector) -> Vector:
     """Huber's: a residual beyond :data:`OUTLIER` counts as much as one at it pulls."""
     return np.minimum(1.0, OUTLIER / np.maximum(np.abs(residuals), 1e-12))
 
 
-def _objective(residuals: Vector, logs: Vector, doubt: Vector) -> float:
+def _misses(residuals: Vector) -> float:
     size = np.abs(residuals)
     huber = np.where(size <= OUTLIER, size**2, 2 * OUTLIER * size - OUTLIER**2)
-    return float(huber.sum() / OWN_SPREAD**2 + ((logs / doubt) ** 2).sum())
-
-
-def _normal(slopes: NDArray[np.float64], weights: Vector, doubt: Vector) -> NDArray[np.float64]:
-    scaled: NDArray[np.float64] = slopes.T * (weights / OWN_SPREAD**2)
-    return scaled @ slopes + np.diag(1 / doubt**2)
-
-
-def _gauss_newton(
-    slopes: NDArray[np.float64], residuals: Vector, logs: Vector, doubt: Vector
-) -> Vector:
-    weights = _weights(residuals)
-    pull = slopes.T @ (weights * residuals) / OWN_SPREAD**2 + logs / doubt**2
-    return np.asarray(np.linalg.solve(_normal(slopes, weights, doubt), -pull), dtype=np.float64)
-
-
-def _downhill(
-    rows: Sequence[MeasuredStep], logs: Vector, move: Vector, doubt: Vector, best: float
-) -> tuple[Vector, Vector, float] | None:
-    """The whole move, or a part of it, where that is better; None where none is."""
-    for part in (1.0, 0.5, 0.25):
-        tried = np.clip(logs + part * move, *LIMITS)
-        residuals = _residuals(rows, tried)
-        value = _objective(residuals, tried, doubt)
-        if value < best:
-            return tried, residuals, value
-    return None
-
-
-def _own_shares(slopes: NDArray[np.float64], residuals: Vector, doubt: Vector) -> Vector:
-    """Each row's share in its own fitted value: its leverage."""
-    weights = _weights(residuals)
-    spread = np.linalg.solve(_normal(slopes, weights, doubt), slopes.T)
-    found: Vector = weights / OWN_SPREAD**2 * np.einsum("rk,kr->r", slopes, spread)
-    return found
-
-
-def _median_error(residuals: Vector) -> float:
-    return round(statistics.median(abs(math.expm1(x)) for x in residuals), 6)
+    return float(huber.sum() / OWN_SPREAD**2)

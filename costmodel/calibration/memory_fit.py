@@ -24,10 +24,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...spec.calibration import (
     LARGEST_FACTOR,
@@ -37,6 +37,7 @@ from ...spec.calibration import (
 )
 from ...spec.units import GIB
 from .fit import MOST_ROWS
+from .robust_fit import Regression, Vector, fitted, median_error
 
 OWN_SPREAD = 0.02
 """Assumed: the same test of Megatron-LM on one device, recorded with two containers."""
@@ -46,7 +47,6 @@ ROUNDS = 8
 STEPS = (0.01, 0.01, 1 / 1024)
 NORMAL = 1.4826
 """A normal deviation over the median of absolute values (Rousseeuw and Croux, 1993)."""
-Vector = NDArray[np.float64]
 
 
 class MeasuredPeak(NamedTuple):
@@ -68,23 +68,24 @@ def fit_memory(rows: Sequence[MeasuredPeak]) -> MemoryCalibration:
     """
     if not 1 <= len(rows) <= MOST_ROWS:
         raise ValueError(f"1 to {MOST_ROWS} rows, not {len(rows)}")
-    point = np.zeros(len(DOUBT))
-    shipped = residuals = _residuals(rows, point)
-    for _ in range(ROUNDS):
-        slopes = _slopes(rows, point, residuals)
-        move = _gauss_newton(slopes, residuals, point)
-        better = _downhill(rows, point, move, _objective(residuals, point))
-        if better is None:
-            break
-        point, residuals = better
-    left_out = _left_out(_slopes(rows, point, residuals), residuals)
+    found = fitted(
+        Regression(
+            residuals=partial(_residuals, rows),
+            weights=_weights,
+            misses=_misses,
+            spread=OWN_SPREAD,
+            doubt=np.array(DOUBT),
+            steps=STEPS,
+            rounds=ROUNDS,
+        )
+    )
     return MemoryCalibration(
-        constants=_constants(point),
+        constants=_constants(found.point),
         fitted_on=tuple(row.name for row in rows),
-        deviation=_deviation(left_out),
-        shipped_error=_median_error(shipped),
-        fitted_error=_median_error(residuals),
-        left_out_error=_median_error(left_out),
+        deviation=_deviation(found.left_out),
+        shipped_error=median_error(found.shipped),
+        fitted_error=median_error(found.residuals),
+        left_out_error=median_error(found.left_out),
     )
 
 
@@ -102,64 +103,17 @@ def _residuals(rows: Sequence[MeasuredPeak], point: Vector) -> Vector:
     return np.array([math.log(max(1.0, r.predict(constants)) / r.peak_bytes) for r in rows])
 
 
-def _slopes(rows: Sequence[MeasuredPeak], point: Vector, residuals: Vector) -> NDArray[np.float64]:
-    """How each row's residual changes with each constant."""
-    columns = []
-    for number, step in enumerate(STEPS):
-        moved = point.copy()
-        moved[number] += step
-        columns.append((_residuals(rows, moved) - residuals) / step)
-    return np.column_stack(columns)
-
-
 def _weights(residuals: Vector) -> Vector:
     """Cauchy's: half at a residual of :data:`OWN_SPREAD`, and ever less beyond it."""
     found: Vector = 1 / (1 + (residuals / OWN_SPREAD) ** 2)
     return found
 
 
-def _objective(residuals: Vector, point: Vector) -> float:
-    misses = np.log1p((residuals / OWN_SPREAD) ** 2).sum()
-    return float(misses + ((point / np.array(DOUBT)) ** 2).sum())
-
-
-def _normal(slopes: NDArray[np.float64], weights: Vector) -> NDArray[np.float64]:
-    scaled: NDArray[np.float64] = slopes.T * (weights / OWN_SPREAD**2)
-    return scaled @ slopes + np.diag(1 / np.array(DOUBT) ** 2)
-
-
-def _gauss_newton(slopes: NDArray[np.float64], residuals: Vector, point: Vector) -> Vector:
-    weights = _weights(residuals)
-    pull = slopes.T @ (weights * residuals) / OWN_SPREAD**2 + point / np.array(DOUBT) ** 2
-    return np.asarray(np.linalg.solve(_normal(slopes, weights), -pull), dtype=np.float64)
-
-
-def _downhill(
-    rows: Sequence[MeasuredPeak], point: Vector, move: Vector, best: float
-) -> tuple[Vector, Vector] | None:
-    """The whole move, or a part of it, where that is better; None where none is."""
-    for part in (1.0, 0.5, 0.25):
-        tried = point + part * move
-        residuals = _residuals(rows, tried)
-        if _objective(residuals, tried) < best:
-            return tried, residuals
-    return None
-
-
-def _left_out(slopes: NDArray[np.float64], residuals: Vector) -> Vector:
-    """Residuals of each row predicted from the others."""
-    weights = _weights(residuals)
-    spread = np.linalg.solve(_normal(slopes, weights), slopes.T)
-    own = weights / OWN_SPREAD**2 * np.einsum("rk,kr->r", slopes, spread)
-    found: Vector = residuals / np.maximum(1 - own, 0.05)
-    return found
+def _misses(residuals: Vector) -> float:
+    return float(np.log1p((residuals / OWN_SPREAD) ** 2).sum())
 
 
 def _deviation(left_out: Vector) -> float:
     """Relative deviation of measured bytes around those predicted from the other rows."""
     found = NORMAL * statistics.median(abs(math.expm1(-x)) for x in left_out)
     return round(max(found, OWN_SPREAD), 6)
-
-
-def _median_error(residuals: Vector) -> float:
-    return round(statistics.median(abs(math.expm1(x)) for x in residuals), 6)
