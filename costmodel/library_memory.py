@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..datasets.catalogue.device import device
+from ..datasets.catalogue.device import CAPABILITY_9_OR_10, device
 from ..spec.calibration import MEMORY_AS_SHIPPED, Calibration, MemoryConstants
 from ..spec.measured import Measured
 from ..spec.report import MemoryRow
 from ..spec.stack import StackSpec
 
-LARGE_WORKSPACES = ("H100", "H800", "H200", "B200", "B300", "GB200", "GB300")
-"""Families of compute capability 9 and 10, for which the libraries choose larger workspaces."""
 STATES = ("parameters", "gradients", "optimizer")
 
 
 def workspace_bytes(stack: StackSpec, device_name: str) -> int:
     """Bytes of the libraries' workspaces on a device of the catalogue, never below 0."""
     allocator = stack.allocator
-    large = device(device_name).family in LARGE_WORKSPACES
+    large = device(device_name).family in CAPABILITY_9_OR_10
     shipped = allocator.large_workspace_bytes if large else allocator.workspace_bytes
     return max(0, shipped + stack.memory.library_bytes)
 

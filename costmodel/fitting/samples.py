@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...datasets.catalogue.device import Device, device
-from ...datasets.measured.timed_grid import FOLDER, TimedGrid, timed_grid
+from ...datasets.measured.timed_grid import FOLDER, SHARED_HEADS, TimedGrid, timed_grid
 from ..kernel_latency.attention_features import Flash, attention_features, base_seconds
-from ..kernel_latency.attention_grid import SHARED
 from ..kernel_latency.experts_features import FusedExperts, experts_features
 from ..kernel_latency.experts_features import base_seconds as experts_base_seconds
 from ..kernel_latency.forest import Rows
@@ -86,7 +85,7 @@ def attention_samples(known: Known = device) -> Samples:
     def row(
         name: str, dtype: str, head_dim: int, place: int, heads: int, batch: int, seq: int
     ) -> tuple[tuple[float, ...], float]:
-        flash = Flash(batch, heads, (*SHARED, heads)[place], seq, head_dim, dtype)
+        flash = Flash(batch, heads, (*SHARED_HEADS, heads)[place], seq, head_dim, dtype)
         on = known(name)
         return attention_features(flash, on), base_seconds(flash, on)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ...datasets.catalogue.device import Device
 from ..flash_rates import UNMEASURED
 from ..roofline import peak_flops_per_s
-from .gemm_features import ASYNCHRONOUS
+from .device_features import device_features
 
 TILE = 128
 VALUE_BYTES = 2.0
@@ -65,16 +65,18 @@ def _work(flash: Flash, device: Device) -> _Work:
 
 def base_seconds(flash: Flash, device: Device) -> float:
     """Launch, arithmetic and memory one after another; keys and values are also written."""
-    work = _work(flash, device)
+    return _base(_work(flash, device), device)
+
+
+def _base(work: _Work, device: Device) -> float:
     return device.kernel_launch_s + work.math_s + work.memory_s
 
 
 def attention_features(flash: Flash, device: Device) -> tuple[float, ...]:
     """The values named by :data:`NAMES`."""
     batch, heads, kv_heads, seq, head_dim, dtype = flash
-    work, base_s = _work(flash, device), base_seconds(flash, device)
+    work = _work(flash, device)
     waves, sharing = work.tiles / device.sm_count, heads / kv_heads
-    peak, bandwidth = peak_flops_per_s(device, dtype), device.memory_bandwidth_bytes_per_s
     keys_bytes = 2 * VALUE_BYTES * batch * kv_heads * seq * head_dim
     return (
         math.log(seq),
@@ -90,15 +92,11 @@ def attention_features(flash: Flash, device: Device) -> tuple[float, ...]:
         math.log(work.math_s),
         math.log(work.memory_s),
         math.log(work.math_s / work.memory_s),
-        math.log(base_s),
+        math.log(_base(work, device)),
         work.longest_s,
         math.log(keys_bytes / device.l2_bytes),
         math.log(work.traffic_bytes / device.l2_bytes),
         math.log(batch * kv_heads * math.ceil(seq * sharing / TILE) / device.sm_count),
         math.ceil(seq / TILE) - seq / TILE,
-        float(device.family in ASYNCHRONOUS),
-        math.log(bandwidth),
-        math.log(peak),
-        math.log(peak * device.matmul_ceiling / bandwidth),
-        device.matmul_ceiling,
+        *device_features(device, dtype),
     )

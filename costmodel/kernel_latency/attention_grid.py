@@ -19,7 +19,7 @@ from itertools import product
 import numpy as np
 
 from ...datasets.catalogue.device import Device, device
-from ...datasets.measured.timed_grid import timed_grid
+from ...datasets.measured.timed_grid import SHARED_HEADS, timed_grid
 from ...spec.kernels import FLASH, Kernel
 from ..flash_rates import HALF_TOKENS
 from ..roofline import kernel_seconds
@@ -28,10 +28,9 @@ from .forest import Forest
 from .log_grid import LogGrid, Logs, filled
 from .shipped_forests import shipped_forest
 
-SHARED = (1, 2, 4, 8, 16)
 AS_MANY = 32.0
 """Where the axis of key and value heads has the point of as many as heads."""
-KV_AXIS = (*(float(n) for n in SHARED), AS_MANY)
+KV_AXIS = (*(float(n) for n in SHARED_HEADS), AS_MANY)
 WIDTHS = (64, 128, 256)
 """Widths of a head that were measured with all numbers of heads."""
 LEARNED_WIDTH = 128
@@ -85,10 +84,10 @@ def kv_place(kv_heads: float, heads: float) -> float:
     """Where so many key and value heads lie on the axis."""
     if kv_heads >= heads:
         return AS_MANY
-    if kv_heads <= SHARED[-1]:
+    if kv_heads <= SHARED_HEADS[-1]:
         return kv_heads
-    share = math.log(kv_heads / SHARED[-1]) / math.log(heads / SHARED[-1])
-    return float(SHARED[-1] * (AS_MANY / SHARED[-1]) ** share)
+    share = math.log(kv_heads / SHARED_HEADS[-1]) / math.log(heads / SHARED_HEADS[-1])
+    return float(SHARED_HEADS[-1] * (AS_MANY / SHARED_HEADS[-1]) ** share)
 
 
 def _forward(batch: int, heads: int, kv_heads: int, seq: int, width: int, dtype: str) -> Kernel:

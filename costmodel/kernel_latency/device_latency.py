@@ -58,22 +58,26 @@ class DeviceLatency:
     @property
     def learns(self) -> bool:
         """Whether trees price it: nothing of its chip was measured, but devices like it were."""
-        return self._learns and timed_grid("gemm").table(self._measured, "bf16") is None
+        return self._learns and not self._timed
 
     @property
     def rests_on(self) -> str:
         """What products and flash attention rest on, in words."""
         grid = timed_grid("gemm")
-        if self._source == "measured" and grid.table(self._measured, "bf16") is not None:
-            return f"measured on {self._measured}: {grid.source}"
-        if grid.table(self._measured, "bf16") is not None:
-            return (
-                f"learned: measured on {self._measured}, the same chip, times the rooflines' ratio"
-            )
+        if self._timed:
+            if self._source == "measured":
+                return f"measured on {self._measured}: {grid.source}"
+            chip = f"measured on {self._measured}, the same chip, times the rooflines' ratio"
+            return f"learned: {chip}"
         if not self._learns:
             return "nothing is learned: no device like it was measured"
         devices = len({name for name, _ in grid.tables})
         return f"learned: trees fitted to {devices} devices, scored on devices kept back"
+
+    @property
+    def _timed(self) -> bool:
+        """Whether the device or one of the same chip was measured."""
+        return timed_grid("gemm").table(self._measured, "bf16") is not None
 
     @property
     def _source(self) -> Source:

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from ...datasets.catalogue.device import Device
 from ..roofline import WAVE_PROLOGUE_S, peak_flops_per_s
-from .gemm_features import ASYNCHRONOUS, OPERAND_BYTES
+from .device_features import device_features
+from .gemm_features import OPERAND_BYTES
 
 TILES = ((128, 128), (128, 256), (64, 128), (64, 256), (64, 64), (32, 128), (16, 128))
 LEAST_TILE_ROWS = 64
@@ -125,7 +126,6 @@ def experts_features(layer: FusedExperts, device: Device) -> tuple[float, ...]:
     """The values named by :data:`NAMES`."""
     work, local = _work(layer, device), layer.experts / layer.ep
     math_s, width = work.up_s + work.down_s, (2 if layer.gated else 1) * work.ffn
-    peak, bandwidth = peak_flops_per_s(device, layer.dtype), device.memory_bandwidth_bytes_per_s
     return (
         float(layer.gated),
         math.ceil(width / 128) * 128 / width,
@@ -153,9 +153,5 @@ def experts_features(layer: FusedExperts, device: Device) -> tuple[float, ...]:
         math.log(layer.tokens * layer.hidden),
         math.log(work.rows / local),
         OPERAND_BYTES[layer.dtype],
-        float(device.family in ASYNCHRONOUS),
-        math.log(bandwidth),
-        math.log(peak),
-        math.log(peak * device.matmul_ceiling / bandwidth),
-        device.matmul_ceiling,
+        *device_features(device, layer.dtype),
     )

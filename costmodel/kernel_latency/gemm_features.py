@@ -2,8 +2,7 @@
 
 The trees predict log(measured seconds / roofline seconds), so they learn what the roofline of
 :mod:`..roofline` leaves out: kernels that fit the last-level cache, uneven waves of tiles,
-latency of short sums. A device counts through its rates alone, so a device that no table covers
-is one more point between those that are.
+latency of short sums.
 """
 
 from __future__ import annotations
@@ -12,14 +11,12 @@ import math
 
 from ...datasets.catalogue.device import Device
 from ...spec.kernels import Kernel
-from ..roofline import kernel_seconds, peak_flops_per_s, tiling
+from ..roofline import kernel_seconds, tiling
+from .device_features import device_features
 
 OPERAND_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "nvfp4": 0.5625}
 """Of a value that is read; nvfp4 has a scale of one byte for 16 values. Results are 2 bytes."""
 RESULT_BYTES = 2.0
-ASYNCHRONOUS = frozenset({"H100", "H800", "H200", "GH200", "B200", "B300", "GB200", "GB300"})
-"""Families whose tensor cores take operands from shared memory on their own (wgmma of compute
-capability 9.0, tcgen05 of 10.x: PTX ISA 8.7, section 9.7); the others multiply registers."""
 SQUARE, WIDE = (128, 128), (128, 256)
 """Tiles whose waves are features whatever tile the roofline likes best."""
 NAMES = (
@@ -41,9 +38,9 @@ def gemm_features(kernel: Kernel, device: Device) -> tuple[float, ...]:
     """The values named by :data:`NAMES`."""
     m, k, n = kernel.shape
     cut = tiling(1, m, k, n, kernel.dtype, device)
-    bandwidth = device.memory_bandwidth_bytes_per_s
-    memory_s = kernel.traffic_bytes / (bandwidth * device.memory_ceiling)
-    peak = peak_flops_per_s(device, kernel.dtype)
+    rates = device_features(device, kernel.dtype)
+    bandwidth = device.memory_bandwidth_bytes_per_s * device.memory_ceiling
+    memory_s = kernel.traffic_bytes / bandwidth
     waves, square, wide = (
         tiles / device.sm_count for tiles in (cut.tiles, _tiles(m, n, SQUARE), _tiles(m, n, WIDE))
     )
@@ -68,11 +65,11 @@ def gemm_features(kernel: Kernel, device: Device) -> tuple[float, ...]:
         wide / math.ceil(wide),
         math.log(m * n / k),
         OPERAND_BYTES[kernel.dtype],
-        float(device.family in ASYNCHRONOUS),
-        math.log(peak),
-        math.log(bandwidth),
-        math.log(peak * device.matmul_ceiling / bandwidth),
-        device.matmul_ceiling,
+        rates.asynchronous,
+        rates.log_peak,
+        rates.log_bandwidth,
+        rates.log_balance,
+        rates.ceiling,
     )
 
 

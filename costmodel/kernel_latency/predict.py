@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ...datasets.catalogue.device import device
+from ...datasets.catalogue.device import Device, device
 from ...spec.errors import InputError
 from ...spec.kernels import ATTENTIONS, FUSED, Kernel
 from ..roofline import kernel_seconds
@@ -55,19 +55,19 @@ def predict(
     """
     on = device(device_name)
     latency = DeviceLatency(on, flash_generation)
-    return tuple(_prediction(kernel, latency, device_name, flash_generation) for kernel in kernels)
+    return tuple(_prediction(kernel, latency, on, flash_generation) for kernel in kernels)
 
 
 def _prediction(
-    kernel: Kernel, latency: DeviceLatency, device_name: str, generation: int
+    kernel: Kernel, latency: DeviceLatency, on: Device, generation: int
 ) -> Prediction:
     found = latency.price(kernel)
     if found is not None:
         return _around(found.time_s, _half_width(kernel, found.source), found.source)
     if kernel.op in FUSED:
         allowed = "a device and a type that experts were measured on, or one like it"
-        raise InputError("kernel", f"{kernel.op} in {kernel.dtype} on {device_name}", allowed)
-    time_s = kernel_seconds(kernel, device(device_name), generation)
+        raise InputError("kernel", f"{kernel.op} in {kernel.dtype} on {on.name}", allowed)
+    time_s = kernel_seconds(kernel, on, generation)
     return _around(time_s, ANALYTIC, "analytic")
 
 

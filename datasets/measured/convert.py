@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from .timed_grid import FOLDER, Seconds
+from .timed_grid import FOLDER, SHARED_HEADS, Seconds
 
 PACKAGE = "aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0)"
 DEVICES = {
@@ -33,8 +33,6 @@ DEVICES = {
 }
 DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4"}
 """Types that are taken; fp8 in blocks is left out, for nothing prices it apart from fp8."""
-KEY_VALUE_HEADS = (1, 2, 4, 8, 16, 0)
-"""Positions of the axis; 0: as many as there are heads."""
 Row = Mapping[str, Any]
 
 
@@ -49,10 +47,10 @@ def attention(rows: Sequence[Row]) -> tuple[list[str], list[tuple[Any, ...]]]:
     keys = []
     for r in rows:
         heads, shared = r["num_heads"], r["num_key_value_heads"]
-        place = 0 if shared == heads else shared
-        if place not in KEY_VALUE_HEADS:
+        if shared not in (*SHARED_HEADS, heads):
             raise ValueError(f"num_key_value_heads {shared} of {heads}")
-        sizes = (KEY_VALUE_HEADS.index(place), heads, r["batch_size"], r["isl"])
+        place = len(SHARED_HEADS) if shared == heads else SHARED_HEADS.index(shared)
+        sizes = (place, heads, r["batch_size"], r["isl"])
         keys.append((_device(r), DTYPES[_dtype(r)], r["head_dim"], *sizes))
     return ["head_dim", "kv_place", "heads", "batch", "seq"], keys
 

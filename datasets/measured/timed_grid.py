@@ -17,6 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 FOLDER = Path(__file__).parent
+SHARED_HEADS = (1, 2, 4, 8, 16)
+"""Key and value heads at the first places of attention's axis ``kv_place``; the last place has as
+many as heads."""
 LONGEST_S = 60.0
 """No kernel of the tables takes a minute; a time in milliseconds would."""
 Seconds = NDArray[np.float32]

@@ -1,0 +1,40 @@
+"""What a learned price looks at of the device, whatever the kernel.
+
+A device counts through its rates alone, so one that no table covers is one more point between those
+that are.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from ...datasets.catalogue.device import CAPABILITY_9_OR_10, Device
+from ..roofline import peak_flops_per_s
+
+
+class DeviceFeatures(NamedTuple):
+    """Rates of a device in one type, logarithms but for the first and the last.
+
+    ``asynchronous`` is 1 where tensor cores take operands from shared memory on their own (wgmma of
+    compute capability 9.0, tcgen05 of 10.x: PTX ISA 8.7, section 9.7), and 0 where they multiply
+    registers. ``log_balance`` is of the products' rate over the bandwidth.
+    """
+
+    asynchronous: float
+    log_bandwidth: float
+    log_peak: float
+    log_balance: float
+    ceiling: float
+
+
+def device_features(device: Device, dtype: str) -> DeviceFeatures:
+    """The rates of ``device`` for products in ``dtype``."""
+    peak, bandwidth = peak_flops_per_s(device, dtype), device.memory_bandwidth_bytes_per_s
+    return DeviceFeatures(
+        asynchronous=float(device.family in CAPABILITY_9_OR_10),
+        log_bandwidth=math.log(bandwidth),
+        log_peak=math.log(peak),
+        log_balance=math.log(peak * device.matmul_ceiling / bandwidth),
+        ceiling=device.matmul_ceiling,
+    )
