@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
+from ..kernels.dispatch import Dispatcher, Policy
 from ..spec.errors import InputError
 from ..spec.layer_legality import dtype_reason
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer
@@ -31,7 +32,7 @@ TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """What a run decides beside the plan: seed, device and attention implementation.
+    """What a run decides beside the plan: seed, device and which kernels.
 
     ``collective_timeout_s``: how long a rank waits in a collective for the others.
     """
@@ -40,6 +41,7 @@ class BuildOptions:
     device: torch.device
     flash: bool
     prefetch: bool
+    kernels: Policy = "auto"
     collective_timeout_s: float = 60.0
 
 
@@ -108,14 +110,18 @@ def needs_sharding_wrapper(strategy: LayerStrategy, stage_ranks: int, dtype: Dty
 
 
 def build_chunk(
-    plan: Plan, parts: tuple[LayerPlan, ...], book: GroupBook, options: BuildOptions
+    plan: Plan,
+    parts: tuple[LayerPlan, ...],
+    book: GroupBook,
+    options: BuildOptions,
+    kernels: Dispatcher,
 ) -> Chunk:
     """Build, fill, split and shard the layers of one chunk on this rank."""
     every = plan.layer_strategies()
     layers = plan.chunk_layers(parts)
     first = layers[0][0]
     modules = {
-        index: _build_module(plan, index, layer, strategy, book, options)
+        index: _build_module(plan, index, layer, strategy, book, options, kernels)
         for index, layer, strategy in layers
     }
     tied = _tie(plan, layers, modules)
@@ -136,10 +142,11 @@ def _build_module(
     strategy: LayerStrategy,
     book: GroupBook,
     options: BuildOptions,
+    kernels: Dispatcher,
 ) -> LayerModule:
     tp = book.tensor_parallel(strategy)
     seq_len = plan.workload.seq_len
-    module = build_layer(layer, tp, strategy.recompute, options.flash, seq_len)
+    module = build_layer(layer, tp, kernels, strategy.recompute, options.flash, seq_len)
     fill_layer(module, plan.model, index, layer, tp, seq_len, options.seed, options.device)
     return module.to(options.device)
 

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..kernels.dispatch import Dispatcher
 from ..kernels.marks import mark
 from ..kernels.rope import cached_tables, forget_tables
 from ..spec.marks import READ_DATA, STEP, UPDATE
@@ -60,7 +61,8 @@ class Engine:
         timeout_s = options.collective_timeout_s
         self.book = GroupBook(plan, rank, options.device.type, timeout_s)
         parts = plan.program.stages[self.book.stage].virtual_stages
-        self.chunks = [build_chunk(plan, part, self.book, options) for part in parts]
+        self.kernels = Dispatcher(options.kernels)
+        self.chunks = [build_chunk(plan, part, self.book, options, self.kernels) for part in parts]
         self.parameters = local_parameters(plan, self.chunks, self.book)
         clip = plan.workload.gradient_clip_norm
         self.updater = Updater(self.parameters, self.book, clip, adamw or AdamWOptions())

@@ -1,8 +1,8 @@
 """Layer norm and RMS norm over the last axis, forward and backward.
 
-Layer norm (Ba et al., 2016) is the library's fused kernel. RMS norm (Zhang and Sennrich, 2019)
-has no fused CPU kernel in torch, so it is written in as few passes as eager operations allow;
-sums are taken in float32 whatever the input type.
+Layer norm (Ba et al., 2016) is the library's fused kernel. RMS norm (Zhang and Sennrich, 2019) is
+one kernel each way where liger-kernel runs, which takes sums and products in float32, and else as
+few passes as eager operations allow.
 """
 
 from __future__ import annotations
@@ -13,8 +13,14 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from .dispatch import Dispatcher, Family, Request, Variant
+from .fused import liger_refuses, operation
 
-class _RmsNorm(Function):
+WIDEST = 65536
+"""Columns of a row that one program of the fused kernel holds."""
+
+
+class _EagerRmsNorm(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
@@ -38,15 +44,83 @@ class _RmsNorm(Function):
         return grad_x.to(x.dtype), grad_weight.to(weight.dtype), None
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+def _fake_forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), x.new_empty(x.shape[:-1].numel(), dtype=torch.float32)
+
+
+def _fake_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, inverse_rms: Tensor
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(weight)
+
+
+@operation("rms_norm(Tensor x, Tensor weight, float eps) -> (Tensor, Tensor)", _fake_forward)
+def _fused_forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    from liger_kernel.ops.rms_norm import rms_norm_forward
+
+    out, _, inverse_rms, *_ = rms_norm_forward(x, weight, eps, 0.0, "gemma", None)
+    return out, inverse_rms
+
+
+@operation(
+    "rms_norm_backward(Tensor grad, Tensor x, Tensor weight, Tensor inverse_rms)"
+    " -> (Tensor, Tensor)",
+    _fake_backward,
+)
+def _fused_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, inverse_rms: Tensor
+) -> tuple[Tensor, Tensor]:
+    from liger_kernel.ops.rms_norm import _str_to_casting_mode, rms_norm_backward
+    from liger_kernel.ops.utils import calculate_settings
+
+    mode = _str_to_casting_mode["gemma"]
+    rows = x.view(-1, x.shape[-1])
+    block, warps = calculate_settings(x.shape[-1])
+    return rms_norm_backward(  # type: ignore[no-any-return]
+        grad, rows, weight, inverse_rms, 0.0, mode, block, warps, False, None
+    )
+
+
+class _FusedRmsNorm(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        x = x.contiguous()
+        out, inverse_rms = _fused_forward(x, weight, eps)
+        ctx.save_for_backward(x, weight, inverse_rms)
+        return out  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        return *_fused_backward(grads[0].contiguous(), *ctx.saved_tensors), None
+
+
+def _fused_refuses(request: Request) -> str | None:
+    if reason := liger_refuses(request):
+        return reason
+    width = request.shape[-1]
+    return f"rows of {width} are wider than {WIDEST}" if width > WIDEST else None
+
+
+RMS_NORM = Family(
+    "rms_norm",
+    (
+        Variant("liger", _FusedRmsNorm.apply, _fused_refuses),
+        Variant("eager", _EagerRmsNorm.apply, fused=False),
+    ),
+)
+"""Decided by the activations, (..., width)."""
+
+
+def rms_norm(kernels: Dispatcher, x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """``x / rms(x) · weight``.
 
     Args:
+        kernels: of the run.
         x: (..., width) activations.
         weight: (width,) scale.
         eps: added to the mean square.
     """
-    out: Tensor = _RmsNorm.apply(x, weight, eps)  # type: ignore[no-untyped-call]
+    out: Tensor = kernels.pick(RMS_NORM, x)(x, weight, eps)
     return out
 
 
@@ -61,4 +135,12 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     return torch.nn.functional.layer_norm(x, (x.shape[-1],), weight, bias, eps)
 
 
-__all__ = ["layer_norm", "rms_norm", "rms_norm_reference"]
+def layer_norm_reference(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """The definition, in float64, differentiable by autograd."""
+    y = x.double()
+    centred = y - y.mean(-1, keepdim=True)
+    variance = centred.square().mean(-1, keepdim=True)
+    return centred * torch.rsqrt(variance + eps) * weight.double() + bias.double()
+
+
+__all__ = ["RMS_NORM", "layer_norm", "layer_norm_reference", "rms_norm", "rms_norm_reference"]

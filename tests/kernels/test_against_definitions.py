@@ -22,6 +22,7 @@ from shardwright.kernels.attention import (
     unfused_attention,
 )
 from shardwright.kernels.cross_entropy import cross_entropy
+from shardwright.kernels.dispatch import Dispatcher
 from shardwright.kernels.norm import layer_norm, rms_norm, rms_norm_reference
 from shardwright.kernels.rope import angle_table, apply_rope
 from shardwright.spec.errors import RunError
@@ -59,7 +60,7 @@ dtypes = pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
 @dtypes
 def test_rms_norm(dtype: torch.dtype) -> None:
     assert_equals_definition(
-        lambda x, w: rms_norm(x, w, 1e-5),
+        lambda x, w: rms_norm(Dispatcher("portable"), x, w, 1e-5),
         lambda x, w: rms_norm_reference(x, w, 1e-5),
         random_tensors((5, 3, 24), (24,), dtype=dtype),
     )

@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ....kernels import activation, attention, norm, rope
 from ....kernels.cross_entropy import cross_entropy
+from ....kernels.dispatch import Dispatcher
 from ....kernels.marks import mark
 from ....spec.dense import dense_parts
 from ....spec.errors import NotBuiltError
@@ -34,9 +35,10 @@ class Slot(nn.Module):
 class LayerModule(nn.Module):
     """A layer of the model whose parameters live in :class:`Slot` children."""
 
-    def __init__(self, tp: TensorParallel) -> None:
+    def __init__(self, tp: TensorParallel, kernels: Dispatcher) -> None:
         super().__init__()
         self.tp = tp
+        self.kernels = kernels
 
     def slot(self, name: str) -> Slot:
         """The child called ``name``, made on first use."""
@@ -58,15 +60,15 @@ class LayerModule(nn.Module):
     def _norm(self, name: str, kind: str, eps: float, x: Tensor) -> Tensor:
         slot = self.slot(name)
         if kind == "rmsnorm" or slot.bias is None:
-            return norm.rms_norm(x, slot.weight, eps)
+            return norm.rms_norm(self.kernels, x, slot.weight, eps)
         return norm.layer_norm(x, slot.weight, slot.bias, eps)
 
 
 class Embedding(LayerModule):
     """Tokens (seq, batch) to activations."""
 
-    def __init__(self, layer: EmbeddingLayer, tp: TensorParallel) -> None:
-        super().__init__(tp)
+    def __init__(self, layer: EmbeddingLayer, tp: TensorParallel, kernels: Dispatcher) -> None:
+        super().__init__(tp, kernels)
         self.vocab_start = split_range(layer.vocab, tp.size, tp.rank)[0]
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -79,9 +81,15 @@ class Block(LayerModule):
     """A pre-norm transformer block."""
 
     def __init__(
-        self, layer: BlockLayer, tp: TensorParallel, recompute: str, flash: bool, seq_len: int
+        self,
+        layer: BlockLayer,
+        tp: TensorParallel,
+        kernels: Dispatcher,
+        recompute: str,
+        flash: bool,
+        seq_len: int,
     ) -> None:
-        super().__init__(tp)
+        super().__init__(tp, kernels)
         self.layer = layer
         self.attention, self.mlp = dense_parts(layer)
         self.recompute = recompute
@@ -121,7 +129,7 @@ class Block(LayerModule):
         """Split into heads, normalise them (Qwen3) and turn them by their position."""
         x = self._heads(x)
         if self.attention.qk_norm:
-            x = norm.rms_norm(x, self.slot(norm_name).weight, self.layer.norm_eps)
+            x = norm.rms_norm(self.kernels, x, self.slot(norm_name).weight, self.layer.norm_eps)
         if self.attention.rotary:
             spec = self.attention
             table = rope.angle_table(
@@ -164,8 +172,8 @@ def _contexts() -> tuple[AbstractContextManager[object], AbstractContextManager[
 class Head(LayerModule):
     """Final norm, projection to the vocabulary, loss."""
 
-    def __init__(self, layer: HeadLayer, tp: TensorParallel) -> None:
-        super().__init__(tp)
+    def __init__(self, layer: HeadLayer, tp: TensorParallel, kernels: Dispatcher) -> None:
+        super().__init__(tp, kernels)
         self.layer = layer
         self.vocab_start = split_range(layer.vocab, tp.size, tp.rank)[0]
 
@@ -181,15 +189,20 @@ class Head(LayerModule):
 
 
 def build_layer(
-    layer: Layer, tp: TensorParallel, recompute: str, flash: bool, seq_len: int
+    layer: Layer,
+    tp: TensorParallel,
+    kernels: Dispatcher,
+    recompute: str,
+    flash: bool,
+    seq_len: int,
 ) -> LayerModule:
     """The module of one layer, its parameters still missing."""
     if isinstance(layer, EmbeddingLayer):
-        return Embedding(layer, tp)
+        return Embedding(layer, tp, kernels)
     if isinstance(layer, HeadLayer):
-        return Head(layer, tp)
+        return Head(layer, tp, kernels)
     if isinstance(layer, BlockLayer):
-        return Block(layer, tp, recompute, flash, seq_len)
+        return Block(layer, tp, kernels, recompute, flash, seq_len)
     raise NotBuiltError(f"a {layer.kind} layer is planned but not run yet", "run a dense decoder")
 
 

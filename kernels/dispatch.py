@@ -1,0 +1,135 @@
+"""Which implementation of a kernel runs, by device, type and shape, and why.
+
+A family is one operation with several implementations, the best first; the last one runs
+everywhere. Each says why it cannot run what is asked, in words, so a choice explains itself and
+none is ever made that cannot run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from ..spec.errors import RunError
+
+Policy = Literal["auto", "portable", "fused"]
+"""auto: the best that the device runs. portable: what runs everywhere. fused: one kernel where a
+family has one, on cores by Triton's interpreter, which is for checks; an error where it cannot."""
+
+
+class Request(NamedTuple):
+    """What is asked of a family: where, in which type, how large; ``on_cores`` for checks.
+
+    ``shape`` is of the operand that the family's docstring names.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    interpret: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One implementation; ``refuses`` gives the reason why it cannot run a request, else None."""
+
+    name: str
+    run: Callable[..., Any]
+    refuses: Callable[[Request], str | None] = lambda request: None
+    fused: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The implementations of one operation, the best first; the last one refuses nothing."""
+
+    name: str
+    variants: tuple[Variant, ...]
+
+
+class Choice(NamedTuple):
+    """What was picked for a request, and why each better one was not."""
+
+    family: str
+    request: Request
+    variant: Variant
+    passed_over: tuple[tuple[str, str], ...]
+
+    def to_document(self) -> dict[str, Any]:
+        """Family, type, shape, picked implementation and the reasons, for reports."""
+        return {
+            "family": self.family,
+            "device": self.request.device.type,
+            "dtype": str(self.request.dtype).removeprefix("torch."),
+            "shape": list(self.request.shape),
+            "picked": self.variant.name,
+            "passed_over": dict(self.passed_over),
+        }
+
+
+def choose(family: Family, request: Request, policy: Policy = "auto") -> Choice:
+    """The first implementation that runs the request.
+
+    Raises:
+        RunError: the policy is ``fused``, the family has a fused form, and none runs this.
+    """
+    passed: list[tuple[str, str]] = []
+    for variant in family.variants:
+        reason = variant.refuses(request)
+        if reason is None and policy == "portable" and variant is not family.variants[-1]:
+            reason = "portable kernels were asked for"
+        if reason is None and policy == "fused" and not variant.fused and passed:
+            break
+        if reason is None:
+            return Choice(family.name, request, variant, tuple(passed))
+        passed.append((variant.name, reason))
+    why = "; ".join(f"{name}: {reason}" for name, reason in passed)
+    raise RunError(f"no fused {family.name} kernel for {_in_words(request)} ({why})")
+
+
+def _in_words(request: Request) -> str:
+    dtype = str(request.dtype).removeprefix("torch.")
+    return f"{dtype} of shape {tuple(request.shape)} on {request.device.type}"
+
+
+class Dispatcher:
+    """Picks kernels for one run and remembers its choices.
+
+    Args:
+        policy: see :data:`Policy`.
+    """
+
+    def __init__(self, policy: Policy = "auto") -> None:
+        self.policy: Policy = policy
+        self._chosen: dict[tuple[str, Request], Choice] = {}
+
+    def pick(self, family: Family, deciding: torch.Tensor) -> Callable[..., Any]:
+        """The implementation for operands like ``deciding``.
+
+        Raises:
+            RunError: see :func:`choose`.
+        """
+        interpret = self.policy == "fused"
+        request = Request(deciding.device, deciding.dtype, tuple(deciding.shape), interpret)
+        key = (family.name, request)
+        found = self._chosen.get(key)
+        if found is None:
+            found = self._chosen[key] = choose(family, request, self.policy)
+        return found.variant.run
+
+    def choices(self) -> tuple[Choice, ...]:
+        """Everything picked so far, in the order of first use."""
+        return tuple(self._chosen.values())
+
+
+def explain(choices: Iterable[Choice]) -> list[str]:
+    """A line a choice: what was picked for what, and why not better."""
+    lines = []
+    for choice in choices:
+        reasons = "; ".join(f"not {name}: {why}" for name, why in choice.passed_over)
+        picked = f"{choice.family}: {choice.variant.name} for {_in_words(choice.request)}"
+        lines.append(f"{picked} ({reasons})" if reasons else picked)
+    return lines

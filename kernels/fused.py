@@ -1,0 +1,88 @@
+"""What fused kernels need: a device that Triton compiles for, and the libraries.
+
+Fused kernels are operations of the namespace ``shardwright``, so that a recorded run names them
+as the lowering does, and a compiler sees one opaque operation. On cores Triton's interpreter runs
+them, slowly, for checks: it is on in a process that starts with ``TRITON_INTERPRET=1``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from .dispatch import Request
+
+NAMESPACE = "shardwright"
+LEAST_CAPABILITY = (8, 0)
+"""Compute capability from which Triton compiles bf16 arithmetic."""
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+_LIBRARY = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
+
+
+@cache
+def missing(package: str) -> str | None:
+    """Why a library cannot be used: it is not installed."""
+    return None if find_spec(package) else f"{package} is not installed"
+
+
+def interpreted() -> bool:
+    """Whether this process started with Triton's interpreter on."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@cache
+def _capability(index: int) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(index)
+
+
+def triton_refuses(request: Request) -> str | None:
+    """Why Triton kernels cannot run a request; None if they can."""
+    if reason := missing("triton"):
+        return reason
+    kind = request.device.type
+    if kind == "cuda":
+        found = _capability(request.device.index or 0)
+        if found < LEAST_CAPABILITY:
+            return f"compute capability {found[0]}.{found[1]} is below 8.0"
+    elif kind != "cpu":
+        return f"no Triton for {kind}"
+    elif not request.interpret:
+        return "a core, for which Triton compiles nothing"
+    elif not interpreted():
+        return "a core, and Triton's interpreter is off (TRITON_INTERPRET=1)"
+    if request.dtype not in FLOATS:
+        return f"not for {str(request.dtype).removeprefix('torch.')}"
+    return None
+
+
+def liger_refuses(request: Request) -> str | None:
+    """Why the kernels of liger-kernel cannot run a request; None if they can."""
+    return triton_refuses(request) or missing("liger_kernel")
+
+
+def operation(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Register a function as the operation ``shardwright::NAME`` of a schema.
+
+    Args:
+        schema: ``name(Tensor x, ...) -> ...``; arguments that are written to say so.
+        fake: the same for tensors without data: makes outputs of the right shapes and types.
+
+    Returns:
+        A decorator, which gives the callable operation in the function's place.
+    """
+    name = schema.partition("(")[0]
+    _LIBRARY.define(schema)  # type: ignore[no-untyped-call]
+
+    def register(function: Callable[..., Any]) -> Any:
+        _LIBRARY.impl(  # type: ignore[no-untyped-call]
+            name, function, "CompositeExplicitAutograd"
+        )
+        torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_LIBRARY)
+        return getattr(getattr(torch.ops, NAMESPACE), name).default
+
+    return register

@@ -1,0 +1,47 @@
+"""Triton's interpreter, which runs fused kernels on cores: import this before triton."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+
+def take_floats_as_scalars() -> None:
+    """Hand floats to interpreted kernels as what compiled ones get: scalars of float32.
+
+    The interpreter (triton 3.9) passes them as Python numbers, which have no ``.to``.
+    """
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    plain = interpreter._implicit_cvt
+
+    def convert(value: object) -> object:
+        if isinstance(value, float):
+            data = interpreter.TensorHandle(np.array([value], dtype=np.float32), tl.float32)
+            return tl.core.tensor(data, tl.float32)
+        return plain(value)
+
+    interpreter._implicit_cvt = convert
+
+
+def replace_device_functions() -> None:
+    """Give the library's kernels the language's own functions for those of CUDA's libdevice.
+
+    The interpreter has no libdevice: its functions give nothing back there.
+    """
+    import device_functions
+    from liger_kernel.ops import geglu, rms_norm
+
+    rms_norm.rsqrt = device_functions.rsqrt
+    geglu.tanh = device_functions.tanh
+
+
+if os.environ.get("TRITON_INTERPRET") == "1":
+    take_floats_as_scalars()
+    replace_device_functions()
