@@ -80,7 +80,7 @@ def priced_figures(
         found += _node_figures(cluster, group)
         for level in _levels(cluster, group):
             found += _level_figures(level)
-    found += _stack_figures(chosen)
+    found += _stack_figures(chosen, cluster.groups[0].device == CPU)
     return tuple({(f.of, f.figure, str(f.value), f.source): f for f in found}.values())
 
 
@@ -161,8 +161,9 @@ def _level_figures(level: LinkLevel) -> Iterator[Figure]:
         yield Figure(part="fabric", of=own, figure="oversubscription", value=over, source=source)
 
 
-def _stack_figures(chosen: StackSpec) -> Iterator[Figure]:
-    own, sources = stack(chosen.name), stack_sources(chosen.name)
+def _stack_figures(chosen: StackSpec, on_cores: bool) -> Iterator[Figure]:
+    own = stack(chosen.name, on_cores=on_cores)
+    sources = stack_sources(chosen.name, on_cores)
     for name, source in sources.items():
         value, usual = _value(chosen, name), _value(own, name)
         if name in NOT_PRICED:

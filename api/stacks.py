@@ -30,7 +30,7 @@ def stack_of(
     if name is None:
         name = DEFAULT_STACK
         notes.append(Assumption(path="stack", value=name, why="not given"))
-    chosen = stack(name)
+    chosen = stack(name, on_cores=found.name == CPU)
     if attention is None:
         attention = "flash" if _has_flash(found, dtype) else "unfused"
         has = "has" if attention == "flash" else "lacks"

@@ -7,7 +7,7 @@ from ..spec.strategy import LayerStrategy
 from .core_attention import core_attention
 from .ops import OpContext, norm, split_heads
 from .ops_linear import column_linear, row_linear
-from .ops_position import rope
+from .ops_position import rope_both
 from .tape import Value
 
 
@@ -28,8 +28,7 @@ def attention_mixer(
         names=tuple(names),
     )
     del x
-    query = _heads(c, spec, spec.heads // tp, query)
-    key = _heads(c, spec, spec.kv_heads // tp, key)
+    query, key = _positioned(c, spec, query, key)
     value = _value_heads(c, spec, spec.kv_heads // tp, value)
     mixed = core_attention(c, strategy, spec, query, key, value)
     del query, key, value
@@ -50,20 +49,26 @@ def cross_attention(
     widths = (spec.kv_dim // tp, spec.kv_dim // tp)
     names = ("cross_key", "cross_value")
     key, value = column_linear(c, source, widths, spec.qkv_bias, c.stack.fusion.qkv, names=names)
-    query = _heads(c, spec, spec.heads // tp, query)
-    key = _heads(c, spec, spec.kv_heads // tp, key)
+    query, key = _positioned(c, spec, query, key)
     value = _value_heads(c, spec, spec.kv_heads // tp, value)
     mixed = core_attention(c, strategy, spec, query, key, value)
     del query, key, value
     return row_linear(c, mixed, hidden, spec.out_bias, name="cross_output")
 
 
+def _positioned(c: OpContext, spec: Attention, query: Value, key: Value) -> tuple[Value, Value]:
+    """Projections as query and key heads, with their norms and positions."""
+    query = _heads(c, spec, spec.heads // c.tp, query)
+    key = _heads(c, spec, spec.kv_heads // c.tp, key)
+    repeats = c.stack.attention == "unfused" and spec.heads > spec.kv_heads
+    return rope_both(c, query, key, spec.rotary_dim, repeats) if spec.rotary else (query, key)
+
+
 def _heads(c: OpContext, spec: Attention, heads: int, x: Value) -> Value:
-    """A projection as query or key heads, with their norms and positions."""
-    x = split_heads(c, x, heads, ordered=spec.rotary or spec.qk_norm)
-    if spec.qk_norm:
-        x = norm(c, x, "rmsnorm")
-    return rope(c, x, spec.rotary_dim) if spec.rotary else x
+    """A projection as query or key heads, with their norms."""
+    reads_any_order = spec.qk_norm and not c.stack.fusion.norm
+    x = split_heads(c, x, heads, ordered=spec.rotary or reads_any_order)
+    return norm(c, x, "rmsnorm") if spec.qk_norm else x
 
 
 def _value_heads(c: OpContext, spec: Attention, heads: int, x: Value) -> Value:

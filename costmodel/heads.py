@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from ..spec.layers import ClassifierLayer, EmbeddingLayer, HeadLayer, MultiTokenLayer
 from ..spec.parameters import split_range
 from ..spec.strategy import LayerStrategy
+from ..spec.training import FULLY_TRAINED
 from .blocks import block
 from .ops import OpContext, norm
 from .ops_activation import activation
 from .ops_linear import column_linear, whole_linear
-from .ops_vocab import cross_entropy, embedding
+from .ops_vocab import cross_entropy, embedding, linear_cross_entropy
 from .tape import Value
 
 
@@ -30,11 +31,19 @@ def head(c: OpContext, layer: HeadLayer, strategy: LayerStrategy, x: Value) -> V
     if layer.transform:
         x = whole_linear(c, x, layer.hidden, bias=True, name="transform")
         x = norm(c, activation(c, (x,), "gelu", bias=True), "layernorm")
+    if c.stack.fusion.linear_cross_entropy and _goes_in_chunks(c, layer):
+        return linear_cross_entropy(c, x, columns)
     (logits,) = column_linear(c, x, (columns,), layer.bias, fused=False, names=("projection",))
     del x
     if layer.softcap is not None:
         logits = _capped(c, logits)
     return _loss(c, logits)
+
+
+def _goes_in_chunks(c: OpContext, layer: HeadLayer) -> bool:
+    """Whether projection and loss are one: the vocabulary whole, nothing between, all trained."""
+    plain = not layer.bias and layer.softcap is None
+    return plain and c.tp == 1 and c.training == FULLY_TRAINED and not c.tape.main_gradients
 
 
 def classifier(c: OpContext, layer: ClassifierLayer, x: Value) -> Value:

@@ -152,16 +152,22 @@ def split_heads(c: OpContext, x: Value, heads: int, ordered: bool) -> Value:
     several of them they are copied into order, unless the next operation going backward writes
     them so (``ordered``).
     """
-    t = c.tape
     out = x.view(*x.shape[:2], heads, x.shape[-1] // heads)
-    outer = x.shape[1] * (1 if c.stack.attention == "flash" else heads)
-    if ordered or outer == 1 or not c.stack.attention_gradient_copies:
+    if ordered or not _out_of_order(c, out):
         return out
-
-    def backward(grad: Value) -> tuple[Value | None, ...]:
-        copy = t.kernel("copy", (grad,), t.like(grad))
-        copy.keeps = grad
-        return (copy,)
-
-    t.record((out,), (x,), backward)
+    c.tape.record((out,), (x,), lambda grad: (in_order(c, grad),))
     return out
+
+
+def in_order(c: OpContext, grad: Value) -> Value:
+    """Attention's gradient of (seq, batch, heads, width), copied where it is not in that order."""
+    if not _out_of_order(c, grad):
+        return grad
+    copy = c.tape.kernel("copy", (grad,), c.tape.like(grad))
+    copy.keeps = grad
+    return copy
+
+
+def _out_of_order(c: OpContext, heads: Value) -> bool:
+    outer = heads.shape[1] * (1 if c.stack.attention == "flash" else heads.shape[2])
+    return outer > 1 and c.stack.attention_gradient_copies

@@ -49,7 +49,7 @@ def _relu(c: OpContext, x: Value, squared: bool) -> Value:
 def _gated(c: OpContext, plain: str, gate: Value, up: Value) -> Value:
     """``plain(gate) · up`` (Shazeer, arXiv:2002.05202); going backward the first is made again."""
     t = c.tape
-    fused = c.stack.fusion.bias_activation
+    fused, in_place = c.stack.fusion.gated_activation, c.stack.fusion.in_place
     name = {"silu": "swiglu", "gelu": "geglu"}[plain]
     if fused:
         out = t.kernel(name, (gate, up), t.like(gate))
@@ -58,10 +58,11 @@ def _gated(c: OpContext, plain: str, gate: Value, up: Value) -> Value:
         t.kernel("mul", (out, up), out)
 
     def backward(grad: Value) -> tuple[Value | None, ...]:
-        grad_up = t.like(gate)
         if fused:
-            t.kernel(f"{name}_backward", (grad, gate, up, grad_up), t.like(gate))
-            return (t.like(gate), grad_up)
+            grad_gate, grad_up = (gate, up) if in_place else (t.like(gate), t.like(gate))
+            t.kernel(f"{name}_backward", (grad, gate, up, grad_up), grad_gate)
+            return (grad_gate, grad_up)
+        grad_up = t.like(gate)
         t.kernel(plain, (gate,), grad_up)
         t.kernel("mul", (grad_up, grad), grad_up)
         grad_plain = t.kernel("mul", (grad, up), t.like(gate))
@@ -76,7 +77,7 @@ def _clamped_swiglu(c: OpContext, gate: Value, up: Value) -> Value:
 
     ``min`` bounds the values; one kernel, keeping its two inputs, where the stack fuses.
     """
-    if c.stack.fusion.bias_activation:
+    if c.stack.fusion.gated_activation:
         return _fused_clamped_swiglu(c, gate, up)
     t = c.tape
     bounded = t.kernel("clamp", (gate,), t.like(gate))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..spec.mixers import Attention
-from .ops import OpContext
+from .ops import OpContext, in_order
 from .tape import Value
 
 BUCKET_OPS = ("sub", "abs", "lt", "cast", "div", "log", "mul", "cast", "add", "minimum", "where")
@@ -36,6 +36,33 @@ def rope(c: OpContext, x: Value, dim: int | None = None) -> Value:
     out = turn(x)
     t.record((out,), (x,), lambda grad: (turn(grad),))
     return out
+
+
+def rope_both(
+    c: OpContext, query: Value, key: Value, dim: int | None, repeats: bool
+) -> tuple[Value, Value]:
+    """Rotary embedding of queries and keys, one after the other or in one kernel, in place.
+
+    In place, gradients that attention does not give in order are copied into it first; those of
+    keys that are repeated for their queries are in order.
+    """
+    if not c.stack.fusion.in_place:
+        return rope(c, query, dim), rope(c, key, dim)
+    t, dim = c.tape, dim or query.shape[-1]
+    rows = t.constant((query.shape[0] * query.shape[1], dim // 2), "fp32")
+
+    def turn(first: Value, second: Value) -> tuple[Value, Value]:
+        turned = [Value((*x.shape[:-1], dim), x.dtype, x.storage) for x in (first, second)]
+        t.kernel("rope", (*turned, rows, rows, turned[1]), turned[0])
+        return first, second
+
+    outs = tuple(Value(x.shape, x.dtype, x.storage) for x in turn(query, key))
+
+    def backward(of_query: Value, of_key: Value) -> tuple[Value | None, ...]:
+        return turn(in_order(c, of_query), of_key if repeats else in_order(c, of_key))
+
+    t.record(outs, (query, key), backward)
+    return outs[0], outs[1]
 
 
 def score_bias(c: OpContext, spec: Attention, heads: int, queries: int, keys: int) -> Value:

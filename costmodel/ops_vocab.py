@@ -6,6 +6,7 @@ the results summed; the loss joins maximum, target logit and sum by two small al
 
 from __future__ import annotations
 
+from ..spec.kernels import loss_chunks
 from ..spec.model import EmbeddingLayer
 from .ops import OpContext
 from .ops_dropout import dropout
@@ -159,6 +160,35 @@ def _fused_cross_entropy(c: OpContext, logits: Value, targets: Value) -> Value:
         return (t.kernel("cross_entropy_backward", (logits, statistics), t.like(logits)),)
 
     t.record((loss,), (logits,), backward)
+    return loss
+
+
+def linear_cross_entropy(c: OpContext, x: Value, vocab: int) -> Value:
+    """Projection to ``vocab`` and loss by chunks of tokens, whose gradients are made on the way.
+
+    Mirrors ``kernels/linear_cross_entropy.py``: going backward nothing is left to do.
+    """
+    t, width = c.tape, x.shape[-1]
+    tokens = x.elements // width
+    chunks = loss_chunks(tokens, vocab)
+    grad_x, losses = t.like(x), t.new((tokens,), "fp32")
+    grad_weight = t.new((vocab, width), c.dtype)
+    buffer = t.new((chunks[0], vocab), c.dtype)
+    for number, rows in enumerate(chunks):
+        logits = Value((rows, vocab), c.dtype, buffer.storage)
+        targets, each = t.constant((rows,), "int64"), t.constant((rows,), "fp32")
+        t.product(rows, width, vocab, c.dtype)
+        t.kernel("cross_entropy", (logits, targets, each, each), logits)
+        t.product(rows, vocab, width, c.dtype)
+        t.product(vocab, rows, width, c.dtype, accumulate=number > 0)
+    del buffer, logits
+    loss = t.kernel("sum", (losses,), t.new((1,), "fp32"))
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        t.parameter_gradient(grad_weight)
+        return (grad_x,)
+
+    t.record((loss,), (x,), backward)
     return loss
 
 

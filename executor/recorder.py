@@ -52,7 +52,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._note_copy(args, kwargs or {}, out)
         elif func.is_view or self._finishes_collective(name, args):
             pass
-        elif namespace in ("aten", "prims"):
+        elif namespace in ("aten", "prims", "shardwright"):
             self._note_kernel(func, name, args, kwargs or {}, out)
         return out
 

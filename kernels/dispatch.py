@@ -112,13 +112,20 @@ class Dispatcher:
         Raises:
             RunError: see :func:`choose`.
         """
+        return self._choice(family, deciding).variant.run
+
+    def fuses(self, family: Family, deciding: torch.Tensor) -> bool:
+        """Whether operands like ``deciding`` get a fused form; see :meth:`pick`."""
+        return self._choice(family, deciding).variant.fused
+
+    def _choice(self, family: Family, deciding: torch.Tensor) -> Choice:
         interpret = self.policy == "fused"
         request = Request(deciding.device, deciding.dtype, tuple(deciding.shape), interpret)
         key = (family.name, request)
         found = self._chosen.get(key)
         if found is None:
             found = self._chosen[key] = choose(family, request, self.policy)
-        return found.variant.run
+        return found
 
     def choices(self) -> tuple[Choice, ...]:
         """Everything picked so far, in the order of first use."""

@@ -2,25 +2,45 @@
 
 A head's first and second half are the real and imaginary parts of a number that is turned by
 angle ``position · theta^(-2i/d)``. The backward pass turns by the opposite angle, so nothing
-but the angle table is kept.
+but the angle table is kept. liger-kernel turns queries and keys in one kernel, in float32 and in
+place, so the tensors that come in must be nobody else's.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-_tables: dict[tuple[int, int, float, torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
+from .dispatch import Dispatcher, Family, Request, Variant
+from .fused import liger_refuses, operation
+
+MOST_HALVES = 16384
+"""Numbers of a token's heads, padded to powers of two, that a program holds in each half."""
+
+
+class Angles(NamedTuple):
+    """Which angles a head's numbers are turned by: those of positions 0 to ``seq_len``."""
+
+    seq_len: int
+    head_dim: int
+    theta: float
+
+
+_Key = tuple[Angles, torch.dtype, torch.device, int]
+_tables: dict[_Key, tuple[Tensor, Tensor]] = {}
 
 
 def angle_table(
-    seq_len: int, head_dim: int, theta: float, dtype: torch.dtype, device: torch.device
+    angles: Angles, dtype: torch.dtype, device: torch.device, repeats: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of every position's angles, each (seq_len, head_dim / 2); made once."""
-    key = (seq_len, head_dim, theta, dtype, device)
+    """Cosine and sine of every position's angles; made once.
+
+    Each is (seq_len · repeats, head_dim / 2), a position's row standing ``repeats`` times.
+    """
+    key = (angles, dtype, device, repeats)
     if key not in _tables:
         _tables[key] = _make_table(*key)
     return _tables[key]
@@ -37,11 +57,12 @@ def forget_tables() -> None:
 
 
 def _make_table(
-    seq_len: int, head_dim: int, theta: float, dtype: torch.dtype, device: torch.device
+    angles: Angles, dtype: torch.dtype, device: torch.device, repeats: int
 ) -> tuple[Tensor, Tensor]:
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim
-    angles = torch.arange(seq_len, dtype=torch.float64)[:, None] * theta**-exponents
-    return angles.cos().to(device, dtype), angles.sin().to(device, dtype)
+    exponents = torch.arange(0, angles.head_dim, 2, dtype=torch.float64) / angles.head_dim
+    positions = torch.arange(angles.seq_len, dtype=torch.float64).repeat_interleave(repeats)
+    turned = positions[:, None] * angles.theta**-exponents
+    return turned.cos().to(device, dtype), turned.sin().to(device, dtype)
 
 
 def _turn(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
@@ -57,7 +78,7 @@ def _turn(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
     return out
 
 
-class _Rope(Function):
+class _EagerRope(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         ctx.save_for_backward(cos, sin)
@@ -69,13 +90,92 @@ class _Rope(Function):
         return _turn(grads[0], cos, sin, -1.0), None, None
 
 
-def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn every head of ``x`` by its position.
+def _eager(query: Tensor, key: Tensor, angles: Angles) -> tuple[Tensor, Tensor]:
+    table = angle_table(angles, query.dtype, query.device)
+    turned = [_EagerRope.apply(x, *table) for x in (query, key)]  # type: ignore[no-untyped-call]
+    return turned[0], turned[1]
+
+
+def _fake_rope(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, back: bool) -> None:
+    """Writes to its operands and makes nothing."""
+
+
+@operation(
+    "rope_(Tensor(a!) query, Tensor(b!) key, Tensor cos, Tensor sin, bool back) -> ()", _fake_rope
+)
+def _fused_turn(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, back: bool) -> None:
+    from liger_kernel.ops.rope import rope_backward, rope_forward
+
+    # To the library: one sample of (seq · batch) tokens, heads before tokens.
+    as_heads = [x.flatten(0, 1).unsqueeze(0).transpose(1, 2) for x in (query, key)]
+    turn = rope_backward if back else rope_forward
+    turn(*as_heads, cos, sin, rotary_dim=query.shape[-1])
+
+
+class _FusedRope(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, cos: Tensor, sin: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(cos, sin)
+        query, key = query.contiguous(), key.contiguous()
+        _fused_turn(query, key, cos, sin, False)
+        return query.view_as(query), key.view_as(key)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        query, key = (grad.contiguous() for grad in grads)
+        _fused_turn(query, key, *ctx.saved_tensors, True)
+        return query, key, None, None
+
+
+def _fused(query: Tensor, key: Tensor, angles: Angles) -> tuple[Tensor, Tensor]:
+    table = angle_table(angles, torch.float32, query.device, query.shape[1])
+    turned = _FusedRope.apply(query, key, *table)  # type: ignore[no-untyped-call]
+    return turned[0], turned[1]
+
+
+def _fused_refuses(request: Request) -> str | None:
+    if reason := liger_refuses(request):
+        return reason
+    heads, head_dim = request.shape[-2:]
+    padded = _power_of_two(heads) * _power_of_two(head_dim) // 2
+    return (
+        f"{heads} heads of {head_dim} are too much for a program" * (padded > MOST_HALVES) or None
+    )
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << (number - 1).bit_length()
+
+
+ROPE = Family(
+    "rope", (Variant("liger", _fused, _fused_refuses), Variant("eager", _eager, fused=False))
+)
+"""Decided by the queries, (seq, batch, heads, head_dim)."""
+
+
+def apply_rope(
+    kernels: Dispatcher, query: Tensor, key: Tensor, angles: Angles
+) -> tuple[Tensor, Tensor]:
+    """Turn every head of queries and keys by its position; what came in may be overwritten.
 
     Args:
-        x: (seq, batch, heads, head_dim).
-        cos: (seq, head_dim / 2), in the type of ``x``.
-        sin: like ``cos``.
+        kernels: of the run.
+        query: (seq, batch, heads, head_dim).
+        key: (seq, batch, kv_heads, head_dim).
+        angles: of positions 0 to seq.
     """
-    out: Tensor = _Rope.apply(x, cos, sin)  # type: ignore[no-untyped-call]
-    return out
+    turned: tuple[Tensor, Tensor] = kernels.pick(ROPE, query)(query, key, angles)
+    return turned
+
+
+def rope_reference(x: Tensor, theta: float) -> Tensor:
+    """The definition as complex numbers, in float64; ``x`` (seq, batch, heads, head_dim)."""
+    seq, half = x.shape[0], x.shape[-1] // 2
+    real, imaginary = x.double().split(half, dim=-1)  # type: ignore[no-untyped-call]
+    frequency = theta ** (-torch.arange(half, dtype=torch.float64, device=x.device) / half)
+    positions = torch.arange(seq, dtype=torch.float64, device=x.device)
+    angle = (positions[:, None] * frequency)[:, None, None]
+    turned = torch.complex(real, imaginary) * torch.polar(torch.ones_like(angle), angle)
+    return torch.cat((turned.real, turned.imag), dim=-1)

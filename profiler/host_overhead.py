@@ -77,7 +77,7 @@ def _with_constants(
 
 def _pricer(profile: MachineProfile) -> Pricer:
     """Prices of the ranks that the profile was measured with: those of every probe."""
-    return Pricer(Machine(local_ranks(profile.ranks), profile), stack("shardwright"))
+    return Pricer(Machine(local_ranks(profile.ranks), profile), stack("shardwright", on_cores=True))
 
 
 def _explained_s(plan: Plan, pricer: Pricer) -> float:
@@ -94,7 +94,7 @@ def _counts(plan: Plan, table: KernelTable) -> list[float]:
 
     The last number is the seconds of the kernels that the table prices.
     """
-    chosen = stack("shardwright")
+    chosen = stack("shardwright", on_cores=True)
     kernels = [item for item in step_work(plan, chosen, 0) if isinstance(item, Kernel)]
     micro_batches = plan.program.schedule.microbatches
     collectives = moves = 0

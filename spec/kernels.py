@@ -170,6 +170,19 @@ def kernel_name(aten_name: str) -> str:
     return ATEN_NAMES.get(plain, plain.lstrip("_"))
 
 
+LARGEST_LOGITS = 2**28
+"""Values of logits that live at once where a loss goes through them in chunks: 0.5 GiB in bf16."""
+CHUNK_MULTIPLE = 256
+"""Rows of a chunk of tokens, but for the last one: whole tiles of a product."""
+
+
+def loss_chunks(tokens: int, vocab: int) -> tuple[int, ...]:
+    """Rows of each chunk in which a fused projection and cross-entropy take their tokens."""
+    most = max(1, LARGEST_LOGITS // (vocab * CHUNK_MULTIPLE)) * CHUNK_MULTIPLE
+    whole, rest = divmod(tokens, most)
+    return (most,) * whole + ((rest,) if rest else ())
+
+
 IGNORED_KERNELS: dict[str, str] = {
     "empty": "allocation only, moves no data",
     "empty_like": "allocation only, moves no data",

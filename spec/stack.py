@@ -45,6 +45,10 @@ class OverlapKinds:
 class KernelFusion:
     """Which neighbouring operations the stack runs as one device kernel.
 
+    ``gated_activation``: a gate's activation and its product. ``in_place``: queries and keys turn in
+    one kernel, where they are, and gradients of gated activations take their inputs' place.
+    ``linear_cross_entropy``: the projection to a vocabulary that is whole on the rank and its loss
+    go through chunks of tokens (:func:`..kernels.loss_chunks`), which leave their gradients.
     ``router``: scores, choice and weights of experts. ``permute``: the copy of tokens into rows
     sorted by expert, and their weighted sum. ``weighted_activation``: rows are weighted inside
     the experts' activation, so that what comes out of them need not be kept.
@@ -56,8 +60,11 @@ class KernelFusion:
     rope: bool = False
     softmax: bool = False
     bias_activation: bool = False
+    gated_activation: bool = False
+    in_place: bool = False
     bias_residual: bool = False
     cross_entropy: bool = False
+    linear_cross_entropy: bool = False
     weight_gradient_accumulation: bool = False
     router: bool = False
     permute: bool = False

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,11 @@ from hypothesis import settings
 
 # Before anything imports numpy or torch: the test processes share the cores already.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Before anything imports triton: without a device its interpreter runs the fused kernels, where a
+# test asks for them (tests/support/interpreter.py).
+if not Path("/dev/nvidiactl").exists():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 # The same examples on every machine and every day; a slow machine is no failure.
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)

@@ -11,6 +11,7 @@ from ...spec.errors import InputError, nearest_name
 from ...spec.stack import AllocatorModel, KernelFusion, OverlapKinds, StackSpec
 from .tables import figure, read_table
 
+ON_CORES = "on_cores"
 NO_FIGURES = ("name", "memory")
 GROUPS: dict[str, type[Any]] = {
     "fusion": KernelFusion,
@@ -20,27 +21,33 @@ GROUPS: dict[str, type[Any]] = {
 
 
 @cache
-def stacks() -> Mapping[str, StackSpec]:
-    """Every stack by name, in catalogue order."""
-    return {name: _stack(name, _row(name), {}) for name in read_table("stacks")}
+def stacks(on_cores: bool = False) -> Mapping[str, StackSpec]:
+    """Every stack by name, in catalogue order; ``on_cores`` as it runs on a machine's cores."""
+    return {name: _stack(name, _row(name, on_cores), {}) for name in read_table("stacks")}
 
 
 @cache
-def stack_sources(name: str) -> Mapping[str, str]:
+def stack_sources(name: str, on_cores: bool = False) -> Mapping[str, str]:
     """The source of each figure of a stack, by its path."""
     sources: dict[str, str] = {}
-    _stack(name, _row(name), sources)
+    _stack(name, _row(name, on_cores), sources)
     return sources
 
 
-def _row(name: str) -> Mapping[str, Any]:
-    """The figures of a stack; one that is ``like`` another states only what differs."""
+def _row(name: str, on_cores: bool) -> Mapping[str, Any]:
+    """The figures of a stack; one that is ``like`` another states only what differs.
+
+    So does what a stack says of itself on cores.
+    """
     row: Mapping[str, Any] = read_table("stacks")[name]
-    if "like" not in row:
-        return row
-    other = _row(row["like"])
-    groups = {key: {**other[key], **row[key]} for key in GROUPS if key in row}
-    return {**other, **row, **groups}
+    if "like" in row:
+        row = _overlaid(_row(row["like"], on_cores=False), row)
+    return _overlaid(row, row[ON_CORES]) if on_cores and ON_CORES in row else row
+
+
+def _overlaid(row: Mapping[str, Any], over: Mapping[str, Any]) -> Mapping[str, Any]:
+    groups = {key: {**row[key], **over[key]} for key in GROUPS if key in over}
+    return {**row, **over, **groups}
 
 
 def _stack(name: str, row: Mapping[str, Any], sources: dict[str, str]) -> StackSpec:
@@ -60,13 +67,14 @@ def _stack(name: str, row: Mapping[str, Any], sources: dict[str, str]) -> StackS
     return StackSpec(name=name, **values)
 
 
-def stack(name: str, where: str = "--stack") -> StackSpec:
-    """The stack called ``name``.
+def stack(name: str, where: str = "--stack", on_cores: bool = False) -> StackSpec:
+    """The stack called ``name``, as it runs on accelerators or ``on_cores``.
 
     Raises:
         InputError: no such stack; the nearest names are given.
     """
-    found = stacks().get(name)
+    known = stacks(on_cores)
+    found = known.get(name)
     if found is None:
-        raise InputError(where, name, ", ".join(stacks()), nearest_name(name, stacks()))
+        raise InputError(where, name, ", ".join(known), nearest_name(name, known))
     return found

@@ -71,14 +71,38 @@ def pipelines() -> list[Case]:
 
 
 @pytest.mark.parametrize("case", [*one_stage(), *pipelines()], ids=lambda c: c.name)
-def test_second_step_is_within_two_per_cent(four_ranks: RankPool, case: Case) -> None:
+def test_second_step_is_within_two_per_cent(
+    four_ranks: RankPool, case: Case, fused: bool = False
+) -> None:
     plan = case.plan()
-    simulator = Simulator.for_plan(plan, Machine(plan.cluster), executor_stack(case.flash))
+    simulator = Simulator.for_plan(plan, Machine(plan.cluster), executor_stack(case.flash, fused))
     predicted = [row.allocated_bytes for row in simulator.run(plan).memory]
-    payload = {"plan": plan.to_document(), "flash": case.flash, "steps": 3}
+    steps = 1 if fused else 3
+    payload = {"plan": plan.to_document(), "flash": case.flash, "steps": steps, "fused": fused}
     for rank, traced in enumerate(four_ranks.run("rank_jobs:live_bytes", payload)):
         peak_bytes = min(traced["peak_bytes"])
         assert predicted[traced["stage"]] == pytest.approx(peak_bytes, rel=TOLERANCE), rank
+
+
+FEW = replace(SIZES, blocks=2)
+FUSED = [
+    Case(name=how, sizes=FEW, strategies=LayerStrategy(recompute=how))
+    for how in ("none", "selective", "full")
+]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *FUSED,
+        Case(name="gpipe", sizes=FEW, stages=2, kind="gpipe", micro_batch=2),
+        Case(name="heads with norms", sizes=replace(FEW, qk_norm=True), flash=False),
+    ],
+    ids=lambda c: c.name,
+)
+def test_fused_kernels_too(four_ranks: RankPool, case: Case) -> None:
+    case = replace(case, seq_len=32, global_batch=4)
+    test_second_step_is_within_two_per_cent(four_ranks, case, fused=True)
 
 
 @pytest.mark.parametrize("level", ["zero0", "zero1", "zero2", "zero3", "hsdp:2"])

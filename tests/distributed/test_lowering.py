@@ -17,11 +17,11 @@ TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")
 MIN_BYTES_SHARE = 0.99
 
 
-def check(pool: RankPool, case: Case) -> None:
+def check(pool: RankPool, case: Case, fused: bool = False) -> None:
     plan = case.plan()
-    payload = {"plan": plan.to_document(), "flash": case.flash}
+    payload = {"plan": plan.to_document(), "flash": case.flash, "fused": fused}
     for rank, record in enumerate(pool.run("rank_jobs:record", payload)):
-        found = compare(case, plan, record)
+        found = compare(case, plan, record, fused)
         assert found.recorded_flops == found.lowered_flops, rank
         assert found.kernels_apart == {}, rank
         assert found.collectives_apart == {}, rank
@@ -57,6 +57,31 @@ def test_named_plans(four_ranks: RankPool, case: Case) -> None:
     family = GPT2 if "tied" in case.name else SIZES
     sizes = replace(SIZES, gpt2=family.gpt2, tied=family.tied)
     check(four_ranks, replace(case, sizes=sizes, seq_len=SEQ_LEN))
+
+
+TINY = replace(SIZES, blocks=2, vocab=300)
+FUSED = [
+    Case(name="one stage", sizes=TINY),
+    Case(name="unfused attention", sizes=TINY, flash=False),
+    Case(
+        name="heads with norms, zero3",
+        sizes=replace(TINY, qk_norm=True),
+        strategies=sharded("zero3", 4),
+    ),
+    Case(name="split vocabulary", sizes=TINY, strategies=TP2_SP),
+    Case(name="tied gpt2", sizes=replace(TINY, gpt2=True, tied=True)),
+    Case(name="full recomputation", sizes=TINY, strategies=LayerStrategy(recompute="full")),
+    Case(
+        name="selective recomputation", sizes=TINY, strategies=LayerStrategy(recompute="selective")
+    ),
+    Case(name="pipeline", sizes=TINY, stages=2, micro_batch=2),
+]
+
+
+@pytest.mark.parametrize("case", FUSED, ids=lambda c: c.name)
+def test_fused_kernels(four_ranks: RankPool, case: Case) -> None:
+    """As on a device, interpreted: float32, for the interpreter gets bf16 arithmetic wrong."""
+    check(four_ranks, replace(case, seq_len=16, global_batch=4), fused=True)
 
 
 def test_the_comparison_sees_a_missing_kernel(four_ranks: RankPool) -> None:

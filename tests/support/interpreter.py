@@ -1,13 +1,12 @@
-"""Triton's interpreter, which runs fused kernels on cores: import this before triton."""
+"""Triton's interpreter, which runs fused kernels on cores: import this before they run.
+
+``TRITON_INTERPRET=1`` must be set before anything loads triton; tests/conftest.py does it.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
-
-import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
 
 
 def take_floats_as_scalars() -> None:
@@ -42,6 +41,20 @@ def replace_device_functions() -> None:
     geglu.tanh = device_functions.tanh
 
 
+def let_operands_go() -> None:
+    """Free what a launch leaves in reference cycles, its operands among it, at once."""
+    from triton.runtime import interpreter
+
+    launch = interpreter.GridExecutor.__call__
+
+    def call(self: object, *operands: object, **options: object) -> None:
+        launch(self, *operands, **options)
+        gc.collect(0)
+
+    interpreter.GridExecutor.__call__ = call
+
+
 if os.environ.get("TRITON_INTERPRET") == "1":
     take_floats_as_scalars()
+    let_operands_go()
     replace_device_functions()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from plan_cases import Case
@@ -20,11 +20,11 @@ from shardwright.spec.plan import Plan
 from shardwright.spec.stack import StackSpec
 
 
-def executor_stack(flash: bool) -> StackSpec:
-    """Our own stack, with the attention that the run uses."""
-    from dataclasses import replace
-
-    return replace(stack("shardwright"), attention="flash" if flash else "unfused")
+def executor_stack(flash: bool, fused: bool = False) -> StackSpec:
+    """Our own stack on cores, with the attention and the kernels that the run uses."""
+    on_cores = stack("shardwright", on_cores=True)
+    kernels = stack("shardwright").fusion if fused else on_cores.fusion
+    return replace(on_cores, attention="flash" if flash else "unfused", fusion=kernels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +49,12 @@ def recorded_items(record: dict[str, Any]) -> tuple[Counter[Kernel], Counter[Col
     return kernels, collectives
 
 
-def compare(case: Case, plan: Plan, record: dict[str, Any]) -> Comparison:
+def compare(
+    case: Case, plan: Plan, record: dict[str, Any], fused: bool = False
+) -> Comparison:
     """One rank's recorded step against the lowering of its stage."""
     kernels, collectives = recorded_items(record)
-    lowered = step_work(plan, executor_stack(case.flash), record["stage"])
+    lowered = step_work(plan, executor_stack(case.flash, fused), record["stage"])
     low_kernels = Counter(item for item in lowered if isinstance(item, Kernel))
     low_collectives = Counter(item for item in lowered if isinstance(item, Collective))
     counted = Counter({k: n for k, n in kernels.items() if k.op not in IGNORED_KERNELS})

@@ -21,21 +21,30 @@ from shardwright.executor.recorder import LiveBytes, Recorder
 from shardwright.executor.reference import Reference
 from shardwright.executor.train import train
 from shardwright.executor.update import AdamWOptions, Updater
+from shardwright.kernels.dispatch import Policy
 from shardwright.spec.codec import from_document
 from shardwright.spec.plan import Plan
 
 
-def make_engine(plan: Plan, rank: int, device: torch.device, flash: bool = True) -> Engine:
-    """This rank's part of a plan on random tokens of seed 0."""
+def make_engine(
+    plan: Plan, rank: int, device: torch.device, flash: bool = True, fused: bool = False
+) -> Engine:
+    """This rank's part of a plan on random tokens of seed 0; ``fused`` kernels are interpreted."""
     workload = plan.workload
     batches = RandomBatches(plan.model.vocab, workload.seq_len, workload.global_batch, seed=0)
-    options = BuildOptions(seed=0, device=device, flash=flash, prefetch=False)
+    kernels: Policy = "auto"
+    if fused:
+        import interpreter  # noqa: F401
+
+        kernels = "fused"
+    options = BuildOptions(seed=0, device=device, flash=flash, prefetch=False, kernels=kernels)
     return Engine(plan, rank, options, batches)
 
 
 def _engine(context: RankContext, payload: dict[str, Any]) -> Engine:
     plan = from_document(Plan, payload["plan"], "plan")
-    return make_engine(plan, context.rank, context.device, payload.get("flash", True))
+    wanted = {name: payload[name] for name in ("flash", "fused") if name in payload}
+    return make_engine(plan, context.rank, context.device, **wanted)
 
 
 def record(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:

@@ -8,10 +8,12 @@ from contextlib import AbstractContextManager, nullcontext
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ....kernels import activation, attention, norm, rope
+from ....kernels import activation, attention, norm
 from ....kernels.cross_entropy import cross_entropy
 from ....kernels.dispatch import Dispatcher
+from ....kernels.linear_cross_entropy import LINEAR_CROSS_ENTROPY, linear_cross_entropy
 from ....kernels.marks import mark
+from ....kernels.rope import Angles, apply_rope
 from ....spec.dense import dense_parts
 from ....spec.errors import NotBuiltError
 from ....spec.marks import RECOMPUTE
@@ -93,7 +95,7 @@ class Block(LayerModule):
         self.layer = layer
         self.attention, self.mlp = dense_parts(layer)
         self.recompute = recompute
-        self.seq_len = seq_len
+        self.angles = Angles(seq_len, self.attention.head_dim, self.attention.rope_theta)
         self.attend = attention.flash_attention if flash else attention.unfused_attention
 
     def forward(self, x: Tensor) -> Tensor:
@@ -113,7 +115,9 @@ class Block(LayerModule):
         return row_linear(mixed, self.slot("output").weight, self.slot("output").bias, self.tp)
 
     def _core(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        query, key = self._positioned("query_norm", query), self._positioned("key_norm", key)
+        query, key = self._normed("query_norm", query), self._normed("key_norm", key)
+        if self.attention.rotary:
+            query, key = apply_rope(self.kernels, query, key, self.angles)
         value = self._heads(value)
         if self.recompute == "selective":
             return _again(self.attend, query, key, value)
@@ -125,18 +129,12 @@ class Block(LayerModule):
         )
         return out
 
-    def _positioned(self, norm_name: str, x: Tensor) -> Tensor:
-        """Split into heads, normalise them (Qwen3) and turn them by their position."""
+    def _normed(self, norm_name: str, x: Tensor) -> Tensor:
+        """Split into heads, which Qwen3 normalises."""
         x = self._heads(x)
-        if self.attention.qk_norm:
-            x = norm.rms_norm(self.kernels, x, self.slot(norm_name).weight, self.layer.norm_eps)
-        if self.attention.rotary:
-            spec = self.attention
-            table = rope.angle_table(
-                self.seq_len, spec.head_dim, spec.rope_theta, x.dtype, x.device
-            )
-            x = rope.apply_rope(x, *table)
-        return x
+        if not self.attention.qk_norm:
+            return x
+        return norm.rms_norm(self.kernels, x, self.slot(norm_name).weight, self.layer.norm_eps)
 
     def _mlp(self, x: Tensor) -> Tensor:
         return row_linear(
@@ -148,7 +146,7 @@ class Block(LayerModule):
         names = ("gate", "up") if mlp.gated else ("up",)
         projected = column_linear(x, self.weights(*names), self.biases(*names), self.tp)
         if mlp.gated:
-            return activation.swiglu(projected[0], projected[1])
+            return activation.swiglu(self.kernels, *projected)
         return activation.gelu(projected[0], tanh=mlp.activation == "gelu_tanh")
 
 
@@ -179,13 +177,14 @@ class Head(LayerModule):
 
     def forward(self, x: Tensor, targets: Tensor, scale: float) -> Tensor:
         """``scale`` times the sum of the losses of ``targets`` (seq, batch)."""
-        group = self.tp.group if self.tp.size > 1 else None
-        return cross_entropy(self._logits(x).flatten(0, 1), targets, scale, self.vocab_start, group)
-
-    def _logits(self, x: Tensor) -> Tensor:
         if self.layer.norm is not None:
             x = self._norm("norm", self.layer.norm, self.layer.norm_eps, x)
-        return column_linear(x, self.weights("projection"), [], self.tp)[0]
+        if self.tp.size == 1 and self.kernels.fuses(LINEAR_CROSS_ENTROPY, x):
+            (weight,) = self.weights("projection")
+            return linear_cross_entropy(self.kernels, x, weight, targets, scale, is_root=True)
+        (logits,) = column_linear(x, self.weights("projection"), [], self.tp)
+        group = self.tp.group if self.tp.size > 1 else None
+        return cross_entropy(logits.flatten(0, 1), targets, scale, self.vocab_start, group)
 
 
 def build_layer(
