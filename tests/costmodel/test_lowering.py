@@ -28,7 +28,7 @@ from shardwright.spec.strategy import LayerStrategy
 
 lower_layer = cache(lower_layer_anew)
 """Several tests look at the same layers; each is lowered once in a process."""
-STACKS = [stack("shardwright"), stack("megatron")]
+STACKS = [stack("shardwright", on_cores=True), stack("megatron")]
 SIZES = [LLAMA, QWEN3, GPT2, Sizes(gpt2=True), Sizes(kv_heads=4, vocab=100)]
 SPLITS = [
     LayerStrategy(tp=tp, sequence_parallel=sp, recompute=recompute)  # type: ignore[arg-type]

@@ -193,10 +193,10 @@ def test_kept_bytes_are_rows_through_the_experts_and_scores() -> None:
 
 
 def test_fused_stacks_run_fewer_kernels_and_the_same_products() -> None:
-    plain = stack("shardwright")
+    plain = stack("shardwright", on_cores=True)
     fusion = KernelFusion(router=True, permute=True, weighted_activation=True)
     layer, strategy = block_of(MIXTURES[3]), LayerStrategy(ep=2)
-    eager = lower_layer(layer, shape_of(strategy))
+    eager = lower_layer(layer, shape_of(strategy, stack=plain))
     fused = lower_layer(layer, shape_of(strategy, stack=replace(plain, fusion=fusion)))
     assert fused.forward.flops == eager.forward.flops
     assert len(fused.forward.kernels()) < len(eager.forward.kernels())

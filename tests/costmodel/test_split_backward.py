@@ -29,7 +29,7 @@ SPLITS = [
 
 def shapes() -> list[tuple[Layer, LayerShape]]:
     return [
-        (layer, LayerShape(split, None, 2, 32, "bf16", stack(name)))
+        (layer, LayerShape(split, None, 2, 32, "bf16", stack(name, on_cores=True)))
         for name in ("shardwright", "megatron")
         for split in SPLITS
         for sizes in (LLAMA, GPT2, WIDE)

@@ -62,12 +62,13 @@ def test_only_adapters_are_reduced(stack: str, shard: str) -> None:
 
 
 def test_products_are_two_thirds_of_full_training() -> None:
-    """The gradient of the weight is a third of each product's FLOPs; attention keeps its own."""
+    """The gradient of the weight is a third of each product's FLOPs; attention keeps its own.
+
+    With full training the head makes its gradients going forward, so both ways count together.
+    """
     full, lora = simulate(asked(None)), simulate(asked("lora:rank=1"))
-    (forward, backward), (again, less) = flops(full), flops(lora)
-    assert again == pytest.approx(forward, rel=1e-3)
     linear = 2 * 4096 * (PARAMETERS - 32000 * 4096)
-    assert less == pytest.approx(backward - linear, rel=2e-3)
+    assert sum(flops(lora)) == pytest.approx(sum(flops(full)) - linear, rel=2e-3)
     assert lora.step_time_s < full.step_time_s
 
 

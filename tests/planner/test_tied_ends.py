@@ -16,7 +16,7 @@ def test_one_stage_is_among_the_likely_plans() -> None:
     first, *_, last = report.plan.layer_strategies()
     assert (first.tp, first.shard) == (last.tp, last.shard)
     assert report.search is not None
-    assert report.search.gap < 0.1
+    assert report.search.gap < 0.15
 
 
 @pytest.mark.parametrize("pin", [Pin(key="dp", value=8), Pin(key="shard", value="zero3")])

@@ -34,7 +34,8 @@ def made_up_profile(ranks: int) -> MachineProfile:
 
 
 def step_s(plan: Plan, profile: MachineProfile) -> float:
-    simulator = Simulator.for_plan(plan, Machine(plan.cluster, profile), stack("shardwright"))
+    chosen = stack("shardwright", on_cores=True)
+    simulator = Simulator.for_plan(plan, Machine(plan.cluster, profile), chosen)
     return simulator.run(plan).step_time_s
 
 

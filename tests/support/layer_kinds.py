@@ -98,7 +98,7 @@ SPLITS = [
     for recompute in ("none", "selective", "full")
 ]
 STACKS = [
-    replace(stack(name), attention=attention)  # type: ignore[arg-type]
+    replace(stack(name, on_cores=True), attention=attention)  # type: ignore[arg-type]
     for name in ("shardwright", "megatron")
     for attention in ("flash", "unfused")
 ]

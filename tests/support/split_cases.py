@@ -17,7 +17,7 @@ from shardwright.spec.stack import StackSpec
 from shardwright.spec.strategy import LayerStrategy
 
 SEQ_LEN = 64
-SHARDWRIGHT = stack("shardwright")
+SHARDWRIGHT = stack("shardwright", on_cores=True)
 MHA = Sizes(heads=8, kv_heads=8, hidden=64, ffn=96, vocab=96)
 GQA = Sizes(heads=8, kv_heads=4, hidden=64, ffn=96, vocab=96, qk_norm=True)
 MLA = LatentAttention(heads=8, query_rank=24, kv_rank=16, nope_dim=8, rope_dim=4, value_dim=6)
