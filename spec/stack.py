@@ -45,8 +45,8 @@ class OverlapKinds:
 class KernelFusion:
     """Which neighbouring operations the stack runs as one device kernel.
 
-    ``gated_activation``: a gate's activation and its product. ``in_place``: queries and keys turn in
-    one kernel, where they are, and gradients of gated activations take their inputs' place.
+    ``gated_activation``: a gate's activation and its product. ``in_place``: queries and keys turn
+    in one kernel, where they are, and gradients of gated activations take their inputs' place.
     ``linear_cross_entropy``: the projection to a vocabulary that is whole on the rank and its loss
     go through chunks of tokens (:func:`..kernels.loss_chunks`), which leave their gradients.
     ``router``: scores, choice and weights of experts. ``permute``: the copy of tokens into rows
