@@ -1,0 +1,78 @@
+"""What property tests of kernels share: devices, types, layouts, and one norm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+on_devices = pytest.mark.parametrize("device", DEVICES)
+
+TOLERANCE = {
+    torch.float64: 1e-12,
+    torch.float32: 5e-6,
+    torch.bfloat16: 2e-2,
+    torch.float16: 4e-3,
+}
+FLOOR = 0.1
+"""Of the largest result: a result that cancels to less is measured against this share of it.
+
+The gradient of a softmax over one key, say, is zero, and what is found is rounding of its terms."""
+
+dtypes = st.sampled_from(list(TOLERANCE))
+layouts = st.sampled_from(["dense", "gaps", "turned", "shifted"])
+
+
+def tensor(shape: Sequence[int], dtype: torch.dtype, device: str, layout: str, seed: int) -> Tensor:
+    """Normal deviates that lie in memory as the layout says; a leaf that wants a gradient."""
+    values = torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed))
+    values = values.to(device, dtype)
+    if layout == "gaps":
+        wider = values.new_zeros(*shape[:-1], 2 * shape[-1])
+        found = wider[..., ::2]
+    elif layout == "turned":
+        found = values.transpose(0, -1).contiguous().transpose(0, -1)
+    elif layout == "shifted":
+        found = values.new_zeros(values.numel() + 1)[1:].view(shape)
+    else:
+        found = torch.empty_like(values)
+    return found.copy_(values).requires_grad_()
+
+
+def results(
+    function: Callable[..., Tensor], inputs: list[Tensor], grad: Tensor | None = None
+) -> list[Tensor]:
+    """The output and the inputs' gradients for this gradient of the output."""
+    leaves = [x.detach().requires_grad_() for x in inputs]
+    out = function(*leaves)
+    out.backward(torch.ones_like(out) if grad is None else grad.to(out.dtype))
+    return [out.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
+
+
+def assert_near(found: Sequence[Tensor], expected: Sequence[Tensor], dtype: torch.dtype) -> None:
+    """Off by at most the type's share of the largest element; see :data:`FLOOR`."""
+    assert len(found) == len(expected)
+    largest = max((float(b.abs().max()) for b in expected if b.numel()), default=0.0)
+    for number, (a, b) in enumerate(zip(found, expected, strict=True)):
+        assert a.shape == b.shape
+        if not b.numel():
+            continue
+        assert bool(torch.isfinite(a).all()), number
+        scale = max(float(b.abs().max()), FLOOR * largest)
+        off = float((a.double() - b.double()).abs().max())
+        assert off <= TOLERANCE[dtype] * scale, (number, off / max(scale, 1e-300))
+
+
+def skip_without(device: str, dtype: torch.dtype) -> bool:
+    """Whether this type is left to another device: float64 of CUDA's consumer kernels."""
+    return device == "cuda" and dtype == torch.float64
+
+
+def any_of(*values: Any) -> st.SearchStrategy[Any]:
+    """One of these values, the earlier ones the simpler."""
+    return st.sampled_from(list(values))
