@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -108,7 +109,7 @@ def _dense_backward(
 def _sequences(bounds: Tensor, *tensors: Tensor) -> Iterator[tuple[slice, list[Tensor]]]:
     """Each non-empty sequence's part of (tokens, heads, d), as (1, heads, s, d)."""
     ends = bounds.tolist()
-    for start, end in zip(ends, ends[1:], strict=False):
+    for start, end in pairwise(ends):
         if end > start:
             part = slice(start, end)
             yield part, [t[part].transpose(0, 1).unsqueeze(0) for t in tensors]

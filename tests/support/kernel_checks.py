@@ -10,6 +10,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from shardwright.kernels.dispatch import Dispatcher, Family
+
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 on_devices = pytest.mark.parametrize("device", DEVICES)
 
@@ -57,8 +59,9 @@ def results(
 def assert_near(found: Sequence[Tensor], expected: Sequence[Tensor], dtype: torch.dtype) -> None:
     """Off by at most the type's share of the largest element; see :data:`FLOOR`."""
     assert len(found) == len(expected)
+    expected = [b.detach() for b in expected]
     largest = max((float(b.abs().max()) for b in expected if b.numel()), default=0.0)
-    for number, (a, b) in enumerate(zip(found, expected, strict=True)):
+    for number, (a, b) in enumerate(zip([a.detach() for a in found], expected, strict=True)):
         assert a.shape == b.shape
         if not b.numel():
             continue
@@ -71,6 +74,14 @@ def assert_near(found: Sequence[Tensor], expected: Sequence[Tensor], dtype: torc
 def skip_without(device: str, dtype: torch.dtype) -> bool:
     """Whether this type is left to another device: float64 of CUDA's consumer kernels."""
     return device == "cuda" and dtype == torch.float64
+
+
+class Best(Dispatcher):
+    """Picks the first variant whatever it refuses, for tests that give it what it needs."""
+
+    def pick(self, family: Family, deciding: Tensor) -> Callable[..., Any]:
+        """The best variant's implementation."""
+        return family.variants[0].run
 
 
 def any_of(*values: Any) -> st.SearchStrategy[Any]:
