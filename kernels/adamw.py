@@ -23,7 +23,8 @@ FUSED_DEVICES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia")
 class AdamWState(NamedTuple):
     """What a step reads and overwrites; the i-th tensors of all lists belong together.
 
-    All of a parameter's tensors have its shape, type and device, but for its step count.
+    All of a parameter's tensors have its shape, type and device, but for its step count. The fused
+    step takes contiguous ones only; a list with any other takes the foreach form.
     """
 
     parameters: list[Tensor]
@@ -82,8 +83,13 @@ def adamw_step(
     if not state.parameters:
         return
     lists = (state.parameters, state.gradients, state.first_moments, state.second_moments)
+    run = kernels.pick(ADAMW, state.parameters[0])
+    if not all(t.is_contiguous() for tensors in lists for t in tensors):
+        # On cores the fused step reads memory straight through, whatever the strides, and on CUDA
+        # devices it refuses such tensors.
+        run = ADAMW.variants[-1].run
     with torch.no_grad():
-        kernels.pick(ADAMW, state.parameters[0])(
+        run(
             *lists,
             [],
             state.steps,
