@@ -65,7 +65,8 @@ class Engine:
         self.chunks = [build_chunk(plan, part, self.book, options, self.kernels) for part in parts]
         self.parameters = local_parameters(plan, self.chunks, self.book)
         clip = plan.workload.gradient_clip_norm
-        self.updater = Updater(self.parameters, self.book, clip, adamw or AdamWOptions())
+        adamw = adamw or AdamWOptions()
+        self.updater = Updater(self.parameters, self.book, clip, adamw, self.kernels)
         self.runtime = self._make_runtime(parts)
         self.step_index = 0
 

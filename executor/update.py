@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ..kernels.adamw import fused_adamw
+from ..kernels.dispatch import Dispatcher
 from ..kernels.marks import mark
 from ..spec.groups import tensor_group
 from ..spec.marks import COMMUNICATE_NORM, COMMUNICATE_SUMS
@@ -38,6 +40,7 @@ class Updater:
         book: its groups.
         clip_norm: global gradient norm to clip to, None for none.
         options: AdamW's hyper-parameters.
+        kernels: of the run; says which form of the step it takes.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Updater:
         book: GroupBook,
         clip_norm: float | None,
         options: AdamWOptions,
+        kernels: Dispatcher,
     ) -> None:
         self.parameters = parameters
         self.book = book
@@ -53,12 +57,14 @@ class Updater:
         self._leaves = [nn.Parameter(p.data, requires_grad=False) for p in parameters]
         for leaf in self._leaves:
             leaf.requires_grad_(True)
+        fused = fused_adamw(kernels, self._leaves[0])
         self.optimizer = torch.optim.AdamW(
             self._groups(options.weight_decay),
             lr=options.learning_rate,
             betas=(options.beta1, options.beta2),
             eps=options.eps,
-            fused=True,
+            fused=fused,
+            foreach=not fused,
         )
 
     def _groups(self, decay: float) -> list[dict[str, object]]:

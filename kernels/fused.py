@@ -36,7 +36,8 @@ def interpreted() -> bool:
 
 
 @cache
-def _capability(index: int) -> tuple[int, int]:
+def capability(index: int) -> tuple[int, int]:
+    """Compute capability of a CUDA device."""
     return torch.cuda.get_device_capability(index)
 
 
@@ -46,7 +47,7 @@ def triton_refuses(request: Request) -> str | None:
         return reason
     kind = request.device.type
     if kind == "cuda":
-        found = _capability(request.device.index or 0)
+        found = capability(request.device.index or 0)
         if found < LEAST_CAPABILITY:
             return f"compute capability {found[0]}.{found[1]} is below 8.0"
     elif kind != "cpu":

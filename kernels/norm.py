@@ -84,7 +84,7 @@ def _fused_backward(
 class _FusedRmsNorm(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        x = x.contiguous()
+        x, weight = x.contiguous(), weight.contiguous()
         out, inverse_rms = _fused_forward(x, weight, eps)
         ctx.save_for_backward(x, weight, inverse_rms)
         return out  # type: ignore[no-any-return]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from kernel_checks import Function, assert_equals_definition, random_tensors
+from kernel_checks import assert_equals_definition, tensor
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -27,7 +28,14 @@ from shardwright.kernels.dispatch import Dispatcher
 from shardwright.kernels.norm import layer_norm, rms_norm, rms_norm_reference
 from shardwright.spec.errors import RunError
 
+Function = Callable[..., Tensor]
 PORTABLE = Dispatcher("portable")
+
+
+def random_tensors(*shapes: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:
+    return [tensor(s, dtype, "cpu", "dense", seed).detach() for seed, s in enumerate(shapes)]
+
+
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_checks import assert_equals_definition, chosen, random_tensors, strided
+from kernel_checks import assert_equals_definition, chosen, layouts, on_devices, tensor
 from torch import Tensor
 
 from shardwright.kernels.activation import (
@@ -32,13 +32,8 @@ from shardwright.spec import kernels as words
 from shardwright.spec.errors import RunError
 
 FAMILIES = (RMS_NORM, SWIGLU, GEGLU, ROPE, LINEAR_CROSS_ENTROPY)
-DEVICES = [
-    pytest.param("cpu", id="cores"),
-    pytest.param("cuda", id="device", marks=pytest.mark.gpu),
-]
 POLICIES: tuple[Policy, ...] = ("portable", "fused")
 policies = pytest.mark.parametrize("policy", POLICIES)
-devices = pytest.mark.parametrize("device", DEVICES)
 sizes = st.integers(1, 7)
 widths = st.one_of(st.integers(1, 40), st.sampled_from((64, 127, 256)))
 
@@ -53,13 +48,14 @@ def dtypes(device: str, policy: Policy) -> st.SearchStrategy[torch.dtype]:
 def drawn(
     data: st.DataObject, device: str, policy: Policy, *shapes: tuple[int, ...]
 ) -> list[Tensor]:
-    """Operands of the same type, strided or not."""
+    """Operands of one type, laid out in some way."""
     dtype, seed = data.draw(dtypes(device, policy)), data.draw(st.integers(0, 99))
-    found = random_tensors(*shapes, dtype=dtype, seed=seed, device=device)
-    return [strided(x) for x in found] if data.draw(st.booleans()) else found
+    return [
+        tensor(shape, dtype, device, data.draw(layouts), seed + n) for n, shape in enumerate(shapes)
+    ]
 
 
-@devices
+@on_devices
 @policies
 @settings(max_examples=12)
 @given(data=st.data(), rows=sizes, batch=sizes, width=widths)
@@ -75,7 +71,7 @@ def test_rms_norm(
     )
 
 
-@devices
+@on_devices
 @policies
 @pytest.mark.parametrize("name", ["swiglu", "geglu"])
 @settings(max_examples=8)
@@ -92,7 +88,7 @@ def test_gated_activations(
     assert_equals_definition(lambda g, u: ours(kernels, g, u), definition, inputs)
 
 
-@devices
+@on_devices
 @policies
 @settings(max_examples=8)
 @given(data=st.data(), seq=sizes, batch=st.integers(1, 3), half=st.integers(1, 9), groups=sizes)
@@ -114,7 +110,7 @@ def test_rope(
     assert_equals_definition(ours, definition, inputs)
 
 
-@devices
+@on_devices
 @policies
 @pytest.mark.parametrize("is_root", [True, False])
 @settings(max_examples=6)
@@ -132,10 +128,8 @@ def test_linear_cross_entropy(
     """In one chunk and in several; a loss that is no root passes its gradient on."""
     kernels = Dispatcher(policy)
     x, weight = drawn(data, device, policy, (rows, batch, width), (vocab, width))
-    targets = (
-        random_tensors((rows, batch), dtype=torch.float32, seed=1)[0].abs() * 97
-    ).long() % vocab
-    targets = targets.to(device)
+    tokens = st.lists(st.integers(0, vocab - 1), min_size=rows * batch, max_size=rows * batch)
+    targets = torch.tensor(data.draw(tokens), device=device).view(rows, batch)
     most = data.draw(st.sampled_from((words.LARGEST_LOGITS, vocab)))
     multiple = data.draw(st.sampled_from((1, 3)))
     then = 1.0 if is_root else 3.0
@@ -149,7 +143,7 @@ def test_linear_cross_entropy(
     expected = linear_cross_entropy_reference(*exact, targets, 0.25)
     (then * expected).backward()
     tolerance = {torch.float32: 5e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}[x.dtype]
-    assert float(loss) == pytest.approx(float(expected), rel=tolerance, abs=tolerance)
+    assert loss.item() == pytest.approx(expected.item(), rel=tolerance, abs=tolerance)
     for leaf, other in zip(leaves, exact, strict=True):
         assert leaf.grad is not None
         assert other.grad is not None
