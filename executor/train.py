@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..spec.choices import ATTENTIONS
+from ..spec.choices import ATTENTIONS, KERNEL_POLICIES, KernelPolicy
 from ..spec.codec import from_document
 from ..spec.dense import model_run_reason
 from ..spec.errors import InputError, RunError
@@ -58,6 +58,7 @@ class TrainSettings:
     tokenizer: str | None = None
     random_tokens: bool = False
     attention: str = "flash"
+    kernels: KernelPolicy = "auto"
     verify: bool = False
     trace: bool = False
     trace_file: str | None = None
@@ -69,6 +70,9 @@ class TrainSettings:
             raise InputError("--steps", self.steps, "at least 1", 1)
         if self.attention not in ATTENTIONS:
             raise InputError("attention", self.attention, " or ".join(ATTENTIONS))
+        if self.kernels not in KERNEL_POLICIES:
+            near = nearest_name(self.kernels, KERNEL_POLICIES)
+            raise InputError("--kernels", self.kernels, ", ".join(KERNEL_POLICIES), near)
 
 
 def train(context: RankContext, payload: dict[str, Any]) -> dict[str, Any] | None:
@@ -144,6 +148,7 @@ def make_engine(plan: Plan, context: RankContext, settings: TrainSettings, batch
         device=context.device,
         flash=settings.attention == "flash",
         prefetch=context.device.type != "cpu",
+        kernels=settings.kernels,
         collective_timeout_s=context.collective_timeout_s,
     )
     return Engine(plan, context.rank, options, batch, settings.adamw)
