@@ -27,7 +27,7 @@ all_gather_single: Callable[..., Any] = getattr(
 reduce_scatter_single: Callable[..., Any] = getattr(
     dist, "reduce_scatter_single", dist.reduce_scatter_tensor
 )
-"""``(output, input, group)``: this rank's part of the sum; before 2.13 ``reduce_scatter_tensor``."""
+"""``(output, input, group)``: this rank's part of the sum; formerly ``reduce_scatter_tensor``."""
 
 LEANED_ON = (
     "torch:UntypedStorage._cdata",

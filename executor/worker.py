@@ -79,9 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--timeout", type=float, help="seconds for a collective (default: 60 on cores, else 300)"
     )
-    parser.add_argument(
-        "--kernels", default="auto", help="auto, portable or fused (default auto)"
-    )
+    parser.add_argument("--kernels", default="auto", help="auto, portable or fused (default auto)")
     pool = parser.add_argument_group("a pool's own")
     for name in ("--pool", "--device", "--allow"):
         pool.add_argument(name, help=argparse.SUPPRESS)
