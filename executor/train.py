@@ -17,12 +17,15 @@ from typing import Any
 
 from torch import Tensor
 
+from .. import __version__
 from ..spec.choices import ATTENTIONS, KERNEL_POLICIES
 from ..spec.codec import from_document
 from ..spec.dense import model_run_reason
 from ..spec.errors import InputError, RunError, one_of
 from ..spec.legality import executable_reason, schedule_run_reason
 from ..spec.plan import Plan
+from . import torch_api
+from .agreement import require_agreement, text_digest
 from .chunk import TORCH_DTYPES, BuildOptions
 from .context import RankContext
 from .data import RandomBatches, TextBatches, load_tokens
@@ -89,6 +92,7 @@ def train(context: RankContext, payload: dict[str, Any]) -> dict[str, Any] | Non
     plan = from_document(Plan, payload["plan"], "plan")
     require_executable(plan)
     batch = make_batches(plan, settings)
+    require_agreement(_facts(plan, settings, batch), context.device)
     reset_peak()
     before_bytes = resident_bytes()
     engine = make_engine(plan, context, settings, batch)
@@ -115,6 +119,23 @@ def train(context: RankContext, payload: dict[str, Any]) -> dict[str, Any] | Non
     if settings.verify:
         result["verify"] = _verify(plan, context, settings, batch, steps, gradients)
     return result
+
+
+def _facts(plan: Plan, settings: TrainSettings, batch: Batch) -> dict[str, str]:
+    """What all ranks must have alike, however they were started."""
+    return {
+        "plan": plan.hash,
+        "version of shardwright": __version__,
+        "version of torch": torch_api.version(),
+        "--seed": str(settings.seed),
+        "--steps": str(settings.steps),
+        "--kernels": settings.kernels,
+        "--verify": str(settings.verify),
+        "--trace": str(settings.trace or settings.trace_file is not None),
+        "text (--data, --tokenizer, or Python's own sources)": text_digest(
+            batch, plan.workload.global_batch
+        ),
+    }
 
 
 def require_executable(plan: Plan) -> None:
