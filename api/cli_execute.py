@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..spec.errors import InputError
+from ..spec.errors import InputError, one_of
 from .cli_output import ProgressLine, check_targets, emit, note
 
 if TYPE_CHECKING:
@@ -28,12 +29,14 @@ def execute_command(given: dict[str, Any]) -> None:
     """
     from rich.console import Console
 
+    from ..spec.choices import KERNEL_POLICIES
     from .inputs import Inputs, plan_pricing
     from .plans import read_plan
     from .render_execute import print_dry_run, print_execution
     from .this_machine import require_built, require_executable
 
-    check_targets(json=given["json_target"])
+    check_targets(json=given["json_target"], trace=given["trace"])
+    one_of("--kernels", given["kernels"] or "auto", KERNEL_POLICIES)
     path = given["plan_file"]
     if path is None:
         raise InputError("PLAN.json", "nothing", "a plan file", "plan execute plan.json")
@@ -128,6 +131,11 @@ def phases(line: ProgressLine) -> Callable[[dict[str, Any]], None]:
     return on_event
 
 
+def _whole_path(typed: str | None) -> Path | None:
+    """A file as ranks find it too, wherever they start."""
+    return None if typed is None else Path(typed).expanduser().absolute()
+
+
 def _steps(given: dict[str, Any]) -> int:
     return int(given["steps"] or DEFAULT_STEPS)
 
@@ -144,6 +152,7 @@ def run_plan(
     Raises:
         RunError: the run failed.
     """
+    from ..spec.choices import KERNEL_POLICIES
     from .execution import ExecuteOptions, execute_plan
 
     options = ExecuteOptions(
@@ -151,6 +160,8 @@ def run_plan(
         verify=given["verify"],
         data=given.get("data"),
         tokenizer=given.get("tokenizer"),
+        kernels=one_of("--kernels", given.get("kernels") or "auto", KERNEL_POLICIES),
+        trace_file=_whole_path(given.get("trace")),
     )
     reported: list[dict[str, Any]] = []
     with ProgressLine("training", "steps") as line:

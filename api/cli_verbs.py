@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ..spec.choices import RECOMPUTES, SEQUENCE_PARALLELS
+from ..spec.choices import KERNEL_POLICIES, RECOMPUTES, SEQUENCE_PARALLELS
 from ..spec.schedule import EVERY_KIND
 from .cli_options import (
     CLUSTER_WORD,
@@ -97,6 +97,10 @@ def explain(**given: Any) -> None:
     click.option(
         "--tokenizer", type=FileSource(), metavar="PATH", help="A tokenizer.json for the data."
     ),
+    click.option("--kernels", type=Word("K", lambda: KERNEL_POLICIES),
+                 help="auto (the best that run here), portable or fused."),
+    click.option("--trace", type=FileTarget(),
+                 help="Write a traced step and its memory for Perfetto."),
     click.option("--dry-run", is_flag=True, help="Say which ranks would do what; run nothing."),
     JSON,
     unbuilt("--init-from", "--checkpoint", "--every", "--resume", "--save-hf"),

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from ..costmodel.compare import compare_terms, relative_error
+from ..costmodel.explain import utilisation
 from ..costmodel.feasibility import DEFAULT_RISK
+from ..costmodel.model_flops import flops_convention
 from ..executor.launch import run_plan
 from ..profiler.store import newest_profile, save_profile
 from ..profiler.sweep import QUICK_BUDGET_S, measure
-from ..spec.errors import InputError
+from ..spec.choices import KERNEL_POLICIES, KernelPolicy
+from ..spec.errors import InputError, one_of
 from ..spec.measured import Measured
 from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
@@ -26,14 +29,18 @@ OnEvent = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecuteOptions:
-    """How a plan is run: steps to reach, seed, text, checks, trace file."""
+    """How a plan is run: steps to reach, seed, text, kernels, checks, trace file."""
 
     steps: int = DEFAULT_STEPS
     seed: int = 0
     data: str | None = None
     tokenizer: str | None = None
+    kernels: KernelPolicy = "auto"
     verify: bool = False
     trace_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        one_of("--kernels", self.kernels, KERNEL_POLICIES)
 
 
 def ensure_profile(devices: int, on_event: OnEvent) -> MachineProfile:
@@ -86,6 +93,7 @@ def execute_plan(
         "tokenizer": options.tokenizer,
         "verify": options.verify,
         "attention": stack.attention,
+        "kernels": options.kernels,
         "trace": True,
         "trace_file": None if options.trace_file is None else str(options.trace_file),
     }
@@ -103,14 +111,37 @@ def _document(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[
     by_stage = measured.pop("allocated_bytes")
     measured["allocated_bytes"] = max(by_stage)
     measured["allocated_bytes_by_stage"] = by_stage
+    if "reserved_bytes" in measured:
+        measured["reserved_bytes_by_stage"] = measured["reserved_bytes"]
+        measured["reserved_bytes"] = max(measured["reserved_bytes"])
     measured["rss_growth_bytes"] = result["rss_growth_bytes"]
+    measured |= _rates(plan, simulated, measured["step_time_s"])
     document = {
         "plan_hash": plan.hash,
         "measured": measured,
         "predicted": simulated.report.prediction.to_document(),
         "comparison": _comparison(plan, simulated, result),
+        "kernels": result["kernels"],
     }
     return {**document, "verify": result["verify"]} if "verify" in result else document
+
+
+def _rates(plan: Plan, simulated: Simulated, step_s: float) -> dict[str, Any]:
+    """FLOPs a second and their share of the peak, counted as the prediction counts them.
+
+    ``step_time_s · peak_flops_per_s · mfu = flops``, with the peak of all devices in stages.
+    """
+    used = utilisation(plan, simulated.simulation, simulated.simulator)
+    devices = sum(stage.device_count for stage in plan.program.stages)
+    return {
+        "flops_per_s_per_device": used.flops / step_s / devices,
+        "mfu": used.mfu(step_s),
+        "hfu": used.hfu(step_s),
+        "flops": used.flops,
+        "executed_flops": used.executed_flops,
+        "peak_flops_per_s": used.peak_flops_per_s,
+        "flops_convention": flops_convention(plan.workload),
+    }
 
 
 def _comparison(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[str, Any]:

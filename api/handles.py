@@ -9,6 +9,7 @@ from typing import Any
 
 from ..costmodel.feasibility import DEFAULT_RISK
 from ..costmodel.trace import simulated_timeline
+from ..spec.choices import KernelPolicy
 from ..spec.codec import dump_pretty, write_atomically
 from ..spec.measured import Measured
 from ..spec.plan import Plan
@@ -83,6 +84,8 @@ class PlanHandle:
         verify: bool = False,
         data: str | None = None,
         tokenizer: str | None = None,
+        kernels: KernelPolicy = "auto",
+        trace: Path | None = None,
     ) -> dict[str, Any]:
         """Run the plan on this machine; the contract's ``execute`` document.
 
@@ -91,6 +94,8 @@ class PlanHandle:
             verify: whether to compare losses and gradients with a single process.
             data: text file or folder; Python's own sources if None.
             tokenizer: a ``tokenizer.json`` for the data.
+            kernels: auto, portable or fused.
+            trace: file for a traced step and its memory, as Perfetto reads it.
 
         Raises:
             InputError: the plan cannot run on this machine.
@@ -100,7 +105,14 @@ class PlanHandle:
         from .this_machine import require_executable
 
         require_executable(self.plan, "plan")
-        options = ExecuteOptions(steps=steps, verify=verify, data=data, tokenizer=tokenizer)
+        options = ExecuteOptions(
+            steps=steps,
+            verify=verify,
+            data=data,
+            tokenizer=tokenizer,
+            kernels=kernels,
+            trace_file=trace,
+        )
         notes = self.report.assumptions
         return execute_plan(self.plan, self.stack, self.measured, options, _ignore, notes)
 

@@ -7,8 +7,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ..spec.units import format_bytes, format_number, format_seconds
+from ..spec.units import format_bytes, format_count, format_number, format_seconds
 from .render_console import columns
+from .render_kernels import kernels_text
+from .render_rows import percent
 from .render_stages import ranges, span
 
 STEPS_SHOWN = 20
@@ -30,6 +32,9 @@ def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str
     _compare(table, "step", predicted["step_time_s"], measured["step_time_s"], format_seconds)
     rate = "tokens_per_s_per_device"
     _compare(table, "tokens/s a device", predicted[rate], measured[rate], format_number)
+    for share in ("mfu", "hfu"):
+        if share in measured:
+            _compare(table, share.upper(), predicted[share], measured[share], percent)
     if allocated := measured.get("allocated_bytes"):
         expected = max(row["allocated_bytes"] for row in predicted["memory"])
         _compare(table, "peak live bytes", expected, allocated, format_bytes)
@@ -40,11 +45,24 @@ def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str
         _compare(table, label, term["predicted_s"], term["measured_s"], format_seconds)
     out.print(Text("predicted against measured", style="bold"))
     out.print(table)
+    if "mfu" in measured:
+        out.print(_mfu_formula(measured))
+    if kernels := kernels_text(document.get("kernels", ())):
+        out.print(kernels)
     if verified := document.get("verify"):
         out.print(
             f"against one process: losses differ by at most {verified['max_rel_loss_diff']:.1e}, "
             f"gradients by {verified['max_rel_grad_diff']:.1e} (relative)"
         )
+
+
+def _mfu_formula(measured: dict[str, Any]) -> str:
+    """MFU as a quotient of what was counted, measured and looked up."""
+    flops, peak = (format_count(measured[key]) for key in ("flops", "peak_flops_per_s"))
+    return (
+        f"MFU {percent(measured['mfu'])} = {flops} model FLOPs / "
+        f"({format_seconds(measured['step_time_s'])} x {peak} FLOP/s, the peak of all devices)"
+    )
 
 
 def _compare(table: Any, name: str, predicted: float, measured: float, show: Any) -> None:

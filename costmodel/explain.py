@@ -8,6 +8,7 @@ the rest of the step, in which it waits for others: the bubble.
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 from ..spec.plan import Plan
 from ..spec.report import BREAKDOWN_TERMS, Prediction
@@ -59,6 +60,36 @@ def executed_flops(plan: Plan, simulation: Simulation) -> int:
     return total
 
 
+class Utilisation(NamedTuple):
+    """FLOPs of a step and the rate that they are held against, over all devices in stages.
+
+    ``flops`` are the model's, ``executed_flops`` count what is run again too;
+    ``peak_flops_per_s`` is the devices' dense rate in the parameters' format.
+    """
+
+    flops: int
+    executed_flops: int
+    peak_flops_per_s: float
+
+    def mfu(self, step_s: float) -> float:
+        """Model FLOPs utilisation (Chowdhery et al., 2022, appendix B) of a step of ``step_s``."""
+        return self.flops / step_s / self.peak_flops_per_s
+
+    def hfu(self, step_s: float) -> float:
+        """The same of the FLOPs that are run."""
+        return self.executed_flops / step_s / self.peak_flops_per_s
+
+
+def utilisation(plan: Plan, simulation: Simulation, simulator: Simulator) -> Utilisation:
+    """What a step of a plan, simulated or measured, is held against."""
+    per_sample = model_flops_per_sample(plan.model, plan.workload)
+    return Utilisation(
+        flops=per_sample * plan.workload.global_batch,
+        executed_flops=executed_flops(plan, simulation),
+        peak_flops_per_s=_peak_flops_per_s(plan, simulator),
+    )
+
+
 def predict(
     plan: Plan, simulation: Simulation, simulator: Simulator, rule: MemoryRule
 ) -> Prediction:
@@ -70,9 +101,7 @@ def predict(
     workload = plan.workload
     devices = sum(stage.device_count for stage in plan.program.stages)
     step_s = simulation.step_time_s
-    per_sample = model_flops_per_sample(plan.model, workload)
-    flops = per_sample * workload.global_batch
-    peak = _peak_flops_per_s(plan, simulator)
+    used = utilisation(plan, simulation, simulator)
     low, high = interval(simulation, simulator.pricer.machine)
     return Prediction(
         feasible=all(rule.excess_bytes(row) <= 0 for row in simulation.memory),
@@ -80,9 +109,9 @@ def predict(
         step_time_interval_s=(step_s * low, step_s * high),
         samples_per_s=workload.global_batch / step_s,
         tokens_per_s_per_device=workload.tokens_per_step / step_s / devices,
-        flops_per_s_per_device=flops / step_s / devices,
-        mfu=flops / step_s / peak,
-        hfu=executed_flops(plan, simulation) / step_s / peak,
+        flops_per_s_per_device=used.flops / step_s / devices,
+        mfu=used.mfu(step_s),
+        hfu=used.hfu(step_s),
         memory=simulation.memory,
         breakdown_s=breakdown(simulation),
         flops_convention=flops_convention(workload),

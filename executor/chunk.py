@@ -116,22 +116,39 @@ def build_chunk(
     options: BuildOptions,
     kernels: Dispatcher,
 ) -> Chunk:
-    """Build, fill, split and shard the layers of one chunk on this rank."""
-    every = plan.layer_strategies()
+    """Build, fill, split and shard the layers of one chunk on this rank.
+
+    Each layer is sharded as soon as it is built, so a rank never holds more than its part and
+    one whole layer.
+    """
+    every, dtype = plan.layer_strategies(), plan.workload.dtype
     layers = plan.chunk_layers(parts)
     first = layers[0][0]
-    modules = {
-        index: _build_module(plan, index, layer, strategy, book, options, kernels)
-        for index, layer, strategy in layers
+    tied = _tied_ends(plan, layers)
+    wrapped = {
+        index
+        for index, _, strategy in layers
+        if needs_sharding_wrapper(strategy, book.stage_ranks, dtype)
     }
-    tied = _tie(plan, layers, modules)
-    chunk = Chunk(
-        modules,
-        {index: strategy for index, _, strategy in layers},
-        every[first - 1] if first else None,
-        book,
-    )
-    _shard(chunk, layers, tied, plan.workload.dtype, options)
+    modules: dict[int, LayerModule] = {}
+    units: list[FSDPModule] = []
+    for index, layer, strategy in layers:
+        modules[index] = _build_module(plan, index, layer, strategy, book, options, kernels)
+        members = [modules[index]]
+        if tied is not None and index == tied[1]:
+            members = [modules[i] for i in tied]
+            _tie(*members)
+        if index in wrapped and (tied is None or index != tied[0]):  # joins the head's unit
+            units.append(_shard_unit(members, strategy, book, dtype))
+    strategies = {index: strategy for index, _, strategy in layers}
+    chunk = Chunk(modules, strategies, every[first - 1] if first else None, book)
+    if units:
+        plain = {p for i in strategies if i not in wrapped for p in modules[i].parameters()}
+        mesh = book.data_mesh(layers[0][2])
+        fully_shard(chunk, mesh=mesh, mp_policy=_precision(dtype), ignored_params=plain)
+    if not options.prefetch:
+        for unit in units:  # a unit that prefetches itself prefetches nothing
+            unit.set_modules_to_backward_prefetch([unit])
     return chunk
 
 
@@ -151,59 +168,35 @@ def _build_module(
     return module.to(options.device)
 
 
-def _tie(
-    plan: Plan,
-    layers: tuple[tuple[int, Layer, LayerStrategy], ...],
-    modules: dict[int, LayerModule],
+def _tied_ends(
+    plan: Plan, layers: tuple[tuple[int, Layer, LayerStrategy], ...]
 ) -> tuple[int, int] | None:
-    """Make the head use the embedding's weight where both are in this chunk."""
+    """The embedding and the head that share a weight, where both are in this chunk."""
     ends = [i for i, layer, _ in layers if isinstance(layer, (EmbeddingLayer, HeadLayer))]
     if not plan.model.tie_embeddings or len(ends) < 2:
         return None
-    source = modules[ends[0]].slot(TOKEN_WEIGHT.split(".")[0])
-    modules[ends[1]].slot(TIED_WEIGHT.split(".")[0]).weight = source.weight
     return ends[0], ends[1]
 
 
-def _shard(
-    chunk: Chunk,
-    layers: tuple[tuple[int, Layer, LayerStrategy], ...],
-    tied: tuple[int, int] | None,
-    dtype: DtypeRecord,
-    options: BuildOptions,
-) -> None:
-    policy = _precision(dtype)
-    wrapped: list[FSDPModule] = []
-    for index, _, strategy in layers:
-        if not needs_sharding_wrapper(strategy, chunk.book.stage_ranks, dtype):
-            continue
-        if tied is not None and index == tied[0]:
-            continue  # joins the head's unit
-        members: Any = chunk.layers[str(index)]
-        if tied is not None and index == tied[1]:
-            members = [chunk.layers[str(i)] for i in tied]
-        unit = fully_shard(
-            members,
-            mesh=chunk.book.data_mesh(strategy),
-            reshard_after_forward=strategy.shard.gathers_each_use,
-            mp_policy=policy,
-        )
-        units: list[Any] = unit if isinstance(unit, list) else [unit]
-        _sum_gradients(units[0])
-        wrapped.append(units[0])
-    if not wrapped:
-        return
-    plain = {
-        parameter
-        for index, _, strategy in layers
-        if not needs_sharding_wrapper(strategy, chunk.book.stage_ranks, dtype)
-        for parameter in chunk.layers[str(index)].parameters()
-    }
-    mesh = chunk.book.data_mesh(layers[0][2])
-    fully_shard(chunk, mesh=mesh, mp_policy=policy, ignored_params=plain)
-    if not options.prefetch:
-        for unit in wrapped:  # a unit that prefetches itself prefetches nothing
-            unit.set_modules_to_backward_prefetch([unit])
+def _tie(embedding: LayerModule, head: LayerModule) -> None:
+    """Make the head use the embedding's weight."""
+    weight = embedding.slot(TOKEN_WEIGHT.split(".")[0]).weight
+    head.slot(TIED_WEIGHT.split(".")[0]).weight = weight
+
+
+def _shard_unit(
+    members: list[LayerModule], strategy: LayerStrategy, book: GroupBook, dtype: DtypeRecord
+) -> FSDPModule:
+    """Layers gathered and reduced together, their parameters cut to this rank's shards."""
+    unit: Any = fully_shard(
+        members if len(members) > 1 else members[0],  # type: ignore[arg-type]
+        mesh=book.data_mesh(strategy),
+        reshard_after_forward=strategy.shard.gathers_each_use,
+        mp_policy=_precision(dtype),
+    )
+    found: FSDPModule = unit[0] if isinstance(unit, list) else unit
+    _sum_gradients(found)
+    return found
 
 
 def _sum_gradients(unit: FSDPModule) -> None:

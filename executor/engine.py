@@ -18,6 +18,7 @@ from ..spec.plan import LayerPlan, Plan
 from ..spec.schedule import chunk_place, chunk_position, stage_order
 from ..spec.strategy import LayerStrategy
 from .chunk import TORCH_DTYPES, BuildOptions, Chunk, build_chunk
+from .host_copy import finish, to_device
 from .local import local_parameters
 from .mesh import GroupBook
 from .pipeline import ChunkPort, Link, PipelineRuntime
@@ -93,7 +94,7 @@ class Engine:
         )
         ports = [self._make_port(index) for index in range(len(parts))]
         dtype = TORCH_DTYPES[self.plan.workload.dtype.param]
-        return PipelineRuntime(ports, order, book.rank, book.wires, dtype, self.options.device)
+        return PipelineRuntime(ports, order, book.rank, book.wire, dtype, self.options.device)
 
     def _make_port(self, index: int) -> ChunkPort:
         chunk = self.chunks[index]
@@ -142,7 +143,7 @@ class Engine:
         mine = samples // strategy.data_parallel(self.book.stage_ranks)
         first = micro_batch * samples + self.book.data_index(strategy) * mine
         rows = [self.batch(self.step_index, first + i) for i in range(mine)]
-        return torch.stack(rows, dim=1).to(self.options.device)
+        return to_device(torch.stack(rows, dim=1), self.options.device)
 
     def backward_step(self) -> Tensor:
         """Forward and backward of one global batch; (norm, loss) float64, gradients in place."""
@@ -156,11 +157,13 @@ class Engine:
         return next((c.last_strategy.tp for c in self.chunks if c.has_head), 1)
 
     def step(self, before_update: Callable[[], None] | None = None) -> StepResult:
-        """One optimizer step.
+        """One optimizer step; its time is that of the device's work, not of its launches.
 
         Args:
             before_update: called when gradients are complete and not yet used.
         """
+        device = self.options.device
+        finish(device)
         start_s = time.perf_counter()
         with mark(STEP):
             norm_and_loss = self.backward_step()
@@ -169,5 +172,6 @@ class Engine:
             with mark(UPDATE):
                 self.updater.update(norm_and_loss[0])
             norm, loss = norm_and_loss.tolist()
+            finish(device)
         self.step_index += 1
         return StepResult(loss=loss, gradient_norm=norm, time_s=time.perf_counter() - start_s)

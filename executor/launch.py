@@ -26,13 +26,16 @@ from typing import Any
 from ..spec.errors import RunError, ShardwrightError
 from ..spec.plan import Plan
 from .channel import Message
-from .layout import CPU_DEVICE, plan_device, plan_world_size
+from .layout import CPU_DEVICE, collective_timeout_s, plan_device, plan_world_size
 from .process import WorkerProcess
 from .watchdog import Failure, Report, Watch
 
 POLL_S = 0.2
 SETTLE_S = 1.0
 CLOSE_S = 5.0
+GAVE_UP = "Watchdog caught collective operation timeout"
+"""How NCCL's own watchdog begins to say that it ends a process whose peers are late."""
+TOLD = 160
 TRAIN_JOB = "shardwright.executor.train:train"
 
 OnEvent = Callable[[int, dict[str, Any]], None]
@@ -54,6 +57,16 @@ class PoolOptions:
     start_timeout_s: float = 180.0
     job_packages: tuple[str, ...] = ("shardwright",)
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_device(cls, device: str) -> PoolOptions:
+        """The usual limits of ranks on a device with this catalogue name.
+
+        A driver that loads code may hold a process still for seconds, heartbeat included.
+        """
+        if device == CPU_DEVICE:
+            return cls()
+        return cls(collective_timeout_s=collective_timeout_s(device), silent_after_s=30.0)
 
 
 class _RelayedError(ShardwrightError):
@@ -77,7 +90,7 @@ class WorkerPool:
         self, ranks: int, device: str = CPU_DEVICE, options: PoolOptions | None = None
     ) -> None:
         self.ranks = ranks
-        self.options = options or PoolOptions()
+        self.options = options or PoolOptions.of_device(device)
         limit_s = self.options.collective_timeout_s
         self._watch = Watch(ranks, self.options.silent_after_s, limit_s + 10.0)
         self._folder = tempfile.TemporaryDirectory(prefix="shardwright-")
@@ -208,6 +221,8 @@ class WorkerPool:
         self._polled_s = time.monotonic()
         for worker, state in zip(self._workers, self._watch.states, strict=True):
             state.ending = worker.ending()
+            if state.ending and state.report is None:
+                state.report = late_report(worker.error_line(GAVE_UP))
 
     def _take(
         self,
@@ -281,6 +296,18 @@ def _error(failure: Failure) -> ShardwrightError:
     return _RelayedError(failure.message, failure.exit_code)
 
 
+def late_report(line: str) -> Report | None:
+    """What a rank would have reported that NCCL ended because its peers did not come.
+
+    Args:
+        line: of its error output, in which NCCL says so; empty if there is none.
+    """
+    if not line:
+        return None
+    told = line[line.index(GAVE_UP) :].split(".", 1)[0][:TOLD]
+    return Report(message=told, exit_code=RunError.exit_code, communication=True, plain=False)
+
+
 def rank_environment(rank: int, ranks: int) -> dict[str, str]:
     """The environment of one local rank: torchrun's names, one thread, only this machine."""
     environment = dict(os.environ)
@@ -290,7 +317,9 @@ def rank_environment(rank: int, ranks: int) -> dict[str, str]:
     environment["OMP_NUM_THREADS"] = "1"  # a device of a local plan is one core
     loopback = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
     if loopback:
-        environment.setdefault("GLOO_SOCKET_IFNAME", loopback.pop())
+        name = loopback.pop()
+        environment.setdefault("GLOO_SOCKET_IFNAME", name)
+        environment.setdefault("NCCL_SOCKET_IFNAME", name)
     return environment
 
 

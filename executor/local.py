@@ -22,6 +22,7 @@ from .chunk import Chunk, needs_sharding_wrapper
 from .mesh import GroupBook
 from .models.dense.model import LayerModule
 from .parameters import TIED_WEIGHT, parameter_name
+from .torch_api import all_gather_single
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,7 @@ def _gather_shards(
     padded = torch.zeros((chunk, *value.shape[1:]), dtype=value.dtype, device=value.device)
     padded[: value.shape[0]] = value
     out = padded.new_empty((chunk * shape.size, *value.shape[1:]))
-    torch.distributed.all_gather_single(out, padded, group=book.group(shape))
+    all_gather_single(out, padded, group=book.group(shape))
     return out[:rows]
 
 
@@ -141,5 +142,5 @@ def _gather_split(local: LocalParameter, value: Tensor, book: GroupBook) -> Tens
     padded[: moved.shape[0]] = moved
     out = padded.new_empty((part * local.strategy.tp, *moved.shape[1:]))
     group = book.group(tensor_group(local.strategy))
-    torch.distributed.all_gather_single(out, padded, group=group)
+    all_gather_single(out, padded, group=group)
     return out[:size].movedim(0, dim)

@@ -8,37 +8,61 @@ the update.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..spec.marks import COMMUNICATE_NORM
 from ..spec.report import BREAKDOWN_TERMS
-from ..spec.timeline import Span, Stream, StreamKind, Timeline
+from ..spec.timeline import Counter, Span, Stream, StreamKind, Timeline
 from .segments import MESSAGE, NORM, Segment
 
 NS = 1e-9
 BUBBLE = "bubble"
+ALLOCATED = "allocated_bytes"
+"""The counter's name in simulated timelines too."""
+HOST_COPIES = ("Memcpy HtoD", "Memcpy DtoH")
 STREAM_ORDER: tuple[StreamKind, ...] = ("compute", "communication", "host_copy", "nvme", "host")
 """Where several streams of a rank are busy, the first of these decides the moment's term."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
-    """One rank's step: its segments, and when it sent each message (``pass to rank``)."""
+    """One rank's step: its segments, and when it sent each message (``pass to rank``).
+
+    ``allocated`` are moments, in nanoseconds on the segments' clock, with the bytes that its
+    device then holds; empty where memory was not followed.
+    """
 
     segments: tuple[Segment, ...]
     sent_ns: dict[str, int]
+    allocated: tuple[tuple[int, int], ...] = ()
 
     def to_document(self) -> dict[str, Any]:
         """JSON-ready form."""
-        return {"segments": [list(s) for s in self.segments], "sent_ns": self.sent_ns}
+        return {
+            "segments": [list(s) for s in self.segments],
+            "sent_ns": self.sent_ns,
+            "allocated": [list(point) for point in self.allocated],
+        }
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> RankTrace:
         """The inverse of :meth:`to_document`."""
-        return cls(tuple(Segment(*row) for row in document["segments"]), document["sent_ns"])
+        segments = tuple(Segment(*row) for row in document["segments"])
+        points = tuple((when, size) for when, size in document["allocated"])
+        return cls(segments, document["sent_ns"], points)
+
+    def shifted(self, by_ns: int) -> RankTrace:
+        """The same on a clock that shows ``by_ns`` more."""
+        return RankTrace(
+            tuple(
+                s._replace(start_ns=s.start_ns + by_ns, end_ns=s.end_ns + by_ns)
+                for s in self.segments
+            ),
+            {label: when + by_ns for label, when in self.sent_ns.items()},
+            tuple((when + by_ns, size) for when, size in self.allocated),
+        )
 
 
 def measured_timeline(traces: Sequence[RankTrace]) -> Timeline:
@@ -66,7 +90,16 @@ def measured_timeline(traces: Sequence[RankTrace]) -> Timeline:
         for segment in [*trace.segments, *(s for s in outside if s.end_ns > s.start_ns)]:
             for part in _resolve(segment, norm_ns, sent.get((rank, segment.key))):
                 spans.append(_span(rank, part, begin_ns))
-    return Timeline(origin="measured", spans=tuple(spans))
+    counters = tuple(
+        Counter(
+            rank=rank,
+            name=ALLOCATED,
+            points=tuple(((when - begin_ns) * NS, float(size)) for when, size in trace.allocated),
+        )
+        for rank, trace in enumerate(traces)
+        if trace.allocated
+    )
+    return Timeline(origin="measured", spans=tuple(spans), counters=counters)
 
 
 def _last_at_norm(traces: Sequence[RankTrace]) -> int | None:
@@ -96,23 +129,30 @@ def _split(segment: Segment, ready_ns: int | None, term: str) -> list[Segment]:
 
 
 def _span(rank: int, segment: Segment, begin_ns: int) -> Span:
-    term = segment.term
-    if term.startswith("exposed_"):
-        stream = Stream(rank=rank, kind="communication", name=term.removeprefix("exposed_"))
-    elif segment.name == COMMUNICATE_NORM and term != BUBBLE:
-        stream = Stream(rank=rank, kind="communication", name="norm")
-    elif term in ("host", BUBBLE):
-        stream = Stream(rank=rank, kind="host", name="host")
-    else:
-        stream = Stream(rank=rank, kind="compute", name="compute")
+    kind, name = _stream(segment)
+    if segment.stream is not None:
+        name = f"{name} {segment.stream}"
     return Span(
-        stream=stream,
+        stream=Stream(rank=rank, kind=kind, name=name),
         name=segment.name,
         start_s=(segment.start_ns - begin_ns) * NS,
         duration_s=(segment.end_ns - segment.start_ns) * NS,
-        term=term,
+        term=segment.term,
         details={"pass": segment.within} if segment.within else {},
     )
+
+
+def _stream(segment: Segment) -> tuple[StreamKind, str]:
+    """Kind and name of the stream that a segment is drawn on."""
+    if segment.term.startswith("exposed_"):
+        return "communication", segment.term.removeprefix("exposed_")
+    if segment.stream is not None and segment.name.startswith(HOST_COPIES):
+        return "host_copy", "to device" if "HtoD" in segment.name else "to host"
+    if segment.name == COMMUNICATE_NORM and segment.term != BUBBLE:
+        return "communication", "norm"
+    if segment.term in ("host", BUBBLE):
+        return "host", "host" if segment.stream is None else "waits"
+    return "compute", "compute"
 
 
 def measured_breakdown(timeline: Timeline, rank: int) -> dict[str, float]:
@@ -140,8 +180,10 @@ def measured_breakdown(timeline: Timeline, rank: int) -> dict[str, float]:
 
 
 def critical_rank(timeline: Timeline) -> int:
-    """The rank that waits least for others, the lowest number on a tie."""
-    waiting: dict[int, float] = defaultdict(float)
-    for span in timeline.spans:
-        waiting[span.stream.rank] += span.duration_s if span.term == BUBBLE else 0.0
+    """The rank that waits least for others, the lowest number on a tie.
+
+    A wait that computation hides, as of a message that a device posts early, is none.
+    """
+    ranks = sorted({span.stream.rank for span in timeline.spans})
+    waiting = {rank: measured_breakdown(timeline, rank)[BUBBLE] for rank in ranks}
     return min(waiting, key=lambda rank: (round(waiting[rank], 9), rank))

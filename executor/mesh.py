@@ -7,6 +7,7 @@ the others: every rank makes every group of every stage here, in one order.
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 
 import torch
 import torch.distributed as dist
@@ -15,9 +16,30 @@ from torch.distributed.device_mesh import DeviceMesh
 from ..spec.errors import RunError
 from ..spec.groups import RankGroup, data_index, replica_group, shard_group, stage_groups
 from ..spec.plan import Plan, Stage
+from ..spec.schedule import chunk_place
 from ..spec.strategy import LayerStrategy
 from .layout import plan_world_size, stage_layout
 from .models.parallel import TensorParallel
+
+Wire = tuple[bool, bool, int]
+"""A kind of message between stages: forward or backward, towards a higher stage or a lower one,
+and 0 or 1 for an even or odd stage that forward messages leave there."""
+
+
+def wire_of(forward: bool, source: int, target: int) -> Wire:
+    """The wire of messages from stage ``source`` to stage ``target``."""
+    return forward, source < target, (source if forward else target) % 2
+
+
+def plan_wires(plan: Plan) -> list[Wire]:
+    """The wires that a plan's messages need, in the order in which every rank makes them."""
+    stages = plan.program.stages
+    positions = len(stages) * len(stages[0].virtual_stages)
+    kind = plan.program.schedule.kind
+    places = [chunk_place(kind, position, len(stages))[0] for position in range(positions)]
+    hops = [(a, b) for a, b in pairwise(places) if a != b]
+    found = {wire_of(True, a, b) for a, b in hops} | {wire_of(False, b, a) for a, b in hops}
+    return sorted(found)
 
 
 class GroupBook:
@@ -49,7 +71,7 @@ class GroupBook:
         alone = dist.new_group([rank], timeout=self._timeout, use_local_synchronization=True)
         self._groups[rank,] = alone
         self.tied_peer = self._make_tied_groups(plan)
-        self.wires = self._make_wires()
+        self._wires = self._make_wires(plan)
 
     def _make(self, ranks: tuple[int, ...]) -> None:
         if ranks in self._made:
@@ -78,22 +100,26 @@ class GroupBook:
             mine = pair if self.rank in pair else mine
         return mine
 
-    def _make_wires(self) -> dict[tuple[bool, bool], dist.ProcessGroup]:
-        """A group for each kind and direction of message between stages.
+    def _make_wires(self, plan: Plan) -> dict[Wire, dist.ProcessGroup]:
+        """A group for each kind of message between stages, made of all ranks.
 
-        Messages of one pair of ranks run in order within a group, so forward and backward
-        traffic, and both ways of a ring, need groups of their own or they wait on each other.
+        NCCL runs all messages that a rank sends or receives in a group one after the other. So
+        forward and backward traffic, both ways of a ring, and what a stage receives and what it
+        sends on need groups of their own: a rank then only sends in a group, or only receives,
+        and no message waits behind one that is not there yet.
         """
-        if len(self.layout) == 1:
-            return {}
-        ways = [(forward, upward) for forward in (True, False) for upward in (True, False)]
-        return {way: dist.new_group(timeout=self._timeout) for way in ways}
+        return {wire: dist.new_group(timeout=self._timeout) for wire in plan_wires(plan)}
+
+    def wire(self, forward: bool, source: int, target: int) -> dist.ProcessGroup:
+        """The group of messages from rank ``source`` to rank ``target`` of another stage."""
+        return self._wires[wire_of(forward, source // self.stage_ranks, target // self.stage_ranks)]
 
     def close(self) -> None:
         """Give the groups' connections back; every rank calls this when all are done."""
-        for group in [*self._groups.values(), *self.wires.values()]:
+        for group in [*self._groups.values(), *self._wires.values()]:
             dist.destroy_process_group(group)
         self._groups.clear()
+        self._wires.clear()
         self._meshes.clear()
 
     def group(self, shape: RankGroup) -> dist.ProcessGroup:

@@ -8,7 +8,7 @@ the message travels while the stage computes, and lives until its backward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,8 +22,8 @@ from ..spec.marks import WAIT_SEND, pass_mark, post_receive_mark, receive_mark, 
 from ..spec.schedule import Pass
 from .progress import PROGRESS
 
-Wires = Mapping[tuple[bool, bool], dist.ProcessGroup]
-"""Process group of a message by (forward, towards a higher rank)."""
+WireOf = Callable[[bool, int, int], dist.ProcessGroup]
+"""``wire(forward, source, target)``: the process group of the messages from a rank to another."""
 
 
 class _Gate:
@@ -90,7 +90,7 @@ class PipelineRuntime:
         ports: the stage's chunks.
         order: its passes, from ``spec.schedule.stage_order``.
         rank: this rank.
-        wires: process groups of the messages.
+        wire: gives the process group of a message.
         dtype: of activations.
         device: of activations.
     """
@@ -100,14 +100,14 @@ class PipelineRuntime:
         ports: list[ChunkPort],
         order: tuple[Pass, ...],
         rank: int,
-        wires: Wires,
+        wire: WireOf,
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
         self.ports = ports
         self.order = order
         self.rank = rank
-        self.wires = wires
+        self.wire = wire
         self.dtype = dtype
         self.device = device
         self._last = {p.chunk: p.micro_batch for p in order if not p.forward}
@@ -180,15 +180,12 @@ class PipelineRuntime:
         port = self.ports[item.chunk]
         return port.source if item.forward else port.target
 
-    def _wire(self, forward: bool, source: int, target: int) -> dist.ProcessGroup:
-        return self.wires[(forward, source < target)]
-
     def _post_receive(self, item: Pass) -> None:
         """Start receiving what ``item`` needs, unless this rank makes it itself."""
         link = self._link_into(item)
         if link is None or link.peer == self.rank:
             return
-        group = self._wire(item.forward, link.peer, self.rank)
+        group = self.wire(item.forward, link.peer, self.rank)
         with mark(post_receive_mark(item)):
             buffer = torch.empty(link.shape, dtype=self.dtype, device=self.device)
             work = dist.irecv(buffer, src=link.peer, group=group, tag=_tag(item))
@@ -213,7 +210,7 @@ class PipelineRuntime:
         if link.peer == self.rank:
             self._local[arrives_as] = value
             return
-        group = self._wire(item.forward, self.rank, link.peer)
+        group = self.wire(item.forward, self.rank, link.peer)
         with mark(send_mark(arrives_as, link.peer)):
             work = dist.isend(value, dst=link.peer, group=group, tag=_tag(arrives_as))
         if work is not None:

@@ -16,6 +16,7 @@ from .channel import Receiver, Sender
 WORKER_MODULE = "shardwright.executor.worker"
 SEND_TIMEOUT_S = 10.0
 TAIL_BYTES = 4096
+SEARCHED_BYTES = 1 << 18
 TAIL_LINES = 3
 
 
@@ -106,11 +107,17 @@ class WorkerProcess:
 
     def error_tail(self) -> str:
         """The last lines of its error output, joined into one."""
+        return " | ".join(self._last_lines(TAIL_BYTES)[-TAIL_LINES:])
+
+    def error_line(self, words: str) -> str:
+        """The first line near the end of its error output that holds ``words``, else nothing."""
+        return next((line for line in self._last_lines(SEARCHED_BYTES) if words in line), "")
+
+    def _last_lines(self, size_bytes: int) -> list[str]:
         try:
             with self.errors.open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+                file.seek(max(0, file.seek(0, os.SEEK_END) - size_bytes))
                 text = file.read().decode(errors="replace")
         except OSError:
-            return ""
-        lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
-        return " | ".join(lines[-TAIL_LINES:])
+            return []
+        return [" ".join(line.split()) for line in text.splitlines() if line.strip()]

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class Progress:
-    """A count of things done and the name of the latest; written by one thread, read by another."""
+    """A count of things done and the name of the latest; written by one thread, read by another.
 
-    __slots__ = ("count", "where")
+    ``times_ns`` are the moments of the marks, since 1970, while :meth:`timed` is open.
+    """
+
+    __slots__ = ("count", "times_ns", "where")
 
     def __init__(self) -> None:
         self.count = 0
         self.where = "starting"
+        self.times_ns: list[int] | None = None
 
     def mark(self, where: str) -> None:
         """Note that ``where`` begins."""
         self.count += 1
         self.where = where
+        if self.times_ns is not None:
+            self.times_ns.append(time.time_ns())
+
+    @contextmanager
+    def timed(self) -> Iterator[list[int]]:
+        """The moments of entering, of every mark inside, and of leaving, as they come."""
+        self.times_ns = found = [time.time_ns()]
+        try:
+            yield found
+        finally:
+            found.append(time.time_ns())
+            self.times_ns = None
 
 
 PROGRESS = Progress()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import timedelta
 
 import torch
@@ -11,6 +12,13 @@ from torch._C._distributed_c10d import FileStore
 
 from ..spec.errors import RunError
 from .layout import CPU_DEVICE
+
+LATE_RANKS = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+ENDED = ("1", "3")
+"""Values under which a collective that waits too long ends its process; with others it hangs."""
+
+FORMS = ("SXM", "PCIE")
+MEMORY = re.compile(r"\d+GB")
 
 
 def join(device_name: str, timeout_s: float, store_path: str | None) -> torch.device:
@@ -29,16 +37,25 @@ def join(device_name: str, timeout_s: float, store_path: str | None) -> torch.de
     if device.type == "cpu":
         torch.set_num_threads(1)
     else:
-        torch.cuda.set_device(device)
+        _take(device)
     dist.init_process_group(
         "gloo" if device.type == "cpu" else "nccl",
         store=None if store_path is None else FileStore(store_path, ranks),
         rank=rank,
         world_size=ranks,
         timeout=timedelta(seconds=timeout_s),
+        # Named, it makes every communicator when its group is made, all ranks in one order; else
+        # the first messages between stages would make theirs, each waiting for its other end.
         device_id=None if device.type == "cpu" else device,
     )
     return device
+
+
+def _take(device: torch.device) -> None:
+    """Make ``device`` this process's own, before any library chooses one for it."""
+    torch.cuda.set_device(device)
+    if os.environ.get(LATE_RANKS) not in ENDED:
+        os.environ[LATE_RANKS] = ENDED[-1]
 
 
 def local_device(device_name: str, local_rank: int) -> torch.device:
@@ -54,7 +71,24 @@ def local_device(device_name: str, local_rank: int) -> torch.device:
         found = f"has {count} CUDA devices" if count else "has no CUDA device"
         raise RunError(f"the plan runs on {device_name}, but this machine {found}")
     here = torch.cuda.get_device_name(local_rank)
-    family = device_name.partition("-")[0]
-    if family.lower() not in here.lower():
+    if not is_device(device_name, here):
         raise RunError(f"the plan runs on {device_name}, but this machine has {here}")
     return torch.device("cuda", local_rank)
+
+
+def is_device(device_name: str, reported: str) -> bool:
+    """Whether a device that its driver reports under this name is one of the catalogue's name.
+
+    Its words, but for form and memory, must be words of the report: ``A10`` is no ``A100``. A
+    report that says PCIe is of no SXM device.
+
+    Args:
+        device_name: ``H100-SXM-80GB``, ``RTX-4090-24GB``.
+        reported: ``NVIDIA H100 80GB HBM3``, ``NVIDIA GeForce RTX 4090``.
+    """
+    words = re.split(r"[^A-Z0-9]+", reported.upper())
+    parts = device_name.upper().split("-")
+    if "PCIE" in words and "SXM" in parts:
+        return False
+    chip = [part for part in parts if part not in FORMS and not MEMORY.fullmatch(part)]
+    return all(word in words for word in chip)

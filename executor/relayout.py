@@ -21,6 +21,7 @@ from ..spec.groups import RankGroup, batch_steps, tensor_group
 from ..spec.marks import COMMUNICATE_TP
 from ..spec.strategy import LayerStrategy
 from .mesh import GroupBook
+from .torch_api import all_gather_single
 
 SEQUENCE, BATCH = 0, 1
 
@@ -31,7 +32,7 @@ def _join(x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
     parts = torch.empty((size * x.shape[0], *x.shape[1:]), dtype=x.dtype, device=x.device)
     x = x.contiguous()
     with mark(COMMUNICATE_TP):
-        dist.all_gather_single(parts, x, group=group)
+        all_gather_single(parts, x, group=group)
     if dim == SEQUENCE:
         return parts
     return parts.view(size, *x.shape).transpose(0, 1).flatten(1, 2).contiguous()

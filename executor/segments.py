@@ -56,9 +56,10 @@ class Operation(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A stretch of a thread's time with one term.
+    """A stretch of a thread's time, or of a device's, with one term.
 
-    ``key`` names the message that a ``message`` segment waits for; ``within`` the pass.
+    ``key`` names the message that a ``message`` segment waits for; ``within`` the pass;
+    ``stream`` numbers the device's stream, None is the host's thread.
     """
 
     start_ns: int
@@ -67,6 +68,7 @@ class Segment(NamedTuple):
     name: str
     within: str
     key: str = ""
+    stream: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,7 @@ def _enter(around: _Context, name: str) -> _Context:
 
 def _enter_kernel(around: _Context, name: str) -> _Context:
     library, _, operation = name.partition("::")
-    if library not in ("aten", "fsdp", "prims") or operation in HOST_OPERATIONS:
+    if library not in ("aten", "fsdp", "prims", "shardwright") or operation in HOST_OPERATIONS:
         return around
     kernel = kernel_name(operation)
     if kernel in MATMULS:

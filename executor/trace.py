@@ -2,78 +2,106 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
-from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from ..spec.codec import write_atomically
 from ..spec.marks import STEP
 from ..spec.timeline import Timeline
+from . import torch_api
+from .clocks import clock_lead_ns
 from .device_segments import DeviceOperation, device_segments
 from .engine import Engine
 from .exchange import gather_json
 from .measured import RankTrace, critical_rank, measured_breakdown, measured_timeline
+from .progress import PROGRESS
 from .segments import Operation, segments, send_times
+from .step_memory import StepMemory
 
 
-def traced_timeline(engine: Engine) -> Timeline:
-    """Run one more step under the profiler; the Timeline of all ranks, on every rank."""
+def traced_timeline(engine: Engine, memory: StepMemory | None = None) -> Timeline:
+    """Run one more step under the profiler; the Timeline of all ranks, on every rank.
+
+    Args:
+        engine: a trained engine.
+        memory: of another step, shown in this one's time.
+    """
     device = engine.options.device
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
     with profile(activities=activities, acc_events=True) as profiler:
         dist.barrier()
-        engine.step()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-    traces = gather_json(_rank_trace(profiler, device).to_document(), device)
+        with PROGRESS.timed() as marks_ns:
+            engine.step()
+    trace = rank_trace(_events(profiler))
+    if memory is not None:
+        trace = replace(trace, allocated=tuple(memory.curve_on(marks_ns)))
+    trace = trace.shifted(-clock_lead_ns(device))
+    traces = gather_json(trace.to_document(), device)
     return measured_timeline([RankTrace.from_document(trace) for trace in traces])
 
 
-def _rank_trace(profiler: profile, device: torch.device) -> RankTrace:
-    """This rank's segments: of the thread that ran the step, or of the device it drove."""
+def _events(profiler: profile) -> Sequence[Any]:
     results = profiler.profiler.kineto_results if profiler.profiler is not None else None
     if results is None:
         raise RuntimeError("the profiler kept no events")
-    events = results.events()
-    thread = next(e.start_thread_id() for e in events if e.name() == STEP)
-    own = [e for e in events if e.start_thread_id() == thread and not e.is_async() and _on_host(e)]
-    operations = [Operation(e.name(), e.start_ns(), e.end_ns()) for e in own]
+    events: Sequence[Any] = results.events()
+    return events
+
+
+def rank_trace(events: Sequence[Any]) -> RankTrace:
+    """A rank's segments: of the thread that ran the step, or of the device that it drove.
+
+    Backward passes of a device run on a thread of their own while the step's thread waits for
+    them, so there the operations of all threads that gave the device work are one sequence.
+
+    Args:
+        events: of torch's profiler.
+    """
+    host = [event for event in events if torch_api.of_host_operation(event)]
+    device = [event for event in events if torch_api.on_device(event)]
+    threads = {next(event.start_thread_id() for event in host if event.name() == STEP)}
+    launching = {event.linked_correlation_id() for event in device}
+    threads |= {e.start_thread_id() for e in host if e.correlation_id() in launching}
+    own = [event for event in host if event.start_thread_id() in threads]
+    operations = [_operation(event) for event in own]
     found = segments(operations)
-    if device.type == "cuda":
-        launched = {e.correlation_id(): Operation(e.name(), e.start_ns(), e.end_ns()) for e in own}
-        kernels = [
-            DeviceOperation(
-                e.name(),
-                e.start_ns(),
-                e.end_ns(),
-                launched.get(e.linked_correlation_id()),
-            )
-            for e in events
-            if not _on_host(e)
-        ]
-        found, sent_ns = device_segments(found, kernels)
-        return RankTrace(tuple(found), sent_ns)
-    return RankTrace(tuple(found), send_times(operations))
+    if not device:
+        return RankTrace(tuple(found), send_times(operations))
+    launched = {e.correlation_id(): o for e, o in zip(own, operations, strict=True)}
+    work = [
+        DeviceOperation(
+            *_operation(event),
+            launched.get(event.linked_correlation_id()),
+            torch_api.device_stream(event),
+        )
+        for event in device
+    ]
+    found, sent_ns = device_segments(found, work)
+    return RankTrace(tuple(found), sent_ns)
 
 
-def _on_host(event: Any) -> bool:
-    return bool(event.device_type() == DeviceType.CPU)
+def _operation(event: Any) -> Operation:
+    return Operation(event.name(), event.start_ns(), event.end_ns())
 
 
-def trace_step(engine: Engine, where: Path | None) -> dict[str, Any]:
+def trace_step(
+    engine: Engine, where: Path | None, memory: StepMemory | None = None
+) -> dict[str, Any]:
     """Trace one step; where the time went, rank by rank.
 
     Args:
         engine: a trained engine; this is one more step of it.
         where: rank 0 writes the Timeline here, as Perfetto JSON; None for nowhere.
+        memory: of another step with its snapshot, drawn beside the times.
     """
-    timeline = traced_timeline(engine)
+    timeline = traced_timeline(engine, memory)
     if where is not None and engine.book.rank == 0:
         write_atomically(where, timeline.to_perfetto())
     ranks = dist.get_world_size()

@@ -15,23 +15,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from ..spec.choices import ATTENTIONS
+from .. import __version__
+from ..spec.choices import ATTENTIONS, KERNEL_POLICIES
 from ..spec.codec import from_document
 from ..spec.dense import model_run_reason
-from ..spec.errors import InputError, RunError
+from ..spec.errors import InputError, RunError, one_of
 from ..spec.legality import executable_reason, schedule_run_reason
 from ..spec.plan import Plan
+from . import torch_api
+from .agreement import require_agreement, text_digest
 from .chunk import TORCH_DTYPES, BuildOptions
 from .context import RankContext
 from .data import RandomBatches, TextBatches, load_tokens
 from .engine import Engine, StepResult
 from .exchange import gather_json
 from .host_memory import peak_resident_bytes, reset_peak, resident_bytes
-from .recorder import LiveBytes
 from .reference import Reference
+from .step_memory import StepMemory, by_stage, follow_step
 from .trace import trace_step
 from .update import AdamWOptions
 from .verify import gather_gradients, verification_document, verify
@@ -48,8 +50,9 @@ class TrainSettings:
     """What a run is asked for beside its plan.
 
     ``data`` and ``tokenizer`` are paths; ``random_tokens`` trains on noise instead of text.
-    ``trace_file`` is where a traced step is written; ``trace`` without it only reports where
-    the time went. ``follow_bytes`` measures live bytes.
+    ``trace_file`` is where a traced step is written, with its memory where ``follow_bytes``
+    measures that; ``trace`` without it only reports where the time went. ``kernels`` is one of
+    ``KERNEL_POLICIES``.
     """
 
     steps: int = 10
@@ -58,6 +61,7 @@ class TrainSettings:
     tokenizer: str | None = None
     random_tokens: bool = False
     attention: str = "flash"
+    kernels: str = "auto"
     verify: bool = False
     trace: bool = False
     trace_file: str | None = None
@@ -69,6 +73,7 @@ class TrainSettings:
             raise InputError("--steps", self.steps, "at least 1", 1)
         if self.attention not in ATTENTIONS:
             raise InputError("attention", self.attention, " or ".join(ATTENTIONS))
+        one_of("--kernels", self.kernels, KERNEL_POLICIES)
 
 
 def train(context: RankContext, payload: dict[str, Any]) -> dict[str, Any] | None:
@@ -87,6 +92,7 @@ def train(context: RankContext, payload: dict[str, Any]) -> dict[str, Any] | Non
     plan = from_document(Plan, payload["plan"], "plan")
     require_executable(plan)
     batch = make_batches(plan, settings)
+    require_agreement(_facts(plan, settings, batch), context.device)
     reset_peak()
     before_bytes = resident_bytes()
     engine = make_engine(plan, context, settings, batch)
@@ -98,18 +104,38 @@ def train(context: RankContext, payload: dict[str, Any]) -> dict[str, Any] | Non
 
     steps = run_steps(engine, settings.steps, context, inspect)
     growth = gather_json(peak_resident_bytes() - before_bytes, context.device)
-    allocated = stage_bytes(engine) if settings.follow_bytes else None
-    traced = None
-    if settings.trace or settings.trace_file:
-        where = None if settings.trace_file is None else Path(settings.trace_file)
-        traced = trace_step(engine, where)
+    where = None if settings.trace_file is None else Path(settings.trace_file)
+    memory: StepMemory | None = None
+    peaks: dict[str, list[int]] = {}
+    if settings.follow_bytes:
+        memory = follow_step(engine, snapshot=where is not None)
+        peaks = by_stage(engine, memory)
+    traced = trace_step(engine, where, memory) if settings.trace or where is not None else None
     engine.close()
     if context.rank:
         return None
-    result = _result(plan, steps, allocated, growth, traced)
+    result = _result(plan, steps, peaks, growth, traced)
+    result["kernels"] = [choice.to_document() for choice in engine.kernels.choices()]
     if settings.verify:
         result["verify"] = _verify(plan, context, settings, batch, steps, gradients)
     return result
+
+
+def _facts(plan: Plan, settings: TrainSettings, batch: Batch) -> dict[str, str]:
+    """What all ranks must have alike, however they were started."""
+    return {
+        "plan": plan.hash,
+        "version of shardwright": __version__,
+        "version of torch": torch_api.version(),
+        "--seed": str(settings.seed),
+        "--steps": str(settings.steps),
+        "--kernels": settings.kernels,
+        "--verify": str(settings.verify),
+        "--trace": str(settings.trace or settings.trace_file is not None),
+        "text (--data, --tokenizer, or Python's own sources)": text_digest(
+            batch, plan.workload.global_batch
+        ),
+    }
 
 
 def require_executable(plan: Plan) -> None:
@@ -144,6 +170,7 @@ def make_engine(plan: Plan, context: RankContext, settings: TrainSettings, batch
         device=context.device,
         flash=settings.attention == "flash",
         prefetch=context.device.type != "cpu",
+        kernels=one_of("--kernels", settings.kernels, KERNEL_POLICIES),
         collective_timeout_s=context.collective_timeout_s,
     )
     return Engine(plan, context.rank, options, batch, settings.adamw)
@@ -192,27 +219,10 @@ def _quiet_collector() -> Iterator[Callable[[], int]]:
         gc.unfreeze()
 
 
-def stage_bytes(engine: Engine) -> list[int]:
-    """Peak bytes of live tensors in one more step, the fullest rank of each stage. Collective."""
-    device = engine.options.device
-    gc.collect()
-    if device.type == "cpu":
-        live = LiveBytes(engine.resident_tensors())
-        with live, live.following_resizes():
-            engine.step()
-        peak_bytes = live.peak_bytes
-    else:
-        torch.cuda.reset_peak_memory_stats(device)
-        engine.step()
-        peak_bytes = torch.cuda.max_memory_allocated(device)
-    peaks = gather_json(peak_bytes, device)
-    return [max(peaks[first : first + count]) for first, count in engine.book.layout]
-
-
 def _result(
     plan: Plan,
     steps: list[StepResult],
-    allocated: list[int] | None,
+    peaks: dict[str, list[int]],
     growth: list[int],
     traced: dict[str, Any] | None,
 ) -> dict[str, Any]:
@@ -223,9 +233,8 @@ def _result(
         "step_time_s": step_time_s,
         "tokens_per_s_per_device": plan.workload.tokens_per_step / step_time_s / devices,
         "losses": [step.loss for step in steps],
+        **peaks,
     }
-    if allocated is not None:
-        measured["allocated_bytes"] = allocated
     result = {
         "plan_hash": plan.hash,
         "measured": measured,

@@ -17,6 +17,7 @@ from ..kernels.dispatch import Dispatcher
 from ..kernels.marks import mark
 from ..spec.groups import tensor_group
 from ..spec.marks import COMMUNICATE_NORM, COMMUNICATE_SUMS
+from .host_copy import to_device
 from .local import LocalParameter
 from .mesh import GroupBook
 
@@ -111,7 +112,7 @@ class Updater:
         counted = [p for p in self.parameters if p.counts and p.grad is not None]
         if counted:
             norms = torch.stack(torch._foreach_norm([_grad(p) for p in counted], 2))
-            weights = torch.tensor([1 / p.replicas for p in counted], device=norms.device)
+            weights = to_device(torch.tensor([1 / p.replicas for p in counted]), norms.device)
             total[0] = norms.square_().mul_(weights).sum()
         total[1] = loss / loss_replicas
         with mark(COMMUNICATE_NORM):

@@ -27,7 +27,7 @@ from ..spec.errors import InputError, RunError, ShardwrightError
 from ..spec.plan import load_plan
 from .channel import Message, Receiver, Sender
 from .context import RankContext
-from .layout import plan_device, plan_world_size
+from .layout import collective_timeout_s, plan_device, plan_world_size
 from .progress import PROGRESS
 
 if TYPE_CHECKING:
@@ -76,7 +76,10 @@ def _parser() -> argparse.ArgumentParser:
         "--trace", dest="trace_file", metavar="FILE", help="write a traced step here"
     )
     parser.add_argument("--json", help="write the result here")
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for a collective")
+    parser.add_argument(
+        "--timeout", type=float, help="seconds for a collective (default: 60 on cores, else 300)"
+    )
+    parser.add_argument("--kernels", default="auto", help="auto, portable or fused (default auto)")
     pool = parser.add_argument_group("a pool's own")
     for name in ("--pool", "--device", "--allow"):
         pool.add_argument(name, help=argparse.SUPPRESS)
@@ -132,12 +135,14 @@ def _train(options: argparse.Namespace) -> int:
     if ranks != started:
         raise RunError(f"the plan runs on {ranks} ranks, but {started} were started")
     PROGRESS.mark("joining the other ranks")
-    device = join_ranks(plan_device(plan), options.timeout)
+    name = plan_device(plan)
+    timeout_s = options.timeout or collective_timeout_s(name)
+    device = join_ranks(name, timeout_s)
     from .train import train
 
     rank = int(os.environ["RANK"])
-    context = RankContext(rank, started, device, options.timeout, _print_step)
-    settings = ("steps", "seed", "data", "tokenizer", "verify", "trace_file")
+    context = RankContext(rank, started, device, timeout_s, _print_step)
+    settings = ("steps", "seed", "data", "tokenizer", "verify", "trace_file", "kernels")
     payload = {name: getattr(options, name) for name in settings}
     result = train(context, {**payload, "plan": plan.to_document()})
     if rank == 0 and result is not None and options.json:

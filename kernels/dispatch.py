@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
+from ..spec.choices import KernelPolicy
 from ..spec.errors import RunError
 
-Policy = Literal["auto", "portable", "fused"]
+Policy = KernelPolicy
 """auto: the best that the device runs. portable: what runs everywhere. fused: one kernel where a
 family has one, on cores by Triton's interpreter, which is for checks; an error where it cannot."""
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from ..executor.torch_api import all_gather_single, reduce_scatter_single
+
 if TYPE_CHECKING:
     from ..executor.context import RankContext
 
@@ -76,8 +78,8 @@ def _operations(
     part = torch.ones(max(count // size, 1))
     found: list[tuple[str, Callable[[], None]]] = [
         ("all_reduce", lambda: _quiet(dist.all_reduce(whole, group=group))),
-        ("all_gather", lambda: _quiet(dist.all_gather_single(whole, part, group=group))),
-        ("reduce_scatter", lambda: _quiet(dist.reduce_scatter_single(part, whole, group=group))),
+        ("all_gather", lambda: _quiet(all_gather_single(whole, part, group=group))),
+        ("reduce_scatter", lambda: _quiet(reduce_scatter_single(part, whole, group=group))),
     ]
     if size == 2:
         peer = context.rank ^ 1

@@ -11,6 +11,7 @@ SequenceParallel = Literal["none", "megatron", "ulysses"]
 Recompute = Literal["none", "selective", "full"]
 AttentionImpl = Literal["flash", "unfused"]
 Overlap = Literal["none", "dp", "dp+tp", "all"]
+KernelPolicy = Literal["auto", "portable", "fused"]
 Optimizer = Literal["adamw", "adam", "adamw8bit", "muon", "sgd", "adafactor"]
 
 SEQUENCE_PARALLELS: tuple[SequenceParallel, ...] = ("none", "megatron", "ulysses")
@@ -18,4 +19,5 @@ RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
 """From nothing to everything: each does what the one before it does, and more."""
 ATTENTIONS: tuple[AttentionImpl, ...] = ("flash", "unfused")
 OVERLAPS: tuple[Overlap, ...] = ("none", "dp", "dp+tp", "all")
+KERNEL_POLICIES: tuple[KernelPolicy, ...] = ("auto", "portable", "fused")
 OPTIMIZERS: tuple[Optimizer, ...] = ("adamw", "adam", "adamw8bit", "muon", "sgd", "adafactor")

@@ -21,6 +21,7 @@ from torch.autograd import Function
 
 from ...kernels.marks import mark
 from ...spec.marks import COMMUNICATE_TP
+from ..torch_api import all_gather_single, reduce_scatter_single
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class TensorParallel:
         out = torch.empty((x.shape[0] * self.size, *x.shape[1:]), dtype=x.dtype, device=x.device)
         x = x.contiguous()
         with mark(COMMUNICATE_TP):
-            dist.all_gather_single(out, x, group=self.group)
+            all_gather_single(out, x, group=self.group)
         return out
 
     def reduce(self, x: Tensor) -> Tensor:
@@ -52,7 +53,7 @@ class TensorParallel:
             return x
         out = torch.empty((x.shape[0] // self.size, *x.shape[1:]), dtype=x.dtype, device=x.device)
         with mark(COMMUNICATE_TP):
-            dist.reduce_scatter_single(out, x, group=self.group)
+            reduce_scatter_single(out, x, group=self.group)
         return out
 
 

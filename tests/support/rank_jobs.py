@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from shardwright.executor.chunk import BuildOptions
+from shardwright.executor.clocks import clock_lead_ns
 from shardwright.executor.context import RankContext
 from shardwright.executor.data import RandomBatches
 from shardwright.executor.engine import Engine
@@ -90,6 +91,14 @@ def traced_bytes(engine: Engine, steps: int = 1) -> dict[str, Any]:
             engine.step()
             peaks.append(live.peak_bytes)
     return {"stage": engine.book.stage, "peak_bytes": peaks, "resident_bytes": resident}
+
+
+def lead_of_clock(context: RankContext, payload: dict[str, Any]) -> int:
+    """By how much a rank finds its clock ahead; some ranks play another machine's."""
+    elsewhere = context.rank >= payload["from_rank"]
+    ahead_ns = payload["ahead_s"] * 10**9 if elsewhere else 0
+    machine = "elsewhere" if elsewhere else "here"
+    return clock_lead_ns(context.device, machine, lambda: time.time_ns() + ahead_ns)
 
 
 def echo(context: RankContext, payload: Any) -> Any:

@@ -1,0 +1,134 @@
+"""torch's names that differ between the releases that run plans, and a check of the private ones.
+
+The executor runs on torch 2.11 and later. What was renamed since is named here once; what has no
+public name, or could change without notice, is listed, so that one call says what a given torch
+lacks before anything is built on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import reduce
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._autograd import DeviceType
+
+OLDEST = "2.11"
+"""The oldest release that the executor is tried on."""
+
+all_gather_single: Callable[..., Any] = getattr(
+    dist, "all_gather_single", dist.all_gather_into_tensor
+)
+"""``(output, input, group)``: every rank's input, one after the other; its name before 2.13 was
+``all_gather_into_tensor``."""
+reduce_scatter_single: Callable[..., Any] = getattr(
+    dist, "reduce_scatter_single", dist.reduce_scatter_tensor
+)
+"""``(output, input, group)``: this rank's part of the sum; formerly ``reduce_scatter_tensor``."""
+
+LEANED_ON = (
+    "torch:UntypedStorage._cdata",
+    "torch:_foreach_mul_",
+    "torch:_foreach_norm",
+    "torch:_fused_sdp_choice",
+    "torch:_scaled_dot_product_flash_attention_for_cpu",
+    "torch:_softmax_backward_data",
+    "torch:ops.aten._fused_adamw_",
+    "torch:ops.aten.embedding_dense_backward",
+    "torch:ops.c10d._allgather_base_",
+    "torch:ops.c10d._reduce_scatter_base_",
+    "torch:ops.c10d.allreduce_",
+    "torch:ops.c10d.recv_",
+    "torch:ops.c10d.send",
+    "torch._C._autograd:DeviceType.CUDA",
+    "torch._C._autograd:_KinetoEvent.correlation_id",
+    "torch._C._autograd:_KinetoEvent.device_type",
+    "torch._C._autograd:_KinetoEvent.end_ns",
+    "torch._C._autograd:_KinetoEvent.is_async",
+    "torch._C._autograd:_KinetoEvent.is_user_annotation",
+    "torch._C._autograd:_KinetoEvent.linked_correlation_id",
+    "torch._C._autograd:_KinetoEvent.device_resource_id",
+    "torch._C._autograd:_KinetoEvent.start_ns",
+    "torch._C._autograd:_KinetoEvent.start_thread_id",
+    "torch._C._distributed_c10d:FileStore",
+    "torch._C._profiler:_RecordFunctionFast",
+    "torch.cuda:_sleep",
+    "torch.cuda.memory:_record_memory_history",
+    "torch.cuda.memory:_snapshot",
+    "torch.distributed:ProcessGroup.unbox",
+    "torch.distributed.device_mesh:DeviceMesh.from_group",
+    "torch.distributed.fsdp:FSDPModule.set_force_sum_reduction_for_comms",
+    "torch.distributed.fsdp:FSDPModule.set_gradient_divide_factor",
+    "torch.distributed.fsdp:FSDPModule.set_modules_to_backward_prefetch",
+    "torch.distributed.fsdp:FSDPModule.set_requires_gradient_sync",
+    "torch.distributed.fsdp:FSDPModule.set_reshard_after_backward",
+    "torch.library:register_fake",
+    "torch.nn.attention:sdpa_kernel",
+    "torch.profiler.profiler:profile",
+    "torch.utils._python_dispatch:TorchDispatchMode",
+)
+"""``module:attribute.path`` of what the executor and the kernels use of torch beyond its stable
+surface."""
+
+
+def missing(names: Iterable[str] = LEANED_ON) -> list[str]:
+    """Those of the names that this torch does not have, each with the reason, for a report.
+
+    Args:
+        names: ``module:attribute.path``.
+    """
+    found = []
+    for name in names:
+        module, _, path = name.partition(":")
+        try:
+            reduce(getattr, path.split("."), import_module(module))
+        except (ImportError, AttributeError, RuntimeError) as error:
+            why = " ".join(str(error).split()) or type(error).__name__
+            found.append(f"{module}.{path}: {why}")
+    return found
+
+
+def on_device(event: Any) -> bool:
+    """Whether a profiled event is work of an accelerator.
+
+    A named range of the host is drawn on the device's side too, around the work that it started;
+    that is a label and no work.
+    """
+    return bool(event.device_type() != DeviceType.CPU and not event.is_user_annotation())
+
+
+def of_host_operation(event: Any) -> bool:
+    """Whether a profiled event is an operation of torch on the host, and no call of the driver.
+
+    Calls of the driver are numbered apart from torch's operations, so one number can mean both;
+    they are told by naming the operation that made them.
+    """
+    if event.device_type() != DeviceType.CPU or event.is_async():
+        return False
+    return bool(event.linked_correlation_id() == 0)
+
+
+def device_stream(event: Any) -> int:
+    """The number of the stream on which a device's operation ran."""
+    return int(event.device_resource_id())
+
+
+def version() -> str:
+    """The running torch."""
+    return str(torch.__version__)
+
+
+__all__ = [
+    "LEANED_ON",
+    "OLDEST",
+    "all_gather_single",
+    "device_stream",
+    "missing",
+    "of_host_operation",
+    "on_device",
+    "reduce_scatter_single",
+    "version",
+]
