@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -197,6 +197,19 @@ def _collective(name: str, args: Any) -> Collective | None:
     return Collective(kind, len(ranks), stride, payload, _DTYPE_NAMES.get(largest.dtype, "fp64"))
 
 
+class Change(NamedTuple):
+    """A storage that was made, grown, emptied or freed, why, and the bytes that live then.
+
+    ``storage`` identifies it among those alive; ``time_ns`` is since 1970.
+    """
+
+    change_bytes: int
+    cause: str
+    live_bytes: int
+    storage: int
+    time_ns: int
+
+
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the bytes of every storage made or grown while it is active.
 
@@ -211,7 +224,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.live_bytes = 0
         self.peak_bytes = 0
-        self.history: list[tuple[int, str, int]] = []
+        self.history: list[Change] = []
         self._sizes: dict[int, int] = {}
         self._collective_before = False
         for tensor in resident:
@@ -252,7 +265,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.live_bytes += change
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
         if change:
-            self.history.append((change, cause, self.live_bytes))
+            self.history.append(Change(change, cause, self.live_bytes, key, time.time_ns()))
 
     @contextmanager
     def following_resizes(self) -> Iterator[None]:
