@@ -61,40 +61,43 @@ def attention(sizes: Sizes, place: Place) -> Iterator[Case]:
         one, tensor_bytes = 2 * heads * seq * seq * dim, heads * seq * dim * place.itemsize
         works = ((FLASH, 2, 4), (f"{FLASH}_backward", 5, 8))
         for prepare, (op, count, tensors) in zip(ways, works, strict=True):
-            kernel = Kernel(op, shape, place.dtype, count * one, tensors * tensor_bytes)
+            traffic = tensors * tensor_bytes + 4 * heads * seq  # log-sum-exp of every row
+            kernel = Kernel(op, shape, place.dtype, count * one, traffic)
             yield Case(kernel, partial(prepare, place, heads, seq, dim))
 
 
-def _query(place: Place, heads: int, seq: int, dim: int) -> Tensor:
-    return place.random(1, heads, seq, dim)
+def _operands(place: Place, heads: int, seq: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value."""
+    query, key, value = (place.random(1, heads, seq, dim) for _ in range(3))
+    return query, key, value
 
 
 def _core_forward(place: Place, *shape: int) -> Run:
-    query = _query(place, *shape)
     run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-    return partial(run, query, query, query, 0.0, True)
+    return partial(run, *_operands(place, *shape), 0.0, True)
 
 
 def _core_backward(place: Place, *shape: int) -> Run:
-    query = _query(place, *shape)
+    operands = _operands(place, *shape)
     forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-    out, log_sum = forward(query, query, query, 0.0, True)
+    out, log_sum = forward(*operands, 0.0, True)
     run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-    return partial(run, out, query, query, query, out, log_sum, 0.0, True)
+    return partial(run, torch.randn_like(out), *operands, out, log_sum, 0.0, True)
 
 
 def _forward(place: Place, *shape: int) -> Run:
-    return _flash(_query(place, *shape))
+    return _flash(_operands(place, *shape))
 
 
-def _flash(query: Tensor) -> Callable[[], Any]:
+def _flash(operands: tuple[Tensor, Tensor, Tensor]) -> Callable[[], Any]:
     run = torch.ops.aten._scaled_dot_product_flash_attention.default
-    return partial(run, query, query, query, 0.0, True, False)
+    return partial(run, *operands, 0.0, True, False)
 
 
 def _backward(place: Place, *shape: int) -> Run:
-    query = _query(place, *shape)
-    out, log_sum, query_ends, key_ends, queries, keys, seed, offset, _ = _flash(query)()
+    operands = _operands(place, *shape)
+    out, log_sum, query_ends, key_ends, queries, keys, seed, offset, _ = _flash(operands)()
     run = torch.ops.aten._scaled_dot_product_flash_attention_backward.default
     lengths = (query_ends, key_ends, queries, keys)
-    return partial(run, out, query, query, query, out, log_sum, *lengths, 0.0, True, seed, offset)
+    grad = torch.randn_like(out)
+    return partial(run, grad, *operands, out, log_sum, *lengths, 0.0, True, seed, offset)

@@ -35,6 +35,11 @@ class Rows(NamedTuple):
         return 4 * self.rows
 
     @property
+    def column_bytes(self) -> int:
+        """Of one element a row."""
+        return self.rows * self.place.itemsize
+
+    @property
     def scale_bytes(self) -> int:
         """Of one element a column, as a norm's weight."""
         return self.width * self.place.itemsize
@@ -96,9 +101,13 @@ def _cast(rows: Rows) -> Run:
     return partial(rows.random().to(other).to, rows.place.kind)
 
 
+def _addcmul(rows: Rows) -> Run:
+    return partial(torch.addcmul, rows.random(), rows.random(), rows.random())
+
+
 def _subtract(rows: Rows) -> Run:
-    column = torch.rand(rows.rows, 1, device=rows.place.device)
-    return partial(torch.sub, rows.random(), column)
+    """A number of each row, as a softmax takes off its maximum."""
+    return partial(torch.sub, rows.random(), rows.place.random(rows.rows, 1))
 
 
 def _layer_norm(rows: Rows) -> Run:
@@ -126,35 +135,40 @@ def _embedding_backward(rows: Rows) -> Run:
     return partial(run, rows.random(), rows.tokens(), rows.vocab, -1, False)
 
 
-def _with_statistics(passes: int) -> Callable[[Rows], int]:
-    return lambda rows: passes * rows.full_bytes + 2 * rows.statistics_bytes
+def _to_column(rows: Rows) -> int:
+    return rows.full_bytes + rows.column_bytes
+
+
+def _norm(passes: int, scales: int) -> Callable[[Rows], int]:
+    """Activations, mean and inverse deviation of each row, weight and bias (and gradients)."""
+    return lambda r: passes * r.full_bytes + 2 * r.statistics_bytes + scales * r.scale_bytes
 
 
 STREAMED = (
     Streamed("add", _passes(3), _two(torch.add)),
     Streamed("mul", _passes(3), _two(torch.mul)),
-    Streamed("addcmul", _passes(4), _two(lambda x, y: torch.addcmul(x, x, y))),
+    Streamed("addcmul", _passes(4), _addcmul),
     Streamed("copy", _passes(2), _one(torch.clone)),
     Streamed("cast", lambda rows: 6 * rows.rows * rows.width, _cast),
     Streamed("div", _passes(2), _one(lambda x: x / 1.0)),
-    Streamed("sub", _passes(2), _subtract),
+    Streamed("sub", lambda rows: 2 * rows.full_bytes + rows.column_bytes, _subtract),
     Streamed("exp", _passes(2), _one(torch.exp)),
     Streamed("silu", _passes(2), _one(F.silu)),
     Streamed("silu_backward", _passes(3), _two(aten.silu_backward)),
     Streamed("gelu", _passes(2), _one(partial(F.gelu, approximate="tanh"))),
     Streamed("gelu_backward", _passes(3), _two(partial(aten.gelu_backward, approximate="tanh"))),
-    Streamed("row_norm", _passes(1), _one(partial(torch.linalg.vector_norm, dim=-1, keepdim=True))),
-    Streamed("mean", _passes(1), _one(lambda x: x.mean(-1, keepdim=True))),
-    Streamed("sum", _passes(1), _one(lambda x: x.sum(0))),
-    Streamed("amax", _passes(1), _one(lambda x: x.amax(-1, keepdim=True))),
+    Streamed("row_norm", _to_column, _one(partial(torch.linalg.vector_norm, dim=-1, keepdim=True))),
+    Streamed("mean", _to_column, _one(lambda x: x.mean(-1, keepdim=True))),
+    Streamed("sum", lambda rows: rows.full_bytes + rows.scale_bytes, _one(lambda x: x.sum(0))),
+    Streamed("amax", _to_column, _one(lambda x: x.amax(-1, keepdim=True))),
     Streamed("softmax", _passes(2), _one(partial(torch.softmax, dim=-1))),
     Streamed("softmax_backward", _passes(3), _softmax_backward),
-    Streamed("layer_norm", _with_statistics(2), _layer_norm),
-    Streamed("layer_norm_backward", _with_statistics(3), _layer_norm_backward),
+    Streamed("layer_norm", _norm(2, 2), _layer_norm),
+    Streamed("layer_norm_backward", _norm(3, 4), _layer_norm_backward),
     Streamed("embedding", _passes(2), _embedding),
     Streamed(
         "embedding_backward",
-        lambda rows: rows.full_bytes + rows.table_bytes,
+        lambda rows: rows.full_bytes + rows.table_bytes + 8 * rows.rows,
         _embedding_backward,
     ),
 )
@@ -165,7 +179,7 @@ def optimizer(elements: int, place: Place) -> Iterator[Case]:
     size = 4 * elements
     for op, passes, prepare in (
         ("fused_adamw", 7, _adamw),
-        ("foreach_norm", 1, _norm),
+        ("foreach_norm", 1, _all_norm),
         ("foreach_mul", 2, _clip),
     ):
         kernel = Kernel(op, (elements,), "fp32", 0, passes * size)
@@ -177,12 +191,23 @@ def _flat(elements: int, device: torch.device) -> torch.Tensor:
 
 
 def _adamw(elements: int, device: torch.device) -> Run:
-    parameter = torch.nn.Parameter(_flat(elements, device))
-    parameter.grad = _flat(elements, device)
-    return torch.optim.AdamW([parameter], fused=True).step
+    """The kernel of the optimizer's step, without the Python around it."""
+    parameter, grad, first = (_flat(elements, device) for _ in range(3))
+    lists = [[parameter], [grad], [first], [first.square()], [], [torch.ones((), device=device)]]
+    return partial(
+        torch._fused_adamw_,
+        *lists,
+        amsgrad=False,
+        lr=1e-6,
+        beta1=0.9,
+        beta2=0.999,
+        weight_decay=0.01,
+        eps=1e-8,
+        maximize=False,
+    )
 
 
-def _norm(elements: int, device: torch.device) -> Run:
+def _all_norm(elements: int, device: torch.device) -> Run:
     return partial(torch._foreach_norm, [_flat(elements, device)], 2)
 
 
