@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..spec.errors import InputError
@@ -10,11 +11,15 @@ from .cli_execute import phases
 from .cli_output import ProgressLine, check_targets, emit, note
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
     from ..spec.profile import MachineProfile
 
 DEFAULT_BUDGET_S = 120.0
+DEFAULT_DEVICE_BUDGET_S = 270.0
+"""On GPUs, whose libraries take long to load."""
 
 
 def profile_command(given: dict[str, Any]) -> None:
@@ -24,16 +29,25 @@ def profile_command(given: dict[str, Any]) -> None:
         InputError: another cluster than this machine.
         RunError: a rank failed.
     """
+    from ..datasets.catalogue.device import CPU
     from ..profiler.store import save_profile
-    from ..profiler.sweep import measure
+    from ..profiler.sweep import Target, measure
     from ..spec.codec import to_document
 
     check_targets(json=given["json_target"])
-    ranks = _ranks(given["cluster"] or "local")
-    budget_s = given["budget"] or DEFAULT_BUDGET_S
-    note(f"measuring {ranks} ranks for up to {budget_s:g} s; leave the machine alone meanwhile")
+    ranks, device = _ranks(given["cluster"] or "local")
+    usual_s = DEFAULT_BUDGET_S if device == CPU else DEFAULT_DEVICE_BUDGET_S
+    budget_s = given["budget"] or usual_s
+    what = f"{ranks} ranks" if device == CPU else f"{ranks} x {device}"
+    note(f"measuring {what} for up to {budget_s:g} s; leave the machine alone meanwhile")
+    folder = given.get("nvme")
+    target = Target(
+        device=device,
+        storage=None if folder is None else Path(folder),
+        fresh=bool(given.get("fresh")),
+    )
     with ProgressLine("measuring", "rows") as line:
-        profile = measure(budget_s, ranks, phases(line))
+        profile = measure(budget_s, ranks, _events(line), target)
     path = str(save_profile(profile))
 
     def show(out: Console) -> None:
@@ -42,15 +56,35 @@ def profile_command(given: dict[str, Any]) -> None:
     emit({"path": path, "profile": to_document(profile)}, given["json_target"], show)
 
 
-def _ranks(text: str) -> int:
-    from ..datasets.catalogue.clusters import parse_cluster
-    from .this_machine import require_room
+def _events(line: ProgressLine) -> Callable[[dict[str, Any]], None]:
+    """A listener that also says what an earlier measurement had finished."""
+    shown = phases(line)
 
-    if not re.fullmatch(r"local(:[^:]*)?", text.strip(), re.IGNORECASE):
-        raise InputError("--cluster", text, "local or local:N, this machine", "local")
-    ranks = parse_cluster(text).cluster.device_count
-    require_room(ranks, "--cluster")
-    return ranks
+    def on_event(event: dict[str, Any]) -> None:
+        if finished := event.get("resumed"):
+            names = ", ".join(finished)
+            note(
+                f"going on after {names} of a measurement that was cut short (--fresh starts over)"
+            )
+        shown(event)
+
+    return on_event
+
+
+def _ranks(text: str) -> tuple[int, str]:
+    """How many ranks, on which device of this machine."""
+    from ..datasets.catalogue.clusters import parse_cluster
+    from .this_machine import require_devices
+
+    local = re.fullmatch(r"local(:[^:]*)?", text.strip(), re.IGNORECASE)
+    if not local and not re.fullmatch(r"[0-9]+x[^x@+].*", text.strip()):
+        raise InputError("--cluster", text, "local, local:N or NxDEVICE, this machine", "local")
+    cluster = parse_cluster(text).cluster
+    group = cluster.groups[0]
+    if len(cluster.groups) > 1 or (not local and group.nodes > 1):
+        raise InputError("--cluster", text, "devices of this one machine", "local")
+    require_devices(cluster, "--cluster")
+    return cluster.device_count, group.device
 
 
 def _print(out: Console, profile: MachineProfile, path: str) -> None:
@@ -60,6 +94,19 @@ def _print(out: Console, profile: MachineProfile, path: str) -> None:
     best = max((row.flops / row.time_s for row in profile.kernels if row.flops), default=0.0)
     out.print(
         f"{len(profile.kernels)} kernels (fastest {best / 1e9:.3g} GFLOP/s a rank), "
-        f"{len(profile.collectives)} collectives"
+        f"{len(profile.collectives)} collectives, {len(profile.copies)} copies"
     )
+    if profile.overlap_slowdown is not None:
+        out.print(f"work that shares a device: each longer by {profile.overlap_slowdown - 1:.0%}")
+    for why, names in _skipped(profile).items():
+        out.print(f"not measured: {', '.join(names)} ({why})")
     out.print("next: plan --execute | plan --calibration none, to see what it changes")
+
+
+def _skipped(profile: MachineProfile) -> dict[str, list[str]]:
+    """Operations by the reason why they were not measured."""
+    found: dict[str, list[str]] = {}
+    for item in profile.skipped:
+        sizes = " ".join(map(str, item.shape))
+        found.setdefault(item.why, []).append(f"{item.op} {sizes} {item.dtype}".strip())
+    return found

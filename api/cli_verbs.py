@@ -118,10 +118,14 @@ def execute(**given: Any) -> None:
     short_help="Measure this machine, to price by measurement.",
 )
 @together(
-    click.option("--cluster", type=Word("local[:N]", lambda: ("local",)),
-                 help="How many ranks work at once: local is one a core."),
-    click.option("--budget", type=Number(unit="seconds", above=4.0, most=120), metavar="S",
-                 help="Seconds that it may take (default and most 120)."),
+    click.option("--cluster", type=Word("local[:N]|NxDEVICE", lambda: ("local",)),
+                 help="What works at once: local is a rank a core; 1xH200 a GPU of this machine."),
+    click.option("--budget", type=Number(unit="seconds", above=4.0, most=300), metavar="S",
+                 help="Seconds that it may take (default 120, on GPUs 270; most 300)."),
+    click.option("--nvme", type=FileSource(), metavar="FOLDER",
+                 help="Also read and write a file in a folder on a drive."),
+    click.option("--fresh", is_flag=True,
+                 help="Start over where an earlier measurement was cut short."),
     JSON,
 )  # fmt: skip
 def profile(**given: Any) -> None:

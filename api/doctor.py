@@ -219,7 +219,7 @@ def _calibration(problem: Problem, asked: str | None) -> dict[str, Any]:
             "factors": asdict(profile.factors),
             "fitted_on": list(profile.fitted_on),
         }
-    return {
+    document = {
         "name": f"profile {profile.fingerprint}",
         "measured_at": profile.measured_at,
         "ranks": profile.ranks,
@@ -227,12 +227,26 @@ def _calibration(problem: Problem, asked: str | None) -> dict[str, Any]:
         "collectives": len(profile.collectives),
         "host_s": dict(sorted(profile.host_s.items())),
     }
+    if profile.device == CPU:
+        return document
+    return {
+        **document,
+        "device": profile.device,
+        "machine": profile.machine,
+        "copies": len(profile.copies),
+        "overlap_slowdown": profile.overlap_slowdown,
+        "skipped": len(profile.skipped),
+    }
 
 
 def _no_profile_reason(cluster: ClusterSpec, asked: str | None) -> str:
     if asked == "none":
         return "none was asked for"
-    if any(group.device != CPU for group in cluster.groups):
-        return "profiles are taken of this machine's cores only (plan profile)"
+    if len(cluster.groups) > 1:
+        return "profiles are of one kind of device (plan profile)"
+    group = cluster.groups[0]
+    if group.device != CPU:
+        what = f"{group.devices_per_node}x{group.device}"
+        return f"no profile of {what} on this machine (plan profile --cluster {what})"
     ranks = cluster.device_count
     return f"this machine was not measured with {ranks} ranks at work (plan profile)"

@@ -30,7 +30,7 @@ from ..spec.units import GIB
 from ..spec.workload import TASKS, DtypeRecord, Workload
 from .calibrations import calibration_for
 from .nouns import ClusterLike, ModelLike, cluster_of, model_of
-from .profile_notes import profile_notes
+from .profile_notes import device_notes, profile_notes
 from .stacks import stack_of
 from .typed import check_types
 from .workloads import adapters_text, dtype_of, optimizer_of, trainable_of
@@ -250,13 +250,20 @@ def _measured(
 ) -> Measured | None:
     """What was measured of the machine: a stored calibration by its name, or a profile.
 
-    The newest profile of this machine is used for a CPU cluster unless ``none`` was asked.
-    Measurements with another number of ranks are not used: they share memory bandwidth otherwise.
+    A profile is used, the newest, unless ``none`` was asked for: where the cluster's one kind of
+    device is a core or GPU of this machine (its fingerprint), and was measured with as many ranks
+    at work as a node of the cluster has devices, for they share memory and links. Further nodes
+    are taken to be like this one; between nodes the catalogue's rates hold.
     """
     if inputs.calibration not in (None, "none"):
         return calibration_for(inputs.calibration, cluster, chosen, dtype)
-    if found.name != CPU or inputs.calibration == "none":
+    if inputs.calibration == "none" or len(cluster.groups) > 1:
         return None
-    profile = newest_profile(cluster.device_count)
-    notes += profile_notes(cluster.device_count, profile is not None)
+    if found.name == CPU:
+        profile = newest_profile(cluster.device_count)
+        notes += profile_notes(cluster.device_count, profile is not None)
+        return profile
+    group = cluster.groups[0]
+    profile = newest_profile(group.devices_per_node, found.name)
+    notes += device_notes(found, group, profile)
     return profile

@@ -1,8 +1,17 @@
-"""What a prediction for this machine's cores has to say of the stored profiles."""
+"""What a prediction for this machine's cores or GPUs has to say of the stored profiles.
+
+Cores always are this machine's. GPUs of a kind that this machine has may be other ones that a plan
+is made for, so a profile of them is used only where it counts as many ranks as a node of the
+cluster has devices, and its use is said.
+"""
 
 from __future__ import annotations
 
-from ..profiler.store import shelf
+from ..datasets.catalogue.device import Device
+from ..profiler.cuda_facts import cuda_models
+from ..profiler.store import Shelf, shelf
+from ..spec.cluster import DeviceGroup
+from ..spec.profile import MachineProfile
 from ..spec.report import Assumption
 
 
@@ -14,11 +23,7 @@ def profile_notes(ranks: int, found: bool) -> list[Assumption]:
         found: whether a profile of so many ranks is used.
     """
     stored = shelf(ranks)
-    notes: list[Assumption] = []
-    if stored.unreadable:
-        why = "stored profiles that could not be read were skipped"
-        value = "; ".join(stored.unreadable)
-        notes.append(Assumption(path="calibration.skipped", value=value, why=why))
+    notes = _skipped(stored)
     if found:
         return notes
     why = "this machine was not profiled (plan profile); rates are analytic"
@@ -29,3 +34,39 @@ def profile_notes(ranks: int, found: bool) -> list[Assumption]:
             f"(plan profile --cluster local:{ranks}); rates are analytic"
         )
     return [*notes, Assumption(path="calibration", value="none", why=why)]
+
+
+def device_notes(
+    found: Device, group: DeviceGroup, profile: MachineProfile | None
+) -> list[Assumption]:
+    """What is said of profiles of GPUs: that one is used and how far, or how to measure one.
+
+    Args:
+        found: the device of the cluster.
+        group: its devices.
+        profile: the one that is used.
+    """
+    ranks = group.devices_per_node
+    notes = _skipped(shelf(ranks, found.name))
+    if profile is not None:
+        why = f"a profile of this machine's {ranks} x {found.name} (plan profile)"
+        if group.nodes > 1:
+            why += "; the other nodes are taken to be like it, links between nodes analytic"
+        value = f"profile {profile.fingerprint}"
+        return [*notes, Assumption(path="calibration", value=value, why=why)]
+    if any(found.family.casefold() in name.casefold() for name in cuda_models()):
+        why = (
+            f"this machine's {found.name} were not measured with {ranks} ranks at work "
+            f"(plan profile --cluster {ranks}x{found.name}); rates are the catalogue's"
+        )
+        notes.append(Assumption(path="calibration", value="none", why=why))
+    return notes
+
+
+def _skipped(stored: Shelf) -> list[Assumption]:
+    """The files that could not be read, if any."""
+    if not stored.unreadable:
+        return []
+    why = "stored profiles that could not be read were skipped"
+    value = "; ".join(stored.unreadable)
+    return [Assumption(path="calibration.skipped", value=value, why=why)]

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ..datasets.catalogue.links import LinkRates
 from ..spec.choices import Overlap
 from ..spec.kernels import Collective, Kernel, Term
+from ..spec.profile import MachineProfile
 from ..spec.stack import OverlapKinds, StackSpec
 from .collectives import collective_seconds, message_seconds, outermost
 from .kernel_latency.device_latency import DeviceLatency
@@ -105,7 +106,7 @@ class Pricer:
 
     def __init__(self, machine: Machine, stack: StackSpec) -> None:
         self.machine = machine
-        self.stack = stack
+        self.stack = stack = _sharing_as_measured(stack, machine.profile)
         self.overlaps = _in_line(stack) if machine.is_cpu else stack.overlaps
         profile = machine.profile
         self._table = KernelTable(profile) if profile is not None else None
@@ -169,7 +170,7 @@ class Pricer:
         found = self._collectives.get(item)
         if found is None:
             curve = self._wires.get(_curve_key(item))
-            if curve is not None:
+            if curve is not None and self._in_node(outermost(item, self.machine)):
                 found = Price(curve.at(item.payload_bytes), "measured")
             else:
                 seconds = collective_seconds(item, self.machine)
@@ -182,10 +183,14 @@ class Pricer:
     def message(self, size_bytes: int, level: LinkRates) -> float:
         """Seconds of a message between two devices over a link level."""
         curve = self._wires.get(("send", 2))
-        if curve is not None:
+        if curve is not None and self._in_node(level):
             return curve.at(size_bytes) + self.message_s
         factor = self.machine.link_factor(level)
         return message_seconds(size_bytes, level) * factor + self.message_s
+
+    def _in_node(self, level: LinkRates) -> bool:
+        """Whether a level lies within one node, which is where a profile times links."""
+        return level.group_size <= self.machine.cluster.groups[0].devices_per_node
 
     def layer_pass(self, lowered: LoweredPass) -> PassCost:
         """Seconds of one micro-batch through a layer in one direction."""
@@ -323,6 +328,13 @@ class Pricer:
         return self.launch_s if self.machine.is_cpu else 0.0
 
 
+def _sharing_as_measured(stack: StackSpec, profile: MachineProfile | None) -> StackSpec:
+    """The stack with the slowdown of work that shares a device as a profile measured it."""
+    if profile is None or profile.overlap_slowdown is None:
+        return stack
+    return replace(stack, overlap_slowdown=profile.overlap_slowdown)
+
+
 def _in_line(stack: StackSpec) -> OverlapKinds:
     """On cores nothing runs beside computation but messages, which the host sends anyway."""
     return OverlapKinds(pp=stack.overlaps.pp)
@@ -339,5 +351,7 @@ def _collective_curves(machine: Machine) -> dict[tuple[str, int], Curve]:
         return {}
     points: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
     for row in machine.profile.collectives:
+        if row.beside_product:  # sharing a device is a factor of its own
+            continue
         points[row.kind, row.ranks].append((row.payload_bytes, row.time_s))
     return {key: Curve(values) for key, values in points.items()}

@@ -5,11 +5,15 @@ gather or reduction of a sharded unit, every message, and the step itself; what 
 one another at every collective inside a layer; and by how much kernels are slower inside a step,
 where caches are cold, than repeated alone. Steps of plans whose counts differ are measured, what
 the profile explains is taken off, and the constants follow by non-negative least squares.
+
+On cores all of it adds up, so the constants are counted (:func:`_counts`). On other devices the
+host runs ahead and only shows where it is slower than the kernels, so the simulated step is
+linearised around the last guess instead (:mod:`.host_fit`); and what a sharded unit takes the
+host is a constant of each pass of a layer, which kernels hide like launches.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -22,18 +26,25 @@ from ..costmodel.machine import Machine
 from ..costmodel.prices import Pricer
 from ..costmodel.simulate import Simulator
 from ..costmodel.step import step_work
+from ..datasets.catalogue.device import CPU
 from ..datasets.catalogue.stack import stack
 from ..spec.kernels import Kernel
 from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
+from ..spec.stack import StackSpec
+from .host_fit import non_negative_least_squares, where_simulated_is_measured
 from .probes import local_ranks, message_probe, probe_plan, probes
 
 CONSTANTS = ("kernel", "collective", "unit", "step")
+"""On cores; the slowdown of kernels follows them."""
+DEVICE_CONSTANTS = ("kernel", "collective", "layer_pass", "step")
+"""Elsewhere."""
 LEAST_PROBES = 2
 """How many are timed even when the time is spent."""
 HALVINGS = 20
 """Of the range that a message's time is looked for in: a millionth of it is left."""
 Measure = Callable[[Plan], float]
+Seconds = NDArray[np.float64]
 
 
 def with_overheads(
@@ -42,42 +53,66 @@ def with_overheads(
     """The profile with the six constants of its machine.
 
     Args:
-        profile: its kernels and collectives.
+        profile: its kernels and collectives, and what a launch takes where that was measured.
         measure: times a plan's step on real ranks, in seconds.
         coarse: fewer probes.
         is_over: whether the time is spent; then the probes so far must do, if they can.
     """
-    bare = _with_constants(profile, {}, 1.0)
-    table, pricer = KernelTable(bare), _pricer(bare)
-    counts: list[list[float]] = []
+    plans: list[Plan] = []
     step_s: list[float] = []
-    rest_s: list[float] = []
-    for probe in probes(profile.ranks, coarse):
+    for probe in probes(profile.ranks, coarse, profile.device):
         if len(step_s) >= LEAST_PROBES and is_over():
             break
-        plan = probe_plan(probe, profile.ranks)
-        counts.append(_counts(plan, table))
-        step_s.append(measure(plan))
-        rest_s.append(step_s[-1] - _explained_s(plan, pricer))
-    weights = 1 / np.array(step_s)  # the error that counts is relative to the step
-    fit = non_negative_least_squares(np.array(counts, float), np.array(rest_s), weights)
-    *host, excess = fit.tolist()
-    found = dict(zip(CONSTANTS, host, strict=True))
-    fitted = _with_constants(profile, found, 1 + excess)
-    found["message"] = _message_s(fitted, measure)
-    return _with_constants(profile, found, 1 + excess)
+        plans.append(probe_plan(probe, profile.ranks, profile.device))
+        step_s.append(measure(plans[-1]))
+    fit = _by_counts if profile.device == CPU else _by_simulation
+    fitted = fit(profile, plans, np.array(step_s))
+    message_s = _message_s(fitted, measure)
+    return replace(fitted, host_s={**fitted.host_s, "message": message_s})
+
+
+def _by_counts(profile: MachineProfile, plans: list[Plan], step_s: Seconds) -> MachineProfile:
+    bare = _with_constants(profile, {}, 1.0)
+    table, pricer = KernelTable(bare), _pricer(bare)
+    counts = np.array([_counts(plan, table) for plan in plans], float)
+    rest_s = step_s - np.array([_explained_s(plan, pricer) for plan in plans])
+    # The error that counts is relative to the step.
+    *host, excess = non_negative_least_squares(counts, rest_s, 1 / step_s).tolist()
+    return _with_constants(profile, dict(zip(CONSTANTS, host, strict=True)), 1 + excess)
+
+
+def _by_simulation(profile: MachineProfile, plans: list[Plan], step_s: Seconds) -> MachineProfile:
+    def with_values(values: list[float]) -> MachineProfile:
+        *host, excess = values
+        return _with_constants(profile, dict(zip(DEVICE_CONSTANTS, host, strict=True)), 1 + excess)
+
+    def simulated(values: list[float]) -> list[float]:
+        pricer = _pricer(with_values(values))
+        return [_explained_s(plan, pricer) for plan in plans]
+
+    launch_s = profile.host_s.get("launch", stack("shardwright").launch_s)
+    start = [launch_s, *[0.0] * len(DEVICE_CONSTANTS)]
+    return with_values(where_simulated_is_measured(simulated, step_s, start))
 
 
 def _with_constants(
     profile: MachineProfile, host_s: dict[str, float], slowdown: float
 ) -> MachineProfile:
-    known = {**dict.fromkeys((*CONSTANTS, "message"), 0.0), **host_s}
+    names = CONSTANTS if profile.device == CPU else DEVICE_CONSTANTS
+    kept = {"launch": profile.host_s["launch"]} if "launch" in profile.host_s else {}
+    known = {**kept, **dict.fromkeys((*names, "message"), 0.0), **host_s}
     return replace(profile, host_s=known, kernel_slowdown=slowdown)
 
 
 def _pricer(profile: MachineProfile) -> Pricer:
     """Prices of the ranks that the profile was measured with: those of every probe."""
-    return Pricer(Machine(local_ranks(profile.ranks), profile), stack("shardwright", on_cores=True))
+    machine = Machine(local_ranks(profile.ranks, profile.device), profile)
+    return Pricer(machine, _stack(profile))
+
+
+def _stack(profile: MachineProfile) -> StackSpec:
+    """Our own, as it runs on the profiled devices."""
+    return stack("shardwright", on_cores=profile.device == CPU)
 
 
 def _explained_s(plan: Plan, pricer: Pricer) -> float:
@@ -116,10 +151,10 @@ def _message_s(profile: MachineProfile, measure: Measure) -> float:
 
     Zero where the ranks do not make two stages, or the step needs no explanation.
     """
-    probe = message_probe(profile.ranks)
+    probe = message_probe(profile.ranks, profile.device)
     if probe is None:
         return 0.0
-    plan = probe_plan(probe, profile.ranks)
+    plan = probe_plan(probe, profile.ranks, profile.device)
     measured_s, pricer = measure(plan), _pricer(profile)
     low_s, high_s = 0.0, max(0.0, measured_s - _explained_s(plan, pricer))
     for _ in range(HALVINGS):
@@ -129,28 +164,3 @@ def _message_s(profile: MachineProfile, measure: Measure) -> float:
         else:
             high_s = middle_s
     return high_s
-
-
-def non_negative_least_squares(
-    matrix: NDArray[np.float64], values: NDArray[np.float64], weights: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Weighted least squares with no negative coefficient, by trying every set of columns.
-
-    The columns are few; the best set whose own solution is positive is the optimum. Where there
-    are fewer rows than columns, sets of at most half as many columns as rows are tried, for more
-    would repeat the rows and say nothing of what lies between them.
-    """
-    short = matrix.shape[0] < matrix.shape[1]
-    most = max(1, matrix.shape[0] // 2) if short else matrix.shape[1]
-    rows, goal = matrix * weights[:, None], values * weights
-    best, least = np.zeros(matrix.shape[1]), float(goal @ goal)
-    for chosen in itertools.product((False, True), repeat=matrix.shape[1]):
-        columns = np.flatnonzero(chosen)
-        if len(columns) > most:
-            continue
-        solution, *_ = np.linalg.lstsq(rows[:, columns], goal, rcond=None)
-        rest = rows[:, columns] @ solution - goal
-        if (solution > 0).all() and rest @ rest < least:
-            best, least = np.zeros(matrix.shape[1]), float(rest @ rest)
-            best[columns] = solution
-    return best

@@ -1,18 +1,24 @@
 """Timing kernels on every rank at once, so that shared memory bandwidth is in the figures.
 
-Each case runs until it has been seen often enough or long enough; the minimum stands, since
-whatever else the machine does only adds. The ranks start every case together.
+On a core each case runs until it has been seen often enough or long enough; the minimum stands,
+since whatever else the machine does only adds. Elsewhere :mod:`.device_timing` takes medians. The
+ranks start every case together. A case that a rank has no memory for is skipped on all of them,
+and the sweep goes on.
 """
 
 from __future__ import annotations
 
+import gc
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
-from .cases import COARSE, FINE, Case, all_cases
+from .case import Case, Run
+from .cases import all_cases, sizes_for
+from .device_timing import copies_to_miss_cache, time_on
 
 if TYPE_CHECKING:
     from ..executor.context import RankContext
@@ -21,18 +27,22 @@ MIN_RUNS, MAX_RUNS = 3, 30
 ENOUGH_S = 0.02
 LONG_S = 0.25
 """A run as long as this is not repeated: what the first one pays is lost in it."""
+DEVICE_S, HURRIED_S = 0.05, 0.0
+"""How long a case is repeated on a device other than a core; where time is up."""
+NO_MEMORY = math.inf
+"""Seconds of a case that a rank has no memory for."""
 
 
 def warm_up(context: RankContext, payload: dict[str, Any]) -> None:
-    """Job: start the thread pools and caches, so that no measurement pays for it."""
-    square = torch.randn(512, 512)
+    """Job: start thread pools, libraries and clocks, so that no measurement pays for it."""
+    square = torch.randn(512, 512, device=context.device)
     for _ in range(20):
         square = square.mm(square).div_(square.abs().max())
     if context.world_size > 1:
         dist.all_reduce(square)
 
 
-def measure_kernels(context: RankContext, payload: dict[str, Any]) -> list[dict[str, Any]]:
+def measure_kernels(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
     """Job: time all cases.
 
     Args:
@@ -41,26 +51,54 @@ def measure_kernels(context: RankContext, payload: dict[str, Any]) -> list[dict[
             before every kind of kernel was timed once.
 
     Returns:
-        Rows as spec.profile.KernelRow, the slowest rank's minimum of each case.
+        ``rows`` as spec.profile.KernelRow, the slowest rank's figure of each case, and
+        ``skipped`` as spec.profile.Skipped.
     """
-    sizes = COARSE if payload["coarse"] else FINE
+    device = context.device
     start_s = time.perf_counter()
     rows: list[dict[str, Any]] = []
-    for number, case in enumerate(all_cases(sizes, payload["dtypes"])):
+    skipped: list[dict[str, Any]] = []
+    cases = all_cases(sizes_for(device, payload["coarse"]), payload["dtypes"], device)
+    for number, case in enumerate(cases):
         is_over = _over(start_s, payload["budget_s"], context)
         if is_over and not case.first:
             break
-        seconds, spread = time_case(case, most_runs=1 if is_over else MAX_RUNS)
-        rows.append(_row(case, *_slowest(seconds, spread, context)))
+        seconds, spread = _slowest(*_tried(case, device, is_over), context)
+        if seconds == NO_MEMORY:
+            skipped.append({**_named(case), "why": "out of device memory"})
+        else:
+            rows.append(_row(case, seconds, spread))
         if number % 50 == 0:
             context.emit({"phase": "kernels", "done": len(rows)})
-    return rows
+    return {"rows": rows, "skipped": skipped}
+
+
+def _tried(case: Case, device: torch.device, is_over: bool) -> tuple[float, float]:
+    """Seconds and spread; all memory is free again where it did not do."""
+    try:
+        if device.type == "cpu":
+            return time_case(case, most_runs=1 if is_over else MAX_RUNS)
+        return _time_on_device(case, device, HURRIED_S if is_over else DEVICE_S)
+    except torch.cuda.OutOfMemoryError:
+        pass  # with the exception its frames go, and what they hold
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return NO_MEMORY, 0.0
+
+
+def _time_on_device(case: Case, device: torch.device, budget_s: float) -> tuple[float, float]:
+    copies = copies_to_miss_cache(case.kernel.traffic_bytes, device)
+    rotation: list[Run] = [case.prepare() for _ in range(copies)]
+    found = time_on(device, rotation, budget_s)
+    return found.median_s, found.spread
 
 
 def time_case(case: Case, most_runs: int = MAX_RUNS) -> tuple[float, float]:
-    """Least seconds of a run after the first, and how far the median lies above it."""
+    """Least seconds of a run on a core after the first, and how far the median lies above it."""
+    run = case.prepare()
     began_s = time.perf_counter()
-    case.run()
+    run()
     first_s = time.perf_counter() - began_s
     if first_s > LONG_S:
         return first_s, 0.0
@@ -70,7 +108,7 @@ def time_case(case: Case, most_runs: int = MAX_RUNS) -> tuple[float, float]:
         len(times) < most_runs and time.perf_counter() - began_s < ENOUGH_S
     ):
         start_s = time.perf_counter()
-        case.run()
+        run()
         times.append(time.perf_counter() - start_s)
     times.sort()
     return times[0], times[len(times) // 2] / times[0] - 1
@@ -80,25 +118,30 @@ def _slowest(seconds: float, spread: float, context: RankContext) -> tuple[float
     """The slowest rank's figures; also keeps the ranks in step."""
     if context.world_size == 1:
         return seconds, spread
-    both = torch.tensor([seconds, spread], dtype=torch.float64)
+    both = torch.tensor([seconds, spread], dtype=torch.float64, device=context.device)
     dist.all_reduce(both, dist.ReduceOp.MAX)
     return float(both[0]), float(both[1])
 
 
 def _over(start_s: float, budget_s: float, context: RankContext) -> bool:
     """Whether the budget is spent, as rank 0 sees it."""
-    over = torch.tensor([float(time.perf_counter() - start_s > budget_s)])
-    if context.world_size > 1:
-        dist.broadcast(over, 0)
+    is_over = time.perf_counter() - start_s > budget_s
+    if context.world_size == 1:
+        return is_over
+    over = torch.tensor([float(is_over)], device=context.device)
+    dist.broadcast(over, 0)
     return bool(over.item())
+
+
+def _named(case: Case) -> dict[str, Any]:
+    kernel = case.kernel
+    return {"op": kernel.op, "shape": list(kernel.shape), "dtype": kernel.dtype}
 
 
 def _row(case: Case, seconds: float, spread: float) -> dict[str, Any]:
     kernel = case.kernel
     return {
-        "op": kernel.op,
-        "shape": list(kernel.shape),
-        "dtype": kernel.dtype,
+        **_named(case),
         "flops": kernel.flops,
         "traffic_bytes": kernel.traffic_bytes,
         "time_s": seconds,

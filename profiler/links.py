@@ -1,4 +1,8 @@
-"""Timing collectives and messages over groups of ranks and sizes, all groups at once."""
+"""Timing collectives and messages over groups of ranks and sizes, all groups at once.
+
+Over gloo between cores, over NCCL between GPUs, alone; and, where devices have streams, beside
+matrix products that run on the same device meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,13 @@ import torch
 import torch.distributed as dist
 
 from ..executor.torch_api import all_gather_single, reduce_scatter_single
+from .load import ProductLoad, synchronize, timed_on_stream
 
 if TYPE_CHECKING:
     from ..executor.context import RankContext
 
+CUDA_COARSE_ELEMENTS = (2**20, 2**8, 2**26, 2**16)
+CUDA_FINE_ELEMENTS = (2**20, 2**8, 2**26, 2**16, 2**28, 2**24, 2**12, 2**22, 2**18, 2**14)
 COARSE_ELEMENTS = (2**18, 2**8, 2**21, 2**14)
 FINE_ELEMENTS = (2**18, 2**8, 2**22, 2**14, 2**4, 2**12, 2**16, 2**20)
 """In the order in which they are timed: what says most of a curve comes first."""
@@ -31,7 +38,8 @@ def measure_links(context: RankContext, payload: dict[str, Any]) -> list[dict[st
     Returns:
         Rows as spec.profile.CollectiveRow; payloads are those of spec.kernels.Collective.
     """
-    elements = COARSE_ELEMENTS if payload["coarse"] else FINE_ELEMENTS
+    elements = _elements(context.device, payload["coarse"])
+    load = ProductLoad(context.device) if context.device.type == "cuda" else None
     end_s = time.perf_counter() + payload["budget_s"]
     rows: list[dict[str, Any]] = []
     groups = {size: _my_group(context, size) for size in _group_sizes(context.world_size)}
@@ -41,15 +49,26 @@ def measure_links(context: RankContext, payload: dict[str, Any]) -> list[dict[st
             for kind, run in _operations(group, size, count, context):
                 if is_over and number:
                     return rows
-                seconds, is_over = _least_seconds(run, end_s)
-                rows.append(_row(kind, size, 4 * count, seconds))
+                timing, is_over = _timed(run, end_s, context.device)
+                rows.append(_row(kind, size, 4 * count, timing))
+                if load is not None and not is_over:
+                    beside, is_over = _timed(run, end_s, context.device, load)
+                    rows.append({**_row(kind, size, 4 * count, beside), "beside_product": True})
         context.emit({"phase": "links", "done": len(rows)})
     return rows
 
 
-def _row(kind: str, ranks: int, payload_bytes: int, seconds: float) -> dict[str, Any]:
+def _elements(device: torch.device, coarse: bool) -> tuple[int, ...]:
+    if device.type == "cpu":
+        return COARSE_ELEMENTS if coarse else FINE_ELEMENTS
+    return CUDA_COARSE_ELEMENTS if coarse else CUDA_FINE_ELEMENTS
+
+
+def _row(kind: str, ranks: int, payload_bytes: int, timing: tuple[float, float]) -> dict[str, Any]:
+    seconds, spread = timing
     time_s = seconds / (2 if kind == "send" else 1)  # a message each way was timed
-    return {"kind": kind, "ranks": ranks, "payload_bytes": payload_bytes, "time_s": time_s}
+    row = {"kind": kind, "ranks": ranks, "payload_bytes": payload_bytes, "time_s": time_s}
+    return {**row, "spread": spread} if spread else row
 
 
 def _group_sizes(world_size: int) -> list[int]:
@@ -74,8 +93,8 @@ def _operations(
     group: dist.ProcessGroup, size: int, count: int, context: RankContext
 ) -> list[tuple[str, Callable[[], None]]]:
     """Collectives whose largest buffer has ``count`` float32 elements, and a message."""
-    whole = torch.ones(max(count // size, 1) * size)
-    part = torch.ones(max(count // size, 1))
+    whole = torch.ones(max(count // size, 1) * size, device=context.device)
+    part = torch.ones(max(count // size, 1), device=context.device)
     found: list[tuple[str, Callable[[], None]]] = [
         ("all_reduce", lambda: _quiet(dist.all_reduce(whole, group=group))),
         ("all_gather", lambda: _quiet(all_gather_single(whole, part, group=group))),
@@ -83,7 +102,7 @@ def _operations(
     ]
     if size == 2:
         peer = context.rank ^ 1
-        message = torch.ones(count)
+        message = torch.ones(count, device=context.device)
         found.append(("send", lambda: _there_and_back(message, peer, group)))
     return found
 
@@ -103,21 +122,40 @@ def _there_and_back(message: torch.Tensor, peer: int, group: dist.ProcessGroup) 
         dist.send(message, peer, group=group)
 
 
-def _least_seconds(run: Callable[[], None], end_s: float) -> tuple[float, bool]:
-    """The least over runs of the slowest rank's seconds, and whether any rank is past ``end_s``.
+def _timed(
+    run: Callable[[], None], end_s: float, device: torch.device, load: ProductLoad | None = None
+) -> tuple[tuple[float, float], bool]:
+    """Seconds of the slowest rank and their spread; whether any rank is past ``end_s``.
 
-    All ranks get the same answer, so all stop at the same run; one is timed in any case.
+    On cores the least of the runs, on other devices the median. All ranks get the same answer, so
+    all stop at the same run; one is timed in any case.
     """
-    best, is_over = float("inf"), False
+    times: list[float] = []
+    is_over = False
     run()
     for _ in range(RUNS):
         dist.barrier()
-        start_s = time.perf_counter()
-        run()
+        synchronize(device)
+        seconds = _clocked(run, device) if load is None else load.seconds_beside(run)
         now_s = time.perf_counter()
-        both = torch.tensor([now_s - start_s, float(now_s > end_s)], dtype=torch.float64)
+        values = [seconds, float(now_s > end_s)]
+        both = torch.tensor(values, dtype=torch.float64, device=device)
         dist.all_reduce(both, dist.ReduceOp.MAX)
-        best, is_over = min(best, float(both[0])), bool(both[1])
+        times.append(float(both[0]))
+        is_over = bool(both[1])
         if is_over:
             break
-    return best, is_over
+    times.sort()
+    middle_s = times[len(times) // 2]
+    if device.type == "cpu":
+        return (times[0], middle_s / times[0] - 1), is_over
+    low, high = times[len(times) // 4], times[3 * len(times) // 4]
+    return (middle_s, (high - low) / middle_s), is_over
+
+
+def _clocked(run: Callable[[], None], device: torch.device) -> float:
+    if device.type == "cuda":
+        return timed_on_stream(run, device)
+    start_s = time.perf_counter()
+    run()
+    return time.perf_counter() - start_s

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..datasets.catalogue.clusters import parse_cluster
+from ..datasets.catalogue.device import CPU
 from ..spec.cluster import ClusterSpec
 from ..spec.model import (
     Attention,
@@ -21,6 +22,8 @@ from ..spec.strategy import LayerStrategy, Sharding
 from ..spec.workload import DtypeRecord, Workload
 
 SMALL, LARGE = 64, 256
+CUDA_SMALL, CUDA_LARGE = 256, 2048
+"""On a GPU: where launches take longer than kernels, and where they do not."""
 VOCAB = 1024
 
 
@@ -36,8 +39,16 @@ class Probe:
     microbatches: int = 1
 
 
-def probes(ranks: int, coarse: bool) -> list[Probe]:
+def probes(ranks: int, coarse: bool, device: str = CPU) -> list[Probe]:
     """Probes whose kernel seconds and counts of kernels, passes and collectives differ."""
+    found = _probes(ranks, coarse)
+    if device == CPU:
+        return found
+    widths = {SMALL: CUDA_SMALL, LARGE: CUDA_LARGE, 2 * LARGE: 2 * CUDA_LARGE}
+    return [replace(probe, hidden=widths[probe.hidden]) for probe in found]
+
+
+def _probes(ranks: int, coarse: bool) -> list[Probe]:
     found = [
         Probe(),
         Probe(hidden=LARGE, microbatches=2),
@@ -63,9 +74,12 @@ def probes(ranks: int, coarse: bool) -> list[Probe]:
     return found
 
 
-def message_probe(ranks: int) -> Probe | None:
+def message_probe(ranks: int, device: str = CPU) -> Probe | None:
     """A probe of two stages; None where the ranks do not make two."""
-    return Probe(stages=2, microbatches=8) if ranks % 2 == 0 else None
+    if ranks % 2:
+        return None
+    hidden = SMALL if device == CPU else CUDA_SMALL
+    return Probe(hidden=hidden, stages=2, microbatches=8)
 
 
 def _smallest_prime_divisor(number: int) -> int:
@@ -77,13 +91,13 @@ def _heads(hidden: int) -> int:
     return max(4, hidden // 32)
 
 
-def probe_plan(probe: Probe, ranks: int) -> Plan:
-    """The plan of a probe on ``ranks`` local ranks.
+def probe_plan(probe: Probe, ranks: int, device: str = CPU) -> Plan:
+    """The plan of a probe on ``ranks`` ranks of this machine, in fp32 on cores, else in bf16.
 
     Raises:
         ValueError: it would break a rule or leave ranks idle, whose pool would then wait.
     """
-    plan = _build(probe, ranks)
+    plan = _build(probe, ranks, device)
     broken = [f"{found.path}: {found.message}" for found in plan.check()]
     if ranks % probe.stages:
         broken.append(f"{probe.stages} stages leave some of {ranks} ranks idle")
@@ -92,7 +106,7 @@ def probe_plan(probe: Probe, ranks: int) -> Plan:
     return plan
 
 
-def _build(probe: Probe, ranks: int) -> Plan:
+def _build(probe: Probe, ranks: int, device: str) -> Plan:
     width = ranks // probe.stages
     strategy = LayerStrategy(tp=probe.tp, shard=Sharding.from_text(probe.shard, width // probe.tp))
     layers = probe.blocks + 2
@@ -110,10 +124,12 @@ def _build(probe: Probe, ranks: int) -> Plan:
     batch = samples * probe.microbatches
     return Plan(
         models={"main": _model(probe)},
-        cluster=local_ranks(ranks),
+        cluster=local_ranks(ranks, device),
         workloads={
             "main": Workload(
-                global_batch=batch, seq_len=probe.hidden, dtype=DtypeRecord.from_shorthand("fp32")
+                global_batch=batch,
+                seq_len=probe.hidden,
+                dtype=DtypeRecord.from_shorthand("fp32" if device == CPU else "bf16"),
             )
         },
         programs=(
@@ -125,9 +141,10 @@ def _build(probe: Probe, ranks: int) -> Plan:
     )
 
 
-def local_ranks(ranks: int) -> ClusterSpec:
+def local_ranks(ranks: int, device: str = CPU) -> ClusterSpec:
     """The cluster of every probe: so many ranks of this machine."""
-    return parse_cluster(f"local:{ranks}").cluster
+    text = f"local:{ranks}" if device == CPU else f"1x{ranks}x{device}"
+    return parse_cluster(text).cluster
 
 
 def _model(probe: Probe) -> ModelSpec:

@@ -15,6 +15,7 @@ from ..executor.data import RandomBatches
 from ..executor.engine import Engine
 from ..spec.codec import from_document
 from ..spec.plan import Plan
+from .load import synchronize
 
 if TYPE_CHECKING:
     from ..executor.context import RankContext
@@ -44,10 +45,13 @@ def step_seconds(context: RankContext, payload: dict[str, Any]) -> list[float]:
     try:
         for step in range(WARM_UP + payload["steps"]):
             dist.barrier()
+            synchronize(context.device)
             start_s = time.perf_counter()
             engine.step()
+            synchronize(context.device)
             now_s = time.perf_counter()
-            both = torch.tensor([now_s - start_s, float(now_s > end_s)], dtype=torch.float64)
+            values = [now_s - start_s, float(now_s > end_s)]
+            both = torch.tensor(values, dtype=torch.float64, device=context.device)
             dist.all_reduce(both, dist.ReduceOp.MAX)
             if step >= WARM_UP or is_over:
                 found.append(float(both[0]))

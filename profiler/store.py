@@ -3,8 +3,9 @@
 A profile is a JSON file under ``$XDG_DATA_HOME/shardwright/profiles``, named by the machine's
 fingerprint and the time it was taken. Only a profile whose fingerprint is this machine's is
 ever used: processor, cores, memory, interpreter, and the versions of torch (found without
-importing it) and of this package, to whose executor the host constants are fitted. Nor is one of
-another number of ranks, which share the machine's memory otherwise.
+importing it) and of this package, to whose executor the host constants are fitted; where ranks ran
+on GPUs also those, their driver and the libraries of their kernels. Nor is one of another number
+of ranks, which share the machine's memory and links otherwise.
 """
 
 from __future__ import annotations
@@ -12,45 +13,45 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import __version__
+from ..datasets.catalogue.device import CPU
 from ..datasets.catalogue.local import core_count, memory_bytes, processor
 from ..spec.codec import canonical_json, from_json, read_text, write_atomically
 from ..spec.errors import InputError
 from ..spec.profile import MachineProfile
 from ..spec.units import GIB
+from .cuda_facts import cuda_facts, installed
 
 THREADS_PER_RANK = 1
 """The executor gives a rank one thread."""
 
 
-def machine_facts() -> dict[str, str]:
-    """What identifies this machine to a profile, in readable form."""
+def machine_facts(device: str = CPU) -> dict[str, str]:
+    """What identifies this machine to a profile, in readable form.
+
+    Args:
+        device: catalogue name of what ranks run on; for a core nothing of GPUs counts.
+    """
     found = processor()
-    return {
+    facts = {
         "processor": f"{found.vendor} {found.family} {found.model}".strip(),
         "cores": str(core_count()),
         "memory_gib": str(round(memory_bytes() / GIB)),
         "python": platform.python_version(),
-        "torch": _version("torch"),
+        "torch": installed("torch"),
         "shardwright": __version__,
         "threads_per_rank": str(THREADS_PER_RANK),
     }
+    return facts if device == CPU else {**facts, "device": device, **cuda_facts()}
 
 
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def fingerprint() -> str:
+def fingerprint(device: str = CPU) -> str:
     """Short hash of :func:`machine_facts`."""
-    return hashlib.sha256(canonical_json(machine_facts()).encode()).hexdigest()[:16]
+    text = canonical_json(machine_facts(device))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def profile_folder() -> Path:
@@ -93,14 +94,14 @@ class Shelf(NamedTuple):
     unreadable: tuple[str, ...] = ()
 
 
-def newest_profile(ranks: int) -> MachineProfile | None:
+def newest_profile(ranks: int, device: str = CPU) -> MachineProfile | None:
     """The newest readable profile of this machine with ``ranks`` ranks at work, if any."""
-    return shelf(ranks).profile
+    return shelf(ranks, device).profile
 
 
-def shelf(ranks: int) -> Shelf:
-    """What is stored of this machine; files of other machines are not opened."""
-    mine = fingerprint()
+def shelf(ranks: int, device: str = CPU) -> Shelf:
+    """What is stored of this machine's devices of a kind; files of others are not opened."""
+    mine = fingerprint(device)
     others: set[int] = set()
     same: list[tuple[str, Path]] = []
     for path in profile_folder().glob(f"{mine}-*.json"):
@@ -112,7 +113,7 @@ def shelf(ranks: int) -> Shelf:
     unreadable: list[str] = []
     for _, path in sorted(same, reverse=True):
         try:
-            profile = _load(path, mine, ranks)
+            profile = _load(path, mine, ranks, device)
         except InputError as error:
             unreadable.append(str(error))
         else:
@@ -120,14 +121,14 @@ def shelf(ranks: int) -> Shelf:
     return Shelf(None, tuple(sorted(others)), tuple(unreadable))
 
 
-def _load(path: Path, mine: str, ranks: int) -> MachineProfile:
+def _load(path: Path, mine: str, ranks: int, device: str) -> MachineProfile:
     """A stored profile.
 
     Raises:
         InputError: unreadable, or not what its name says.
     """
     profile = from_json(MachineProfile, read_text(path, "a profile"), str(path))
-    if (profile.fingerprint, profile.ranks) != (mine, ranks):
-        given = f"fingerprint {profile.fingerprint}, {profile.ranks} ranks"
+    if (profile.fingerprint, profile.ranks, profile.device) != (mine, ranks, device):
+        given = f"fingerprint {profile.fingerprint}, {profile.ranks} ranks on {profile.device}"
         raise InputError(str(path), given, "what the file's name says")
     return profile

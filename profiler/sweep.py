@@ -1,17 +1,28 @@
-"""Measuring this machine: kernels, links, host time, within a budget of seconds."""
+"""Measuring this machine: kernels, links, copies, host time, within a budget of seconds.
+
+One list of stages for every kind of device; a stage that a device does not have says so in the
+profile. What a stage finds is kept at once, so a measurement that was cut short goes on where it
+was (:mod:`.partial`).
+"""
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from ..datasets.catalogue.device import CPU
 from ..executor.launch import WorkerPool
 from ..spec.plan import Plan
-from ..spec.profile import CollectiveRow, KernelRow, MachineProfile
+from ..spec.profile import MachineProfile
 from .host_overhead import with_overheads
+from .partial import Partial, load_partial, remove_partial, save_partial
+from .rows import Found, with_found
+from .storage import NO_FOLDER, measure_storage
 from .store import fingerprint, machine_facts
 
 QUICK_BUDGET_S = 20.0
@@ -20,104 +31,191 @@ HOST_SHARE = {True: 0.5, False: 0.3}
 """Part of the budget that is kept for links and whole steps; more where the grid is coarse."""
 LINK_SHARE = 0.4
 """Part of what the kernels leave that links may take."""
+COPY_SHARE = 0.2
+"""Part of what the links leave that copies may take."""
 PROBE_SHARE = 1 / 3
 """Part of what is left that one probe may take."""
 END_S = 2.0
 """Seconds that the last probe and the pool's end may take."""
 STEPS = 7
 ROUNDS = 3
-"""Most sweeps over everything: a machine has slow minutes, and the least of several stands."""
-Rows = dict[tuple[Any, ...], dict[str, Any]]
+"""Most sweeps over everything on cores: a machine has slow minutes, and the least of several
+stands. Elsewhere a median stands, and one sweep does."""
+JOBS = "shardwright.profiler."
 OnEvent = Callable[[dict[str, Any]], None]
 
 
-def measure(budget_s: float, ranks: int, on_event: OnEvent | None = None) -> MachineProfile:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What is measured: the device of a rank, a folder on a drive, and whether from the start."""
+
+    device: str = CPU
+    storage: Path | None = None
+    fresh: bool = False
+
+
+def measure(
+    budget_s: float, ranks: int, on_event: OnEvent | None = None, target: Target | None = None
+) -> MachineProfile:
     """A profile of this machine with ``ranks`` ranks at work.
 
     Args:
         budget_s: seconds it may take, start-up included; below 40 the grid is coarse.
         ranks: how many ranks work at once.
         on_event: called with progress events (dicts with a ``phase``).
+        target: on which device; this machine's cores unless given.
+
+    Raises:
+        RunError: a rank failed; what earlier stages found is kept for the next call.
+        InputError: the folder on a drive cannot be used.
     """
-    start_s = time.monotonic()
-
-    def left_s() -> float:
-        return max(0.0, start_s + budget_s - END_S - time.monotonic())
-
-    coarse = budget_s < COARSE_BELOW_S
-    emit = on_event or (lambda event: None)
-    emit({"phase": "start", "ranks": ranks})
-    with WorkerPool(ranks) as pool:
-        relay = _relay(emit)
-        pool.run("shardwright.profiler.kernel_timing:warm_up", {}, on_event=relay)
-        kernels: Rows = {}
-        links: Rows = {}
-        step_s: dict[str, float] = {}
-
-        def least_step_s(plan: Plan) -> float:
-            if plan.hash in step_s and not left_s():
-                return step_s[plan.hash]
-            seconds = _least_step_s(pool, plan, left_s() * PROBE_SHARE)
-            step_s[plan.hash] = min(seconds, step_s.get(plan.hash, seconds))
-            return step_s[plan.hash]
-
-        for number in range(ROUNDS):
-            began_s = left_s()
-            payload = {
-                "coarse": coarse,
-                "dtypes": ["fp32"] if coarse else ["fp32", "bf16"],
-                "budget_s": left_s() * (1 - HOST_SHARE[coarse]),
-            }
-            job = "shardwright.profiler.kernel_timing:measure_kernels"
-            _keep_least(kernels, pool.run(job, payload, None, relay)[0])
-            if ranks > 1:
-                job = "shardwright.profiler.links:measure_links"
-                limits = {"coarse": coarse, "budget_s": left_s() * LINK_SHARE}
-                _keep_least(links, pool.run(job, limits, None, relay)[0])
-            profile = _profile(ranks, [*kernels.values()], [*links.values()], start_s)
-            emit({"phase": "host"})
-            known = number > 0  # what every probe takes, at least from the first round
-            is_over = (lambda: False) if known else (lambda: not left_s())
-            profile = with_overheads(profile, least_step_s, coarse, is_over)
-            if left_s() < began_s - left_s():  # as long as that round took
-                break
-    return replace(profile, duration_s=time.monotonic() - start_s)
+    sweep = _Sweep(budget_s, ranks, on_event or (lambda event: None), target or Target())
+    return sweep.run()
 
 
-def _keep_least(found: Rows, rows: list[dict[str, Any]]) -> None:
-    """Add rows to those of earlier rounds; of what was timed before, the least stands."""
-    for row in rows:
-        shape = row.get("shape", (row.get("ranks"), row.get("payload_bytes")))
-        key = (row.get("op", row.get("kind")), tuple(shape), row.get("dtype"))
-        if key not in found or row["time_s"] < found[key]["time_s"]:
-            found[key] = row
+class _Sweep:
+    """One measurement on its way."""
+
+    def __init__(self, budget_s: float, ranks: int, emit: OnEvent, target: Target) -> None:
+        self.start_s = time.monotonic()
+        self.budget_s, self.ranks, self.emit, self.target = budget_s, ranks, emit, target
+        self.coarse = budget_s < COARSE_BELOW_S
+        self.storage = "" if target.storage is None else str(target.storage)
+        empty = _empty(ranks, target.device)
+        kept = None if target.fresh else load_partial(empty, self.coarse, self.storage)
+        self.profile = empty if kept is None else kept.profile
+        self.finished = () if kept is None else kept.finished
+        self.before_s = 0.0 if kept is None else kept.profile.duration_s
+        self.step_s: dict[str, float] = {}
+
+    @property
+    def on_cores(self) -> bool:
+        return self.target.device == CPU
+
+    def left_s(self) -> float:
+        return max(0.0, self.start_s + self.budget_s - END_S - time.monotonic())
+
+    def run(self) -> MachineProfile:
+        start = {"phase": "start", "ranks": self.ranks}
+        self.emit({**start, "resumed": list(self.finished)} if self.finished else start)
+        with WorkerPool(self.ranks, self.target.device) as pool:
+            self._job(pool, "kernel_timing:warm_up", {})
+            for number in range(ROUNDS if self.on_cores else 1):
+                began_s = self.left_s()
+                self._stages(pool)
+                self.emit({"phase": "host"})
+                known = number > 0  # what every probe takes, at least from the first round
+                self._fit(pool, is_over=(lambda: False) if known else (lambda: not self.left_s()))
+                self.finished = ()
+                if self.left_s() < began_s - self.left_s():  # as long as that round took
+                    break
+        remove_partial(self.profile)
+        return replace(self.profile, duration_s=self._duration_s())
+
+    def _duration_s(self) -> float:
+        """Of all starts together."""
+        return max(self.before_s + time.monotonic() - self.start_s, 1e-3)
+
+    def _stages(self, pool: WorkerPool) -> None:
+        """Everything but whole steps, each stage's rows kept as soon as it is over."""
+        dtypes = ["fp32"] if self.coarse else ["fp32", "bf16"]
+        share = 1 - HOST_SHARE[self.coarse]
+        self._stage("kernels", lambda: self._kernels(pool, dtypes, share))
+        if self.ranks > 1:
+            self._stage("links", lambda: self._links(pool))
+        self._stage("copies", lambda: self._copies(pool))
+        self._stage("sharing", lambda: self._sharing(pool))
+        self._stage("storage", self._storage)
+
+    def _stage(self, name: str, measured: Callable[[], Found]) -> None:
+        if name in self.finished:
+            return
+        self.profile = with_found(self.profile, measured())
+        self.finished = (*self.finished, name)
+        self._keep()
+
+    def _keep(self) -> None:
+        self.profile = replace(self.profile, duration_s=self._duration_s())
+        partial = Partial(
+            profile=self.profile,
+            finished=self.finished,
+            coarse=self.coarse,
+            storage=self.storage,
+        )
+        save_partial(partial)
+
+    def _kernels(self, pool: WorkerPool, dtypes: list[str], share: float) -> Found:
+        ordered = dtypes if self.on_cores else ["bf16", *(d for d in dtypes if d != "bf16")]
+        payload = {
+            "coarse": self.coarse,
+            "dtypes": ["bf16"] if self.coarse and not self.on_cores else ordered,
+            "budget_s": self.left_s() * share,
+        }
+        found = self._job(pool, "kernel_timing:measure_kernels", payload)
+        return Found(kernels=found["rows"], skipped=found["skipped"])
+
+    def _links(self, pool: WorkerPool) -> Found:
+        limits = {"coarse": self.coarse, "budget_s": self.left_s() * LINK_SHARE}
+        return Found(collectives=self._job(pool, "links:measure_links", limits))
+
+    def _copies(self, pool: WorkerPool) -> Found:
+        limits = {"coarse": self.coarse, "budget_s": self.left_s() * COPY_SHARE}
+        found = self._job(pool, "host_copy:measure_copies", limits)
+        return Found(copies=found["rows"], skipped=found["skipped"])
+
+    def _sharing(self, pool: WorkerPool) -> Found:
+        found = self._job(pool, "overlap_timing:measure_sharing", {})
+        return Found(
+            skipped=found["skipped"],
+            launch_s=found.get("launch_s"),
+            overlap_slowdown=found.get("overlap_slowdown"),
+        )
+
+    def _storage(self) -> Found:
+        folder = self.target.storage
+        if folder is None:
+            return Found(
+                skipped=[{"op": op, "why": NO_FOLDER} for op in ("nvme_read", "nvme_write")]
+            )
+        self.emit({"phase": "storage"})
+        return Found(copies=measure_storage(folder))
+
+    def _fit(self, pool: WorkerPool, is_over: Callable[[], bool]) -> None:
+        """The constants of whole steps."""
+
+        def step_s(plan: Plan) -> float:
+            if plan.hash in self.step_s and not self.left_s():
+                return self.step_s[plan.hash]
+            seconds = self._timed_step_s(pool, plan, self.left_s() * PROBE_SHARE)
+            self.step_s[plan.hash] = min(seconds, self.step_s.get(plan.hash, seconds))
+            return self.step_s[plan.hash]
+
+        self.profile = with_overheads(self.profile, step_s, self.coarse, is_over)
+
+    def _timed_step_s(self, pool: WorkerPool, plan: Plan, budget_s: float) -> float:
+        """Of several steps the least on cores, where others only add; else the median."""
+        payload = {"plan": plan.to_document(), "steps": STEPS, "budget_s": budget_s}
+        times: list[float] = self._job(pool, "step_timing:step_seconds", payload)
+        return min(times) if self.on_cores else statistics.median(times)
+
+    def _job(self, pool: WorkerPool, job: str, payload: dict[str, Any]) -> Any:
+        """Rank 0's result; what it reports is passed on."""
+
+        def relay(rank: int, event: dict[str, Any]) -> None:
+            if rank == 0:
+                self.emit(event)
+
+        return pool.run(JOBS + job, payload, None, relay)[0]
 
 
-def _relay(emit: OnEvent) -> Callable[[int, dict[str, Any]], None]:
-    """Pass on what rank 0 reports."""
-
-    def relay(rank: int, event: dict[str, Any]) -> None:
-        if rank == 0:
-            emit(event)
-
-    return relay
-
-
-def _least_step_s(pool: WorkerPool, plan: Plan, budget_s: float) -> float:
-    payload = {"plan": plan.to_document(), "steps": STEPS, "budget_s": budget_s}
-    times: list[float] = pool.run("shardwright.profiler.step_timing:step_seconds", payload)[0]
-    return min(times)
-
-
-def _profile(
-    ranks: int, kernels: list[dict[str, Any]], links: list[dict[str, Any]], start_s: float
-) -> MachineProfile:
+def _empty(ranks: int, device: str) -> MachineProfile:
+    """A profile of now without rows."""
     return MachineProfile(
-        fingerprint=fingerprint(),
-        machine=machine_facts(),
+        device=device,
+        fingerprint=fingerprint(device),
+        machine=machine_facts(device),
         ranks=ranks,
         measured_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        duration_s=max(time.monotonic() - start_s, 1e-3),
-        kernels=tuple(KernelRow(**{**row, "shape": tuple(row["shape"])}) for row in kernels),
-        collectives=tuple(CollectiveRow(**row) for row in links),
+        duration_s=1e-3,
+        kernels=(),
     )

@@ -36,14 +36,17 @@ def kind(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def timed(alone: RankContext, budget_s: float, dtypes: list[str]) -> list[dict[str, Any]]:
     payload = {"coarse": True, "dtypes": dtypes, "budget_s": budget_s}
-    return kernel_timing.measure_kernels(alone, payload)
+    found = kernel_timing.measure_kernels(alone, payload)
+    assert found["skipped"] == []
+    rows: list[dict[str, Any]] = found["rows"]
+    return rows
 
 
 @pytest.mark.parametrize("dtypes", [["fp32"], ["fp32", "bf16"]])
 def test_every_kind_of_kernel_is_timed_once_when_time_is_up(
     alone: RankContext, monkeypatch: pytest.MonkeyPatch, dtypes: list[str]
 ) -> None:
-    monkeypatch.setattr(kernel_timing, "COARSE", TINY)
+    monkeypatch.setattr(kernel_timing, "sizes_for", lambda device, coarse: TINY)
     monkeypatch.setattr(kernel_timing, "ENOUGH_S", 0.0)
     few, all_rows = timed(alone, 0.0, dtypes), timed(alone, 60.0, dtypes)
     assert len(few) < len(all_rows)
@@ -71,7 +74,7 @@ def test_a_long_case_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[int] = []
     case = next(iter(all_cases(TINY, ("fp32",))))
     seconds, spread = kernel_timing.time_case(
-        case._replace(run=lambda: (runs.append(1), time.sleep(0.02)))
+        case._replace(prepare=lambda: lambda: (runs.append(1), time.sleep(0.02)))
     )
     assert (len(runs), spread) == (1, 0.0)
     assert seconds >= 0.02
@@ -80,7 +83,7 @@ def test_a_long_case_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_case_can_be_hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_timing, "ENOUGH_S", 0.0)
     runs: list[int] = []
-    case = next(iter(all_cases(TINY, ("fp32",))))._replace(run=lambda: runs.append(1))
+    case = next(iter(all_cases(TINY, ("fp32",))))._replace(prepare=lambda: lambda: runs.append(1))
     for most_runs, made in ((1, 2), (kernel_timing.MAX_RUNS, 1 + kernel_timing.MIN_RUNS)):
         runs.clear()
         kernel_timing.time_case(case, most_runs)
@@ -91,9 +94,10 @@ def test_a_collective_is_timed_once_when_time_is_up(alone: RankContext) -> None:
     runs: list[int] = []
     for end_s, warm_up_and_timed, over in ((0.0, 2, True), (1e12, 1 + links.RUNS, False)):
         runs.clear()
-        seconds, is_over = links._least_seconds(lambda: runs.append(1), end_s)
+        (seconds, spread), is_over = links._timed(lambda: runs.append(1), end_s, alone.device)
         assert (len(runs), is_over) == (warm_up_and_timed, over)
         assert seconds > 0
+        assert spread >= 0
 
 
 @pytest.mark.parametrize(("budget_s", "rounds"), [(0.0, 1), (60.0, len(links.COARSE_ELEMENTS))])
@@ -127,8 +131,8 @@ def test_the_least_of_several_rounds_stands(monkeypatch: pytest.MonkeyPatch) -> 
     steps: list[float] = []
 
     class Pool:
-        def __init__(self, ranks: int) -> None:
-            pass
+        def __init__(self, ranks: int, device: str) -> None:
+            assert (ranks, device) == (2, "cpu")
 
         def __enter__(self) -> Pool:
             return self
@@ -140,11 +144,12 @@ def test_the_least_of_several_rounds_stands(monkeypatch: pytest.MonkeyPatch) -> 
             name = job.partition(":")[2]
             if name == "step_seconds":
                 return [[1.0 - len(steps) / 10]]
-            if name == "warm_up":
-                return [None]
+            if name not in timed:
+                return [{"rows": [], "skipped": []}]
             now_s[0] += 20
-            row = kernel | {"spread": 0.0} if name == "measure_kernels" else link
-            return [[{**row, "time_s": timed[name].pop(0)}]]
+            if name == "measure_links":
+                return [[{**link, "time_s": timed[name].pop(0)}]]
+            return [{"rows": [{**kernel, "time_s": timed[name].pop(0)}], "skipped": []}]
 
     def fitted(profile: Any, measure: Any, coarse: bool, is_over: Any) -> Any:
         steps.append(measure(probe_plan(Probe(), 2)))
@@ -165,7 +170,7 @@ def test_links_and_steps_are_given_what_is_left(monkeypatch: pytest.MonkeyPatch)
     jobs: list[tuple[str, dict[str, Any]]] = []
 
     class Pool:
-        def __init__(self, ranks: int) -> None:
+        def __init__(self, ranks: int, device: str) -> None:
             now_s[0] += 4
 
         def __enter__(self) -> Pool:
@@ -175,10 +180,13 @@ def test_links_and_steps_are_given_what_is_left(monkeypatch: pytest.MonkeyPatch)
             now_s[0] += 1
 
         def run(self, job: str, payload: dict[str, Any], *_: object, **__: object) -> list[Any]:
-            now_s[0] += 4
             name = job.partition(":")[2]
+            if name in ("measure_copies", "measure_sharing"):
+                return [{"rows": [], "skipped": []}]
+            now_s[0] += 4
             jobs.append((name, payload))
-            return [{"step_seconds": [0.5]}.get(name, [])]
+            none = {"rows": [], "skipped": []}
+            return [{"step_seconds": [0.5], "measure_kernels": none}.get(name, [])]
 
     monkeypatch.setattr(sweep, "WorkerPool", Pool)
     monkeypatch.setattr(sweep.time, "monotonic", lambda: now_s[0])

@@ -13,10 +13,10 @@ from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.simulate import Simulator
 from shardwright.datasets.catalogue.clusters import parse_cluster
 from shardwright.datasets.catalogue.stack import stack
+from shardwright.profiler.host_fit import non_negative_least_squares
 from shardwright.profiler.host_overhead import (
     CONSTANTS,
     LEAST_PROBES,
-    non_negative_least_squares,
     with_overheads,
 )
 from shardwright.profiler.probes import message_probe, probe_plan, probes

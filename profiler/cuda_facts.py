@@ -1,0 +1,80 @@
+"""What identifies this machine's GPUs and their software, found without importing torch."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+NOT_INSTALLED = "not installed"
+UNKNOWN = "unknown"
+DRIVER = re.compile(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s")
+MODEL = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
+CUDA = re.compile(r"^cuda\b[^=]*=\s*'([^']+)'", re.MULTILINE)
+NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
+
+
+def cuda_facts(root: Path = Path("/")) -> dict[str, str]:
+    """GPUs, driver, and the versions of CUDA, NCCL, Triton and the fused kernels.
+
+    Args:
+        root: where ``proc`` is mounted (for tests).
+    """
+    counted = Counter(cuda_models(root))
+    return {
+        "gpus": ", ".join(f"{n} x {name}" for name, n in sorted(counted.items())) or UNKNOWN,
+        "driver": _driver(root),
+        "cuda": _cuda(),
+        "nccl": _first_installed(NCCL),
+        "triton": installed("triton"),
+        "liger": installed("liger-kernel"),
+    }
+
+
+def cuda_models(root: Path = Path("/")) -> tuple[str, ...]:
+    """What the driver calls each GPU of this machine; empty where it tells nothing.
+
+    Args:
+        root: where ``proc`` is mounted (for tests).
+    """
+    folder = root / "proc/driver/nvidia/gpus"
+    texts = (_text(path) for path in sorted(folder.glob("*/information")))
+    return tuple(found[1] for text in texts if (found := MODEL.search(text)))
+
+
+def installed(package: str) -> str:
+    """The version of a distribution, or that there is none."""
+    return _first_installed((package,))
+
+
+def _first_installed(packages: Iterable[str]) -> str:
+    for package in packages:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return NOT_INSTALLED
+
+
+def _driver(root: Path) -> str:
+    found = DRIVER.search(_text(root / "proc/driver/nvidia/version"))
+    return found[1] if found else UNKNOWN
+
+
+def _cuda() -> str:
+    """The CUDA release that torch was built for, read from its version file."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return NOT_INSTALLED
+    found = CUDA.search(_text(Path(spec.origin).with_name("version.py")))
+    return found[1] if found else "none"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

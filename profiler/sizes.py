@@ -1,0 +1,77 @@
+"""How finely sizes are covered, on a core and on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Products' sides, elements of passes over memory, attention's shapes.
+
+    ``unfused_sequences`` are those of attention by products and a score matrix (None: all).
+    ``width`` is that of a row of the reducing, normalising and indexed cases, ``vocab`` the rows
+    of the table that is indexed.
+    """
+
+    sides: tuple[int, ...]
+    elements: tuple[int, ...]
+    heads: tuple[int, ...]
+    sequences: tuple[int, ...]
+    head_dims: tuple[int, ...]
+    unfused_sequences: tuple[int, ...] | None = None
+    width: int = 256
+    vocab: int = 4096
+
+    @property
+    def score_sequences(self) -> tuple[int, ...]:
+        """Sequences for which a score matrix is made."""
+        return self.sequences if self.unfused_sequences is None else self.unfused_sequences
+
+    def middle(self) -> Sizes:
+        """One size of each, the lower middle one."""
+        return Sizes(**{f.name: _middle(getattr(self, f.name)) for f in fields(self)})
+
+
+def _middle(ascending: Any) -> Any:
+    if not isinstance(ascending, tuple):
+        return ascending
+    return (ascending[(len(ascending) - 1) // 2],)
+
+
+COARSE = Sizes(
+    sides=(64, 256, 1024),
+    elements=(2**12, 2**16, 2**20),
+    heads=(8,),
+    sequences=(128, 512),
+    head_dims=(32, 64),
+)
+FINE = Sizes(
+    sides=(48, 96, 192, 384, 768, 1536),
+    elements=(2**10, 2**12, 2**14, 2**16, 2**18, 2**20, 2**22),
+    heads=(4, 16),
+    sequences=(64, 128, 256, 512, 1024),
+    head_dims=(32, 64, 128),
+)
+CUDA_COARSE = Sizes(
+    sides=(512, 2048, 8192),
+    elements=(2**16, 2**22, 2**26),
+    heads=(8, 32),
+    sequences=(1024, 4096),
+    head_dims=(64, 128),
+    unfused_sequences=(1024, 2048),
+    width=4096,
+    vocab=32768,
+)
+CUDA_FINE = Sizes(
+    sides=(128, 512, 1024, 2048, 4096, 8192, 16384),
+    elements=(2**14, 2**18, 2**20, 2**22, 2**24, 2**26, 2**28),
+    heads=(8, 32),
+    sequences=(512, 1024, 2048, 4096, 8192, 16384),
+    head_dims=(64, 128),
+    unfused_sequences=(512, 1024, 2048, 4096),
+    width=4096,
+    vocab=32768,
+)
+"""Sides and heads of models from 1 B to 70 B parameters and the parts that ranks have of them."""

@@ -1,0 +1,147 @@
+"""What is timed is what runs record: names, types and bytes; nothing is held that is not due."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import interpreter
+import pytest
+import torch
+
+from shardwright.executor.context import RankContext
+from shardwright.executor.recorder import Recorder
+from shardwright.kernels import fused as fused_kernels
+from shardwright.profiler import fused_cases, kernel_timing
+from shardwright.profiler.case import Case, Place, drawn
+from shardwright.profiler.cases import CUDA_COARSE, CUDA_FINE, Sizes, all_cases, sizes_for
+from shardwright.profiler.streamed_cases import Rows
+from shardwright.spec.kernels import FLASH_BACKWARDS, FLASH_FORWARDS
+
+assert interpreter, "before triton"
+TINY = Sizes(sides=(8, 16), elements=(1024, 2048), heads=(2, 4), sequences=(16, 32), head_dims=(8,))
+CORE, GPU = torch.device("cpu"), torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_a_case_is_what_a_run_records(dtype: str) -> None:
+    for case in all_cases(TINY, (dtype,)):
+        run = case.prepare()
+        with Recorder() as recorder:
+            run()
+        (seen,) = recorder.kernels
+        assert (seen.op, seen.dtype, seen.flops) == (
+            case.kernel.op,
+            case.kernel.dtype,
+            case.kernel.flops,
+        )
+        assert seen.traffic_bytes == pytest.approx(case.kernel.traffic_bytes, rel=0.01)
+        if seen.op != "embedding_backward":  # of which the table is the largest operand
+            assert seen.shape == case.kernel.shape
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device of compute capability 9.0 that Triton's kernels would run on."""
+    monkeypatch.setattr(fused_kernels, "_capability", lambda index: (9, 0))
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_gpu_s_cases_are_large_and_fused() -> None:
+    cases = [case.kernel for case in all_cases(CUDA_FINE, ("bf16", "fp32"), GPU)]
+    ops = {kernel.op for kernel in cases}
+    assert {item.streamed.op for item in fused_cases.FUSED_OPS} <= ops
+    assert {FLASH_FORWARDS[0], FLASH_BACKWARDS[0], "fused_adamw", "copy", "cast"} <= ops
+    assert max(kernel.shape for kernel in cases if kernel.op == "matmul") == (16384,) * 3
+    assert max(kernel.shape[0] for kernel in cases if kernel.op == "add") == 2**28
+    flash = {kernel.dtype for kernel in cases if kernel.op.startswith("flash")}
+    assert flash == {"bf16"}, "a GPU's flash kernels take no fp32"
+    assert len(cases) == len(set(cases))
+    assert sizes_for(GPU, coarse=True) is CUDA_COARSE
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_first_type_comes_first_and_every_kind_before_all_sizes() -> None:
+    cases = list(all_cases(CUDA_COARSE, ("bf16", "fp32"), GPU))
+    first = [case.first for case in cases]
+    assert first == sorted(first, reverse=True)
+    heads = [case.kernel.dtype for case in cases if case.first and case.kernel.op == "matmul"]
+    assert heads == ["bf16", "fp32"]
+
+
+def test_no_tensor_is_made_before_a_case_is_prepared() -> None:
+    """Sizes that no machine holds, on a core: they can be listed."""
+    huge = Sizes(
+        sides=(2**30,), elements=(2**40,), heads=(2**10,), sequences=(2**20,), head_dims=(128,)
+    )
+    assert len(list(all_cases(huge, ("fp32",)))) > 20
+
+
+def test_operands_are_freed_with_their_case() -> None:
+    def alive() -> int:
+        gc.collect()
+        return sum(isinstance(item, torch.Tensor) for item in gc.get_objects())
+
+    before = alive()
+    for case in all_cases(TINY, ("fp32",)):
+        kernel_timing.time_case(case, most_runs=1)
+        assert alive() <= before + 2, case.kernel
+
+
+def test_fused_operations_read_and_write_what_they_say() -> None:
+    """Under Triton's interpreter: bytes of inputs and outputs, each once."""
+    rows = Rows(6, 32, 8, Place("fp32", CORE))
+    for item in fused_cases.FUSED_OPS:
+        run = item.streamed.prepare(rows)
+        given = {t.data_ptr(): t for t in run.args if isinstance(t, torch.Tensor)}  # type: ignore[attr-defined]
+        found = run()
+        outputs = found if isinstance(found, (list, tuple)) else [found]
+        moved = sum(t.numel() * t.element_size() for t in [*given.values(), *outputs])
+        assert item.streamed.traffic_bytes(rows) == moved, item.streamed.op
+
+
+def test_on_a_core_nothing_is_fused() -> None:
+    assert not list(fused_cases.fused(4, TINY, Place("fp32", CORE)))
+
+
+@pytest.mark.parametrize("shape", [(3,), (1000, 77), (2**17 + 5,)])
+def test_operands_are_random_all_over(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    found = drawn(shape, torch.float32, CORE)
+    assert found.shape == shape
+    assert bool(found.isfinite().all())
+    if found.numel() > 100:
+        assert abs(float(found.std()) - 1) < 0.05
+        assert float(found.flatten()[-100:].abs().max()) > 0.5
+
+
+def out_of_memory() -> object:
+    raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def with_one_too_large(in_prepare: bool) -> Iterator[Case]:
+    for number, case in enumerate(all_cases(TINY, ("fp32",))):
+        too_large = out_of_memory if in_prepare else lambda: out_of_memory
+        yield case._replace(prepare=too_large, first=True) if number == 2 else case
+
+
+@pytest.mark.parametrize("in_prepare", [True, False])
+def test_a_case_without_room_is_skipped_and_told(
+    monkeypatch: pytest.MonkeyPatch, in_prepare: bool
+) -> None:
+    monkeypatch.setattr(kernel_timing, "all_cases", lambda *_: with_one_too_large(in_prepare))
+    monkeypatch.setattr(kernel_timing, "ENOUGH_S", 0.0)
+    context = RankContext(0, 1, CORE, 60.0, lambda event: None)
+    payload = {"coarse": True, "dtypes": ["fp32"], "budget_s": 60.0}
+    found = kernel_timing.measure_kernels(context, payload)
+    every = list(all_cases(TINY, ("fp32",)))
+    kernel = every[2].kernel
+    assert found["skipped"] == [
+        {
+            "op": kernel.op,
+            "shape": list(kernel.shape),
+            "dtype": "fp32",
+            "why": "out of device memory",
+        }
+    ]
+    assert len(found["rows"]) == len(every) - 1
