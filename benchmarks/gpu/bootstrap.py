@@ -32,7 +32,8 @@ def environment(out: Path) -> dict[str, str]:
     Raises:
         MissingError: see :func:`installed_missing`.
     """
-    path = [linked(out), BENCHMARKS, *installed_missing(out / "site" / "packages")]
+    packages = f"packages-{sys.version_info.major}.{sys.version_info.minor}"
+    path = [linked(out), BENCHMARKS, *installed_missing(out / "site" / packages)]
     private = out / "user"
     homes = {f"XDG_{kind}_HOME": str(private / kind.lower()) for kind in ("CACHE", "CONFIG")}
     homes |= {f"XDG_{kind}_HOME": str(private / kind.lower()) for kind in ("DATA", "STATE")}
@@ -63,19 +64,27 @@ def installed_missing(target: Path) -> list[Path]:
         MissingError: a package that the report cannot do without, and no wheel of it.
     """
     lacking = [group for group in GROUPS if not all(map(is_here, group.packages))]
+    before = {name.lower() for name in _names_in(target)}
     found = []
     for group in lacking:
-        if _install([package.name for package in group.packages], target):
+        names = [package.name for package in group.packages]
+        if before >= {name.lower().replace("-", "_") for name in names} or _install(names, target):
             found.append(group)
         elif group.required:
-            names = ", ".join(p.name for p in group.packages if not is_here(p))
+            missing = ", ".join(p.name for p in group.packages if not is_here(p))
             raise MissingError(
-                f"{names} not installed for {sys.executable}, and {WHEELS.name}/ has no wheels "
+                f"{missing} not installed for {sys.executable}, and {WHEELS.name}/ has no wheels "
                 f"that fit it: run `make gpu-wheels` where there is a network, and bring the folder"
             )
         else:
             print(f"gpu-report: goes on without {group.packages[0].name}", file=sys.stderr)
     return [target] if found else []
+
+
+def _names_in(folder: Path) -> list[str]:
+    """What was unpacked into a folder before, by names with underscores."""
+    found = metadata.distributions(path=[str(folder)])
+    return [distribution.metadata["Name"].replace("-", "_") for distribution in found]
 
 
 def is_here(package: Package) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gpu.orphan import end_with_parent
 from gpu.stage import Setting, Stage, Values, one_line, stages
 from gpu.state import Result, Rows
 
@@ -93,6 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from gpu.machine_facts import facts, identity
 
     options = _options(arguments)
+    end_with_parent()
     end_s = time.monotonic() + options.limit
     setting = make_setting(options.out, options.reduced)
     known = facts(setting.device)

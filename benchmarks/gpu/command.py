@@ -41,10 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"gpu-report: no stage {unknown[0]}; there are {', '.join(names)}", file=sys.stderr)
         return 2
     if not options.reduced and not torch.cuda.is_available():
-        print(
-            "gpu-report: no CUDA device that this torch sees (PYTHON= picks another); --reduced runs on the CPU",
-            file=sys.stderr,
-        )
+        where = f"for torch {torch.__version__} of {sys.executable}"
+        print(f"gpu-report: no CUDA device {where}; --reduced runs on a core", file=sys.stderr)
         return 2
     known = facts(torch.device("cpu") if options.reduced else torch.device("cuda", 0))
     mark = identity(known, options.reduced)
@@ -54,8 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows_of(options.out, stage.name, mark).forget()
     start_s = time.monotonic()
     # Tiny rows spoil nothing, and a process costs seconds; on a device each stage has its own.
-    for together in [chosen] if options.reduced else [[stage] for stage in chosen]:
-        _measure(together, options.out, mark, options.reduced, start_s + TOTAL_S)
+    groups = [chosen] if options.reduced else [[stage] for stage in chosen]
+    try:
+        for together in groups:
+            _measure(together, options.out, mark, options.reduced, start_s + TOTAL_S)
+    except KeyboardInterrupt:
+        print("gpu-report: interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
     found = document(every, options.out, mark, known, options.reduced)
     found["seconds"] = round(time.monotonic() - start_s, 1)
     page = write(found, options.out)
@@ -67,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _measure(together: list[Stage], out: Path, mark: str, reduced: bool, end_s: float) -> None:
     """Run the process of these stages, again where a row ended it, until all had their turn."""
     run = uuid.uuid4().hex[:12]
-    budget_s = min(STAGE_LIMIT_S, sum(stage.seconds(reduced) for stage in together))
+    budget_s = sum(min(STAGE_LIMIT_S, stage.seconds(reduced)) for stage in together)
     stop_s = min(end_s, time.monotonic() + budget_s)
     left = [stage.name for stage in together]
     while left and time.monotonic() < stop_s:

@@ -141,7 +141,7 @@ def _compiled(entry: Entry, sizes: Sizes, setting: Setting) -> dict[str, Any]:
     torch.compiler.reset()
     try:
         return _timed(entry, torch.compile(entry.eager, dynamic=False), sizes, setting)
-    except RuntimeError as error:
+    except Exception as error:  # compilers raise of every kind; the row says what
         return {"why": one_line(error, 120)}
 
 

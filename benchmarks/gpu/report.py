@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -26,7 +25,7 @@ DEFAULT_OUT = BENCHMARKS / ".state" / "gpu"
 
 
 def main() -> int:
-    """Prepare, run, and pass on the exit status; 2 where something that is needed is missing."""
+    """Prepare, and become the process that does the work; 2 where something needed is missing."""
     from gpu.bootstrap import MissingError, environment
 
     options = _options()
@@ -40,10 +39,7 @@ def main() -> int:
     command = [sys.executable, "-m", "gpu.command", "--out", str(out)]
     command += ["--stage", *options.stage] if options.stage else []
     command += [f"--{name}" for name in ("again", "reduced") if getattr(options, name)]
-    try:
-        return subprocess.run(command, env={**os.environ, **prepared}, check=False).returncode
-    except KeyboardInterrupt:
-        return 130
+    os.execve(sys.executable, command, {**os.environ, **prepared})  # noqa: S606 - a list, no shell
 
 
 def _options() -> argparse.Namespace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +12,7 @@ from gpu.child import WHOLE, good, rows_of
 from gpu.stage import Claim, Stage, Values, Verdict
 from harness.shapes import Row, Table, judged, unmeasured
 
-from shardwright.spec.codec import dump_pretty, write_atomically
+from shardwright.spec.codec import write_atomically
 
 VERSION = 1
 
@@ -63,14 +64,19 @@ def judged_row(claim: Claim, values: Mapping[str, Values], reduced: bool) -> Row
 
 def write(found: Mapping[str, Any], out: Path) -> str:
     """Write the report and each stage's own files, whole or not at all; returns the page."""
-    write_atomically(out / "report.json", dump_pretty(found))
+    write_atomically(out / "report.json", _json(found))
     for name, part in found["stages"].items():
         if part["rows"] or part["failed"]:
-            write_atomically(out / f"{name}.json", dump_pretty(part))
+            write_atomically(out / f"{name}.json", _json(part))
             write_atomically(out / f"{name}.md", "\n".join(_section(name, part)) + "\n")
     page = markdown(found)
     write_atomically(out / "report.md", page)
     return page
+
+
+def _json(part: Mapping[str, Any]) -> str:
+    """In the order of measurement, which is that of reading."""
+    return json.dumps(part, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def markdown(found: Mapping[str, Any]) -> str:

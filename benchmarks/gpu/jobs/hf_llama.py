@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gpu.orphan import end_with_parent
 
 WARM_UP = 2
 
 
 def main(case_path: str, result_path: str) -> None:
     """Train a few steps and write what they took."""
+    end_with_parent()
     case = json.loads(Path(case_path).read_text(encoding="utf-8"))
     device = torch.device(case["device"])
     model = _model(case, device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import shutil
 from collections import Counter
 from collections.abc import Mapping
@@ -13,8 +12,8 @@ from gpu.model_case import PROFILE
 from gpu.stage import Measurement, Setting, Stage, Values
 from harness.shapes import Table
 
+from shardwright.profiler import sweep
 from shardwright.profiler.store import save_profile
-from shardwright.profiler.sweep import measure
 
 END_S = 20.0
 """Of the stage's budget, for the pool's start and end."""
@@ -35,10 +34,10 @@ def _profile(setting: Setting) -> Values:
     budget_s = REDUCED_BUDGET_S if setting.reduced else setting.left_s() - END_S
     extra: dict[str, Any] = {}
     if setting.device.type == "cuda":
-        if "device" not in inspect.signature(measure).parameters:
+        if not hasattr(sweep, "Target"):
             raise NotImplementedError("plan profile of this version measures cores only")
-        extra["device"] = setting.facts["catalogue"]
-    profile = measure(budget_s, 1, **extra)
+        extra["target"] = sweep.Target(device=setting.facts["catalogue"])
+    profile = sweep.measure(budget_s, 1, **extra)
     path = save_profile(profile)
     shutil.copyfile(path, setting.out / PROFILE)
     return {
@@ -68,7 +67,7 @@ STAGE = Stage(
     name="profile",
     order=3,
     budget_s=300,
-    reduced_s=40,
+    reduced_s=180,
     shows="The measured profile of this device; the file lies beside the report.",
     rows=rows,
     tables=tables,
