@@ -14,7 +14,13 @@ from gpu.stage import Setting, Values, one_line
 from torch import Tensor
 
 from shardwright.kernels.dispatch import Dispatcher, explain
-from shardwright.profiler.device_timing import copies_to_miss_cache, time_on
+from shardwright.profiler.device_timing import (
+    LEAST_RUNS,
+    WARM_UP_RUNS,
+    Run,
+    copies_to_miss_cache,
+    time_on,
+)
 
 BUDGET_S = 0.3
 NOT_COMPILED = "not compiled in the reduced form"
@@ -64,37 +70,50 @@ def _outputs(found: Any) -> list[Tensor]:
     return [found] if isinstance(found, Tensor) else list(found)
 
 
-def _gradients(inputs: list[Tensor], outputs: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
-    return list(torch.autograd.grad(outputs, inputs, weights))
+def _weights(outputs: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
+    """What the gradient is taken of: a random sum of the outputs, or the one number itself.
 
-
-def _weights(outputs: Sequence[Tensor], seed: int = 1) -> list[Tensor]:
-    """What the gradient is taken of: a random sum of the outputs, or the one number itself."""
+    Drawn in float32 and rounded, so that they are the same numbers in every type.
+    """
     made = []
     for out in outputs:
-        make = Make(out.device, out.dtype, seed)
-        made.append(make.normal(*out.shape) if out.dim() else torch.ones_like(out))
+        drawn = Make(out.device, torch.float32, 1).normal(*out.shape)
+        made.append(drawn.to(sizes.dtype).to(out.dtype) if out.dim() else torch.ones_like(out))
     return made
 
 
-def _work(entry: Entry, function: Function, operands: tuple[Any, ...]) -> Callable[[], object]:
-    """The call that is timed."""
-    if entry.mode == "forward":
-        return partial(function, *operands)
-    inputs = entry.differentiable(operands)
+def _calls(entry: Entry, function: Function, sizes: Sizes, setting: Setting) -> list[Run]:
+    """What is timed, once for each copy of the operands."""
+    copies = copies_to_miss_cache(entry.work.bytes, setting.device)
     if entry.mode == "backward":
-        outputs = _outputs(function(*operands))
-        weights = _weights(outputs)
-        return lambda: torch.autograd.grad(outputs, inputs, weights, retain_graph=True)
-    weights = _weights(_outputs(function(*_cloned(entry, operands))))
-
-    def both() -> object:
-        return _gradients(inputs, _outputs(function(*operands)), weights)
-
-    return both
+        copies = WARM_UP_RUNS * 2 + LEAST_RUNS
+    made = [_operands(entry, sizes, setting, seed) for seed in range(copies)]
+    if entry.mode == "forward":
+        return [partial(function, *operands) for operands in made]
+    if entry.mode == "backward":
+        return [_each_once([_backward(entry, function, sizes, operands) for operands in made])]
+    return [partial(_both, entry, function, operands) for operands in made]
 
 
-def _cloned(entry: Entry, operands: Sequence[Any]) -> list[Any]:
+def _backward(entry: Entry, function: Function, sizes: Sizes, operands: Sequence[Any]) -> Run:
+    """The way back through a graph, which goes there only once."""
+    outputs = _outputs(function(*operands))
+    inputs, weights = entry.differentiable(operands), _weights(outputs, sizes)
+    return lambda: torch.autograd.grad(outputs, inputs, weights)
+
+
+def _each_once(runs: list[Run]) -> Run:
+    """One call after another, so that no graph is used twice."""
+    waiting = iter(runs)
+    return lambda: next(waiting)()
+
+
+def _both(entry: Entry, function: Function, operands: Sequence[Any]) -> object:
+    """There and back of a loss, which is one number."""
+    return torch.autograd.grad(function(*operands), entry.differentiable(operands))
+
+
+def _cloned(operands: Sequence[Any]) -> list[Any]:
     """Copies of what may be overwritten, gradients asked of the same."""
     found = []
     for x in operands:
@@ -104,17 +123,18 @@ def _cloned(entry: Entry, operands: Sequence[Any]) -> list[Any]:
 
 
 def _timed(entry: Entry, function: Function, sizes: Sizes, setting: Setting) -> dict[str, Any]:
-    """Median seconds, and the most memory beyond the operands where that is asked for."""
-    copies = copies_to_miss_cache(entry.work.bytes, setting.device)
-    made = [_operands(entry, sizes, setting, seed) for seed in range(copies)]
+    """Median seconds, and the most memory beyond the operands where that is asked for.
+
+    A way back runs as often as the timing does at least: each run has a graph of its own.
+    """
     quiet = torch.no_grad() if entry.mode == "forward" else nullcontext()
     with quiet:
-        rotation = [_work(entry, function, operands) for operands in made]
-        timing = time_on(setting.device, rotation, BUDGET_S)
+        rotation = _calls(entry, function, sizes, setting)
+        timing = time_on(setting.device, rotation, 0.0 if entry.mode == "backward" else BUDGET_S)
         found = {"time_s": timing.median_s, "spread": timing.spread, "runs": timing.runs}
         if entry.peak:
             found["peak_bytes"] = _peak_bytes(rotation[0], setting.device)
-    del made, rotation
+    del rotation
     gc.collect()
     return found
 
@@ -135,9 +155,6 @@ def _compiled(entry: Entry, sizes: Sizes, setting: Setting) -> dict[str, Any]:
     """Eager's operations through torch.compile; why not, where that did not work."""
     if setting.reduced or not entry.compiled:
         return {"why": NOT_COMPILED if setting.reduced else NO_FORM}
-    from torch._functorch import config
-
-    config.donated_buffer = False  # its backward runs more than once on what it keeps
     torch.compiler.reset()
     try:
         return _timed(entry, torch.compile(entry.eager, dynamic=False), sizes, setting)
@@ -152,8 +169,8 @@ def _error(entry: Entry, ours: Function, sizes: Sizes, setting: Setting) -> floa
     for x in operands:
         is_float = isinstance(x, Tensor) and x.is_floating_point()
         wide.append(x.detach().float().requires_grad_(x.requires_grad) if is_float else x)
-    expected = _all(entry, entry.reference or entry.eager, wide)
-    found = _all(entry, ours, _cloned(entry, operands))
+    expected = _all(entry, entry.reference or entry.eager, sizes, wide)
+    found = _all(entry, ours, sizes, _cloned(operands))
     errors = [
         float((a.float() - b.float()).norm() / b.float().norm())
         for a, b in zip(found, expected, strict=True)
@@ -161,12 +178,12 @@ def _error(entry: Entry, ours: Function, sizes: Sizes, setting: Setting) -> floa
     return max(errors, key=lambda error: (error != error, error))  # not a number is the worst
 
 
-def _all(entry: Entry, function: Function, operands: Sequence[Any]) -> list[Tensor]:
+def _all(entry: Entry, function: Function, sizes: Sizes, operands: Sequence[Any]) -> list[Tensor]:
     """Outputs and gradients."""
     if entry.mode == "forward":
         with torch.no_grad():
             return _outputs(function(*operands))
     outputs = _outputs(function(*operands))
     kept = [out.detach().clone() for out in outputs]
-    weights = _weights(outputs)
-    return kept + _gradients(entry.differentiable(operands), outputs, weights)
+    inputs = entry.differentiable(operands)
+    return kept + list(torch.autograd.grad(outputs, inputs, _weights(outputs, sizes)))

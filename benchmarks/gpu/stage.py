@@ -72,8 +72,8 @@ class Stage:
     """A part of the report.
 
     ``rows`` lists what is to be measured; ``tables`` shows good rows; stages run in the order
-    of ``order``, each for at most ``budget_s``; in the reduced form ``reduced_s``, which only ends what
-    hangs.
+    of ``order``, each for at most ``budget_s``; in the reduced form
+    ``reduced_s``, which only ends what hangs.
     """
 
     name: str
