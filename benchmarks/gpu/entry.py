@@ -97,12 +97,12 @@ class Entry:
 
     ``ours`` takes the run's kernels and the operands, ``eager`` and ``reference`` the operands.
     The first ``inputs`` operands have gradients; all that are not whole numbers where it is None.
-    ``mode`` is what is timed: forward without gradients, backward alone (each run on a graph of its
-    own, for it may overwrite what it keeps), or both (of a loss). ``bound`` says which floor counts,
-    and ``judged`` whether the targets of memory-bound kernels are asked of it. ``reference`` is
-    eager where there is none; ours is held against it in float32, by the norm of the difference
-    over the norm, to at most ``error_limit``; None for what is random. ``peak`` compares peaks
-    of memory too.
+    ``mode`` is what is timed: forward without gradients, backward alone (each run on a graph of
+    its own, for it may overwrite what it keeps), or both (of a loss). ``bound`` says which floor
+    counts, and ``judged`` whether the targets of memory-bound kernels are asked of it.
+    ``reference`` is eager where there is none; ours is held against it in float32, by the norm of
+    the difference over the norm, to at most ``error_limit``; None for what is random. ``peak``
+    compares peaks of memory too, and ``compiled`` is whether eager goes through torch.compile.
     """
 
     family: str
