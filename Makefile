@@ -20,8 +20,8 @@ LINK := $(VENV)/link
 
 MOVED := $(shell test -f $(READY) && test "$$(cat $(READY))" != "$(CURDIR)" && echo moved)
 
-.PHONY: help demo test lint style types contracts evidence evidence-is-here wheel-test clean \
-	distclean moved
+.PHONY: help demo test lint style types contracts evidence evidence-is-here gpu-report gpu-wheels \
+	wheel-test clean distclean moved
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
@@ -55,6 +55,15 @@ evidence: evidence-is-here $(READY) ## the long checks: writes benchmarks/RESULT
 evidence-is-here:
 	@test -f benchmarks/evidence.py || { \
 		echo "make evidence: benchmarks/evidence.py is missing from this checkout" >&2; exit 1; }
+
+# Neither makes .venv: on a GPU machine the interpreter is the one that has a CUDA build of torch.
+GPU_PYTHON = $(firstword $(PYTHON) $(wildcard $(BIN)/python) python3)
+
+gpu-report: ## measure kernels, steps and predictions on this GPU; PYTHON= with torch >= 2.11
+	$(GPU_PYTHON) benchmarks/gpu/report.py $(GPU_REPORT)
+
+gpu-wheels: ## fetch the small wheels that gpu-report needs into .wheels/; FOR=3.12, the GPU's Python
+	$(GPU_PYTHON) benchmarks/gpu/wheels.py --python $(or $(FOR),3.12)
 
 wheel-test: $(READY) ## build sdist and wheel, install the wheel in a fresh venv elsewhere, use it
 	@set -eu; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \

@@ -1,30 +1,29 @@
-"""What only GPUs can show, named so that nobody takes it for shown."""
+"""What only GPUs can show: the newest committed report of ``make gpu-report``, and what is left.
+
+A report is a file of ``benchmarks/gpu/reports/``; where there is none, every row that one would
+judge is named, so that nobody takes it for shown.
+"""
 
 from __future__ import annotations
 
-from harness.shapes import SPEC, Evidence, Item, unmeasured
+from gpu.results import newest_report, to_results
+from gpu.stage import stages
+from harness.shapes import SPEC, Evidence, Item
 from harness.work import Work
-
-NEEDED = {
-    "a run over NCCL": "needs two CUDA devices; the same code path runs over gloo",
-    "explicit prefetch of sharded parameters": "on for CUDA devices only, where copies overlap",
-    "bf16 with flash attention": "needs a CUDA device; bf16 on cores uses another kernel",
-    "predicted against measured on several GPUs": (
-        "no multi-GPU prediction was confirmed by a run of ours; see `published` for runs of others"
-    ),
-}
 
 
 def run(work: Work) -> Evidence:
-    """List them."""
-    work.say("nothing of this is measured here")
-    return Evidence(rows=[unmeasured(name, why) for name, why in NEEDED.items()])
+    """Read the report; nothing is measured here."""
+    path = newest_report()
+    work.say("nothing of this is measured here" + ("" if path is None else f"; shows {path.name}"))
+    claims = [(claim.name, claim.target) for stage in stages() for claim in stage.claims]
+    return to_results(path, claims)
 
 
 ITEM = Item(
     name="gpu",
-    shows="What this machine, without a GPU, cannot show.",
-    target="none here.",
+    shows="What `make gpu-report` measured on a GPU, and what needs several.",
+    target="those of the rows.",
     run=run,
-    reads=SPEC,
+    reads=(*SPEC, "benchmarks/gpu"),
 )

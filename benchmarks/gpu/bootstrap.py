@@ -1,0 +1,119 @@
+"""The environment of the report: a plain checkout becomes importable, missing packages appear.
+
+Only the standard library is loaded here, for the packages may be missing.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from gpu.wheels import GROUPS, WHEELS, Package, pinned
+
+BENCHMARKS = Path(__file__).resolve().parents[1]
+ROOT = BENCHMARKS.parent
+
+
+class MissingError(Exception):
+    """A package that is needed is not installed and no wheel holds it; one line."""
+
+
+def environment(out: Path) -> dict[str, str]:
+    """Variables under which ``import shardwright`` is this checkout, whatever its folder's name.
+
+    The user's own profiles and caches are neither used nor added to.
+
+    Args:
+        out: folder of the results; links and unpacked wheels go below it.
+
+    Raises:
+        MissingError: see :func:`installed_missing`.
+    """
+    packages = f"packages-{sys.version_info.major}.{sys.version_info.minor}"
+    path = [linked(out), BENCHMARKS, *installed_missing(out / "site" / packages)]
+    private = out / "user"
+    homes = {f"XDG_{kind}_HOME": str(private / kind.lower()) for kind in ("CACHE", "CONFIG")}
+    homes |= {f"XDG_{kind}_HOME": str(private / kind.lower()) for kind in ("DATA", "STATE")}
+    return {
+        "PYTHONPATH": os.pathsep.join(map(str, path)),
+        "PYTHONSAFEPATH": "1",
+        "PYTHONUNBUFFERED": "1",
+        "HF_HUB_OFFLINE": "1",
+        **homes,
+    }
+
+
+def linked(out: Path) -> Path:
+    """A folder that holds one link, ``shardwright``, to the checkout."""
+    folder = out / "site" / "link"
+    folder.mkdir(parents=True, exist_ok=True)
+    link = folder / "shardwright"
+    if not (link.is_symlink() and link.resolve() == ROOT):
+        link.unlink(missing_ok=True)
+        link.symlink_to(ROOT, target_is_directory=True)
+    return folder
+
+
+def installed_missing(target: Path) -> list[Path]:
+    """Unpack the wheels of what this interpreter lacks; the folder, if there is anything in it.
+
+    Raises:
+        MissingError: a package that the report cannot do without, and no wheel of it.
+    """
+    lacking = [group for group in GROUPS if not all(map(is_here, group.packages))]
+    before = {name.lower() for name in _names_in(target)}
+    found = []
+    for group in lacking:
+        names = [package.name for package in group.packages]
+        if before >= {name.lower().replace("-", "_") for name in names} or _install(names, target):
+            found.append(group)
+        elif group.required:
+            missing = ", ".join(p.name for p in group.packages if not is_here(p))
+            raise MissingError(
+                f"{missing} not installed for {sys.executable}, and {WHEELS.name}/ has no wheels "
+                f"that fit it: run `make gpu-wheels` where there is a network, and bring the folder"
+            )
+        else:
+            print(f"gpu-report: goes on without {group.packages[0].name}", file=sys.stderr)
+    return [target] if found else []
+
+
+def _names_in(folder: Path) -> list[str]:
+    """What was unpacked into a folder before, by names with underscores."""
+    found = metadata.distributions(path=[str(folder)])
+    return [distribution.metadata["Name"].replace("-", "_") for distribution in found]
+
+
+def is_here(package: Package) -> bool:
+    """Whether the package is installed, and recent enough."""
+    try:
+        version = metadata.version(package.name)
+    except metadata.PackageNotFoundError:
+        return False
+    return _numbers(version) >= _numbers(package.least)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The leading whole numbers of a version."""
+    found = []
+    for part in version.split("."):
+        if not part.isdecimal():
+            break
+        found.append(int(part))
+    return tuple(found)
+
+
+def _install(names: list[str], target: Path) -> bool:
+    """Whether all of these could be unpacked from the wheels at hand."""
+    if not WHEELS.is_dir():
+        return False
+    versions = pinned()
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    command += ["--no-compile", "--no-cache-dir", "--disable-pip-version-check", "--upgrade"]
+    command += ["--find-links", str(WHEELS), "--target", str(target)]
+    command += [f"{name}=={versions[name.lower()]}" for name in names]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode == 0

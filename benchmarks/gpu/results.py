@@ -1,0 +1,72 @@
+"""A committed report as evidence: its judged rows, or why there are none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.shapes import Evidence, Row, Table, reported, unmeasured
+
+REPORTS = Path(__file__).resolve().parent / "reports"
+NO_REPORT = "no GPU was at hand: `make gpu-report` measures it"
+SEVERAL = {
+    "a run over NCCL": "unmeasured, runs on >= 2 GPUs; the same code path runs over gloo",
+    "explicit prefetch of sharded parameters": (
+        "unmeasured, runs on >= 2 GPUs, where copies and kernels overlap"
+    ),
+    "links between GPUs, alone and together": "unmeasured, runs on >= 2 GPUs",
+    "predicted against measured on several GPUs": (
+        "unmeasured, runs on >= 2 GPUs; see `published` for runs of others"
+    ),
+}
+"""What one GPU cannot show."""
+
+
+def newest_report(folder: Path = REPORTS) -> Path | None:
+    """The committed report of the latest date, if there is any; files are DEVICE-DATE.json."""
+    found = sorted(folder.glob("*.json"), key=lambda path: (path.stem[-10:], path.stem))
+    return found[-1] if found else None
+
+
+def to_results(path: Path | None, claims: Sequence[tuple[str, str]]) -> Evidence:
+    """The rows and tables of a report.
+
+    Args:
+        path: of a ``report.json``; None where there is none.
+        claims: name and target of everything that a report judges.
+    """
+    several = [unmeasured(name, why) for name, why in SEVERAL.items()]
+    if path is None:
+        rows = [Row(name=n, figure=NO_REPORT, target=t, outcome="UNMEASURED") for n, t in claims]
+        return Evidence(rows=[*rows, *several])
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if found["reduced"]:
+        raise ValueError(f"{path.name} is of the reduced form, which judges nothing")
+    parts = found["stages"]
+    known = {row["name"]: Row(**row) for part in parts.values() for row in part["claims"]}
+    rows = [
+        known.get(name, Row(name=name, figure="not in the report", target=t, outcome="UNMEASURED"))
+        for name, t in claims
+    ]
+    tables = [Table(**table) for part in parts.values() for table in part["tables"]]
+    return Evidence(rows=[_about(path, found), *rows, *several], tables=[*tables, *_gaps(parts)])
+
+
+def _about(path: Path, found: dict[str, Any]) -> Row:
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    driver = f"driver {found['driver']}, " if "driver" in found else ""
+    figure = f"{found['device']}, {found['date']}, commit {found['commit']}, {driver}{versions}"
+    return reported(f"measured on ({path.name})", figure)
+
+
+def _gaps(parts: dict[str, Any]) -> list[Table]:
+    """What failed or was left out, so that nobody takes it for shown."""
+    rows = [(name, key, why) for name, p in parts.items() for key, why in p["failed"].items()]
+    rows += [
+        (name, key, "the budget was spent") for name, p in parts.items() for key in p["left_out"]
+    ]
+    if not rows:
+        return []
+    return [Table(title="Not measured", columns=("stage", "row", "why"), rows=rows)]

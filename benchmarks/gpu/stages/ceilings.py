@@ -1,0 +1,85 @@
+"""Stage 1: what this device reaches at best, measured; the floors of everything after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+from gpu.stage import Measurement, Setting, Stage, Values
+from harness.shapes import Table
+
+from shardwright.profiler.device_timing import time_on
+
+COPY_BYTES = {False: 2**30, True: 2**22}
+SIDE = {False: 8192, True: 256}
+BUDGET_S = 1.0
+
+
+def rows(setting: Setting) -> list[Measurement]:
+    """Copy, product, launch."""
+    return [
+        Measurement("copy", partial(_copy, setting)),
+        Measurement("matmul", partial(_matmul, setting)),
+        Measurement("launch", partial(_launch, setting)),
+    ]
+
+
+def _copy(setting: Setting) -> Values:
+    """Bytes read and written a second, by a copy from device memory to device memory."""
+    size = COPY_BYTES[setting.reduced]
+    source = torch.randint(0, 256, (size,), dtype=torch.uint8, device=setting.device)
+    timing = time_on(setting.device, [source.clone], BUDGET_S)
+    rate = 2 * size / timing.median_s
+    return {"bytes": size, "bytes_per_s": rate, **_timed(timing.median_s, timing.spread)}
+
+
+def _matmul(setting: Setting) -> Values:
+    """FLOPs a second of a bf16 product of random matrices."""
+    side = SIDE[setting.reduced]
+    left, right = (
+        torch.randn(side, side, dtype=torch.bfloat16, device=setting.device) for _ in range(2)
+    )
+    timing = time_on(setting.device, [partial(torch.mm, left, right)], BUDGET_S)
+    rate = 2 * side**3 / timing.median_s
+    return {"side": side, "flops_per_s": rate, **_timed(timing.median_s, timing.spread)}
+
+
+def _launch(setting: Setting) -> Values:
+    """Seconds of the device for work of no size, behind a queue."""
+    tiny = torch.zeros(1, device=setting.device)
+    timing = time_on(setting.device, [partial(tiny.add_, 1)])
+    return _timed(timing.median_s, timing.spread)
+
+
+def _timed(time_s: float, spread: float) -> Values:
+    return {"time_s": time_s, "spread": spread}
+
+
+def tables(found: Mapping[str, Values]) -> list[Table]:
+    """The three figures."""
+    lines = []
+    if "copy" in found:
+        row = found["copy"]
+        what = f"copy of {row['bytes'] / 2**20:.0f} MiB, read and written"
+        lines.append((what, f"{row['bytes_per_s'] / 1e12:.3f} TB/s", f"{row['spread']:.1%}"))
+    if "matmul" in found:
+        row = found["matmul"]
+        what = f"product of bf16 matrices, {row['side']} x {row['side']}, random"
+        lines.append((what, f"{row['flops_per_s'] / 1e12:.1f} TFLOP/s", f"{row['spread']:.1%}"))
+    if "launch" in found:
+        row = found["launch"]
+        lines.append(("one addition", f"{row['time_s'] * 1e6:.2f} µs", f"{row['spread']:.1%}"))
+    columns = ("what", "median", "quartiles apart")
+    return [Table(title="Measured ceilings", columns=columns, rows=lines)]
+
+
+STAGE = Stage(
+    name="ceilings",
+    order=1,
+    budget_s=40,
+    reduced_s=60,
+    shows="Rates of a copy and of a matrix product, which floors are made from.",
+    rows=rows,
+    tables=tables,
+)

@@ -1,0 +1,111 @@
+"""Rows of a stage, each on disk as soon as it is measured, so that a killed run goes on.
+
+A file of JSON lines a stage: first what the rows belong to (device, versions, code), then a line
+before and a line after each row. A row that failed is tried again by the next run, and not in
+the run in which it failed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+Status = Literal["ok", "failed"]
+
+
+class Result(NamedTuple):
+    """A row: its values, or why there are none; which run it is of."""
+
+    key: str
+    status: Status
+    why: str
+    seconds: float
+    values: dict[str, Any]
+    run: str
+
+
+class Rows:
+    """The rows of one stage.
+
+    Args:
+        folder: where they are kept.
+        stage: whose.
+        identity: of what was measured; rows of another identity are dropped.
+    """
+
+    def __init__(self, folder: Path, stage: str, identity: str) -> None:
+        self._path = folder / f"{stage}.jsonl"
+        self._identity = identity
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = self._lines()
+        if not lines or lines[0].get("identity") != identity:
+            self._path.unlink(missing_ok=True)
+            self._append({"identity": identity})
+
+    def results(self) -> dict[str, Result]:
+        """The last result of every key, in the order of first measurement."""
+        found: dict[str, Result] = {}
+        for line in self._lines():
+            if "status" in line:
+                found[line["key"]] = Result(**line)
+        return found
+
+    def unfinished(self) -> str | None:
+        """The row that was begun last and has no result: its process ended in the middle."""
+        last: str | None = None
+        for line in self._lines():
+            if "begin" in line:
+                last = line["begin"]
+            elif line.get("key") == last:
+                last = None
+        return last
+
+    def to_measure(self, keys: list[str], run: str) -> list[str]:
+        """Which of the keys have no good row and did not fail in this run."""
+        known = self.results()
+        done = {k for k, r in known.items() if r.status == "ok" or r.run == run}
+        return [key for key in keys if key not in done]
+
+    def plan(self, keys: list[str]) -> None:
+        """Note what is to be measured, so that what was left out can be named."""
+        if keys != self.planned():
+            self._append({"planned": keys})
+
+    def planned(self) -> list[str]:
+        """What was to be measured; empty where the stage was never begun."""
+        noted = [line["planned"] for line in self._lines() if "planned" in line]
+        return list(noted[-1]) if noted else []
+
+    def begin(self, key: str) -> None:
+        """Note that a row is being measured."""
+        self._append({"begin": key})
+
+    def keep(self, result: Result) -> None:
+        """Add a row for good."""
+        self._append(result._asdict())
+
+    def forget(self) -> None:
+        """Drop all rows."""
+        self._path.unlink(missing_ok=True)
+        self._append({"identity": self._identity})
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """Every whole line; one that a killed run left torn is cut off."""
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:
+            with self._path.open("r+b") as file:
+                file.truncate(len(whole.encode()))
+        return [json.loads(line) for line in whole.splitlines()]

@@ -1,0 +1,202 @@
+"""Parts of the GPU report: names of devices, wheels, verdicts, and a report as evidence."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu import bootstrap, wheels
+from gpu.machine_facts import catalogue_name
+from gpu.report_file import judged_row
+from gpu.results import SEVERAL, newest_report, to_results
+from gpu.stage import Claim, Verdict, stages
+from gpu.wheels import Group, Package
+from harness.shapes import Row
+
+GB = 10**9
+
+
+@pytest.mark.parametrize(
+    ("said", "size", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", 85 * GB, "H100-SXM-80GB"),
+        ("NVIDIA H100 PCIe", 85 * GB, "H100-PCIE-80GB"),
+        ("NVIDIA H200", 150 * GB, "H200-SXM-141GB"),
+        ("NVIDIA A100-SXM4-40GB", 42 * GB, "A100-SXM-40GB"),
+        ("NVIDIA A100-SXM4-80GB", 85 * GB, "A100-SXM-80GB"),
+        ("NVIDIA A100 80GB PCIe", 85 * GB, "A100-PCIE-80GB"),
+        ("NVIDIA B200", 191 * GB, "B200-SXM-180GB"),
+        ("A device of tomorrow", 10 * GB, None),
+    ],
+)
+def test_a_device_is_found_in_the_catalogue(said: str, size: int, name: str | None) -> None:
+    assert catalogue_name(said, size) == name
+
+
+def test_every_wheel_has_a_pinned_version_and_nothing_is_built() -> None:
+    required = wheels.requirements()
+    assert len(required) == sum(len(group.packages) for group in wheels.GROUPS)
+    command = wheels.fetch_command("3.12", "x86_64", Path("somewhere"))
+    assert {"--no-deps", "--only-binary=:all:"} <= set(command)
+    assert command[-len(required) :] == required
+    assert not any(name.startswith(("torch", "triton", "numpy")) for name in required)
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    assert bootstrap.is_here(Package("pytest", "8.3"))
+    assert not bootstrap.is_here(Package("pytest", "999"))
+    assert not bootstrap.is_here(Package("no-such-package-of-ours", "0"))
+    assert bootstrap._numbers("2.11.0+cu130") == (2, 11)
+    assert bootstrap._numbers("0.10.0") > bootstrap._numbers("0.9")
+
+
+def make_wheel(folder: Path, name: str) -> None:
+    """A wheel of one module."""
+    folder.mkdir(exist_ok=True)
+    about = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}.py", "HERE = True\n")
+        wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        tag = "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        wheel.writestr(f"{about}/WHEEL", tag)
+        lines = (f"{name}.py,,", f"{about}/METADATA,,", f"{about}/WHEEL,,", f"{about}/RECORD,,")
+        wheel.writestr(f"{about}/RECORD", "\n".join(lines) + "\n")
+
+
+def test_missing_packages_come_from_wheels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours, optional = Package("toy_wheel_of_ours", "1.0"), Package("never_there", "1.0")
+    monkeypatch.setattr(bootstrap, "WHEELS", tmp_path / ".wheels")
+    groups = (Group((ours,), True), Group((optional,), False), Group((Package("pip", "1"),), True))
+    monkeypatch.setattr(bootstrap, "GROUPS", groups)
+    versions = {"toy_wheel_of_ours": "1.0", "never_there": "1.0"}
+    monkeypatch.setattr(bootstrap, "pinned", lambda: versions)
+    with pytest.raises(bootstrap.MissingError, match="toy_wheel_of_ours not installed"):
+        bootstrap.environment(tmp_path / "out")
+    make_wheel(tmp_path / ".wheels", "toy_wheel_of_ours")
+    found = bootstrap.environment(tmp_path / "out")
+    path = [Path(part) for part in found["PYTHONPATH"].split(":")]
+    assert (path[0] / "shardwright" / "py.typed").exists()
+    assert path[1] == bootstrap.BENCHMARKS
+    assert (path[2] / "toy_wheel_of_ours.py").exists()
+    assert "goes on without never_there" in capsys.readouterr().err
+    (tmp_path / ".wheels" / "toy_wheel_of_ours-1.0-py3-none-any.whl").unlink()
+    assert bootstrap.environment(tmp_path / "out") == found  # unpacked before
+    assert found["XDG_DATA_HOME"].startswith(str(tmp_path))
+
+
+def claims_of(name: str) -> dict[str, Claim]:
+    (stage,) = (stage for stage in stages() if stage.name == name)
+    return {claim.name: claim for claim in stage.claims}
+
+
+def kernel_row(ours_s: float, floor_s: float | None, **more: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"family": "rms_norm", "mode": "forward", "bound": "memory"}
+    row |= {"judged": True, "floor_s": floor_s, "ours": {"time_s": ours_s, "peak_bytes": 20}}
+    return {**row, "eager": {"time_s": 1.0, "peak_bytes": 100}, **more}
+
+
+def outcome(claim: Claim, found: dict[str, Any]) -> str:
+    return judged_row(claim, found, reduced=False).outcome
+
+
+def test_kernels_are_judged_by_their_worst() -> None:
+    claims = claims_of("kernels")
+    copy, eager = (claims[n] for n in ("memory-bound kernels against a copy", "kernels against eager"))  # fmt: skip  # noqa: E501
+    good, slow = kernel_row(1.0, 0.9), kernel_row(1.1, 0.9)
+    unjudged = kernel_row(9.0, 0.9, judged=False)
+    assert outcome(copy, {"a": good, "b": unjudged}) == "PASS"
+    assert outcome(copy, {"a": good, "b": slow}) == "MISS"
+    assert outcome(copy, {"a": kernel_row(1.0, None)}) == "UNMEASURED"
+    assert outcome(eager, {"a": good, "b": unjudged}) == "PASS"
+    assert outcome(eager, {"a": good, "b": slow}) == "MISS"
+    verdict = copy.judge({"a": good, "b": slow})
+    assert isinstance(verdict, Verdict)
+    assert verdict.figure == "1 of 2; the worst 81.8% of the copy rate: b"
+
+
+def test_the_fused_loss_is_judged_by_time_and_by_peak() -> None:
+    claims = claims_of("kernels")
+    time, peak = (claims[f"fused linear cross-entropy, {name}"] for name in ("time", "memory"))
+    loss = {"family": "linear_cross_entropy", "mode": "both", "bound": "matmul"}
+    assert outcome(time, {"a": kernel_row(1.14, 1.0, **loss)}) == "PASS"
+    assert outcome(time, {"a": kernel_row(1.16, 1.0, **loss)}) == "MISS"
+    assert outcome(peak, {"a": kernel_row(1.0, 1.0, **loss)}) == "PASS"
+    more = {"ours": {"time_s": 1.0, "peak_bytes": 26}}
+    assert outcome(peak, {"a": kernel_row(1.0, 1.0, **loss, **more)}) == "MISS"
+    assert outcome(time, {"a": kernel_row(1.0, 1.0)}) == "UNMEASURED"
+
+
+def test_a_step_is_judged_by_mfu_and_beside_plain_code() -> None:
+    claims = claims_of("end_to_end")
+    mfu, plain = claims.values()
+    ours = {"shardwright": {"step_time_s": 1.0, "mfu": 0.51, "mfu_causal": 0.4}}
+    compiled = "transformers, Liger, compiled, bf16 weights"
+    eager = "transformers, Liger, float32 weights"
+    assert outcome(mfu, ours) == "PASS"
+    assert outcome(mfu, {"shardwright": {**ours["shardwright"], "mfu": 0.49}}) == "MISS"
+    assert outcome(mfu, {compiled: {"step_time_s": 1.0}}) == "UNMEASURED"
+    assert outcome(plain, {**ours, compiled: {"step_time_s": 1.1}}) == "PASS"
+    assert outcome(plain, {**ours, compiled: {"step_time_s": 0.9}}) == "MISS"
+    both = {**ours, compiled: {"step_time_s": 1.1}, eager: {"step_time_s": 0.9}}
+    assert outcome(plain, both) == "MISS"
+    assert outcome(plain, {**ours, eager: {"step_time_s": 1.1}}) == "UNMEASURED"
+
+
+def test_predictions_are_judged_by_their_worst_and_the_pick_by_the_fastest() -> None:
+    step, peak, pick = claims_of("prediction").values()
+    rows = {f"c{n}": {"step_error": 0.01 * (n - 4), "peak_error": -0.02, "step_time_s": 1.0 + n}
+            for n in range(8)}  # fmt: skip
+    plans = {"predicted before any was run": {"competing": list(rows)}}
+    assert outcome(step, rows) == "PASS"
+    assert outcome(peak, rows) == "PASS"
+    assert outcome(step, {**rows, "c0": {**rows["c0"], "step_error": -0.06}}) == "MISS"
+    assert outcome(step, dict(list(rows.items())[:7])) == "UNMEASURED"
+    for seconds, expected in ((0.9, "PASS"), (1.019, "PASS"), (1.021, "MISS")):
+        picked = {"the planner's pick": {**rows["c0"], "step_time_s": seconds}}
+        assert outcome(pick, {**rows, **plans, **picked}) == expected
+    assert outcome(pick, {**rows, **plans}) == "UNMEASURED"
+
+
+CLAIMS = [("speed", "at least 1"), ("size", "at most 2")]
+
+
+def test_without_a_report_every_row_is_unmeasured() -> None:
+    found = to_results(None, CLAIMS)
+    assert [row.name for row in found.rows] == ["speed", "size", *SEVERAL]
+    assert {row.outcome for row in found.rows} == {"UNMEASURED"}
+    assert all(why.startswith("unmeasured, runs on >= 2 GPUs") for why in SEVERAL.values())
+
+
+def test_a_report_is_evidence(tmp_path: Path) -> None:
+    claim = {
+        "name": "speed",
+        "figure": "2",
+        "outcome": "PASS",
+        "target": "at least 1",
+        "values": {},
+    }
+    table = {"title": "t", "columns": ["a"], "rows": [["1"]]}
+    part = {"failed": {"x": "ValueError"}, "left_out": ["y"], "tables": [table], "claims": [claim]}
+    whole = {"reduced": False, "device": "NVIDIA H200", "date": "2026-01-02", "commit": "abc"}
+    whole |= {"versions": {"torch": "2.11.0"}, "driver": "1", "stages": {"kernels": part}}
+    for name in ("H200-2026-01-02", "H100-2025-12-31"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(whole))
+    path = newest_report(tmp_path)
+    assert path is not None
+    assert path.stem == "H200-2026-01-02"
+    found = to_results(path, CLAIMS)
+    about, speed, size, *several = found.rows
+    assert "NVIDIA H200, 2026-01-02, commit abc, driver 1, torch 2.11.0" in about.figure
+    assert speed == Row(**claim)
+    assert (size.outcome, size.figure) == ("UNMEASURED", "not in the report")
+    assert [row.name for row in several] == list(SEVERAL)
+    gaps = [("kernels", "x", "ValueError"), ("kernels", "y", "the budget was spent")]
+    assert found.tables[-1].rows == gaps
+    (tmp_path / "tiny-2026-02-01.json").write_text(json.dumps({**whole, "reduced": True}))
+    with pytest.raises(ValueError, match="reduced form"):
+        to_results(newest_report(tmp_path), CLAIMS)
