@@ -15,13 +15,14 @@ from shardwright.spec.errors import RunError
 from shardwright.spec.strategy import LayerStrategy
 
 STEPS = 3
+FUSED_JOB = "rank_jobs:train_fused"
 TP2 = LayerStrategy(tp=2)
 TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")
 TP4_SP = LayerStrategy(tp=4, sequence_parallel="megatron")
 FULL_HEADS = Sizes(kv_heads=4)
 
 
-def run(pool: RankPool, case: Case, **settings: Any) -> dict[str, Any]:
+def run(pool: RankPool, case: Case, job: str = TRAIN_JOB, **settings: Any) -> dict[str, Any]:
     """Rank 0's result of three verified steps."""
     payload = {
         "plan": case.plan().to_document(),
@@ -32,12 +33,12 @@ def run(pool: RankPool, case: Case, **settings: Any) -> dict[str, Any]:
         "attention": "flash" if case.flash else "unfused",
         **settings,
     }
-    result: dict[str, Any] = pool.run(TRAIN_JOB, payload)[0]
+    result: dict[str, Any] = pool.run(job, payload)[0]
     return result
 
 
-def check(pool: RankPool, case: Case) -> None:
-    result = run(pool, case)
+def check(pool: RankPool, case: Case, job: str = TRAIN_JOB) -> None:
+    result = run(pool, case, job)
     found, bounds = result["verify"], BOUNDS[case.dtype]
     assert len(result["measured"]["losses"]) == STEPS
     assert found["max_rel_grad_diff"] <= bounds.gradient, found["worst_tensor"]
@@ -143,6 +144,26 @@ def test_pipelines(four_ranks: RankPool, case: Case) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_random_plans(four_ranks: RankPool, seed: int) -> None:
     check(four_ranks, random_case(seed))
+
+
+def few_tokens(case: Case) -> Case:
+    """As little as interpreted kernels need: their programs run one after another in Python."""
+    return replace(case, global_batch=case.micro_batch * case.stages, seq_len=8)
+
+
+EVERY_CASE = {c.name: c for c in (*ONE_STAGE, *pipelines())}
+FUSED_CASES = ("zero3", "tp2 sp qwen3", "recompute full unfused", "mixed", "interleaved mixed")
+
+
+@pytest.mark.parametrize("name", FUSED_CASES)
+def test_fused_kernels(four_ranks: RankPool, name: str) -> None:
+    check(four_ranks, few_tokens(EVERY_CASE[name]), FUSED_JOB)
+
+
+@pytest.mark.evidence
+@pytest.mark.parametrize("name", [n for n in EVERY_CASE if n not in FUSED_CASES])
+def test_fused_kernels_in_every_case(four_ranks: RankPool, name: str) -> None:
+    check(four_ranks, few_tokens(EVERY_CASE[name]), FUSED_JOB)
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,13 @@ def train_with_a_mistake(context: RankContext, payload: dict[str, Any]) -> Any:
         Updater.update = update  # type: ignore[method-assign]
 
 
+def train_fused(context: RankContext, payload: dict[str, Any]) -> Any:
+    """Training with the fused kernels, interpreted."""
+    import interpreter  # noqa: F401
+
+    return train(context, {**payload, "kernels": "fused"})
+
+
 def norms(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
     """Gradient norms of some steps beside the reference's, and the weights afterwards."""
     engine = _engine(context, payload)

@@ -1,4 +1,4 @@
-"""SwiGLU and GELU."""
+"""SwiGLU, GeGLU and GELU."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ from shardwright.kernels.dispatch import Dispatcher
 
 
 def _swiglu_ours(kernels: Dispatcher, gate: Tensor, up: Tensor) -> Tensor:
-    return activation.swiglu(gate, up)
+    return activation.swiglu(kernels, gate, up)
 
 
 def _swiglu_eager(gate: Tensor, up: Tensor) -> Tensor:
     return F.silu(gate) * up
+
+
+def _geglu_ours(kernels: Dispatcher, gate: Tensor, up: Tensor) -> Tensor:
+    return activation.geglu(kernels, gate, up)
+
+
+def _geglu_eager(gate: Tensor, up: Tensor) -> Tensor:
+    return F.gelu(gate, approximate="tanh") * up
 
 
 def _gelu_ours(kernels: Dispatcher, x: Tensor) -> Tensor:
@@ -29,7 +37,7 @@ def _gelu_eager(x: Tensor) -> Tensor:
 
 
 def entries(sizes: Sizes) -> Iterator[Entry]:
-    """SwiGLU reads two tensors and writes one, and back reads three and writes two."""
+    """Gated ones read two tensors and write one, and back read three and write two."""
     for rows, width in sizes.activations:
         full = rows * width * sizes.dtype.itemsize
         case = f"{rows} x {width}"
@@ -41,8 +49,10 @@ def entries(sizes: Sizes) -> Iterator[Entry]:
             return make.normal(*shape), make.normal(*shape)
 
         swiglu = {"family": "swiglu", "make": two, "ours": _swiglu_ours, "eager": _swiglu_eager}
-        yield Entry(mode="forward", case=case, work=Work(3 * full), **swiglu)
-        yield Entry(mode="backward", case=case, work=Work(5 * full), **swiglu)
+        geglu = {"family": "geglu", "make": two, "ours": _geglu_ours, "eager": _geglu_eager}
+        for gated in (swiglu, geglu):
+            yield Entry(mode="forward", case=case, work=Work(3 * full), **gated)
+            yield Entry(mode="backward", case=case, work=Work(5 * full), **gated)
         gelu = {"family": "gelu", "make": one, "ours": _gelu_ours, "eager": _gelu_eager}
         yield Entry(mode="forward", case=case, work=Work(2 * full), **gelu)
         yield Entry(mode="backward", case=case, work=Work(3 * full), **gelu)

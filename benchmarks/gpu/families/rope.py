@@ -17,7 +17,7 @@ THETA = 5e5
 def _ours(
     kernels: Dispatcher, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor
 ) -> tuple[Tensor, ...]:
-    return tuple(rope.apply_rope(x, cos, sin) for x in (q, k))
+    return rope.apply_rope(kernels, q, k, rope.Angles(q.shape[0], q.shape[-1], THETA))
 
 
 def _eager(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
@@ -36,7 +36,11 @@ def entries(sizes: Sizes) -> Iterator[Entry]:
     def make(given: Make) -> tuple[Tensor, ...]:
         q = given.normal(sizes.seq, 1, sizes.heads, dim)
         k = given.normal(sizes.seq, 1, sizes.kv_heads, dim)
-        return q, k, *rope.angle_table(sizes.seq, dim, THETA, given.dtype, given.device)
+        return (
+            q,
+            k,
+            *rope.angle_table(rope.Angles(sizes.seq, dim, THETA), given.dtype, given.device),
+        )
 
     moved = 2 * sizes.seq * (sizes.heads + sizes.kv_heads) * dim * sizes.dtype.itemsize
     case = f"{sizes.seq} x ({sizes.heads} + {sizes.kv_heads}) heads of {dim}"
