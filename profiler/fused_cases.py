@@ -13,14 +13,18 @@ from typing import NamedTuple
 
 import torch
 
+from ..kernels.activation import SWIGLU
 from ..kernels.dispatch import Family, Request, choose
+from ..kernels.linear_cross_entropy import LINEAR_CROSS_ENTROPY
 from ..kernels.norm import RMS_NORM
+from ..kernels.rope import ROPE, Angles, angle_table
 from .case import Case, Place, Run
 from .sizes import Sizes
 from .streamed_cases import Rows, Streamed, cases_of
 
 ours = torch.ops.shardwright
 EPS = 1e-6
+HEAD_DIM, THETA = 64, 1e4
 
 
 class Fused(NamedTuple):
@@ -45,16 +49,49 @@ def _norm_traffic(passes: int, scales: int) -> Callable[[Rows], int]:
     return lambda r: passes * r.full_bytes + r.statistics_bytes + scales * r.scale_bytes
 
 
+def _swiglu(rows: Rows) -> Run:
+    return partial(ours.swiglu, rows.random(), rows.random())
+
+
+def _swiglu_backward(rows: Rows) -> Run:
+    return partial(ours.swiglu_backward_, rows.random(), rows.random(), rows.random())
+
+
+def _rope(rows: Rows) -> Run:
+    """As many heads of keys as of queries, where they are."""
+    query, key = (rows.random().view(rows.rows, 1, -1, HEAD_DIM) for _ in range(2))
+    table = angle_table(Angles(rows.rows, HEAD_DIM, THETA), torch.float32, rows.place.device)
+    return partial(ours.rope_, query, key, *table, False)
+
+
+def _rope_traffic(rows: Rows) -> int:
+    return 4 * rows.full_bytes + rows.rows * HEAD_DIM * 4
+
+
+def _loss(rows: Rows) -> Run:
+    """Logits as wide as the other activations; again and again on what the last run left."""
+    targets = rows.tokens() % rows.width
+    losses = torch.empty(rows.rows, dtype=torch.float32, device=rows.place.device)
+    return partial(ours.cross_entropy_, rows.random(), targets, losses, 1 / rows.rows)
+
+
+def _loss_traffic(rows: Rows) -> int:
+    return 2 * rows.full_bytes + 8 * rows.rows + 2 * rows.statistics_bytes
+
+
 FUSED_OPS = (
     Fused(RMS_NORM, Streamed("rms_norm", _norm_traffic(2, 1), _rms_norm)),
     Fused(RMS_NORM, Streamed("rms_norm_backward", _norm_traffic(3, 2), _rms_norm_backward)),
-    # The other operations of shardwright:: that layers call (gated activations, rotary
-    # embedding, cross-entropy) are a line each, as soon as their family has them.
+    Fused(SWIGLU, Streamed("swiglu", lambda r: 3 * r.full_bytes, _swiglu)),
+    Fused(SWIGLU, Streamed("swiglu_backward", lambda r: 5 * r.full_bytes, _swiglu_backward)),
+    Fused(ROPE, Streamed("rope", _rope_traffic, _rope)),
+    Fused(LINEAR_CROSS_ENTROPY, Streamed("cross_entropy", _loss_traffic, _loss)),
 )
 
 
 def fused(rows: int, sizes: Sizes, place: Place) -> Iterator[Case]:
     """The operations that the device runs fused, over so many rows."""
-    request = Request(place.device, place.kind, (rows, sizes.width))
+    shape = (rows, 1, sizes.width // HEAD_DIM, HEAD_DIM)
+    request = Request(place.device, place.kind, shape)
     here = tuple(op.streamed for op in FUSED_OPS if choose(op.family, request).variant.fused)
     return cases_of(here, Rows(rows, sizes.width, sizes.vocab, place))
