@@ -11,6 +11,7 @@ SequenceParallel = Literal["none", "megatron", "ulysses"]
 Recompute = Literal["none", "selective", "full"]
 AttentionImpl = Literal["flash", "unfused"]
 Overlap = Literal["none", "dp", "dp+tp", "all"]
+CompileMode = Literal["default", "cuda_graph"]
 Optimizer = Literal["adamw", "adam", "adamw8bit", "muon", "sgd", "adafactor"]
 
 SEQUENCE_PARALLELS: tuple[SequenceParallel, ...] = ("none", "megatron", "ulysses")
@@ -18,4 +19,7 @@ RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
 """From nothing to everything: each does what the one before it does, and more."""
 ATTENTIONS: tuple[AttentionImpl, ...] = ("flash", "unfused")
 OVERLAPS: tuple[Overlap, ...] = ("none", "dp", "dp+tp", "all")
+COMPILE_MODES: tuple[CompileMode, ...] = ("default", "cuda_graph")
+COMPILE_WORDS = ("none", *COMPILE_MODES)
+"""What a flag or a pin says of ``spec.techniques.compile``; none: it is absent from the plan."""
 OPTIMIZERS: tuple[Optimizer, ...] = ("adamw", "adam", "adamw8bit", "muon", "sgd", "adafactor")

@@ -1,0 +1,90 @@
+"""What compiling a block costs: fewer kernels and bytes on the device, fewer launches on the host.
+
+Inductor (Ansel et al., ASPLOS 2024, section 4.3) makes one kernel of a chain of elementwise
+operations and reductions: norms, rotary turns, softmax and activations are lowered as fused ones,
+and the sum of a residual stream joins the norm that follows it, both ways. Matrix products and
+flash attention stay the library's kernels. What runs between collectives is compiled in parts.
+
+A backward of compiled code hands over its gradients when it is done; torch adds them to those of
+earlier micro-batches as ever, each with a launch of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...spec.kernels import MATMULS, Kernel
+from ...spec.stack import KernelFusion, StackSpec
+from ...spec.strategy import LayerStrategy
+from ...spec.techniques.compile import compiles_whole, mode_of
+from ..tape import Entry
+
+LAUNCH_S = 3e-6
+"""Host seconds of a launch by generated code. Assumed: half of an eager operation's 6 us, which has
+a dispatcher and autograd in front of the same launch. Unmeasured."""
+REGION_S = 30e-6
+"""Host seconds around a compiled region, once each way: guards, and wrappers of AOTAutograd.
+Assumed. Unmeasured."""
+GRAPH_S = 40e-6
+"""Host seconds of replaying one CUDA graph through torch's graph trees. Assumed: guards and wrappers
+as around a region, and 10 us for checks of inputs and the launch itself. Unmeasured."""
+PARTS = 4
+"""Regions of a block whose collectives or core attention stay eager: norm, positions (and
+attention), activation, and the sum of the residual stream with the second norm."""
+
+
+class HostWork(NamedTuple):
+    """What the host does in a pass beside eager launches: those of generated code, and the rest."""
+
+    eager: int
+    generated: int
+    once_s: float
+
+
+def fused_stack(stack: StackSpec, strategy: LayerStrategy) -> StackSpec:
+    """The stack as a layer meets it: with the fusions of generated code where it is compiled."""
+    if mode_of(strategy) is None:
+        return stack
+    whole = compiles_whole(strategy)
+    own = stack.fusion
+    fusion: KernelFusion = replace(
+        own,
+        norm=True,
+        rope=True,
+        softmax=True,
+        bias_activation=True,
+        bias_residual=own.bias_residual or whole,
+    )
+    early = stack.recompute_stops_early and not whole  # one region runs to its end
+    return replace(stack, fusion=fusion, recompute_stops_early=early)
+
+
+def joins_norms(strategy: LayerStrategy) -> bool:
+    """Whether sums of the residual stream are one kernel with the norms beside them."""
+    return mode_of(strategy) is not None
+
+
+def host_work(
+    strategy: LayerStrategy, entries: tuple[Entry, ...], additions: int, forward: bool
+) -> HostWork | None:
+    """The host's part of a pass; None where every kernel is an eager launch.
+
+    Args:
+        strategy: the layer's decisions.
+        entries: the work of the pass.
+        additions: kernels among it that add gradients to those of earlier micro-batches.
+        forward: its direction.
+    """
+    mode = mode_of(strategy)
+    if mode is None or not entries:
+        return None
+    kernels = [entry.work for entry in entries if isinstance(entry.work, Kernel)]
+    if mode == "cuda_graph":
+        return HostWork(additions, 0, GRAPH_S)
+    whole = compiles_whole(strategy)
+    products = 0 if whole else sum(kernel.op in MATMULS for kernel in kernels)
+    runs = 2 if strategy.recompute == "full" and not forward else 1
+    regions = runs * (1 if whole else PARTS)
+    eager = additions + products
+    return HostWork(eager, len(kernels) - eager, regions * REGION_S)
