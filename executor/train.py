@@ -32,6 +32,7 @@ from .exchange import gather_json
 from .host_memory import peak_resident_bytes, reset_peak, resident_bytes
 from .recorder import LiveBytes
 from .reference import Reference
+from .techniques.compile import Compiler
 from .trace import trace_step
 from .update import AdamWOptions
 from .verify import gather_gradients, verification_document, verify
@@ -49,7 +50,7 @@ class TrainSettings:
 
     ``data`` and ``tokenizer`` are paths; ``random_tokens`` trains on noise instead of text.
     ``trace_file`` is where a traced step is written; ``trace`` without it only reports where
-    the time went. ``follow_bytes`` measures live bytes.
+    the time went. ``follow_bytes`` measures live bytes. ``compiler`` is that of compiled layers.
     """
 
     steps: int = 10
@@ -62,6 +63,7 @@ class TrainSettings:
     trace: bool = False
     trace_file: str | None = None
     follow_bytes: bool = True
+    compiler: Compiler = "inductor"
     adamw: AdamWOptions = field(default_factory=AdamWOptions)
 
     def __post_init__(self) -> None:
@@ -145,6 +147,7 @@ def make_engine(plan: Plan, context: RankContext, settings: TrainSettings, batch
         flash=settings.attention == "flash",
         prefetch=context.device.type != "cpu",
         collective_timeout_s=context.collective_timeout_s,
+        compiler=settings.compiler,
     )
     return Engine(plan, context.rank, options, batch, settings.adamw)
 

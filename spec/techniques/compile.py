@@ -10,8 +10,7 @@ generated code and of a replayed graph, d seconds of the device. Host time that 
 max(0, k_e · h_e - d); default: max(0, k · h_c + h_region - d); cuda_graph: max(0, h_g - d).
 
 Takeaway: fusion saves traffic wherever activations are large; graphs help only where kernels are
-short. Worked number: an 8B Llama block of 8192 tokens in bf16 loses 40 of the 62 kernels of its
-forward and backward pass.
+short. Worked number: a Llama block's forward and backward are 35 kernels instead of 80.
 
 Limits: dense decoder blocks; the collectives of tensor parallelism stay outside what is compiled;
 graphs need shapes and addresses that never change, so they take blocks of one rank whose

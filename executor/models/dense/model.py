@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 from torch import Tensor, nn
@@ -95,12 +95,14 @@ class Block(LayerModule):
         self.recompute = recompute
         self.seq_len = seq_len
         self.attend = attention.flash_attention if flash else attention.unfused_attention
+        self.body: Callable[[Block, Tensor], Tensor] = Block._run
+        """What the block does; a technique may put another in its place."""
 
     def forward(self, x: Tensor) -> Tensor:
         """One block; ``full`` recomputation keeps only ``x``."""
         if self.recompute == "full":
-            return _again(self._run, x)
-        return self._run(x)
+            return again(self.body, self, x)
+        return self.body(self, x)
 
     def _run(self, x: Tensor) -> Tensor:
         kind, eps = self.layer.norm, self.layer.norm_eps
@@ -116,7 +118,7 @@ class Block(LayerModule):
         query, key = self._positioned("query_norm", query), self._positioned("key_norm", key)
         value = self._heads(value)
         if self.recompute == "selective":
-            return _again(self.attend, query, key, value)
+            return again(self.attend, query, key, value)
         return self.attend(query, key, value)
 
     def _heads(self, x: Tensor) -> Tensor:
@@ -152,7 +154,7 @@ class Block(LayerModule):
         return activation.gelu(projected[0], tanh=mlp.activation == "gelu_tanh")
 
 
-def _again(function: object, *inputs: Tensor) -> Tensor:
+def again(function: object, *inputs: object) -> Tensor:
     """Run now, keep only the inputs, run again in the backward pass."""
     out: Tensor = checkpoint(
         function,
@@ -213,4 +215,4 @@ def iter_slots(module: LayerModule) -> Iterator[tuple[str, Slot]]:
             yield name, child
 
 
-__all__ = ["Block", "Embedding", "Head", "LayerModule", "Slot", "build_layer", "iter_slots"]
+__all__ = ["Block", "Embedding", "Head", "LayerModule", "Slot", "again", "build_layer", "iter_slots"]
