@@ -23,7 +23,7 @@ from .layer_shape import LayerShape
 from .layers import Segment
 from .lower import LoweredPass, lower_accumulating, lower_layer
 from .lowering import Lowering, split_key, split_only
-from .techniques.compile import joins_norms
+from .techniques.compile import is_compiled
 
 Passes = tuple[LoweredPass, ...]
 
@@ -170,7 +170,7 @@ def put_together(
         shape: its shape.
         part: lowers a part under its own shape, or finds what was lowered before.
     """
-    joined = joins_norms(shape.strategy)  # its parts have kernels in common
+    joined = is_compiled(shape.strategy)  # its parts have kernels in common
     passes_on = shape.training.backward and not shape.sources and not joined
     before, block, after = _chain(layer) if passes_on else ((layer,), (), ())
 

@@ -26,7 +26,7 @@ from .ops_precision import Precision
 from .seams import move
 from .sources import run_sources
 from .tape import Entry, Tape
-from .techniques.compile import HostWork, host_work, joins_norms
+from .techniques.compile import HostWork, host_work, is_compiled
 from .values import Node, Value
 
 CACHE_ENTRIES = 65536
@@ -181,7 +181,7 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
         precision=_precision(layer, shape),
         training=shape.training,
         drops=drops(shape.stack, layer),
-        joins_norms=joins_norms(strategy),
+        compiled=is_compiled(strategy),
     )
     before = shape.before or strategy
     x = _entry(tape, layer, shape, before)

@@ -27,6 +27,7 @@ from ..spec.errors import RunError, ShardwrightError
 from ..spec.plan import Plan
 from .channel import Message
 from .layout import CPU_DEVICE, plan_device, plan_world_size
+from .patience import COLLECTIVE_S, SILENT_S, collective_timeout_s, silent_after_s
 from .process import WorkerProcess
 from .watchdog import Failure, Report, Watch
 
@@ -49,8 +50,8 @@ class PoolOptions:
     the workers.
     """
 
-    collective_timeout_s: float = 60.0
-    silent_after_s: float = 5.0
+    collective_timeout_s: float = COLLECTIVE_S
+    silent_after_s: float = SILENT_S
     start_timeout_s: float = 180.0
     job_packages: tuple[str, ...] = ("shardwright",)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -307,14 +308,17 @@ def run_plan(
         plan: a legal plan.
         payload: the train job's settings; see :mod:`.train`.
         on_event: called with rank and event; rank 0 reports every step.
-        options: limits.
+        options: limits; left out: those of :mod:`.patience` for the plan.
         timeout_s: how long it may take in all.
 
     Raises:
         RunError: the run failed.
         ShardwrightError: an input that only the ranks could check was bad.
     """
-    with WorkerPool(plan_world_size(plan), plan_device(plan), options) as pool:
+    limits = options or PoolOptions(
+        collective_timeout_s=collective_timeout_s(plan), silent_after_s=silent_after_s(plan)
+    )
+    with WorkerPool(plan_world_size(plan), plan_device(plan), limits) as pool:
         document = {**payload, "plan": plan.to_document()}
         result: dict[str, Any] = pool.run(TRAIN_JOB, document, timeout_s, on_event)[0]
         return result

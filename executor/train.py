@@ -32,7 +32,7 @@ from .exchange import gather_json
 from .host_memory import peak_resident_bytes, reset_peak, resident_bytes
 from .recorder import LiveBytes
 from .reference import Reference
-from .techniques.compile import Compiler
+from .techniques.compile import Compiler, hides_bytes
 from .trace import trace_step
 from .update import AdamWOptions
 from .verify import gather_gradients, verification_document, verify
@@ -100,7 +100,8 @@ def train(context: RankContext, payload: dict[str, Any]) -> dict[str, Any] | Non
 
     steps = run_steps(engine, settings.steps, context, inspect)
     growth = gather_json(peak_resident_bytes() - before_bytes, context.device)
-    allocated = stage_bytes(engine) if settings.follow_bytes else None
+    follows = settings.follow_bytes and not hides_bytes(plan, context.device)
+    allocated = stage_bytes(engine) if follows else None
     traced = None
     if settings.trace or settings.trace_file:
         where = None if settings.trace_file is None else Path(settings.trace_file)

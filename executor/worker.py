@@ -28,6 +28,7 @@ from ..spec.plan import load_plan
 from .channel import Message, Receiver, Sender
 from .context import RankContext
 from .layout import plan_device, plan_world_size
+from .patience import collective_timeout_s
 from .progress import PROGRESS
 
 if TYPE_CHECKING:
@@ -76,7 +77,9 @@ def _parser() -> argparse.ArgumentParser:
         "--trace", dest="trace_file", metavar="FILE", help="write a traced step here"
     )
     parser.add_argument("--json", help="write the result here")
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for a collective")
+    parser.add_argument(
+        "--timeout", type=float, help="seconds for a collective (60; 600 where layers are compiled)"
+    )
     pool = parser.add_argument_group("a pool's own")
     for name in ("--pool", "--device", "--allow"):
         pool.add_argument(name, help=argparse.SUPPRESS)
@@ -132,11 +135,12 @@ def _train(options: argparse.Namespace) -> int:
     if ranks != started:
         raise RunError(f"the plan runs on {ranks} ranks, but {started} were started")
     PROGRESS.mark("joining the other ranks")
-    device = join_ranks(plan_device(plan), options.timeout)
+    timeout_s = options.timeout or collective_timeout_s(plan)
+    device = join_ranks(plan_device(plan), timeout_s)
     from .train import train
 
     rank = int(os.environ["RANK"])
-    context = RankContext(rank, started, device, options.timeout, _print_step)
+    context = RankContext(rank, started, device, timeout_s, _print_step)
     settings = ("steps", "seed", "data", "tokenizer", "verify", "trace_file")
     payload = {name: getattr(options, name) for name in settings}
     result = train(context, {**payload, "plan": plan.to_document()})

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...spec.kernels import MATMULS, Kernel
+from ...spec.kernels import ATTENTIONS, MATMULS, Kernel
 from ...spec.stack import KernelFusion, StackSpec
 from ...spec.strategy import LayerStrategy
 from ...spec.techniques.compile import compiles_whole, mode_of
@@ -46,13 +46,13 @@ def fused_stack(stack: StackSpec, strategy: LayerStrategy) -> StackSpec:
     """The stack as a layer meets it: with the fusions of generated code where it is compiled."""
     if mode_of(strategy) is None:
         return stack
-    whole = compiles_whole(strategy)
+    whole, again = compiles_whole(strategy), strategy.recompute == "selective"
     own = stack.fusion
     fusion: KernelFusion = replace(
         own,
         norm=True,
         rope=True,
-        softmax=True,
+        softmax=own.softmax or not again,
         bias_activation=True,
         bias_residual=own.bias_residual or whole,
     )
@@ -60,8 +60,8 @@ def fused_stack(stack: StackSpec, strategy: LayerStrategy) -> StackSpec:
     return replace(stack, fusion=fusion, recompute_stops_early=early)
 
 
-def joins_norms(strategy: LayerStrategy) -> bool:
-    """Whether sums of the residual stream are one kernel with the norms beside them."""
+def is_compiled(strategy: LayerStrategy) -> bool:
+    """Whether a layer's kernels are those that a compiler makes of it."""
     return mode_of(strategy) is not None
 
 
@@ -83,8 +83,14 @@ def host_work(
     if mode == "cuda_graph":
         return HostWork(additions, 0, GRAPH_S)
     whole = compiles_whole(strategy)
-    products = 0 if whole else sum(kernel.op in MATMULS for kernel in kernels)
+    outside = 0 if whole else sum(kernel.op in _outside(strategy) for kernel in kernels)
     runs = 2 if strategy.recompute == "full" and not forward else 1
     regions = runs * (1 if whole else PARTS)
-    eager = additions + products
+    eager = additions + outside
     return HostWork(eager, len(kernels) - eager, regions * REGION_S)
+
+
+def _outside(strategy: LayerStrategy) -> frozenset[str]:
+    """Kernels between the regions of a block in parts: linear products, attention done again."""
+    core = ATTENTIONS | MATMULS if strategy.recompute == "selective" else frozenset[str]()
+    return core | {"matmul"}

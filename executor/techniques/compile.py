@@ -25,6 +25,7 @@ from ...kernels import rope
 from ...kernels.fused import missing
 from ...spec.choices import CompileMode
 from ...spec.errors import InputError
+from ...spec.plan import Plan
 from ...spec.strategy import LayerStrategy
 from ...spec.techniques.compile import compiles_whole, mode_of
 from ..models.dense import regions
@@ -77,6 +78,12 @@ def device_reason(mode: CompileMode, device: torch.device, compiler: Compiler) -
     given = os.environ.get("CXX")
     found = any(shutil.which(name) for name in ((given,) if given else COMPILERS_OF_CORES))
     return None if found else "no C++ compiler, such as g++, to compile for cores with"
+
+
+def hides_bytes(plan: Plan, device: torch.device) -> bool:
+    """Whether generated code allocates where no dispatch sees it, and no allocator counts it."""
+    compiled = any(mode_of(strategy) is not None for strategy in plan.layer_strategies())
+    return compiled and device.type == "cpu"
 
 
 def begin_step(strategies: tuple[LayerStrategy, ...]) -> None:

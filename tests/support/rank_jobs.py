@@ -19,23 +19,33 @@ from shardwright.executor.engine import Engine
 from shardwright.executor.local import gather_whole
 from shardwright.executor.recorder import LiveBytes, Recorder
 from shardwright.executor.reference import Reference
+from shardwright.executor.techniques.compile import Compiler
 from shardwright.executor.train import train
 from shardwright.executor.update import AdamWOptions, Updater
 from shardwright.spec.codec import from_document
 from shardwright.spec.plan import Plan
 
 
-def make_engine(plan: Plan, rank: int, device: torch.device, flash: bool = True) -> Engine:
+def make_engine(
+    plan: Plan,
+    rank: int,
+    device: torch.device,
+    flash: bool = True,
+    compiler: Compiler = "inductor",
+) -> Engine:
     """This rank's part of a plan on random tokens of seed 0."""
     workload = plan.workload
     batches = RandomBatches(plan.model.vocab, workload.seq_len, workload.global_batch, seed=0)
-    options = BuildOptions(seed=0, device=device, flash=flash, prefetch=False)
+    options = BuildOptions(
+        seed=0, device=device, flash=flash, prefetch=False, compiler=compiler
+    )
     return Engine(plan, rank, options, batches)
 
 
 def _engine(context: RankContext, payload: dict[str, Any]) -> Engine:
     plan = from_document(Plan, payload["plan"], "plan")
-    return make_engine(plan, context.rank, context.device, payload.get("flash", True))
+    how = payload.get("flash", True), payload.get("compiler", "inductor")
+    return make_engine(plan, context.rank, context.device, *how)
 
 
 def record(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
