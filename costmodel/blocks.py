@@ -124,9 +124,7 @@ def _series(c: OpContext, layer: BlockLayer, strategy: LayerStrategy) -> tuple[B
     return body, finish
 
 
-def _joined_series(
-    c: OpContext, layer: BlockLayer, strategy: LayerStrategy
-) -> tuple[Body, Finish]:
+def _joined_series(c: OpContext, layer: BlockLayer, strategy: LayerStrategy) -> tuple[Body, Finish]:
     """The same where sums and norms are one kernel; of dense blocks."""
     first, *later = _parts(layer)
 

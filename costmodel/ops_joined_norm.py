@@ -1,4 +1,4 @@
-"""Norms that are one kernel with the sums of the residual stream beside them, as Inductor runs them.
+"""Norms that are one kernel with the sums of the residual stream beside them, as in Inductor.
 
 Going forward a branch's result is added to the stream and the sum normalised in one kernel. Going
 backward the norm's gradient and the stream's are added where the first is made. The stream passes

@@ -161,9 +161,9 @@ def value_allows(
 ) -> bool:
     """Whether a strategy of a layer has this value of one of ``LAYER_KEYS``.
 
-    ``recompute`` and ``compile`` speak of blocks only, ``ep`` and ``etp`` of layers with experts, ``sp`` of
-    layers with tp > 1; other layers pass. A sharding level is known by its degrees: over one
-    rank every level is the same.
+    ``recompute`` and ``compile`` speak of blocks only, ``ep`` and ``etp`` of layers with experts,
+    ``sp`` of layers with tp > 1; other layers pass. A sharding level is known by its degrees: over
+    one rank every level is the same.
     """
     if key in ("tp", "cp"):
         return bool(getattr(strategy, key) == value)

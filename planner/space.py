@@ -238,9 +238,7 @@ class SearchSpace:
                 ):
                     yield strategy
 
-    def _compiled(
-        self, index: int, strategy: LayerStrategy, ranks: int
-    ) -> Iterator[LayerStrategy]:
+    def _compiled(self, index: int, strategy: LayerStrategy, ranks: int) -> Iterator[LayerStrategy]:
         """The strategy as it is, and compiled as pins or lists of values ask for it."""
         pinned = {p.value for p in self.request.pins if p.key == NAME and p.covers(index)}
         wanted = pinned | {*(self.request.values or {}).get(NAME, ())}

@@ -1,12 +1,28 @@
-"""What compiling a block costs: fewer kernels and bytes on the device, fewer launches on the host.
+"""compile: what fused kernels and replayed graphs cost.
 
-Inductor (Ansel et al., ASPLOS 2024, section 4.3) makes one kernel of a chain of elementwise
-operations and reductions: norms, rotary turns, softmax and activations are lowered as fused ones,
-and the sum of a residual stream joins the norm that follows it, both ways. Matrix products and
-flash attention stay the library's kernels. What runs between collectives is compiled in parts.
+Paper: Ansel et al., PyTorch 2 (ASPLOS 2024), sections 3 and 4.
 
-A backward of compiled code hands over its gradients when it is done; torch adds them to those of
-earlier micro-batches as ever, each with a launch of its own.
+The idea: operations between matrix products move the same activations again and again, and each
+costs the host a launch. The compiler traces a block and writes one kernel for each chain of
+elementwise operations and reductions. A CUDA graph records what a pass launches and replays it as
+one launch.
+
+Symbols: k kernels of a pass, eager (e) or fused (c); h host seconds of an eager launch, of one by
+generated code (c), of a graph (g); r around a compiled region; d seconds of the device's kernels.
+
+Cost: d falls with the bytes that fused kernels no longer move: norms, rotary turns, softmax and
+activations are lowered as fused ones, and a sum of the residual stream joins the norm beside it,
+both ways. Host time that shows, eager: max(0, k_e · h - d); default: max(0, k_c · h_c + r - d);
+cuda_graph: max(0, h_g - d). Parts between collectives are regions of their own. Sums with gradients
+of earlier micro-batches stay torch's, each an eager launch.
+
+Takeaway: fusion pays wherever activations are large, graphs only where kernels are short.
+
+Worked number: forward and backward of a Llama block in fp32 are 35 kernels instead of 80.
+
+Limits: dense decoder blocks. Matrix products and flash attention stay the library's. What a block
+keeps for the way back is what the compiler's cut keeps of such blocks (checked byte by byte for
+Llama, Qwen3 and GPT-2 blocks). Host seconds are assumed.
 """
 
 from __future__ import annotations
@@ -27,8 +43,8 @@ REGION_S = 30e-6
 """Host seconds around a compiled region, once each way: guards, and wrappers of AOTAutograd.
 Assumed. Unmeasured."""
 GRAPH_S = 40e-6
-"""Host seconds of replaying one CUDA graph through torch's graph trees. Assumed: guards and wrappers
-as around a region, and 10 us for checks of inputs and the launch itself. Unmeasured."""
+"""Host seconds of replaying one CUDA graph through torch's graph trees. Assumed: guards and
+wrappers as around a region, and 10 us for checks of inputs and the launch itself. Unmeasured."""
 PARTS = 4
 """Regions of a block whose collectives or core attention stay eager: norm, positions (and
 attention), activation, and the sum of the residual stream with the second norm."""

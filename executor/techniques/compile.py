@@ -89,7 +89,7 @@ def hides_bytes(plan: Plan, device: torch.device) -> bool:
 def begin_step(strategies: tuple[LayerStrategy, ...]) -> None:
     """Say that no tensor of the last step is read again, where graphs hold any."""
     if any(mode_of(strategy) == "cuda_graph" for strategy in strategies):
-        torch.compiler.cudagraph_mark_step_begin()
+        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
 
 
 def forget_compiled() -> None:
@@ -102,9 +102,9 @@ def forget_compiled() -> None:
 @cache
 def _region(name: str, mode: CompileMode, compiler: Compiler) -> Callable[..., Any]:
     """A function of :mod:`regions` compiled; one for all blocks, and a trace for each form."""
-    how = {"mode": "reduce-overhead"} if mode == "cuda_graph" else {}
-    function = getattr(regions, name)
-    return torch.compile(function, fullgraph=True, dynamic=False, backend=compiler, **how)
+    how = "reduce-overhead" if mode == "cuda_graph" else None
+    function: Callable[..., Any] = getattr(regions, name)
+    return torch.compile(function, fullgraph=True, dynamic=False, backend=compiler, mode=how)
 
 
 class CompiledBlock:
@@ -139,7 +139,7 @@ class CompiledBlock:
 
     def __call__(self, block: Block, x: Tensor) -> Tensor:
         """One block on activations (seq, batch, hidden)."""
-        weights = {
+        weights: regions.Weights = {
             f"{name}.{kind}": value
             for name, slot in iter_slots(block)
             for kind, value in slot.named_parameters(recurse=False)

@@ -1,20 +1,11 @@
 """compile: a block's operations fused by torch.compile, or replayed as one CUDA graph.
 
-The idea: operations between matrix products move the same activations again and again, and each
-costs the host a launch. torch.compile (Ansel et al., ASPLOS 2024, sections 3 and 4) traces a
-block once and writes one kernel for each chain of elementwise operations and reductions; a CUDA
-graph records what a pass launches and replays it as one launch.
+Exact: the same sums, in another order. Planned where a pin asks for it, simulated and run, for
+dense decoder blocks. The card is in :mod:`shardwright.costmodel.techniques.compile`.
 
-Symbols: k kernels of a pass after fusion, h_e, h_c, h_g host seconds of an eager launch, of one by
-generated code and of a replayed graph, d seconds of the device. Host time that shows, eager:
-max(0, k_e · h_e - d); default: max(0, k · h_c + h_region - d); cuda_graph: max(0, h_g - d).
-
-Takeaway: fusion saves traffic wherever activations are large; graphs help only where kernels are
-short. Worked number: a Llama block's forward and backward are 35 kernels instead of 80.
-
-Limits: dense decoder blocks; the collectives of tensor parallelism stay outside what is compiled;
-graphs need shapes and addresses that never change, so they take blocks of one rank whose
-parameters no wrapper gathers, and no recomputation. Exact: the same sums, in another order.
+Graphs replay what was recorded, at the addresses of the record. So they take blocks of one rank
+alone, whose parameters nothing gathers, casts or frees: with a second data-parallel rank, or
+masters in another format, fully_shard makes the parameters that compute anew.
 """
 
 from __future__ import annotations
@@ -96,9 +87,7 @@ def _graph_reason(strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord)
         return f"cuda_graph with recompute {strategy.recompute} is not built yet"
     parts = strategy.data_parallel(stage_ranks)
     if parts > 1:
-        return (
-            f"cuda_graph needs parameters that stay where they are: dp {parts} gathers them anew"
-        )
+        return f"cuda_graph needs parameters that stay where they are: dp {parts} gathers them anew"
     if dtype.param != dtype.master:
         return (
             "cuda_graph needs parameters that stay where they are: "
@@ -121,6 +110,8 @@ def text_of(strategy: LayerStrategy) -> str:
 
 def with_mode(strategy: LayerStrategy, word: str) -> LayerStrategy:
     """The strategy with its layer compiled as a word of ``COMPILE_WORDS`` says."""
-    others = {name: value for name, value in strategy.techniques.items() if name != NAME}
-    own = {NAME: Compile(mode=mode) for mode in COMPILE_MODES if mode == word}
-    return replace(strategy, techniques={**others, **own})
+    found = {name: value for name, value in strategy.techniques.items() if name != NAME}
+    for mode in COMPILE_MODES:
+        if mode == word:
+            found[NAME] = Compile(mode=mode)
+    return replace(strategy, techniques=found)

@@ -29,7 +29,11 @@ from shardwright.spec.techniques.compile import with_mode
 PLAIN = LayerStrategy()
 LARGE = Sizes(hidden=4096, heads=32, kv_heads=8, ffn=14336)
 SMALL = Sizes(blocks=8, hidden=128, heads=4, kv_heads=4, ffn=256, vocab=512).model()
-FAMILIES = {"llama": LARGE, "gpt2": replace(LARGE, gpt2=True), "qwen3": replace(LARGE, qk_norm=True)}
+FAMILIES = {
+    "llama": LARGE,
+    "gpt2": replace(LARGE, gpt2=True),
+    "qwen3": replace(LARGE, qk_norm=True),
+}
 STRATEGIES = {
     "alone": PLAIN,
     "full": replace(PLAIN, recompute="full"),
@@ -101,7 +105,11 @@ def test_who_launches_what() -> None:
     assert whole.forward.host == (0, count, REGION_S)
     parts = lowered(LARGE, with_mode(LayerStrategy(tp=2), "default"), software)
     products = sum(k.op in MATMULS for k in parts.forward.kernels())
-    assert parts.forward.host == (products, len(parts.forward.kernels()) - products, PARTS * REGION_S)
+    assert parts.forward.host == (
+        products,
+        len(parts.forward.kernels()) - products,
+        PARTS * REGION_S,
+    )
     again = lowered(LARGE, with_mode(STRATEGIES["full"], "default"), software)
     assert again.backward.host is not None
     assert again.backward.host.once_s == 2 * REGION_S

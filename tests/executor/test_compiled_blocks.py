@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 import torch
 from lowering_check import executor_stack
@@ -192,7 +191,7 @@ def test_compiled_blocks_on_a_device(mode: str) -> None:
 
 
 @pytest.mark.gpu
-def test_a_graph_launches_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_launches_less() -> None:
     """After it was recorded, a pass is one replay: few launches reach the driver."""
     device = torch.device("cuda")
     made = block(SIZES["llama"], with_mode(LayerStrategy(), "cuda_graph"), False, device)
@@ -206,8 +205,8 @@ def test_a_graph_launches_less(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for _ in range(4):
         step()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU,
-                                            torch.profiler.ProfilerActivity.CUDA]) as trace:  # fmt: skip
+    kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=kinds) as trace:
         step()
     names = [event.name for event in trace.events()]
     assert sum(name == "cudaGraphLaunch" for name in names) == 2

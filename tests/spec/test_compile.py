@@ -75,7 +75,7 @@ def test_values_are_typed_and_checked() -> None:
     found = typed_values({"compile": {"mode": "cuda_graph"}, "later": 1})
     assert found == {"compile": Compile(mode="cuda_graph"), "later": 1}
     for wrong in ({"mode": "fast"}, {"kind": "default"}, "default"):
-        with pytest.raises(InputError, match="techniques.compile"):
+        with pytest.raises(InputError, match=r"techniques\.compile"):
             typed_values({"compile": wrong})
 
 

@@ -36,9 +36,7 @@ def make_engine(
     """This rank's part of a plan on random tokens of seed 0."""
     workload = plan.workload
     batches = RandomBatches(plan.model.vocab, workload.seq_len, workload.global_batch, seed=0)
-    options = BuildOptions(
-        seed=0, device=device, flash=flash, prefetch=False, compiler=compiler
-    )
+    options = BuildOptions(seed=0, device=device, flash=flash, prefetch=False, compiler=compiler)
     return Engine(plan, rank, options, batches)
 
 

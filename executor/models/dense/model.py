@@ -215,4 +215,13 @@ def iter_slots(module: LayerModule) -> Iterator[tuple[str, Slot]]:
             yield name, child
 
 
-__all__ = ["Block", "Embedding", "Head", "LayerModule", "Slot", "again", "build_layer", "iter_slots"]
+__all__ = [
+    "Block",
+    "Embedding",
+    "Head",
+    "LayerModule",
+    "Slot",
+    "again",
+    "build_layer",
+    "iter_slots",
+]

@@ -31,7 +31,6 @@ class BlockForm:
     flash: bool
 
 
-
 def normalised(form: BlockForm, x: Tensor, weights: Weights, name: str) -> Tensor:
     """The norm called ``name``, computed in float32."""
     weight, bias = weights[f"{name}.weight"], weights.get(f"{name}.bias")
@@ -58,7 +57,8 @@ def positioned(
     form: BlockForm, query: Tensor, key: Tensor, value: Tensor, weights: Weights, angles: Angles
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Split into heads, (seq, batch, heads, head_dim); queries and keys normalised and turned."""
-    query, key, value = (x.unflatten(-1, (-1, form.head_dim)) for x in (query, key, value))
+    width = form.head_dim
+    query, key, value = (x.view(*x.shape[:-1], -1, width) for x in (query, key, value))
     if "query_norm.weight" in weights:
         query = _rms_norm(query, weights["query_norm.weight"], form.eps)
         key = _rms_norm(key, weights["key_norm.weight"], form.eps)
@@ -98,7 +98,8 @@ def _unfused(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     seq = query.shape[2]
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
     future = torch.ones(seq, seq, dtype=torch.bool, device=query.device).triu(1)
-    return scores.masked_fill(future, float("-inf")).softmax(-1) @ value
+    out: Tensor = scores.masked_fill(future, float("-inf")).softmax(-1) @ value
+    return out
 
 
 def activated(form: BlockForm, *projected: Tensor) -> Tensor:
