@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ..spec.choices import KERNEL_POLICIES, RECOMPUTES, SEQUENCE_PARALLELS
+from ..spec.choices import COMPILE_WORDS, KERNEL_POLICIES, RECOMPUTES, SEQUENCE_PARALLELS
 from ..spec.schedule import EVERY_KIND
 from .cli_options import (
     CLUSTER_WORD,
@@ -43,6 +43,8 @@ STRATEGY = together(
     click.option("--micro-batch", type=WholeNumber(), help="Samples of a micro-batch."),
     click.option("--recompute", type=Word("R", lambda: RECOMPUTES),
                  help="none, selective or full."),
+    click.option("--compile", type=Word("C", lambda: COMPILE_WORDS),
+                 help="none, default (fused kernels) or cuda_graph (one launch a pass)."),
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from ..spec.errors import InputError, one_of
 from ..spec.measured import Measured
 from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
-from ..spec.report import Assumption
+from ..spec.report import Assumption, Prediction
 from ..spec.stack import StackSpec
 from .reports import Simulated, simulate_plan
 
@@ -108,9 +108,9 @@ def execute_plan(
 
 def _document(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[str, Any]:
     measured = dict(result["measured"])
-    by_stage = measured.pop("allocated_bytes")
-    measured["allocated_bytes"] = max(by_stage)
-    measured["allocated_bytes_by_stage"] = by_stage
+    if by_stage := measured.pop("allocated_bytes", None):  # compiled code of cores hides it
+        measured["allocated_bytes"] = max(by_stage)
+        measured["allocated_bytes_by_stage"] = by_stage
     if "reserved_bytes" in measured:
         measured["reserved_bytes_by_stage"] = measured["reserved_bytes"]
         measured["reserved_bytes"] = max(measured["reserved_bytes"])
@@ -154,14 +154,18 @@ def _comparison(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dic
     terms = compare_terms(
         prediction.breakdown_s, traced["breakdown_by_rank_s"][rank], measured["step_time_s"]
     )
-    predicted_bytes = [row.allocated_bytes for row in prediction.memory]
     return {
         "step_time_error": relative_error(prediction.step_time_s, measured["step_time_s"]),
-        "allocated_error": [
-            relative_error(before, after)
-            for before, after in zip(predicted_bytes, measured["allocated_bytes"], strict=True)
-        ],
+        "allocated_error": _byte_errors(prediction, measured.get("allocated_bytes")),
         "stage": stage,
         "traced_step_time_s": traced["step_time_s"],
         "terms": [asdict(term) for term in terms],
     }
+
+
+def _byte_errors(prediction: Prediction, measured: list[int] | None) -> list[float]:
+    """Relative errors of each stage's bytes; none where they were not measured."""
+    if measured is None:
+        return []
+    predicted = [row.allocated_bytes for row in prediction.memory]
+    return [relative_error(b, a) for b, a in zip(predicted, measured, strict=True)]

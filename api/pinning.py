@@ -9,6 +9,8 @@ from typing import Any
 
 from ..planner.pins import Pin, parse_pin
 from ..planner.shard_levels import with_degrees
+from ..planner.techniques.compile import device_reason
+from ..spec.choices import COMPILE_WORDS
 from ..spec.errors import InputError, nearest_divisor
 from ..spec.experts import experts_of
 from ..spec.legality import (
@@ -18,9 +20,11 @@ from ..spec.legality import (
     schedule_run_reason,
     schedule_stack_reason,
 )
-from ..spec.model import Layer
+from ..spec.model import BlockLayer, Layer
 from ..spec.schedule import V_KINDS, ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
+from ..spec.techniques import technique_reason, technique_stack_reason
+from ..spec.techniques.compile import with_mode
 from ..spec.towers import layer_places
 from .inputs import Problem
 
@@ -57,6 +61,8 @@ def resolve_pins(
             _check_batch(pin, problem, field)
         elif pin.key == "shard":
             _check_shard(pin, pins, problem, executable, field)
+        elif pin.key == "compile":
+            _check_compile(pin, problem, layers, field)
         if executable and (reason := _run_reason(pin, problem)):
             raise InputError(field, pin.text, f"what --execute can run ({reason})")
     _check_schedule(pins, problem, field)
@@ -136,6 +142,20 @@ def _check_shard(
         raise InputError(field, pin.text, f"nested degrees ({reason})", "shard=1/1/8")
     if executable and (reason := executable_reason(strategy, problem.workload)):
         raise InputError(field, pin.text, f"what --execute can run ({reason})", "shard=zero1")
+
+
+def _check_compile(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: str) -> None:
+    """Blocks, a stack and devices that can be compiled as pinned, each block on a rank alone."""
+    alone = with_mode(LayerStrategy(), str(pin.value))
+    blocks = {x: None for n, x in enumerate(layers) if pin.covers(n) and isinstance(x, BlockLayer)}
+    dtype, groups = problem.workload.dtype, problem.cluster.groups
+    reasons = [technique_reason(block, alone, 1, dtype) for block in blocks]
+    reasons.append(technique_stack_reason(alone, problem.stack))
+    needs = [device_reason(pin.value, group.device) for group in groups]
+    reasons += [f"it needs {need}" for need in needs if need]
+    if reason := next((reason for reason in reasons if reason), None):
+        allowed = f"what these layers can be ({reason})"
+        raise InputError(field, pin.text, allowed, f"compile={COMPILE_WORDS[0]}")
 
 
 def _check_schedule(pins: tuple[Pin, ...], problem: Problem, field: str) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..costmodel.feasibility import MemoryRule
+from ..spec.choices import COMPILE_WORDS
 from ..spec.cluster import ClusterSpec
 from ..spec.plan import Plan
 from ..spec.report import MemoryRow, Prediction, Report
+from ..spec.techniques.compile import text_of
 from ..spec.units import GIB, format_bytes, format_count, format_seconds
 from ..spec.workload import Workload
 from .render_stages import expert_text
@@ -35,6 +37,8 @@ def shape_text(plan: Plan) -> str:
     recomputes = {s.recompute for s in every} - {"none"}
     if recomputes:
         parts.append("recompute " + "/".join(sorted(recomputes)))
+    if compiled := {text_of(s) for s in every} - {COMPILE_WORDS[0]}:
+        parts.append("compile " + "/".join(sorted(compiled)))
     if program.chunks_per_stage > 1:
         parts.insert(2, f"vpp {program.chunks_per_stage}")
     if len(program.stages) > 1:

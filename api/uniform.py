@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..costmodel.simulate import most_microbatches
 from ..planner.shard_levels import with_degrees
-from ..spec.choices import RECOMPUTES, SEQUENCE_PARALLELS
+from ..spec.choices import COMPILE_WORDS, RECOMPUTES, SEQUENCE_PARALLELS
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError, NotBuiltError, Word, nearest_divisor, one_of
 from ..spec.experts import experts_of
@@ -16,6 +16,7 @@ from ..spec.plan import LayerPlan, Plan, Program, Schedule, Stage
 from ..spec.report import Assumption
 from ..spec.schedule import EVERY_KIND, V_KINDS, ScheduleKind, chunk_position
 from ..spec.strategy import LayerStrategy, Sharding
+from ..spec.techniques.compile import with_mode
 from .inputs import Problem
 from .placement import place_stages
 from .typed import check_types
@@ -39,6 +40,7 @@ class UniformStrategy:
     schedule: str | None = None
     micro_batch: int | None = None
     recompute: str | None = None
+    compile: str | None = None
 
 
 def uniform_plan(
@@ -149,6 +151,8 @@ def _strategy(
         cp=cp,
         recompute=recompute,
     )
+    if flags.compile is not None:
+        strategy = with_mode(strategy, one_of("--compile", flags.compile, COMPILE_WORDS))
     same, inner = strategy.state_ranks(tp * cp * dp), strategy.weight_split
     degrees = Sharding.from_text(with_degrees(shard, cluster, inner, same), same)
     return replace(strategy, shard=degrees)

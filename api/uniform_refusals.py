@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ..planner.techniques.compile import device_reason
+from ..spec.choices import COMPILE_WORDS
 from ..spec.errors import InputError
 from ..spec.legality import layer_reason, stack_reason
 from ..spec.plan import Plan
 from ..spec.strategy import LayerStrategy, Sharding
+from ..spec.techniques import technique_reason, technique_stack_reason
+from ..spec.techniques.compile import text_of
 from ..spec.towers import layer_places
 from .inputs import Problem
 from .uniform_chunks import own_strategy
@@ -26,13 +30,30 @@ def refuse(problem: Problem, strategy: LayerStrategy, ranks: int, plan: Plan) ->
     Raises:
         InputError: a rule is broken.
     """
+    if reason := technique_stack_reason(strategy, problem.stack):
+        allowed = f"none or cuda_graph ({reason})"
+        raise InputError("--compile", text_of(strategy), allowed, COMPILE_WORDS[0])
     if reason := stack_reason(strategy, problem.stack):
         raise _stack_error(problem, strategy, ranks, reason)
     samples = plan.program.micro_batch_samples
     if reason := _layers_reason(problem, strategy, ranks, samples):
         raise _layer_error(problem, strategy, ranks, reason)
+    if reason := _compile_reason(problem, strategy, ranks):
+        allowed = f"what these layers can be ({reason})"
+        raise InputError("--compile", text_of(strategy), allowed, COMPILE_WORDS[0])
     if violations := plan.check():
         raise InputError(violations[0].path, violations[0].message, "a legal plan")
+
+
+def _compile_reason(problem: Problem, strategy: LayerStrategy, ranks: int) -> str | None:
+    """Why some block may not be compiled so, or the device does not do it; None if all may."""
+    dtype = problem.workload.dtype
+    for layer in problem.model.kinds():
+        if reason := technique_reason(layer, own_strategy(layer, strategy), ranks, dtype):
+            return reason
+    devices = (group.device for group in problem.cluster.groups)
+    reasons = (device_reason(text_of(strategy), device) for device in devices)
+    return next((f"it needs {reason}" for reason in reasons if reason), None)
 
 
 def _stack_error(problem: Problem, strategy: LayerStrategy, ranks: int, reason: str) -> InputError:

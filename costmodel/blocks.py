@@ -19,6 +19,7 @@ from .feed_forward import feed_forward
 from .mixers import LowerMixer, mixer
 from .ops import OpContext, norm
 from .ops_dropout import drops
+from .ops_joined_norm import added_and_normalised, normalised
 from .ops_residual import residual_add, unfused_residual
 from .recompute import recomputed
 from .tape import Value
@@ -101,6 +102,8 @@ def _output_bias(spec: Mixer | FeedForward) -> bool:
 
 def _series(c: OpContext, layer: BlockLayer, strategy: LayerStrategy) -> tuple[Body, Finish]:
     """``x + part(norm(x))`` for each part; in a sandwich the part's result is normalised too."""
+    if c.compiled:
+        return _joined_series(c, layer, strategy)
     parts = _parts(layer)
     sandwich = layer.norm_placement == "sandwich"
 
@@ -117,6 +120,33 @@ def _series(c: OpContext, layer: BlockLayer, strategy: LayerStrategy) -> tuple[B
 
     def finish(x: Value, added: Value) -> Value:
         return residual_add(c, x, added, parts[-1].bias)
+
+    return body, finish
+
+
+def _joined_series(c: OpContext, layer: BlockLayer, strategy: LayerStrategy) -> tuple[Body, Finish]:
+    """The same where sums and norms are one kernel; of dense blocks."""
+    first, *later = _parts(layer)
+
+    def branch(part: Part, held: list[Value]) -> Value:
+        if part.run is None:
+            raise RuntimeError("a block with cross-attention does not join norms")
+        return part.run(c, part.spec, layer.hidden, strategy, held.pop())
+
+    def body(x: Value) -> tuple[Value, ...]:
+        x, normal = normalised(c, x, layer.norm)
+        held = [normal]
+        del normal
+        added = branch(first, held)
+        for part in later:
+            x, normal = added_and_normalised(c, x, added, layer.norm)
+            held.append(normal)
+            del normal, added
+            added = branch(part, held)
+        return x, added
+
+    def finish(x: Value, added: Value) -> Value:
+        return residual_add(c, x, added, (later or [first])[-1].bias)
 
     return body, finish
 

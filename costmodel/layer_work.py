@@ -6,7 +6,7 @@ experts. The passes of a layer are those of its parts in a row, so its kernels, 
 kept bytes are those of :func:`.lower.lower_layer`; its peaks are not known this way. With full
 recomputation a block keeps its input and goes forward again before it goes backward.
 
-A layer that is no such chain is one part, lowered whole.
+A layer that is no such chain is one part, lowered whole; so is one that is compiled.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .layer_shape import LayerShape
 from .layers import Segment
 from .lower import LoweredPass, lower_accumulating, lower_layer
 from .lowering import Lowering, split_key, split_only
+from .techniques.compile import is_compiled
 
 Passes = tuple[LoweredPass, ...]
 
@@ -169,7 +170,8 @@ def put_together(
         shape: its shape.
         part: lowers a part under its own shape, or finds what was lowered before.
     """
-    passes_on = shape.training.backward and not shape.sources
+    joined = is_compiled(shape.strategy)  # its parts have kernels in common
+    passes_on = shape.training.backward and not shape.sources and not joined
     before, block, after = _chain(layer) if passes_on else ((layer,), (), ())
 
     def lowered(segments: tuple[Segment, ...]) -> tuple[Part, ...]:

@@ -26,6 +26,7 @@ from .ops_precision import Precision
 from .seams import move
 from .sources import run_sources
 from .tape import Entry, Tape
+from .techniques.compile import HostWork, host_work, is_compiled
 from .values import Node, Value
 
 CACHE_ENTRIES = 65536
@@ -39,13 +40,15 @@ class LoweredPass:
 
     ``peak_bytes`` and ``change_bytes`` are against the bytes alive when the pass begins,
     its input (an activation forward, a gradient backward) counted. ``gradient_bytes`` of the
-    change are parameter gradients.
+    change are parameter gradients. ``host`` is what the host does where a kernel is not simply
+    an eager launch.
     """
 
     entries: tuple[Entry, ...]
     peak_bytes: int
     change_bytes: int
     gradient_bytes: int = 0
+    host: HostWork | None = None
 
     def kernels(self) -> list[Kernel]:
         """The kernels, in order."""
@@ -178,6 +181,7 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
         precision=_precision(layer, shape),
         training=shape.training,
         drops=drops(shape.stack, layer),
+        compiled=is_compiled(strategy),
     )
     before = shape.before or strategy
     x = _entry(tape, layer, shape, before)
@@ -197,7 +201,7 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
     kept = weakref.ref(entry)
     del x, entry, read
     output_bytes = 0 if outs.following is None else outs.following.size_bytes
-    forward = _take_pass(tape, start_bytes)
+    forward = _take_pass(tape, start_bytes, strategy, forward=True)
     keeps_input = kept() is not None
     if not shape.training.backward:
         skipped, none = LoweredPass((), 0, input_bytes - output_bytes), LoweredPass((), 0, 0)
@@ -208,10 +212,10 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
     tape.peak_bytes = start_bytes = tape.live_bytes
     tape.run_backward(tape.take_nodes())
     beside.add_gradients()
-    backward = _take_pass(tape, start_bytes)
+    backward = _take_pass(tape, start_bytes, strategy)
     tape.peak_bytes = start_bytes = tape.live_bytes
     tape.run_weight_work()
-    weight = _take_pass(tape, start_bytes, backward.gradient_bytes)
+    weight = _take_pass(tape, start_bytes, strategy, backward.gradient_bytes)
     return _Run(forward, backward, weight, input_bytes, output_bytes, keeps_input)
 
 
@@ -250,12 +254,20 @@ def _entry(tape: Tape, layer: Segment, shape: LayerShape, before: LayerStrategy)
     return tape.new(activation_shape(shape, before, shape.seq_len, layer.hidden), shape.dtype)
 
 
-def _take_pass(tape: Tape, start_bytes: int, earlier_gradient_bytes: int = 0) -> LoweredPass:
+def _take_pass(
+    tape: Tape,
+    start_bytes: int,
+    strategy: LayerStrategy,
+    earlier_gradient_bytes: int = 0,
+    forward: bool = False,
+) -> LoweredPass:
     entries, tape.entries = tuple(tape.entries), []
+    additions, tape.additions = tape.additions, 0
     return LoweredPass(
         entries,
         peak_bytes=tape.peak_bytes - start_bytes,
         change_bytes=tape.live_bytes - start_bytes,
         gradient_bytes=sum(g.storage.size_bytes for g in tape.parameter_gradients)
         - earlier_gradient_bytes,
+        host=host_work(strategy, entries, additions, forward),
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..spec.choices import Recompute, SequenceParallel
+from ..spec.choices import COMPILE_WORDS, Recompute, SequenceParallel
 from ..spec.formats import DTYPE_BYTES
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer, ModelSpec
 from ..spec.passes import BackwardPart
 from ..spec.plan import Plan
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
+from ..spec.techniques.compile import text_of, with_mode
 from ..spec.towers import LayerPlace, layer_places
 from ..spec.training import LayerTraining
 from ..spec.workload import Workload
@@ -19,6 +20,7 @@ from .chunk_sources import ChunkSource, chunk_sources, source_shapes
 from .layer_shape import LayerShape
 from .lower import LoweredLayer, LoweredPass, lower_layer
 from .state_layouts import lower_unit
+from .techniques.compile import fused_stack
 from .unit import Unit
 from .unit_parts import UnitShape
 
@@ -162,7 +164,7 @@ class Lowering:
             batch=batch,
             seq_len=place.tokens,
             dtype=self.workload.dtype.param,
-            stack=self.stack,
+            stack=fused_stack(self.stack, split),
             shares_weight=shares,
             sources=source_shapes(place, moves=layout is not None),
             matmul=self.workload.dtype.matmul,
@@ -178,7 +180,7 @@ class Lowering:
         if key not in self._units:
             shape = UnitShape(
                 layers=tuple(self.layers[i] for i in members),
-                strategy=replace(strategy, recompute="none"),
+                strategy=replace(strategy, recompute="none", techniques={}),
                 stage_ranks=ranks,
                 seq_len=self.places[members[0]].tokens,
                 dtype=self.workload.dtype,
@@ -279,8 +281,8 @@ def differing_layout(before: LayerStrategy | None, strategy: LayerStrategy) -> L
 
 def split_only(strategy: LayerStrategy) -> LayerStrategy:
     """A strategy with what :func:`split_key` says of it, and nothing else."""
-    tp, sequence_parallel, cp, ep, etp, recompute = split_key(strategy)
-    return LayerStrategy(
+    tp, sequence_parallel, cp, ep, etp, compiled, recompute = split_key(strategy)
+    alone = LayerStrategy(
         tp=tp,
         sequence_parallel=sequence_parallel,
         cp=cp,
@@ -288,11 +290,12 @@ def split_only(strategy: LayerStrategy) -> LayerStrategy:
         etp=etp,
         recompute=recompute,
     )
+    return with_mode(alone, compiled) if compiled != COMPILE_WORDS[0] else alone
 
 
 def split_key(
     strategy: LayerStrategy,
-) -> tuple[int, SequenceParallel, int, int, int, Recompute]:
+) -> tuple[int, SequenceParallel, int, int, int, str, Recompute]:
     """What shapes a layer's own work, recomputation last; sharding is the unit's business."""
     s = strategy
-    return (s.tp, s.sequence_parallel, s.cp, s.ep, s.etp, s.recompute)
+    return (s.tp, s.sequence_parallel, s.cp, s.ep, s.etp, text_of(s), s.recompute)

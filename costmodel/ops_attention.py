@@ -44,7 +44,7 @@ def attention(
     if c.stack.attention == "flash":
         return flash_attention(c, scores, query, key, value, bias)
     groups = query.shape[2] // key.shape[2]
-    if groups > 1 and not c.stack.fusion.softmax:
+    if groups > 1 and (c.compiled or not c.stack.fusion.softmax):
         key, value = (_repeat_heads(c.tape, x, groups) for x in (key, value))
     return unfused_attention(c, scores, query, key, value, bias)
 

@@ -28,6 +28,7 @@ from .overlap import exposed_beside_kernels, exposed_beside_product
 from .roofline import kernel_seconds
 from .slowest_device import in_a_job
 from .tape import Entry, Item
+from .techniques.compile import LAUNCH_S
 from .unit import Unit
 
 TERMS = (
@@ -69,10 +70,14 @@ class PassCost(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """Seconds of items in a row by term, host time apart; kernels launched; what was timed."""
+    """Seconds of items in a row by term, host time apart; what was timed.
+
+    ``launches`` are eager ones; ``host_s`` what the host does beside them.
+    """
 
     terms_s: Terms
     launches: int
+    host_s: float
     measured_s: float
     learned_s: float
 
@@ -115,6 +120,7 @@ class Pricer:
         host = profile.host_s if profile is not None else {}
         slower = machine.factors.host
         self.launch_s = host.get("kernel", stack.launch_s * slower)
+        self.generated_s = min(self.launch_s, LAUNCH_S * slower)
         # Older profiles have seconds of a layer pass, others what ranks wait at a collective.
         self.pass_s = stack.pass_s * slower if profile is None else host.get("layer_pass", 0.0)
         self.wait_s = host.get("collective", 0.0)
@@ -209,9 +215,10 @@ class Pricer:
             return self._cost(works[0])
         terms = [sum(values) for values in zip(*(work.terms_s for work in works), strict=True)]
         launches = sum(work.launches for work in works)
+        host_s = sum(work.host_s for work in works)
         measured_s = sum(work.measured_s for work in works)
         learned_s = sum(work.learned_s for work in works)
-        return self._cost(_Work(tuple(terms), launches, measured_s, learned_s))
+        return self._cost(_Work(tuple(terms), launches, host_s, measured_s, learned_s))
 
     def _work(self, lowered: LoweredPass) -> _Work:
         found = self._works.get(id(lowered))
@@ -224,7 +231,7 @@ class Pricer:
         terms = list(work.terms_s)
         terms[EXPOSED_EP] = self._beside_pass(terms)
         priced_s = sum(terms)
-        terms[_TERM_NUMBER["host"]] += self._host_seconds(work.launches, priced_s)
+        terms[_TERM_NUMBER["host"]] += self._host_seconds(work, priced_s)
         return PassCost(sum(terms), tuple(terms), priced_s, work.measured_s, work.learned_s)
 
     def _price_work(self, lowered: LoweredPass) -> _Work:
@@ -237,7 +244,12 @@ class Pricer:
                 learned_s += price.time_s
             launches += isinstance(work, Kernel)
             terms[_TERM_NUMBER[name]] += seconds
-        return _Work(tuple(terms), launches, measured_s, learned_s)
+        host_s = 0.0
+        if lowered.host is not None:
+            launches = lowered.host.eager
+            host_s = lowered.host.generated * self.generated_s
+            host_s += lowered.host.once_s * self.machine.factors.host
+        return _Work(tuple(terms), launches, host_s, measured_s, learned_s)
 
     def shown(self, lowered: LoweredPass) -> Iterator[tuple[Item, str, float, Price]]:
         """Each item of a pass: its term, the seconds it adds to the pass, its price alone.
@@ -279,9 +291,9 @@ class Pricer:
         work_s = sum(self.kernel(k).time_s for k in islice(kernels, entries[number].beside))
         return exposed_beside_kernels(seconds, work_s, self.stack.overlap_slowdown)
 
-    def _host_seconds(self, launches: int, device_s: float) -> float:
+    def _host_seconds(self, work: _Work, device_s: float) -> float:
         """Host time that shows: all of it on a core, what outlasts the kernels elsewhere."""
-        host_s = launches * self.launch_s + self.pass_s
+        host_s = work.launches * self.launch_s + work.host_s + self.pass_s
         return host_s if self.machine.is_cpu else max(0.0, host_s - device_s)
 
     def unit(self, unit: Unit) -> UnitCost:

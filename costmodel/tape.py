@@ -47,7 +47,7 @@ class Tape:
     ones are added to them. ``main_gradients``: all are added to buffers that live anyway,
     those of matrix products by the product itself. ``splits``: the work of weight gradients
     waits for :meth:`run_weight_work`, holding what it needs until then. ``frozen``: the layer's
-    own weights are not trained.
+    own weights are not trained. ``additions`` counts the kernels that add gradients to others.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Tape:
         self.splits = splits
         self.frozen = frozen
         self.parameter_gradients: list[Value] = []
+        self.additions = 0
         self._nodes: list[Node] = []
         self._pending: list[Node] = []
         self._weight_work: deque[Callable[[], None]] = deque()
@@ -179,6 +180,7 @@ class Tape:
             return
         if self.accumulating or shared or self.main_gradients:
             self.kernel("add", (gradient, gradient), gradient)
+            self.additions += 1
         else:
             self.parameter_gradients.append(gradient)
 

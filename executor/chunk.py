@@ -26,6 +26,7 @@ from .mesh import GroupBook
 from .models.dense.model import Head, LayerModule, build_layer
 from .parameters import TIED_WEIGHT, TOKEN_WEIGHT, fill_layer
 from .relayout import relayout
+from .techniques.compile import Compiler, compile_layer
 
 TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -34,7 +35,8 @@ TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 class BuildOptions:
     """What a run decides beside the plan: seed, device and which kernels.
 
-    ``collective_timeout_s``: how long a rank waits in a collective for the others.
+    ``collective_timeout_s``: how long a rank waits in a collective for the others. ``compiler``:
+    of the layers that the plan compiles.
     """
 
     seed: int
@@ -42,6 +44,7 @@ class BuildOptions:
     flash: bool
     prefetch: bool
     kernels: Policy = "auto"
+    compiler: Compiler = "inductor"
     collective_timeout_s: float = 60.0
 
 
@@ -165,6 +168,7 @@ def _build_module(
     seq_len = plan.workload.seq_len
     module = build_layer(layer, tp, kernels, strategy.recompute, options.flash, seq_len)
     fill_layer(module, plan.model, index, layer, tp, seq_len, options.seed, options.device)
+    compile_layer(module, strategy, options.device, options.flash, options.compiler)
     return module.to(options.device)
 
 

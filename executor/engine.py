@@ -22,6 +22,7 @@ from .host_copy import finish, to_device
 from .local import local_parameters
 from .mesh import GroupBook
 from .pipeline import ChunkPort, Link, PipelineRuntime
+from .techniques.compile import begin_step, forget_compiled
 from .update import AdamWOptions, Updater
 
 Batch = Callable[[int, int], Tensor]
@@ -82,6 +83,7 @@ class Engine:
         dist.barrier()
         self.book.close()
         forget_tables()
+        forget_compiled()
 
     def _make_runtime(self, parts: tuple[tuple[LayerPlan, ...], ...]) -> PipelineRuntime:
         program, book = self.plan.program, self.book
@@ -147,6 +149,7 @@ class Engine:
 
     def backward_step(self) -> Tensor:
         """Forward and backward of one global batch; (norm, loss) float64, gradients in place."""
+        begin_step(self.plan.layer_strategies())
         loss = self.runtime.step()
         with mark(UPDATE):
             self.updater.finish_gradients()

@@ -26,7 +26,8 @@ from typing import Any
 from ..spec.errors import RunError, ShardwrightError
 from ..spec.plan import Plan
 from .channel import Message
-from .layout import CPU_DEVICE, collective_timeout_s, plan_device, plan_world_size
+from .layout import CPU_DEVICE, plan_device, plan_world_size
+from .patience import ON_CORES, Patience, patience_for, patience_on
 from .process import WorkerProcess
 from .watchdog import Failure, Report, Watch
 
@@ -52,21 +53,16 @@ class PoolOptions:
     the workers.
     """
 
-    collective_timeout_s: float = 60.0
-    silent_after_s: float = 5.0
+    collective_timeout_s: float = ON_CORES.collective_s
+    silent_after_s: float = ON_CORES.silent_s
     start_timeout_s: float = 180.0
     job_packages: tuple[str, ...] = ("shardwright",)
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of_device(cls, device: str) -> PoolOptions:
-        """The usual limits of ranks on a device with this catalogue name.
-
-        A driver that loads code may hold a process still for seconds, heartbeat included.
-        """
-        if device == CPU_DEVICE:
-            return cls()
-        return cls(collective_timeout_s=collective_timeout_s(device), silent_after_s=30.0)
+    def of(cls, patience: Patience) -> PoolOptions:
+        """These limits, and the usual rest."""
+        return cls(collective_timeout_s=patience.collective_s, silent_after_s=patience.silent_s)
 
 
 class _RelayedError(ShardwrightError):
@@ -90,7 +86,7 @@ class WorkerPool:
         self, ranks: int, device: str = CPU_DEVICE, options: PoolOptions | None = None
     ) -> None:
         self.ranks = ranks
-        self.options = options or PoolOptions.of_device(device)
+        self.options = options or PoolOptions.of(patience_on(device))
         limit_s = self.options.collective_timeout_s
         self._watch = Watch(ranks, self.options.silent_after_s, limit_s + 10.0)
         self._folder = tempfile.TemporaryDirectory(prefix="shardwright-")
@@ -336,14 +332,15 @@ def run_plan(
         plan: a legal plan.
         payload: the train job's settings; see :mod:`.train`.
         on_event: called with rank and event; rank 0 reports every step.
-        options: limits.
+        options: limits; left out: those of :mod:`.patience` for the plan.
         timeout_s: how long it may take in all.
 
     Raises:
         RunError: the run failed.
         ShardwrightError: an input that only the ranks could check was bad.
     """
-    with WorkerPool(plan_world_size(plan), plan_device(plan), options) as pool:
+    limits = options or PoolOptions.of(patience_for(plan))
+    with WorkerPool(plan_world_size(plan), plan_device(plan), limits) as pool:
         document = {**payload, "plan": plan.to_document()}
         result: dict[str, Any] = pool.run(TRAIN_JOB, document, timeout_s, on_event)[0]
         return result

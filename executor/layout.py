@@ -9,14 +9,6 @@ CPU_DEVICE = "cpu"
 """The catalogue's name of one core of this machine."""
 
 
-def collective_timeout_s(device: str) -> float:
-    """How long a rank waits in a collective for the others, by the catalogue name of its device.
-
-    On an accelerator one rank's first step may compile kernels while the others wait.
-    """
-    return 60.0 if device == CPU_DEVICE else 300.0
-
-
 def plan_world_size(plan: Plan) -> int:
     """Ranks that a plan runs on; idle devices have none."""
     return sum(stage.device_count for stage in plan.program.stages)

@@ -39,6 +39,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.collectives: list[Collective] = []
         self._unfinished: set[int] = set()
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled layers stay compiled while they are recorded."""
+        return True
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -34,6 +34,7 @@ from .exchange import gather_json
 from .host_memory import peak_resident_bytes, reset_peak, resident_bytes
 from .reference import Reference
 from .step_memory import StepMemory, by_stage, follow_step
+from .techniques.compile import Compiler, hides_bytes
 from .trace import trace_step
 from .update import AdamWOptions
 from .verify import gather_gradients, verification_document, verify
@@ -52,7 +53,7 @@ class TrainSettings:
     ``data`` and ``tokenizer`` are paths; ``random_tokens`` trains on noise instead of text.
     ``trace_file`` is where a traced step is written, with its memory where ``follow_bytes``
     measures that; ``trace`` without it only reports where the time went. ``kernels`` is one of
-    ``KERNEL_POLICIES``.
+    ``KERNEL_POLICIES``. ``compiler`` is that of compiled layers.
     """
 
     steps: int = 10
@@ -66,6 +67,7 @@ class TrainSettings:
     trace: bool = False
     trace_file: str | None = None
     follow_bytes: bool = True
+    compiler: Compiler = "inductor"
     adamw: AdamWOptions = field(default_factory=AdamWOptions)
 
     def __post_init__(self) -> None:
@@ -107,7 +109,7 @@ def train(context: RankContext, payload: dict[str, Any]) -> dict[str, Any] | Non
     where = None if settings.trace_file is None else Path(settings.trace_file)
     memory: StepMemory | None = None
     peaks: dict[str, list[int]] = {}
-    if settings.follow_bytes:
+    if settings.follow_bytes and not hides_bytes(plan, context.device):
         memory = follow_step(engine, snapshot=where is not None)
         peaks = by_stage(engine, memory)
     traced = trace_step(engine, where, memory) if settings.trace or where is not None else None
@@ -172,6 +174,7 @@ def make_engine(plan: Plan, context: RankContext, settings: TrainSettings, batch
         prefetch=context.device.type != "cpu",
         kernels=one_of("--kernels", settings.kernels, KERNEL_POLICIES),
         collective_timeout_s=context.collective_timeout_s,
+        compiler=settings.compiler,
     )
     return Engine(plan, context.rank, options, batch, settings.adamw)
 

@@ -27,7 +27,8 @@ from ..spec.errors import InputError, RunError, ShardwrightError
 from ..spec.plan import load_plan
 from .channel import Message, Receiver, Sender
 from .context import RankContext
-from .layout import collective_timeout_s, plan_device, plan_world_size
+from .layout import plan_device, plan_world_size
+from .patience import patience_for
 from .progress import PROGRESS
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", help="write the result here")
     parser.add_argument(
-        "--timeout", type=float, help="seconds for a collective (default: 60 on cores, else 300)"
+        "--timeout",
+        type=float,
+        help="seconds for a collective (60 on cores, 300 else, 600 where layers are compiled)",
     )
     parser.add_argument("--kernels", default="auto", help="auto, portable or fused (default auto)")
     pool = parser.add_argument_group("a pool's own")
@@ -135,9 +138,8 @@ def _train(options: argparse.Namespace) -> int:
     if ranks != started:
         raise RunError(f"the plan runs on {ranks} ranks, but {started} were started")
     PROGRESS.mark("joining the other ranks")
-    name = plan_device(plan)
-    timeout_s = options.timeout or collective_timeout_s(name)
-    device = join_ranks(name, timeout_s)
+    timeout_s = options.timeout or patience_for(plan).collective_s
+    device = join_ranks(plan_device(plan), timeout_s)
     from .train import train
 
     rank = int(os.environ["RANK"])

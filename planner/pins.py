@@ -10,21 +10,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..spec.choices import RECOMPUTES, SEQUENCE_PARALLELS
+from ..spec.choices import COMPILE_WORDS, RECOMPUTES, SEQUENCE_PARALLELS
 from ..spec.errors import InputError, NotBuiltError, nearest_name
 from ..spec.experts import experts_of
 from ..spec.layer_legality import recomputes_of
-from ..spec.model import Layer
+from ..spec.model import BlockLayer, Layer
 from ..spec.schedule import EVERY_KIND
 from ..spec.strategy import LEVEL_NAMES, LayerStrategy, Sharding
+from ..spec.techniques.compile import text_of
 from .shard_levels import EVERY_LEVEL, level_degrees
 
 PIPELINE_KEYS = ("pp", "vpp", "schedule", "micro_batch", "dp")
-LAYER_KEYS = ("tp", "cp", "ep", "etp", "sp", "shard", "recompute")
+LAYER_KEYS = ("tp", "cp", "ep", "etp", "sp", "shard", "recompute", "compile")
 KEYS = (*LAYER_KEYS, *PIPELINE_KEYS)
 WORDS = {
     "sp": SEQUENCE_PARALLELS,
     "recompute": RECOMPUTES,
+    "compile": COMPILE_WORDS,
     "schedule": EVERY_KIND,
 }
 
@@ -159,9 +161,9 @@ def value_allows(
 ) -> bool:
     """Whether a strategy of a layer has this value of one of ``LAYER_KEYS``.
 
-    ``recompute`` speaks of blocks only, ``ep`` and ``etp`` of layers with experts, ``sp`` of
-    layers with tp > 1; other layers pass. A sharding level is known by its degrees: over one
-    rank every level is the same.
+    ``recompute`` and ``compile`` speak of blocks only, ``ep`` and ``etp`` of layers with experts,
+    ``sp`` of layers with tp > 1; other layers pass. A sharding level is known by its degrees: over
+    one rank every level is the same.
     """
     if key in ("tp", "cp"):
         return bool(getattr(strategy, key) == value)
@@ -171,6 +173,8 @@ def value_allows(
         return strategy.tp == 1 or strategy.sequence_parallel == value
     if key == "recompute":
         return recomputes_of(layer) == ("none",) or strategy.recompute == value
+    if key == "compile":
+        return not isinstance(layer, BlockLayer) or text_of(strategy) == value
     n = strategy.state_ranks(ranks)
     return sharding_of(str(value), levels, strategy.weight_split, n) == strategy.shard
 

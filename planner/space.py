@@ -23,6 +23,7 @@ from ..spec.legality import (
 from ..spec.model import BlockLayer, Layer
 from ..spec.schedule import EVERY_KIND, ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
+from ..spec.techniques.compile import NAME
 from ..spec.towers import layer_places
 from .numbers import divisors as divisors
 from .pins import LAYER_KEYS, layer_allows, pinned_shardings, value_allows
@@ -31,9 +32,10 @@ from .shape import Shape as Shape
 from .shard_levels import group_sizes
 from .space_report import describe, left_out
 from .splits import Splits
+from .techniques.compile import strategies
 
 FEW_OPTIONS = 128
-WORK_KEYS = ("recompute",)
+WORK_KEYS = ("recompute", "compile")
 SPLIT_KEYS = tuple(key for key in LAYER_KEYS if key not in ("shard", *WORK_KEYS))
 
 
@@ -225,7 +227,8 @@ class SearchSpace:
         splits = [
             found
             for recompute in self._splits.recomputes(index, split, ranks)
-            if self._kept(index, found := replace(split, recompute=recompute), ranks, WORK_KEYS)
+            for found in self._compiled(index, replace(split, recompute=recompute), ranks)
+            if self._kept(index, found, ranks, WORK_KEYS)
         ]
         for shard in self._shardings(index, split, ranks):
             for found in splits:
@@ -234,6 +237,13 @@ class SearchSpace:
                     request.executable and executable_reason(strategy, request.workload)
                 ):
                     yield strategy
+
+    def _compiled(self, index: int, strategy: LayerStrategy, ranks: int) -> Iterator[LayerStrategy]:
+        """The strategy as it is, and compiled as pins or lists of values ask for it."""
+        pinned = {p.value for p in self.request.pins if p.key == NAME and p.covers(index)}
+        wanted = pinned | {*(self.request.values or {}).get(NAME, ())}
+        workload = self.request.workload
+        return strategies(self.layers[index], strategy, ranks, workload, wanted)
 
     def _shardings(self, index: int, split: LayerStrategy, ranks: int) -> list[Sharding]:
         """The shardings that are legal and allowed for a split: the levels, and what is pinned."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..costmodel.simulate import MAX_PASSES
 from ..spec.experts import experts_of
 from ..spec.model import BlockLayer
+from ..spec.techniques.compile import NAME, text_of
 from .splits import LEAST_TOKENS, MOST_TOKENS
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from .space import Request, SearchSpace
 
 
-AXES = ("tp", "cp", "ep", "etp", "dp", "sp", "shard", "recompute", "micro_batch")
+AXES = ("tp", "cp", "ep", "etp", "dp", "sp", "shard", "recompute", "compile", "micro_batch")
 
 
 def describe(space: SearchSpace, shapes: list[Shape]) -> dict[str, list[Any]]:
@@ -50,6 +51,7 @@ def _note(found: dict[str, set[Any]], space: SearchSpace, kind: int, ranks: int,
     found["sp"] |= {strategy.sequence_parallel for strategy in strategies}
     shards = {(strategy.shard, strategy.weight_split) for strategy in strategies}
     found["shard"] |= {shard.level_name(ranks // split) for shard, split in shards}
+    found["compile"] |= {text_of(strategy) for strategy in strategies}
     if strategies and (index == 0 or isinstance(space.layers[index], BlockLayer)):
         found["dp"].add(dp)
 
@@ -70,7 +72,6 @@ def left_out(request: Request, too_long: bool) -> list[dict[str, str]]:
             "what": f"micro-batches of several samples and over {MOST_TOKENS:,} tokens a replica",
             "why": "a rule: products that large gain nothing from more; pin micro_batch to search",
         },
-        {"what": "techniques", "why": "none is built yet"},
         {
             "what": "shard degrees that are no level",
             "why": "searched only where they are pinned; or simulate them",
@@ -91,6 +92,9 @@ def left_out(request: Request, too_long: bool) -> list[dict[str, str]]:
                 "why": "too many to simulate: fewer micro-batches, stages or virtual stages",
             }
         )
+    if not any(pin.key == NAME for pin in request.pins):
+        why = "what it gains is unmeasured, so it is taken only where it is pinned"
+        found.append({"what": "compile default and cuda_graph", "why": why})
     if request.stack.state_layout == "contiguous":
         why = f"the stack {request.stack.name} shards optimizer states only"
         found.append({"what": "zero2, zero3, hsdp", "why": why})

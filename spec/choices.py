@@ -12,6 +12,7 @@ Recompute = Literal["none", "selective", "full"]
 AttentionImpl = Literal["flash", "unfused"]
 Overlap = Literal["none", "dp", "dp+tp", "all"]
 KernelPolicy = Literal["auto", "portable", "fused"]
+CompileMode = Literal["default", "cuda_graph"]
 Optimizer = Literal["adamw", "adam", "adamw8bit", "muon", "sgd", "adafactor"]
 
 SEQUENCE_PARALLELS: tuple[SequenceParallel, ...] = ("none", "megatron", "ulysses")
@@ -20,4 +21,7 @@ RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
 ATTENTIONS: tuple[AttentionImpl, ...] = ("flash", "unfused")
 OVERLAPS: tuple[Overlap, ...] = ("none", "dp", "dp+tp", "all")
 KERNEL_POLICIES: tuple[KernelPolicy, ...] = ("auto", "portable", "fused")
+COMPILE_MODES: tuple[CompileMode, ...] = ("default", "cuda_graph")
+COMPILE_WORDS = ("none", *COMPILE_MODES)
+"""What a flag or a pin says of ``spec.techniques.compile``; none: it is absent from the plan."""
 OPTIMIZERS: tuple[Optimizer, ...] = ("adamw", "adam", "adamw8bit", "muon", "sgd", "adafactor")

@@ -14,6 +14,7 @@ from .experts import expert_reason
 from .model import BlockLayer, EmbeddingLayer, HeadLayer, Layer, ModelSpec, MultiTokenLayer
 from .schedule import SPLIT_KINDS, V_KINDS, ScheduleKind
 from .strategy import LayerStrategy
+from .techniques import technique_stack_reason
 from .tensor_split import split_sizes
 from .towers import shared_tables
 from .workload import DtypeRecord, Workload
@@ -105,7 +106,7 @@ def stack_reason(strategy: LayerStrategy, stack: StackSpec) -> str | None:
         return f"the stack {stack.name} recomputes {' or '.join(stack.recompute)} only"
     if strategy.cp > 1 and stack.attention != "flash":
         return f"cp {strategy.cp} merges parts of flash attention, not of {stack.attention}"
-    return None
+    return technique_stack_reason(strategy, stack)
 
 
 def executable_reason(strategy: LayerStrategy, workload: Workload) -> str | None:

@@ -6,7 +6,7 @@ Rules for one layer are in :mod:`.layer_legality`, those for a model or a cluste
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from .noun_legality import (
     model_reason,
     workload_reason,
 )
+from .techniques import by_name, technique_reason
 
 if TYPE_CHECKING:
     from .model import Layer, ModelSpec
@@ -68,9 +69,10 @@ def plan_violations(plan: Plan) -> list[Violation]:
         _check_devices(found, path, plan, program)
         if program.model not in broken and _check_layers(found, path, plan, program):
             _check_strategies(found, path, plan, program)
-    for path, techniques in _technique_maps(plan):
+    for path, techniques, known in _technique_maps(plan):
         for name in techniques:
-            _add(found, path, f"technique {name!r} is not built yet")
+            if name not in known:
+                _add(found, path, f"technique {name!r} is not built yet")
     return found
 
 
@@ -84,14 +86,15 @@ def _check_models(found: list[Violation], plan: Plan) -> set[str]:
     return broken
 
 
-def _technique_maps(plan: Plan) -> Iterable[tuple[str, dict[str, object]]]:
-    yield "techniques", plan.techniques
+def _technique_maps(plan: Plan) -> Iterable[tuple[str, dict[str, object], Container[str]]]:
+    """Where techniques stand in a plan, which there are, and which may be."""
+    yield "techniques", plan.techniques, ()
     for index, program in enumerate(plan.programs):
-        yield f"programs.{index}.techniques", program.techniques
+        yield f"programs.{index}.techniques", program.techniques, ()
         for s, stage in enumerate(program.stages):
             for parts in stage.virtual_stages:
                 for part in parts:
-                    yield f"programs.{index}.stages.{s}", part.strategy.techniques
+                    yield f"programs.{index}.stages.{s}", part.strategy.techniques, by_name()
 
 
 def _add(found: list[Violation], path: str, message: str) -> None:
@@ -198,8 +201,9 @@ def _check_strategies(found: list[Violation], path: str, plan: Plan, program: Pr
         for part in (part for parts in stage.virtual_stages for part in parts):
             kinds = dict.fromkeys(_kinds(model, part, workload.seq_len))
             for layer, tokens in kinds:
-                given = (layer, part.strategy, stage.device_count, samples, tokens)
-                if reason := layer_reason(*given):
+                place = (layer, part.strategy, stage.device_count)
+                reason = layer_reason(*place, samples, tokens)
+                if reason := reason or technique_reason(*place, workload.dtype):
                     first, last = part.layers[1:]
                     _add(found, f"{where}: layers {first}-{last}", reason)
     strategies = [

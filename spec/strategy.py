@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from .choices import Recompute, SequenceParallel
 from .errors import InputError, nearest_divisor, nearest_name
@@ -122,6 +122,17 @@ def _degree(part: str, text: str, field_name: str) -> int:
     return degree
 
 
+def _typed_values(given: dict[str, Any]) -> dict[str, Any]:
+    """Values of techniques in their own types; read late, for techniques read strategies."""
+    from .techniques import typed_values
+
+    return typed_values(given)
+
+
+Techniques = Annotated[dict[str, Any], AfterValidator(_typed_values)]
+"""Values by the names of their techniques; one that is off is absent."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerStrategy:
     """The decisions for one layer.
@@ -140,7 +151,7 @@ class LayerStrategy:
     etp: Degree = 1
     shard: Sharding = Sharding()
     recompute: Recompute = "none"
-    techniques: dict[str, Any] = field(default_factory=dict, hash=False)
+    techniques: Techniques = field(default_factory=dict, hash=False)
 
     @property
     def megatron_sp(self) -> bool:

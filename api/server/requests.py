@@ -85,6 +85,7 @@ class StrategyBody:
     schedule: Name | None = None
     micro_batch: Degree | None = None
     recompute: Name | None = None
+    compile: Name | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

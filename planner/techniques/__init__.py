@@ -4,5 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-TECHNIQUES: tuple[ModuleType, ...] = ()
-"""The modules of this package, one a technique, in the order of ``spec.techniques``; none yet."""
+from . import compile
+
+TECHNIQUES: tuple[ModuleType, ...] = (compile,)
+"""The modules of this package, one a technique, in the order of ``spec.techniques``."""

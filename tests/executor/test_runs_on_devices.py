@@ -13,6 +13,7 @@ from shardwright.executor.launch import GAVE_UP, PoolOptions, late_report, rank_
 from shardwright.executor.measured import RankTrace, measured_timeline
 from shardwright.executor.memory_snapshot import cpu_snapshot
 from shardwright.executor.mesh import plan_wires, wire_of
+from shardwright.executor.patience import patience_on
 from shardwright.executor.progress import Progress
 from shardwright.executor.ranks import ENDED, LATE_RANKS
 from shardwright.executor.recorder import Change
@@ -58,7 +59,7 @@ def test_one_stage_needs_no_wires() -> None:
 
 
 def test_accelerators_have_longer_limits() -> None:
-    cores, devices = PoolOptions.of_device("cpu"), PoolOptions.of_device("H100-SXM-80GB")
+    cores, devices = (PoolOptions.of(patience_on(name)) for name in ("cpu", "H100-SXM-80GB"))
     assert cores == PoolOptions()
     assert devices.collective_timeout_s > cores.collective_timeout_s
     assert devices.silent_after_s > cores.silent_after_s

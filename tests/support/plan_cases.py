@@ -126,7 +126,7 @@ class Case:
         if not isinstance(given, LayerStrategy):
             assert len(given) == self.layer_count
             return tuple(given)
-        end = replace(given, recompute="none")
+        end = replace(given, recompute="none", techniques={})
         return (end, *[given] * self.sizes.blocks, end)
 
     def plan(self) -> Plan:

@@ -20,6 +20,7 @@ from shardwright.executor.engine import Engine
 from shardwright.executor.local import gather_whole
 from shardwright.executor.recorder import LiveBytes, Recorder
 from shardwright.executor.reference import Reference
+from shardwright.executor.techniques.compile import Compiler
 from shardwright.executor.train import train
 from shardwright.executor.update import AdamWOptions, Updater
 from shardwright.kernels.dispatch import Policy
@@ -28,7 +29,12 @@ from shardwright.spec.plan import Plan
 
 
 def make_engine(
-    plan: Plan, rank: int, device: torch.device, flash: bool = True, fused: bool = False
+    plan: Plan,
+    rank: int,
+    device: torch.device,
+    flash: bool = True,
+    fused: bool = False,
+    compiler: Compiler = "inductor",
 ) -> Engine:
     """This rank's part of a plan on random tokens of seed 0; ``fused`` kernels are interpreted."""
     workload = plan.workload
@@ -38,13 +44,16 @@ def make_engine(
         import interpreter  # noqa: F401
 
         kernels = "fused"
-    options = BuildOptions(seed=0, device=device, flash=flash, prefetch=False, kernels=kernels)
+    options = BuildOptions(
+        seed=0, device=device, flash=flash, prefetch=False, kernels=kernels, compiler=compiler
+    )
     return Engine(plan, rank, options, batches)
 
 
 def _engine(context: RankContext, payload: dict[str, Any]) -> Engine:
     plan = from_document(Plan, payload["plan"], "plan")
-    wanted = {name: payload[name] for name in ("flash", "fused") if name in payload}
+    names = ("flash", "fused", "compiler")
+    wanted = {name: payload[name] for name in names if name in payload}
     return make_engine(plan, context.rank, context.device, **wanted)
 
 

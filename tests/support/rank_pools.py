@@ -27,14 +27,17 @@ def pool_options(collective_timeout_s: float = 60.0, silent_after_s: float = 5.0
 class RankPool:
     """``ranks`` workers, made on first use and made again after a job that ended them."""
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, silent_after_s: float = 5.0) -> None:
         self.ranks = ranks
+        self.silent_after_s = silent_after_s
         self._pool: WorkerPool | None = None
 
     def run(self, job: str, payload: Any, on_event: OnEvent | None = None) -> list[Any]:
         """Every rank's result; see :meth:`WorkerPool.run`."""
         if self._pool is None:
-            self._pool = WorkerPool(self.ranks, options=pool_options())
+            self._pool = WorkerPool(
+                self.ranks, options=pool_options(silent_after_s=self.silent_after_s)
+            )
         try:
             return self._pool.run(job, payload, on_event=on_event)
         except BaseException:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 from torch import Tensor, nn
@@ -97,12 +97,14 @@ class Block(LayerModule):
         self.recompute = recompute
         self.angles = Angles(seq_len, self.attention.head_dim, self.attention.rope_theta)
         self.attend = attention.flash_attention if flash else attention.unfused_attention
+        self.body: Callable[[Block, Tensor], Tensor] = Block._run
+        """What the block does; a technique may put another in its place."""
 
     def forward(self, x: Tensor) -> Tensor:
         """One block; ``full`` recomputation keeps only ``x``."""
         if self.recompute == "full":
-            return _again(self._run, x)
-        return self._run(x)
+            return again(self.body, self, x)
+        return self.body(self, x)
 
     def _run(self, x: Tensor) -> Tensor:
         kind, eps = self.layer.norm, self.layer.norm_eps
@@ -120,7 +122,7 @@ class Block(LayerModule):
             query, key = apply_rope(self.kernels, query, key, self.angles)
         value = self._heads(value)
         if self.recompute == "selective":
-            return _again(self.attend, query, key, value)
+            return again(self.attend, query, key, value)
         return self.attend(query, key, value)
 
     def _heads(self, x: Tensor) -> Tensor:
@@ -150,7 +152,7 @@ class Block(LayerModule):
         return activation.gelu(projected[0], tanh=mlp.activation == "gelu_tanh")
 
 
-def _again(function: object, *inputs: Tensor) -> Tensor:
+def again(function: object, *inputs: object) -> Tensor:
     """Run now, keep only the inputs, run again in the backward pass."""
     out: Tensor = checkpoint(
         function,
@@ -212,4 +214,13 @@ def iter_slots(module: LayerModule) -> Iterator[tuple[str, Slot]]:
             yield name, child
 
 
-__all__ = ["Block", "Embedding", "Head", "LayerModule", "Slot", "build_layer", "iter_slots"]
+__all__ = [
+    "Block",
+    "Embedding",
+    "Head",
+    "LayerModule",
+    "Slot",
+    "again",
+    "build_layer",
+    "iter_slots",
+]

@@ -1,0 +1,114 @@
+"""compile: what fused kernels and replayed graphs cost.
+
+Paper: Ansel et al., PyTorch 2 (ASPLOS 2024), sections 3 and 4.
+
+The idea: operations between matrix products move the same activations again and again, and each
+costs the host a launch. The compiler traces a block and writes one kernel for each chain of
+elementwise operations and reductions. A CUDA graph records what a pass launches and replays it as
+one launch.
+
+Symbols: k kernels of a pass, eager (e) or fused (c); h host seconds of an eager launch, of one by
+generated code (c), of a graph (g); r around a compiled region; d seconds of the device's kernels.
+
+Cost: d falls with the bytes that fused kernels no longer move: norms, rotary turns, softmax and
+activations are lowered as fused ones, and a sum of the residual stream joins the norm beside it,
+both ways. Host time that shows, eager: max(0, k_e · h - d); default: max(0, k_c · h_c + r - d);
+cuda_graph: max(0, h_g - d). Parts between collectives are regions of their own. Sums with gradients
+of earlier micro-batches stay torch's, each an eager launch.
+
+Takeaway: fusion pays wherever activations are large, graphs only where kernels are short.
+
+Worked number: forward and backward of a Llama block in fp32 are 35 kernels instead of 80.
+
+Limits: dense decoder blocks. Matrix products and flash attention stay the library's. What a block
+keeps for the way back is what the compiler's cut keeps of such blocks (checked byte by byte for
+Llama, Qwen3 and GPT-2 blocks). Host seconds are assumed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...spec.kernels import ATTENTIONS, MATMULS, Kernel
+from ...spec.stack import KernelFusion, StackSpec
+from ...spec.strategy import LayerStrategy
+from ...spec.techniques.compile import compiles_whole, mode_of
+from ..tape import Entry
+
+LAUNCH_S = 3e-6
+"""Host seconds of a launch by generated code. Assumed: half of an eager operation's 6 us, which has
+a dispatcher and autograd in front of the same launch. Unmeasured."""
+REGION_S = 30e-6
+"""Host seconds around a compiled region, once each way: guards, and wrappers of AOTAutograd.
+Assumed. Unmeasured."""
+GRAPH_S = 40e-6
+"""Host seconds of replaying one CUDA graph through torch's graph trees. Assumed: guards and
+wrappers as around a region, and 10 us for checks of inputs and the launch itself. Unmeasured."""
+PARTS = 4
+"""Regions of a block whose collectives or core attention stay eager: norm, positions (and
+attention), activation, and the sum of the residual stream with the second norm."""
+
+
+class HostWork(NamedTuple):
+    """What the host does in a pass beside eager launches: those of generated code, and the rest."""
+
+    eager: int
+    generated: int
+    once_s: float
+
+
+def fused_stack(stack: StackSpec, strategy: LayerStrategy) -> StackSpec:
+    """The stack as a layer meets it: with the fusions of generated code where it is compiled."""
+    if mode_of(strategy) is None:
+        return stack
+    whole, again = compiles_whole(strategy), strategy.recompute == "selective"
+    own = stack.fusion
+    fusion: KernelFusion = replace(
+        own,
+        norm=True,
+        rope=True,
+        softmax=own.softmax or not again,
+        bias_activation=True,
+        gated_activation=True,
+        in_place=False,
+        bias_residual=own.bias_residual or whole,
+    )
+    early = stack.recompute_stops_early and not whole  # one region runs to its end
+    return replace(stack, fusion=fusion, recompute_stops_early=early)
+
+
+def is_compiled(strategy: LayerStrategy) -> bool:
+    """Whether a layer's kernels are those that a compiler makes of it."""
+    return mode_of(strategy) is not None
+
+
+def host_work(
+    strategy: LayerStrategy, entries: tuple[Entry, ...], additions: int, forward: bool
+) -> HostWork | None:
+    """The host's part of a pass; None where every kernel is an eager launch.
+
+    Args:
+        strategy: the layer's decisions.
+        entries: the work of the pass.
+        additions: kernels among it that add gradients to those of earlier micro-batches.
+        forward: its direction.
+    """
+    mode = mode_of(strategy)
+    if mode is None or not entries:
+        return None
+    kernels = [entry.work for entry in entries if isinstance(entry.work, Kernel)]
+    if mode == "cuda_graph":
+        return HostWork(additions, 0, GRAPH_S)
+    whole = compiles_whole(strategy)
+    outside = 0 if whole else sum(kernel.op in _outside(strategy) for kernel in kernels)
+    runs = 2 if strategy.recompute == "full" and not forward else 1
+    regions = runs * (1 if whole else PARTS)
+    eager = additions + outside
+    return HostWork(eager, len(kernels) - eager, regions * REGION_S)
+
+
+def _outside(strategy: LayerStrategy) -> frozenset[str]:
+    """Kernels between the regions of a block in parts: linear products, attention done again."""
+    core = ATTENTIONS | MATMULS if strategy.recompute == "selective" else frozenset[str]()
+    return core | {"matmul"}

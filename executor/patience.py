@@ -1,0 +1,35 @@
+"""How long ranks wait for each other: longer where a driver or a compiler may hold one still.
+
+On an accelerator a rank's first step may compile kernels, and a driver that loads code may hold a
+process still for seconds. Where layers are compiled, each stage does it in the first step, when
+its turn comes, and the others wait for it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..spec.plan import Plan
+from ..spec.techniques.compile import mode_of
+from .layout import CPU_DEVICE, plan_device
+
+
+class Patience(NamedTuple):
+    """Seconds in a collective for the others, and that a working rank may send no heartbeat."""
+
+    collective_s: float
+    silent_s: float
+
+
+ON_CORES, ON_DEVICES, COMPILING = Patience(60.0, 5.0), Patience(300.0, 30.0), Patience(600.0, 60.0)
+
+
+def patience_on(device: str) -> Patience:
+    """The usual limits of ranks on a device with this catalogue name."""
+    return ON_CORES if device == CPU_DEVICE else ON_DEVICES
+
+
+def patience_for(plan: Plan) -> Patience:
+    """The limits of a plan's ranks."""
+    compiles = any(mode_of(strategy) is not None for strategy in plan.layer_strategies())
+    return COMPILING if compiles else patience_on(plan_device(plan))

@@ -1,0 +1,187 @@
+"""Running a compiled block: what torch.compile is given, and what stays eager beside it.
+
+A block on one rank is one region. Elsewhere collectives stay eager, so that what travels is what
+the plan says, and so does core attention that is recomputed: the parts between them are regions.
+Every region is traced whole (``fullgraph``): what the compiler cannot take is an error, and never
+runs eagerly instead. Weights are arguments, so blocks of one form share what was compiled, and
+fully_shard may gather them as it likes.
+
+CUDA graphs are those of torch's graph trees. They hold what a pass leaves until the step ends, of
+every micro-batch, so a step begins by telling them that the last one is over.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ...kernels import rope
+from ...kernels.fused import missing
+from ...spec.choices import CompileMode
+from ...spec.errors import InputError
+from ...spec.plan import Plan
+from ...spec.strategy import LayerStrategy
+from ...spec.techniques.compile import compiles_whole, mode_of
+from ..models.dense import regions
+from ..models.dense.model import Block, LayerModule, again, iter_slots
+from ..models.parallel import column_linear, row_linear
+
+Compiler = Literal["inductor", "aot_eager"]
+"""inductor writes fused kernels. aot_eager traces and differentiates just so, but runs each
+operation of the library: for checks, which need no compiler of the device."""
+COMPILERS_OF_CORES = ("g++", "clang++")
+
+
+def compile_layer(
+    module: LayerModule,
+    strategy: LayerStrategy,
+    device: torch.device,
+    flash: bool,
+    compiler: Compiler,
+) -> None:
+    """Have a layer run compiled if its strategy says so; before it is sharded.
+
+    Args:
+        module: the layer with its parameters.
+        strategy: its decisions.
+        device: where it runs.
+        flash: whether core attention is the flash kernel.
+        compiler: what compiles.
+
+    Raises:
+        InputError: the device cannot do it.
+    """
+    mode = mode_of(strategy)
+    if mode is None:
+        return
+    if reason := device_reason(mode, device, compiler):
+        raise InputError("compile", mode, f"none on this device ({reason})", "none")
+    if not isinstance(module, Block):
+        raise InputError("compile", type(module).__name__, "compiled blocks only", "none")
+    module.body = CompiledBlock(module, strategy, mode, flash, compiler)
+
+
+def device_reason(mode: CompileMode, device: torch.device, compiler: Compiler) -> str | None:
+    """Why a device cannot run blocks compiled so; None if it can."""
+    if mode == "cuda_graph" and device.type != "cuda":
+        return "CUDA graphs need a CUDA device"
+    if compiler != "inductor":
+        return "CUDA graphs need inductor" if mode == "cuda_graph" else None
+    if device.type == "cuda":
+        return missing("triton")
+    given = os.environ.get("CXX")
+    found = any(shutil.which(name) for name in ((given,) if given else COMPILERS_OF_CORES))
+    return None if found else "no C++ compiler, such as g++, to compile for cores with"
+
+
+def hides_bytes(plan: Plan, device: torch.device) -> bool:
+    """Whether generated code allocates where no dispatch sees it, and no allocator counts it."""
+    compiled = any(mode_of(strategy) is not None for strategy in plan.layer_strategies())
+    return compiled and device.type == "cpu"
+
+
+def begin_step(strategies: tuple[LayerStrategy, ...]) -> None:
+    """Say that no tensor of the last step is read again, where graphs hold any."""
+    if any(mode_of(strategy) == "cuda_graph" for strategy in strategies):
+        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+
+
+def forget_compiled() -> None:
+    """Let what was compiled go; it is compiled again when it is needed."""
+    if _region.cache_info().currsize:
+        _region.cache_clear()
+        torch.compiler.reset()
+
+
+@cache
+def _region(name: str, mode: CompileMode, compiler: Compiler) -> Callable[..., Any]:
+    """A function of :mod:`regions` compiled; one for all blocks, and a trace for each form."""
+    how = "reduce-overhead" if mode == "cuda_graph" else None
+    function: Callable[..., Any] = getattr(regions, name)
+    return torch.compile(function, fullgraph=True, dynamic=False, backend=compiler, mode=how)
+
+
+class CompiledBlock:
+    """What a block does in place of its eager operations.
+
+    Args:
+        block: whose parameters, ranks and numbers.
+        strategy: its decisions.
+        mode: how it is compiled.
+        flash: whether core attention is the flash kernel.
+        compiler: what compiles.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        strategy: LayerStrategy,
+        mode: CompileMode,
+        flash: bool,
+        compiler: Compiler,
+    ) -> None:
+        self.whole = compiles_whole(strategy)
+        self.again = strategy.recompute == "selective"
+        self.region = partial(_region, mode=mode, compiler=compiler)
+        self.form = regions.BlockForm(
+            norm=block.layer.norm,
+            eps=block.layer.norm_eps,
+            head_dim=block.attention.head_dim,
+            activation=block.mlp.activation,
+            flash=flash,
+        )
+
+    def __call__(self, block: Block, x: Tensor) -> Tensor:
+        """One block on activations (seq, batch, hidden)."""
+        weights: regions.Weights = {
+            f"{name}.{kind}": value
+            for name, slot in iter_slots(block)
+            for kind, value in slot.named_parameters(recurse=False)
+        }
+        angles = _angles(block, x)
+        if self.whole:
+            out: Tensor = self.region("whole")(self.form, x, weights, angles)
+            return out
+        return self._in_parts(block, x, weights, angles)
+
+    def _in_parts(
+        self, block: Block, x: Tensor, weights: regions.Weights, angles: regions.Angles
+    ) -> Tensor:
+        def only(*names: str) -> regions.Weights:
+            """What a region reads: its guards look at nothing else."""
+            return {key: w for key, w in weights.items() if key.partition(".")[0] in names}
+
+        first, second = "attention_norm", "mlp_norm"
+        normal = self.region("normalised")(self.form, x, only(first), first)
+        projected = self._projected(block, normal, ("query", "key", "value"))
+        given = (self.form, *projected, only("query_norm", "key_norm"), angles)
+        if self.again:
+            attended = again(block.attend, *self.region("positioned")(*given))
+        else:
+            attended = self.region("mixed")(*given)
+        added = self._row(block, attended, "output")
+        x, normal = self.region("joined")(self.form, x, added, only(second), second)
+        names = ("gate", "up") if self.form.activation == "swiglu" else ("up",)
+        out = self.region("activated")(self.form, *self._projected(block, normal, names))
+        return x + self._row(block, out, "down")
+
+    @staticmethod
+    def _projected(block: Block, x: Tensor, names: tuple[str, ...]) -> tuple[Tensor, ...]:
+        return column_linear(x, block.weights(*names), block.biases(*names), block.tp)
+
+    @staticmethod
+    def _row(block: Block, x: Tensor, name: str) -> Tensor:
+        slot = block.slot(name)
+        return row_linear(x, slot.weight, slot.bias, block.tp)
+
+
+def _angles(block: Block, x: Tensor) -> regions.Angles:
+    if not block.attention.rotary:
+        return None
+    return rope.angle_table(block.angles, x.dtype, x.device)

@@ -1,0 +1,117 @@
+"""compile: a block's operations fused by torch.compile, or replayed as one CUDA graph.
+
+Exact: the same sums, in another order. Planned where a pin asks for it, simulated and run, for
+dense decoder blocks. The card is in :mod:`shardwright.costmodel.techniques.compile`.
+
+Graphs replay what was recorded, at the addresses of the record. So they take blocks of one rank
+alone, whose parameters nothing gathers, casts or frees: with a second data-parallel rank, or
+masters in another format, fully_shard makes the parameters that compute anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..choices import COMPILE_MODES, COMPILE_WORDS, CompileMode
+from ..dense import block_reason
+from ..layers import BlockLayer
+
+if TYPE_CHECKING:
+    from ..layers import Layer
+    from ..stack import StackSpec
+    from ..strategy import LayerStrategy
+    from ..workload import DtypeRecord
+
+NAME = "compile"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compile:
+    """How a block is compiled.
+
+    ``default``: fused kernels, launched one by one. ``cuda_graph``: the same, replayed as one
+    graph a pass.
+    """
+
+    mode: CompileMode = "default"
+
+
+VALUE = Compile
+
+
+def mode_of(strategy: LayerStrategy) -> CompileMode | None:
+    """How a layer is compiled; None: it runs eagerly."""
+    value = strategy.techniques.get(NAME)
+    return value.mode if isinstance(value, Compile) else None
+
+
+def compiles_whole(strategy: LayerStrategy) -> bool:
+    """Whether a compiled block is one graph; else the parts between what stays eager are.
+
+    Collectives of tensor parallelism stay eager, and so does core attention that is recomputed.
+    """
+    return strategy.tp == 1 and strategy.recompute != "selective"
+
+
+def legality_reason(
+    layer: Layer, strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord
+) -> str | None:
+    """Why a layer may not be compiled as its strategy says; None if it may.
+
+    Args:
+        layer: the layer.
+        strategy: its decisions.
+        stage_ranks: ranks of the stage that holds it.
+        dtype: number formats of the workload.
+    """
+    mode = mode_of(strategy)
+    if mode is None:
+        return f"{NAME} holds no {Compile.__name__} value"
+    if not isinstance(layer, BlockLayer):
+        return f"compile applies to blocks, not to the {layer.kind}"
+    if block_reason(layer) is not None:
+        return "compile is built for dense decoder blocks so far"
+    if strategy.cp > 1 or strategy.ulysses:
+        return "compile beside cp or ulysses is not built yet"
+    if dtype.matmul is not None:
+        return f"compile of products in {dtype.matmul} is not built yet"
+    return _graph_reason(strategy, stage_ranks, dtype) if mode == "cuda_graph" else None
+
+
+def _graph_reason(strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord) -> str | None:
+    """Why a pass cannot be replayed: something in it is not where it was, or not captured."""
+    if strategy.tp > 1:
+        return f"cuda_graph with tp {strategy.tp} would capture collectives, which is not built yet"
+    if strategy.recompute != "none":
+        return f"cuda_graph with recompute {strategy.recompute} is not built yet"
+    parts = strategy.data_parallel(stage_ranks)
+    if parts > 1:
+        return f"cuda_graph needs parameters that stay where they are: dp {parts} gathers them anew"
+    if dtype.param != dtype.master:
+        return (
+            "cuda_graph needs parameters that stay where they are: "
+            f"{dtype.param} copies of {dtype.master} masters are made anew each step"
+        )
+    return None
+
+
+def stack_reason(strategy: LayerStrategy, stack: StackSpec) -> str | None:
+    """Why the stack cannot say how a layer is compiled; None if it can."""
+    if mode_of(strategy) == "default" and stack.compile:
+        return f"the stack {stack.name} compiles every layer already"
+    return None
+
+
+def text_of(strategy: LayerStrategy) -> str:
+    """The word of a flag that says how a layer is compiled."""
+    return mode_of(strategy) or COMPILE_WORDS[0]
+
+
+def with_mode(strategy: LayerStrategy, word: str) -> LayerStrategy:
+    """The strategy with its layer compiled as a word of ``COMPILE_WORDS`` says."""
+    found = {name: value for name, value in strategy.techniques.items() if name != NAME}
+    for mode in COMPILE_MODES:
+        if mode == word:
+            found[NAME] = Compile(mode=mode)
+    return replace(strategy, techniques=found)
