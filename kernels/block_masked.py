@@ -55,7 +55,7 @@ def _attend(shape: _Shape) -> Callable[..., Any]:
     return torch.compile(_apart(attend), fullgraph=True)
 
 
-def _apart(function: FunctionType) -> FunctionType:
+def _apart(function: Any) -> FunctionType:
     """The same function with code of its own.
 
     The compiler counts recompilations by code, and after eight (torch 2.11 and 2.13) it gives up.
