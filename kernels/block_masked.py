@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache, lru_cache
-from typing import Any
+from types import FunctionType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,39 +22,80 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from .dispatch import Dispatcher, Family, Request, Variant
 from .flash import check_heads
 from .fused import triton_refuses
-from .masks import Mask, visible
+from .masks import Mask, seen_in_blocks, visible
 
 NARROWEST_HEAD, WIDEST_HEAD = 16, 256
 """head_dim that flex attention takes (its products need 16) and has tuned block sizes for."""
+BLOCK = 128
+"""Queries and keys of a block of scores: the library's usual size."""
 KEPT_MAPS = 16
 """Maps of empty blocks that are kept: a few for each mask of a run, the last packings of data."""
 
 
-@cache
-def _compiled(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Flex attention and the maker of its block maps, compiled once for each kind of mask.
+class _Shape(NamedTuple):
+    """What flex attention is compiled for anew; sequences and windows are sizes of one program."""
 
-    ``fullgraph``: what cannot be compiled is an error, never the slow uncompiled form.
-    """
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    kind: str
+    heads: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+    one_sample: bool
+    trains: bool
+
+
+@cache
+def _attend(shape: _Shape) -> Callable[..., Any]:
+    """Flex attention, compiled; what cannot be compiled is an error, never the slow plain form."""
+    from torch.nn.attention.flex_attention import flex_attention
 
     def attend(*args: Any, **options: Any) -> Any:
         return flex_attention(*args, **options)
 
-    return torch.compile(attend, fullgraph=True), torch.compile(create_block_mask)
+    return torch.compile(_apart(attend), fullgraph=True)
+
+
+def _apart(function: Any) -> FunctionType:
+    """The same function with code of its own.
+
+    The compiler counts recompilations by code, and after eight (torch 2.11 and 2.13) it gives up.
+    """
+    code = function.__code__.replace(co_name=f"{function.__name__}_apart")
+    return FunctionType(code, function.__globals__, closure=function.__closure__)
 
 
 @lru_cache(maxsize=KEPT_MAPS)
 def _block_map(mask: Mask, batch: int, seq: int, device: torch.device) -> Any:
-    make = _compiled(mask.kind)[1]
-    samples = batch if mask.per_sample else None
-    return make(mask.function(device), samples, None, seq, seq, device=device)
+    """Which blocks of scores are empty, full or in between, as flex attention takes it."""
+    from torch.nn.attention.flex_attention import BlockMask
+
+    counts = seen_in_blocks(mask, batch, seq, device, BLOCK)
+    full = counts == BLOCK * BLOCK
+    mixed_counts, mixed = _listed((counts > 0) & ~full)
+    full_counts, whole = _listed(full)
+    return BlockMask.from_kv_blocks(
+        mixed_counts,
+        mixed,
+        full_counts,
+        whole,
+        BLOCK_SIZE=BLOCK,
+        mask_mod=mask.function(device),
+        seq_lengths=(seq, seq),
+    )
+
+
+def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """How many of each row's blocks are chosen, and the chosen ones' numbers before the rest."""
+    order = blocks.to(torch.int8).argsort(dim=-1, descending=True, stable=True)
+    return blocks.sum(-1, dtype=torch.int32), order.to(torch.int32)
 
 
 def _flex(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
-    batch, heads, seq, _ = query.shape
+    batch, heads, seq, width = query.shape
+    trains = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+    shape = _Shape(mask.kind, heads, key.shape[1], width, query.dtype, batch == 1, trains)
     blocks = _block_map(mask, batch, seq, query.device)
-    out: Tensor = _compiled(mask.kind)[0](
+    out: Tensor = _attend(shape)(
         query, key, value, block_mask=blocks, enable_gqa=heads != key.shape[1]
     )
     return out

@@ -114,12 +114,55 @@ class DocumentMask:
 Mask = CausalMask | SlidingWindowMask | DocumentMask
 
 
+MOST_AT_ONCE = 1 << 26
+"""Pairs of a query and a key for which a mask is worked out at a time, a byte or a few each."""
+
+
 def visible(mask: Mask, batch: int, seq: int, device: torch.device) -> Tensor:
     """The mask as a table, (batch or 1, 1, seq, seq) of bool: true where the key is seen."""
-    samples = torch.arange(batch if mask.per_sample else 1, device=device).view(-1, 1, 1, 1)
     place = torch.arange(seq, device=device)
-    head = torch.zeros((), dtype=torch.int64, device=device)
-    return mask.function(device)(samples, head, place.view(-1, 1), place)
+    return _sees(mask, batch, device)(place, place)
 
 
-__all__ = ["CausalMask", "DocumentMask", "Mask", "MaskFunction", "SlidingWindowMask", "visible"]
+def seen_in_blocks(mask: Mask, batch: int, seq: int, device: torch.device, block: int) -> Tensor:
+    """Pairs that are seen in each block of the table, (batch or 1, 1, blocks, blocks).
+
+    The last blocks reach over the end of the sequence, where nothing is seen. A few rows of blocks
+    are worked out at a time, so that the whole table never exists.
+    """
+    blocks = -(-seq // block)
+    sees = _sees(mask, batch, device)
+    keys = torch.arange(blocks * block, device=device)
+    samples = batch if mask.per_sample else 1
+    rows = max(1, MOST_AT_ONCE // (samples * block * len(keys))) * block
+    counts = []
+    for queries in keys.split(rows):  # type: ignore[no-untyped-call]
+        inside = (queries < seq).view(-1, 1) & (keys < seq)
+        table = sees(queries.clamp(max=seq - 1), keys.clamp(max=seq - 1)) & inside
+        split = table.view(samples, 1, -1, block, blocks, block)
+        counts.append(split.sum((3, 5)))
+    return torch.cat(counts, 2)
+
+
+def _sees(mask: Mask, batch: int, device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
+    """Tables (batch or 1, 1, queries, keys) of a mask for any queries and keys."""
+    function = mask.function(device)
+    samples = torch.arange(batch if mask.per_sample else 1, device=device).view(-1, 1, 1, 1)
+    head = torch.zeros_like(samples)
+
+    def table(queries: Tensor, keys: Tensor) -> Tensor:
+        found = function(samples, head, queries.view(-1, 1), keys)
+        return found.expand(len(samples), 1, len(queries), len(keys))
+
+    return table
+
+
+__all__ = [
+    "CausalMask",
+    "DocumentMask",
+    "Mask",
+    "MaskFunction",
+    "SlidingWindowMask",
+    "seen_in_blocks",
+    "visible",
+]

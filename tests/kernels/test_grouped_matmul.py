@@ -16,7 +16,6 @@ from kernel_checks import (
     layouts,
     on_devices,
     results,
-    skip_without,
     tensor,
 )
 from torch import Tensor
@@ -74,8 +73,7 @@ def test_any_shape(
     device: str, kernels: Dispatcher, rows: list[int], k: int, n: int, dtype: torch.dtype,
     layout: str, seed: int,
 ) -> None:  # fmt: skip
-    if not skip_without(device, dtype):
-        check(kernels, rows, k, n, dtype, layout, device, seed)
+    check(kernels, rows, k, n, dtype, layout, device, seed)
 
 
 @on_devices
@@ -91,6 +89,32 @@ def test_aligned_shapes_run_in_the_library(
     """On cores the library's operation is a loop, and holds to the same rules of strides."""
     kernels = AUTO if device == "cuda" else kernels
     check(kernels, rows, 8 * k, 8 * n, dtype, layout, device, seed)
+
+
+strides = st.tuples(st.integers(0, 9), st.integers(1, 3), st.integers(1, 3))
+
+
+@many
+@given(strides, st.booleans(), layouts, any_of(torch.bfloat16, torch.float16), st.integers(0, 9))
+def test_operands_reach_the_kernel_as_it_takes_them(
+    sizes: tuple[int, int, int], swapped: bool, layout: str, dtype: torch.dtype, start: int
+) -> None:
+    """The rules of ``GroupedMMUtils.h``, which on cores are not asked of where a tensor starts."""
+    rows, k, n = sizes[0], 8 * sizes[1], 8 * sizes[2]
+    x = tensor((rows + start, k), dtype, "cpu", layout, 0).detach()[start:]
+    weight = tensor((3, k, n), dtype, "cpu", layout, 1).detach()
+    weight = weight.transpose(1, 2).contiguous().transpose(1, 2) if swapped else weight
+    given_x, given_weight = module._rows(x), module._stack(weight)
+    assert torch.equal(given_x, x)
+    assert torch.equal(given_weight, weight)
+    assert given_x.stride(1) == 1
+    assert 1 in given_weight.stride()[1:]
+    for found in (given_x, given_weight):
+        assert found.data_ptr() % 16 == 0
+        assert all(stride == 1 or stride % 8 == 0 for stride in found.stride())
+    if layout == "dense":
+        assert given_x.data_ptr() == x.data_ptr()
+        assert given_weight.data_ptr() == weight.data_ptr()
 
 
 @on_devices

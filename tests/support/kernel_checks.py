@@ -101,11 +101,6 @@ def chosen(family: Family, x: Tensor, policy: Policy) -> Choice:
     return choose(family, request, policy)
 
 
-def skip_without(device: str, dtype: torch.dtype) -> bool:
-    """Whether this type is left to another device: float64 of CUDA's consumer kernels."""
-    return device == "cuda" and dtype == torch.float64
-
-
 class Best(Dispatcher):
     """Picks the first variant whatever it refuses, for tests that give it what it needs."""
 
@@ -117,3 +112,27 @@ class Best(Dispatcher):
 def any_of(*values: Any) -> st.SearchStrategy[Any]:
     """One of these values, the earlier ones the simpler."""
     return st.sampled_from(list(values))
+
+
+head_counts = any_of((1, 1), (4, 4), (4, 2), (6, 1), (3, 3))
+widths = any_of(8, 1, 16, 5, 24)
+
+
+def query_key_value(
+    seq: int,
+    keys: int,
+    heads: tuple[int, int],
+    width: int,
+    dtype: torch.dtype,
+    device: str,
+    layout: str = "dense",
+    batch: int | None = 2,
+    seed: int = 0,
+) -> list[Tensor]:
+    """(seq or keys, batch, heads, width) each; without the batch where that is None."""
+    middle = () if batch is None else (batch,)
+    shapes = ((seq, heads[0]), (keys, heads[1]), (keys, heads[1]))
+    return [
+        tensor((s, *middle, h, width), dtype, device, layout, seed + number)
+        for number, (s, h) in enumerate(shapes)
+    ]
