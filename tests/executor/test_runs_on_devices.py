@@ -128,7 +128,7 @@ def test_texts_are_told_apart_by_what_is_read_of_them() -> None:
 
 
 def test_unknown_kernels_are_refused() -> None:
-    with pytest.raises(InputError, match="--kernels: got fusd; .*nearest: fused"):
+    with pytest.raises(InputError, match=r"--kernels: got fusd; .*nearest: fused"):
         TrainSettings(kernels="fusd")
 
 
