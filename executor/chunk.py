@@ -125,6 +125,7 @@ def build_chunk(
     one whole layer.
     """
     every, dtype = plan.layer_strategies(), plan.workload.dtype
+    policy = _precision(dtype)
     layers = plan.chunk_layers(parts)
     first = layers[0][0]
     tied = _tied_ends(plan, layers)
@@ -142,13 +143,13 @@ def build_chunk(
             members = [modules[i] for i in tied]
             _tie(*members)
         if index in wrapped and (tied is None or index != tied[0]):  # joins the head's unit
-            units.append(_shard_unit(members, strategy, book, dtype))
+            units.append(_shard_unit(members, strategy, book, policy))
     strategies = {index: strategy for index, _, strategy in layers}
     chunk = Chunk(modules, strategies, every[first - 1] if first else None, book)
     if units:
         plain = {p for i in strategies if i not in wrapped for p in modules[i].parameters()}
         mesh = book.data_mesh(layers[0][2])
-        fully_shard(chunk, mesh=mesh, mp_policy=_precision(dtype), ignored_params=plain)
+        fully_shard(chunk, mesh=mesh, mp_policy=policy, ignored_params=plain)
     if not options.prefetch:
         for unit in units:  # a unit that prefetches itself prefetches nothing
             unit.set_modules_to_backward_prefetch([unit])
@@ -189,14 +190,17 @@ def _tie(embedding: LayerModule, head: LayerModule) -> None:
 
 
 def _shard_unit(
-    members: list[LayerModule], strategy: LayerStrategy, book: GroupBook, dtype: DtypeRecord
+    members: list[LayerModule],
+    strategy: LayerStrategy,
+    book: GroupBook,
+    policy: MixedPrecisionPolicy,
 ) -> FSDPModule:
     """Layers gathered and reduced together, their parameters cut to this rank's shards."""
     unit: Any = fully_shard(
         members if len(members) > 1 else members[0],  # type: ignore[arg-type]
         mesh=book.data_mesh(strategy),
         reshard_after_forward=strategy.shard.gathers_each_use,
-        mp_policy=_precision(dtype),
+        mp_policy=policy,
     )
     found: FSDPModule = unit[0] if isinstance(unit, list) else unit
     _sum_gradients(found)

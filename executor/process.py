@@ -42,7 +42,7 @@ class WorkerProcess:
         command += ["--channel", str(child_reads), str(child_writes)]
         if threading.current_thread() is threading.main_thread():
             # The kernel ends the worker with the thread that started it, so only with this one.
-            command.append("--die-with-parent")
+            command += ["--die-with-parent", str(os.getpid())]
         try:
             with self.output.open("wb") as output, self.errors.open("wb") as errors:
                 self._process = subprocess.Popen(

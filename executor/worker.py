@@ -39,6 +39,7 @@ PR_SET_PDEATHSIG = 1
 SOURCE_PLACE = re.compile(r"\[[^\]]*\.(cc|cpp|h):\d+\] ?")
 """Where in a library's source an error was made; of no use in one line."""
 TORCHRUN_SETS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+STARTED_BY_TORCHRUN = "TORCHELASTIC_RUN_ID"
 BROKEN_PEER = ("timed out", "timeout", "connection", "broken pipe", "socket", "peer")
 """Words in errors that a rank gets when another one is gone or late."""
 
@@ -47,6 +48,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Run one rank to its end; the process's exit code says how it went."""
     options = _parser().parse_args(arguments)
     if options.pool is None:
+        if STARTED_BY_TORCHRUN in os.environ:  # which starts every rank in a session of its own
+            _end_with_parent(os.getppid())
         _exit(_run_under_torchrun(options))
     _serve_pool(options)
 
@@ -87,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("--pool", "--device", "--allow"):
         pool.add_argument(name, help=argparse.SUPPRESS)
     pool.add_argument("--channel", type=int, nargs=2, help=argparse.SUPPRESS)
-    pool.add_argument("--die-with-parent", action="store_true", help=argparse.SUPPRESS)
+    pool.add_argument("--die-with-parent", type=int, help=argparse.SUPPRESS)
     return parser
 
 
@@ -179,8 +182,8 @@ class _Busy:
 
 def _serve_pool(options: argparse.Namespace) -> NoReturn:
     """Take jobs until told to exit, or until the launcher is gone."""
-    if options.die_with_parent:
-        _end_with_parent()
+    if options.die_with_parent is not None:
+        _end_with_parent(options.die_with_parent)
     sender = Sender(options.channel[1])
     jobs: queue.SimpleQueue[Message] = queue.SimpleQueue()
     busy = _Busy()
@@ -256,12 +259,12 @@ def _beat(sender: Sender, busy: _Busy) -> None:
         time.sleep(HEARTBEAT_S)
 
 
-def _end_with_parent() -> None:
-    """Ask the kernel to end this process when its parent ends, even while it is stopped."""
+def _end_with_parent(parent: int) -> None:
+    """Ask the kernel to end this process when process ``parent`` ends, even while it is stopped."""
     if not sys.platform.startswith("linux"):
         return  # the closed pipe ends it there, unless it is stopped
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() == 1:  # it ended before we asked
+    if os.getppid() != parent:  # it ended before we asked
         os._exit(RunError.exit_code)
 
 

@@ -111,7 +111,7 @@ def run_nodes(nodes: Sequence[Node], plan: Plan, text: Path, folder: Path, *more
         codes = [process.wait(LIMIT_S) for process in started]
     finally:
         for process in started:
-            with contextlib.suppress(ProcessLookupError):  # it has ended, and all that it started
+            with contextlib.suppress(ProcessLookupError):  # it has ended; its ranks end with it
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     assert codes == [0] * len(nodes), [(at / ERRORS).read_text() for at in folders]
