@@ -19,6 +19,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ..spec.errors import RunError
 
 
+KEEP_NO_SCORES = (SDPBackend.FLASH_ATTENTION.value, SDPBackend.CUDNN_ATTENTION.value)
+
+
 def flash_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Causal attention without a score matrix, by the flash kernel and no other.
 
@@ -47,13 +50,15 @@ def _flash_on_cpu(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def _flash_on_device(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """The library's call, which pads odd head widths, with every other kernel barred.
+    """The library's call, which pads odd head widths, with kernels that keep scores barred.
 
-    Barring costs the host some 10 µs, so it is left out where the choice falls on flash anyway.
+    On Hopper and Blackwell its choice falls on cuDNN's kernels, which keep none either and are
+    written for those chips. Barring costs the host some 10 µs, so it is left out where the choice
+    falls on one of both anyway.
     """
     grouped = query.shape[1] != key.shape[1]
     choice = torch._fused_sdp_choice(query, key, value, None, 0.0, True, enable_gqa=grouped)
-    if choice == SDPBackend.FLASH_ATTENTION.value:
+    if choice in KEEP_NO_SCORES:
         return F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
     try:
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
