@@ -71,7 +71,7 @@ class BlockFormat:
 
     @property
     def counters_of_block(self) -> int:
-        """Counters of a random stream to a block: element j takes word j mod 4 of the (j // 4)th."""
+        """Counters of a random stream to a block: element j takes word j % 4 of number j // 4."""
         return -(-self.block // 4)
 
     def counters(self, x: Tensor) -> int:

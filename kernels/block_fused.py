@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from .block_format import BlockFormat, Quantised
 from .fused import operation
@@ -96,15 +97,15 @@ def encode(x: Tensor, form: BlockFormat, chance: Philox | None) -> Quantised:
 
 def decode_sum(peers: Quantised, width: int, form: BlockFormat, dtype: torch.dtype) -> Tensor:
     """As :func:`.block_portable.decode_sum`, bit by bit."""
-    out: Tensor = _block_dequantise_sum(
-        *peers, width, form.bits, form.block, form.hadamard, dtype
-    )
+    out: Tensor = _block_dequantise_sum(*peers, width, form.bits, form.block, form.hadamard, dtype)
     return out
 
 
 def add_decoded(weight: Tensor, quantised: Quantised, form: BlockFormat) -> None:
     """As :func:`.block_portable.add_decoded`, bit by bit."""
     _block_dequantise_add(weight, *quantised, form.bits, form.block, form.hadamard)
+    if not weight.is_inference():
+        increment_version(weight)
 
 
 __all__ = ["add_decoded", "decode_sum", "encode"]

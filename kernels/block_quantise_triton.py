@@ -6,7 +6,7 @@ Numbers are float32 from right after the load until right before the store.
 
 # Triton's language has the looks of Python and types of its own.
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
-# ruff: noqa: ANN001, ANN202
+# ruff: noqa: ANN001, ANN202, N803
 
 from __future__ import annotations
 
