@@ -15,7 +15,7 @@ def _blocks_of(x: Tensor, form: BlockFormat) -> Tensor:
     """(…, width) as (…, blocks, block), the last one filled up with zeros."""
     blocks = form.blocks(x.shape[-1])
     filled = F.pad(x, (0, blocks * form.block - x.shape[-1]))
-    return filled.unflatten(-1, (blocks, form.block))
+    return filled.reshape(*x.shape[:-1], blocks, form.block)
 
 
 def block_uniforms(x: Tensor, form: BlockFormat, chance: Philox) -> Tensor:
@@ -31,8 +31,8 @@ def _pack(levels: Tensor, form: BlockFormat) -> Tensor:
     levels = levels.to(torch.int8).flatten(-2)
     if form.bits == 8:
         return levels
-    low, high = levels.view(torch.uint8).unflatten(-1, (levels.shape[-1] // 2, 2)).unbind(-1)
-    return (low & 15) | ((high & 15) << 4)
+    halves = levels.view(torch.uint8) & 15
+    return halves[..., ::2] | (halves[..., 1::2] << 4)
 
 
 def unpack(packed: Tensor, form: BlockFormat) -> Tensor:
@@ -40,7 +40,7 @@ def unpack(packed: Tensor, form: BlockFormat) -> Tensor:
     if form.bits == 4:
         halves = torch.stack((packed & 15, packed >> 4), dim=-1).flatten(-2)
         packed = (halves ^ 8).view(torch.int8) - 8
-    return packed.unflatten(-1, (packed.shape[-1] // form.block, form.block))
+    return packed.reshape(*packed.shape[:-1], packed.shape[-1] // form.block, form.block)
 
 
 def encode(x: Tensor, form: BlockFormat, chance: Philox | None) -> Quantised:

@@ -5,7 +5,7 @@ Numbers are float32 from right after the load until right before the store.
 """
 
 # Triton's language has the looks of Python and types of its own.
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 # ruff: noqa: ANN001, ANN202, N803
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def encode(
         return
     grid, sizes = _geometry(form, blocks)
     seed, offset = chance or _NEVER
-    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
+    with torch.cuda.device_of(x):
         _encode[grid](
             x, packed, scales, width, blocks, scales.shape[-1], seed, offset,
             LEVELS=form.levels, SMALLEST=SMALLEST_SCALE, HADAMARD=form.hadamard,
@@ -170,7 +170,7 @@ def decode(quantised: Quantised, out: Tensor, form: BlockFormat, peers: int, add
     if not blocks:
         return
     grid, sizes = _geometry(form, blocks)
-    with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
+    with torch.cuda.device_of(out):
         _decode[grid](
             packed, scales, out, width, blocks, scales.shape[-1], peers,
             packed.numel() // peers, HADAMARD=form.hadamard, ADD=add, **sizes,

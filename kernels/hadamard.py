@@ -23,8 +23,8 @@ def hadamard_matrix(order: int = GROUP) -> Tensor:
 
 def hadamard_reference(x: Tensor) -> Tensor:
     """H times each group of the last axis (a multiple of 32), in float64."""
-    groups = x.double().unflatten(-1, (-1, GROUP))
-    return (groups @ hadamard_matrix().to(x.device)).flatten(-2)
+    groups = x.double().reshape(*x.shape[:-1], x.shape[-1] // GROUP, GROUP)
+    return torch.matmul(groups, hadamard_matrix().to(x.device)).flatten(-2)
 
 
 def hadamard(x: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ def hadamard(x: Tensor) -> Tensor:
     """
     apart = 1
     while apart < GROUP:
-        pairs = x.unflatten(-1, (-1, 2, apart))
+        pairs = x.reshape(*x.shape[:-1], x.shape[-1] // (2 * apart), 2, apart)
         first, second = pairs.unbind(-2)
         x = torch.stack((first + second, first - second), dim=-2).flatten(-3)
         apart *= 2

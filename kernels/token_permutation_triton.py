@@ -5,7 +5,7 @@ float64, in that.
 """
 
 # Triton's language has the looks of Python and types of its own.
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 # ruff: noqa: ANN001, ANN202, N803
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def permute(x: Tensor, order: Tensor, topk: int, out: Tensor) -> None:
     if not out.numel():
         return
     columns, parts = _tile(out.shape[1])
-    with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
+    with torch.cuda.device_of(out):
         _permute[(out.shape[0], parts)](
             as_integers(x), order, as_integers(out), out.shape[1], *x.stride(),
             TOPK=topk, COLUMNS=columns,
@@ -123,7 +123,7 @@ def unpermute(rows: Tensor, slots: Tensor, weights: Tensor | None, out: Tensor) 
     if not out.numel():
         return
     columns, parts = _tile(out.shape[1])
-    with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
+    with torch.cuda.device_of(out):
         _unpermute[(out.shape[0], parts)](
             rows, slots, rows if weights is None else weights, out, out.shape[1], *rows.stride(),
             TOPK=slots.shape[1], COLUMNS=columns, WEIGHTED=weights is not None,
@@ -141,7 +141,7 @@ def unpermute_backward(
         grad_rows.zero_()
         grad_weights.zero_()
         return
-    with torch.cuda.device_of(grad):  # type: ignore[no-untyped-call]
+    with torch.cuda.device_of(grad):
         _unpermute_backward[(tokens,)](
             grad, rows, weights, slots, order, grad_rows, grad_weights,
             count, triton.cdiv(count, tokens), width, *grad.stride(), *rows.stride(),

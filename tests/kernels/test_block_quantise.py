@@ -55,7 +55,7 @@ def assert_same(a: Quantised, b: Quantised) -> None:
 
 
 @DEVICES
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(x=numbers(), form=forms(), chance=streams)
 def test_fused_and_portable_agree_bit_by_bit(
     device: str, x: Tensor, form: BlockFormat, chance: Philox | None
@@ -126,11 +126,11 @@ def test_sum_over_peers(form: BlockFormat, width: int, peers: int) -> None:
 @DEVICES
 def test_many_programs_and_peers(device: str) -> None:
     portable, fused = dispatchers(device)
-    x = random_values(3, 40_001, device=device)
+    x = random_values(2, 10_001, device=device)
     for form in (BlockFormat(bits=4, block=128, hadamard=True), BlockFormat(bits=8, block=2048)):
         sent = quantise(fused, x, form, Philox(3, 17))
         assert_same(sent, quantise(portable, x, form, Philox(3, 17)))
-        a, b = (dequantise_sum(k, sent, form, 40_001) for k in (fused, portable))
+        a, b = (dequantise_sum(k, sent, form, 10_001) for k in (fused, portable))
         assert torch.equal(a, b)
 
 

@@ -39,7 +39,7 @@ def orders(draw: st.DrawFn) -> tuple[Tensor, int, int | None]:
     return torch.tensor(chosen, dtype=torch.int64).view(tokens, topk), experts, capacity
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(orders())
 def test_the_order_is_by_expert_then_by_token(case: tuple[Tensor, int, int | None]) -> None:
     chosen, experts, capacity = case
@@ -73,7 +73,7 @@ def assert_near(found: list[Tensor], expected: list[Tensor], dtype: torch.dtype)
 
 
 @DEVICES
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     case=orders(),
     width=st.integers(1, 70),
