@@ -8,6 +8,8 @@ from __future__ import annotations
 import gc
 import os
 
+import torch
+
 
 def take_floats_as_scalars() -> None:
     """Hand floats to interpreted kernels as what compiled ones get: scalars of float32.
@@ -27,6 +29,30 @@ def take_floats_as_scalars() -> None:
         return plain(value)
 
     interpreter._implicit_cvt = convert
+
+
+def convert_bfloat16() -> None:
+    """Convert to and from bfloat16 as every device does.
+
+    The interpreter (triton 3.9) cuts float32 off, and takes the bits for the number in float64.
+    """
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    plain = interpreter.InterpreterBuilder.cast_impl
+
+    def cast(self: object, source: object, to: object) -> object:
+        before, after = source.dtype.scalar, to.scalar
+        if after == tl.bfloat16 and before in (tl.float32, tl.float64):
+            data = torch.from_numpy(np.ascontiguousarray(source.data)).bfloat16()
+            bits = data.view(torch.int16).numpy().view(np.uint16).reshape(source.data.shape)
+            return interpreter.TensorHandle(bits, tl.bfloat16)
+        if before == tl.bfloat16 and after == tl.float64:
+            source = plain(self, source, tl.float32)
+        return plain(self, source, to)
+
+    interpreter.InterpreterBuilder.cast_impl = cast
 
 
 def replace_device_functions() -> None:
@@ -57,4 +83,5 @@ def let_operands_go() -> None:
 if os.environ.get("TRITON_INTERPRET") == "1":
     take_floats_as_scalars()
     let_operands_go()
+    convert_bfloat16()
     replace_device_functions()

@@ -1,0 +1,41 @@
+"""What copying kernels ask of a type: only how wide an element is."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .dispatch import Request
+from .fused import triton_refuses
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+SUMMED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""Types whose rows kernels add up."""
+
+
+def as_integers(x: Tensor) -> Tensor:
+    """The same memory as integers as wide, for what only moves it; 16 bytes stay what they are."""
+    return x.view(_INTEGERS.get(x.element_size(), x.dtype))
+
+
+def copying_refuses(request: Request) -> str | None:
+    """Why a Triton kernel cannot move these elements; None if it can, and add up gradients."""
+    if reason := triton_refuses(request._replace(dtype=torch.float32)):
+        return reason
+    return "not for complex numbers" if request.dtype.is_complex else None
+
+
+def summing_refuses(request: Request) -> str | None:
+    """Why a Triton kernel cannot add up rows of this type; None if it can."""
+    if reason := triton_refuses(request._replace(dtype=torch.float32)):
+        return reason
+    named = str(request.dtype).removeprefix("torch.")
+    return None if request.dtype in SUMMED else f"not for {named}"
+
+
+def summing_type(dtype: torch.dtype) -> torch.dtype:
+    """In what sums of this type are taken: float32, or wider where the type is."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+__all__ = ["SUMMED", "as_integers", "copying_refuses", "summing_refuses", "summing_type"]
