@@ -24,7 +24,7 @@ from torch import Tensor
 from ...kernels import rope
 from ...kernels.fused import missing
 from ...spec.choices import CompileMode
-from ...spec.errors import InputError
+from ...spec.errors import InputError, NotBuiltError
 from ...spec.plan import Plan
 from ...spec.strategy import LayerStrategy
 from ...spec.techniques.compile import compiles_whole, mode_of
@@ -116,6 +116,9 @@ class CompiledBlock:
         mode: how it is compiled.
         flash: whether core attention is the flash kernel.
         compiler: what compiles.
+
+    Raises:
+        NotBuiltError: an activation that has no form for a compiler.
     """
 
     def __init__(
@@ -126,6 +129,8 @@ class CompiledBlock:
         flash: bool,
         compiler: Compiler,
     ) -> None:
+        if block.mlp.activation not in regions.ACTIVATIONS:
+            raise NotBuiltError(f"compiling the activation {block.mlp.activation}")
         self.whole = compiles_whole(strategy)
         self.again = strategy.recompute == "selective"
         self.region = partial(_region, mode=mode, compiler=compiler)

@@ -16,6 +16,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Weights = dict[str, Tensor]
 """Weights and biases of a layer by their names, such as ``query.weight``."""
+ACTIVATIONS = ("swiglu", "gelu", "gelu_tanh")
+"""What :func:`activated` computes."""
 Angles = tuple[Tensor, Tensor] | None
 """Cosines and sines of positions, (seq, head_dim / 2); None where nothing turns."""
 
@@ -126,6 +128,7 @@ def _linear(x: Tensor, weights: Weights, name: str) -> Tensor:
 
 
 __all__ = [
+    "ACTIVATIONS",
     "Angles",
     "BlockForm",
     "Weights",
