@@ -1,4 +1,4 @@
-"""Compiles our own Triton kernels for devices that need not be here; prints what came out.
+"""Compiles our own Triton kernels for devices that need not be here; writes what came out.
 
 Run as a program of its own, without Triton's interpreter: ``compile_kernels.py CAPABILITY…``.
 """
@@ -76,4 +76,5 @@ def compiled(case: Case, capability: int) -> dict[str, Any]:
 
 if __name__ == "__main__":
     cases = [*block_cases(), *token_cases()]
-    print(json.dumps([compiled(case, int(on)) for on in sys.argv[1:] for case in cases]))
+    found = [compiled(case, int(on)) for on in sys.argv[1:] for case in cases]
+    sys.stdout.write(json.dumps(found) + "\n")
