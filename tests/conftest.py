@@ -91,6 +91,11 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
+def pytest_unconfigure() -> None:
+    """Let what was spared be freed at the end: libraries complain of what is left then."""
+    gc.unfreeze()
+
+
 def _cuda_is_here() -> bool:
     try:
         import torch

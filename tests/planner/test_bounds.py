@@ -57,7 +57,7 @@ def test_what_pairs_of_passes_hide_is_in_no_bound() -> None:
     assert simulation is not None
     shape = Shape(2, 4, "dualpipe", 2, 64)
     bounds = (search._quick_bound(shape), search._shape_bound(shape))
-    assert 0.5 * simulation.step_time_s < min(bounds)
+    assert 0.45 * simulation.step_time_s < min(bounds)
     assert max(bounds) <= simulation.step_time_s
     in_turn = shape._replace(kind="zbv")
     assert search._quick_bound(in_turn) > simulation.step_time_s

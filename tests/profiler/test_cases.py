@@ -43,7 +43,7 @@ def test_a_case_is_what_a_run_records(dtype: str) -> None:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device of compute capability 9.0 that Triton's kernels would run on."""
-    monkeypatch.setattr(fused_kernels, "_capability", lambda index: (9, 0))
+    monkeypatch.setattr(fused_kernels, "capability", lambda index: (9, 0))
 
 
 @pytest.mark.usefixtures("gpu")

@@ -35,7 +35,7 @@ def _back(
 
 def entries(sizes: Sizes) -> Iterator[Entry]:
     """Quantising reads 16-bit numbers and writes levels and scales; back it is turned round."""
-    rows, width = sizes.activations[0]
+    rows, width = sizes.activations[-1]
     for form in FORMATS:
         moved = rows * (width * (sizes.dtype.itemsize) + form.packed_bytes(width))
         moved += rows * form.blocks(width) * 4
