@@ -46,9 +46,11 @@ class StepMemory(NamedTuple):
         """
         if self.snapshot is None:
             return []
-        points = thinned(allocated_curve(self.snapshot))
         # Differences to one moment are exact in float64; nanoseconds since 1970 are not.
         start_ns = self.marks_ns[0]
+        every = allocated_curve(self.snapshot)
+        before = sum(seconds * 1e9 <= start_ns for seconds, _ in every)
+        points = thinned(every[max(0, before - 1) :])  # what lived before the step is one level
         times = [seconds * 1e9 - start_ns for seconds, _ in points]
         here = [mark - start_ns for mark in self.marks_ns]
         there = [mark - marks_ns[0] for mark in marks_ns]
