@@ -19,13 +19,14 @@ from torch._C._autograd import DeviceType
 OLDEST = "2.11"
 """The oldest release that the executor is tried on."""
 
-all_gather_single: Callable[..., Any] = getattr(
-    dist, "all_gather_single", dist.all_gather_into_tensor
+_IS_RENAMED = hasattr(dist, "all_gather_single")
+all_gather_single: Callable[..., Any] = (
+    dist.all_gather_single if _IS_RENAMED else dist.all_gather_into_tensor
 )
 """``(output, input, group)``: every rank's input, one after the other; its name before 2.13 was
 ``all_gather_into_tensor``."""
-reduce_scatter_single: Callable[..., Any] = getattr(
-    dist, "reduce_scatter_single", dist.reduce_scatter_tensor
+reduce_scatter_single: Callable[..., Any] = (
+    dist.reduce_scatter_single if _IS_RENAMED else dist.reduce_scatter_tensor
 )
 """``(output, input, group)``: this rank's part of the sum; formerly ``reduce_scatter_tensor``."""
 

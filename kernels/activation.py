@@ -14,11 +14,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from .dispatch import Dispatcher, Family, Request, Variant
-from .fused import liger_refuses, operation
-
-WIDEST = 65536
-"""Columns of a row that one program of the fused kernels holds."""
+from .dispatch import Dispatcher, Family, Variant
+from .fused import liger_refuses_rows, operation
 
 
 class _EagerSwiGlu(Function):
@@ -98,13 +95,16 @@ class _FusedGated(Function):
     def forward(ctx: Any, gate: Tensor, up: Tensor, there: Any, back: Any) -> Tensor:
         gate, up = gate.contiguous(), up.contiguous()
         ctx.save_for_backward(gate, up)
-        ctx.back = back
+        ctx.back, ctx.is_spent = back, False
         out: Tensor = there(gate, up)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         gate, up = ctx.saved_tensors
+        if ctx.is_spent:
+            raise RuntimeError("gradients took the inputs' place: there is one backward pass")
+        ctx.is_spent = True
         ctx.back(grads[0].contiguous(), gate, up)
         return gate, up, None, None
 
@@ -123,17 +123,10 @@ def _fused_geglu(gate: Tensor, up: Tensor) -> Tensor:
     return out
 
 
-def _fused_refuses(request: Request) -> str | None:
-    if reason := liger_refuses(request):
-        return reason
-    width = request.shape[-1]
-    return f"rows of {width} are wider than {WIDEST}" if width > WIDEST else None
-
-
 SWIGLU = Family(
     "swiglu",
     (
-        Variant("liger", _fused_swiglu, _fused_refuses),
+        Variant("liger", _fused_swiglu, liger_refuses_rows),
         Variant("eager", _EagerSwiGlu.apply, fused=False),
     ),
 )
@@ -141,7 +134,7 @@ SWIGLU = Family(
 GEGLU = Family(
     "geglu",
     (
-        Variant("liger", _fused_geglu, _fused_refuses),
+        Variant("liger", _fused_geglu, liger_refuses_rows),
         Variant("eager", _EagerGeGlu.apply, fused=False),
     ),
 )

@@ -8,8 +8,10 @@ them, slowly, for checks: it is on in a process that starts with ``TRITON_INTERP
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,14 +22,36 @@ from .dispatch import Request
 NAMESPACE = "shardwright"
 LEAST_CAPABILITY = (8, 0)
 """Compute capability from which Triton compiles bf16 arithmetic."""
+LEAST_LIGER = "0.8.5"
+"""We call functions below its public classes, as they are from this release on."""
+WIDEST_ROW = 65536
+"""Numbers of a row that one program of its kernels holds."""
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _LIBRARY = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
 
 
 @cache
-def missing(package: str) -> str | None:
-    """Why a library cannot be used: it is not installed."""
-    return None if find_spec(package) else f"{package} is not installed"
+def unusable(package: str, least: str = "0") -> str | None:
+    """Why a library cannot be used, None if it can: not installed, too old, or broken.
+
+    Args:
+        package: name to import it by; underscores stand for the hyphens of the distribution's.
+        least: the oldest version whose functions are called as they are here.
+    """
+    if find_spec(package) is None:
+        return f"{package} is not installed"
+    found = metadata.version(package.replace("_", "-"))
+    if _numbers(found) < _numbers(least):
+        return f"{package} {found} is older than {least}"
+    try:
+        import_module(package)
+    except Exception as error:
+        return f"{package} {found} does not load: {' '.join(str(error).split())[:120]}"
+    return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
 
 
 def interpreted() -> bool:
@@ -43,8 +67,6 @@ def capability(index: int) -> tuple[int, int]:
 
 def triton_refuses(request: Request) -> str | None:
     """Why Triton kernels cannot run a request; None if they can."""
-    if reason := missing("triton"):
-        return reason
     kind = request.device.type
     if kind == "cuda":
         found = capability(request.device.index or 0)
@@ -58,12 +80,25 @@ def triton_refuses(request: Request) -> str | None:
         return "a core, and Triton's interpreter is off (TRITON_INTERPRET=1)"
     if request.dtype not in FLOATS:
         return f"not for {str(request.dtype).removeprefix('torch.')}"
-    return None
+    return unusable("triton")
 
 
 def liger_refuses(request: Request) -> str | None:
     """Why the kernels of liger-kernel cannot run a request; None if they can."""
-    return triton_refuses(request) or missing("liger_kernel")
+    return triton_refuses(request) or unusable("liger_kernel", LEAST_LIGER)
+
+
+def liger_refuses_rows(request: Request) -> str | None:
+    """The same of kernels of which a program holds a whole row, (..., width)."""
+    if reason := liger_refuses(request):
+        return reason
+    width = request.shape[-1]
+    return f"rows of {width} are wider than {WIDEST_ROW}" if width > WIDEST_ROW else None
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is not below a positive number."""
+    return 1 << (number - 1).bit_length()
 
 
 def operation(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:

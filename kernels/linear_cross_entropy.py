@@ -24,13 +24,34 @@ from torch.autograd import Function
 
 from ..spec.kernels import loss_chunks
 from .dispatch import Dispatcher, Family, Variant
-from .fused import liger_refuses, operation
+from .fused import liger_refuses, operation, power_of_two
 
 LossInPlace = Callable[[Tensor, Tensor, Tensor, float], None]
 """(logits, targets, losses, scale): logits become the gradient of ``scale`` times the loss."""
 NO_TOKEN = -100
 """No target is this: the library's mark of tokens to leave out."""
-WIDEST_BLOCK = 32768
+WIDEST_BLOCK, WARPS = 32768, 32
+"""Words that a program of the kernel takes at once, and its warps, as the library has them."""
+NOTHING_ELSE: dict[str, Any] = {
+    "weight_ptr": None,
+    "z_loss_ptr": None,
+    "token_accuracy_ptr": None,
+    "token_accuracy_stride": 0,
+    "predicted_tokens_ptr": None,
+    "predicted_tokens_stride": 0,
+    "sum_non_ignore_weight": 0.0,
+    "weight_sum": 0.0,
+    "lse_square_scale": 0.0,
+    "label_smoothing": 0.0,
+    "softcap": None,
+    "RETURN_Z_LOSS": False,
+    "RETURN_TOKEN_ACCURACY": False,
+    "RETURN_PREDICTED_TOKENS": False,
+    "HAS_WEIGHT": False,
+    "HAS_SOFTCAPPING": False,
+    "HAS_GRADIENTS": True,
+}
+"""What the library's kernel could do beside: none of it."""
 
 
 def _fake_loss(logits: Tensor, targets: Tensor, losses: Tensor, scale: float) -> None:
@@ -45,38 +66,22 @@ def _fused_loss(logits: Tensor, targets: Tensor, losses: Tensor, scale: float) -
     from liger_kernel.ops.cross_entropy import liger_cross_entropy_kernel
 
     rows, vocab = logits.shape
-    block = min(WIDEST_BLOCK, 1 << (vocab - 1).bit_length())
-    liger_cross_entropy_kernel[(rows,)](
-        X_ptr=logits,
-        X_stride=logits.stride(0),
-        Y_ptr=targets,
-        Y_stride=targets.stride(0),
-        weight_ptr=None,
-        loss_ptr=losses,
-        z_loss_ptr=None,
-        loss_stride=losses.stride(0),
-        token_accuracy_ptr=None,
-        token_accuracy_stride=0,
-        predicted_tokens_ptr=None,
-        predicted_tokens_stride=0,
-        n_cols=vocab,
-        n_non_ignore=1 / scale,  # the mean over so many tokens is the sum times the scale
-        sum_non_ignore_weight=0.0,
-        weight_sum=0.0,
-        ignore_index=NO_TOKEN,
-        lse_square_scale=0.0,
-        label_smoothing=0.0,
-        reduction="mean",
-        softcap=None,
-        RETURN_Z_LOSS=False,
-        RETURN_TOKEN_ACCURACY=False,
-        RETURN_PREDICTED_TOKENS=False,
-        HAS_WEIGHT=False,
-        HAS_SOFTCAPPING=False,
-        HAS_GRADIENTS=True,
-        BLOCK_SIZE=block,
-        num_warps=32,
-    )
+    with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
+        liger_cross_entropy_kernel[(rows,)](
+            X_ptr=logits,
+            X_stride=logits.stride(0),
+            Y_ptr=targets,
+            Y_stride=targets.stride(0),
+            loss_ptr=losses,
+            loss_stride=losses.stride(0),
+            n_cols=vocab,
+            n_non_ignore=1 / scale,  # the mean over so many tokens is the sum times the scale
+            reduction="mean",
+            ignore_index=NO_TOKEN,
+            BLOCK_SIZE=min(WIDEST_BLOCK, power_of_two(vocab)),
+            num_warps=WARPS,
+            **NOTHING_ELSE,
+        )
 
 
 def _eager_loss(logits: Tensor, targets: Tensor, losses: Tensor, scale: float) -> None:
@@ -104,7 +109,9 @@ class _Chunked(Function):
         loss_in_place: LossInPlace,
     ) -> Tensor:
         flat, targets = x.reshape(-1, x.shape[-1]), targets.reshape(-1)
-        grad_x, grad_weight = torch.empty_like(flat), torch.empty_like(weight)
+        wants_x, wants_weight = ctx.needs_input_grad[:2]
+        grad_x = torch.empty_like(flat) if wants_x else None
+        grad_weight = torch.empty_like(weight) if wants_weight else None
         losses = torch.empty(flat.shape[0], dtype=torch.float32, device=x.device)
         chunks = loss_chunks(flat.shape[0], weight.shape[0])
         buffer = torch.empty((chunks[0], weight.shape[0]), dtype=x.dtype, device=x.device)
@@ -113,22 +120,23 @@ class _Chunked(Function):
             own = slice(first, first + rows)
             logits = torch.mm(flat[own], weight.t(), out=buffer[:rows])
             loss_in_place(logits, targets[own], losses[own], scale)
-            torch.mm(logits, weight, out=grad_x[own])
-            if first:
+            if grad_x is not None:
+                torch.mm(logits, weight, out=grad_x[own])
+            if grad_weight is not None and first:
                 grad_weight.addmm_(logits.t(), flat[own])
-            else:
+            elif grad_weight is not None:
                 torch.mm(logits.t(), flat[own], out=grad_weight)
             first += rows
-        ctx.save_for_backward(grad_x.view(x.shape), grad_weight)
+        ctx.save_for_backward(None if grad_x is None else grad_x.view(x.shape), grad_weight)
         ctx.is_root = is_root
         return losses.sum()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad_x, grad_weight = ctx.saved_tensors
+        made = ctx.saved_tensors
         if not ctx.is_root:
-            grad_x, grad_weight = grad_x * grads[0], grad_weight * grads[0]
-        return grad_x, grad_weight, None, None, None, None
+            made = tuple(None if grad is None else grad * grads[0] for grad in made)
+        return *made, None, None, None, None
 
 
 def _with(loss_in_place: LossInPlace) -> Callable[..., Any]:

@@ -13,11 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from .dispatch import Dispatcher, Family, Request, Variant
-from .fused import liger_refuses, operation
-
-WIDEST = 65536
-"""Columns of a row that one program of the fused kernel holds."""
+from .dispatch import Dispatcher, Family, Variant
+from .fused import liger_refuses_rows, operation
 
 
 class _EagerRmsNorm(Function):
@@ -94,17 +91,10 @@ class _FusedRmsNorm(Function):
         return *_fused_backward(grads[0].contiguous(), *ctx.saved_tensors), None
 
 
-def _fused_refuses(request: Request) -> str | None:
-    if reason := liger_refuses(request):
-        return reason
-    width = request.shape[-1]
-    return f"rows of {width} are wider than {WIDEST}" if width > WIDEST else None
-
-
 RMS_NORM = Family(
     "rms_norm",
     (
-        Variant("liger", _FusedRmsNorm.apply, _fused_refuses),
+        Variant("liger", _FusedRmsNorm.apply, liger_refuses_rows),
         Variant("eager", _EagerRmsNorm.apply, fused=False),
     ),
 )

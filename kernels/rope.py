@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.autograd.graph import increment_version
 
 from .dispatch import Dispatcher, Family, Request, Variant
-from .fused import liger_refuses, operation
+from .fused import liger_refuses, operation, power_of_two
 
 MOST_HALVES = 16384
 """Numbers of a token's heads, padded to powers of two, that a program holds in each half."""
@@ -109,7 +110,8 @@ def _fused_turn(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, back: bool
     # To the library: one sample of (seq · batch) tokens, heads before tokens.
     as_heads = [x.flatten(0, 1).unsqueeze(0).transpose(1, 2) for x in (query, key)]
     turn = rope_backward if back else rope_forward
-    turn(*as_heads, cos, sin, rotary_dim=query.shape[-1])
+    with torch.cuda.device_of(query):  # type: ignore[no-untyped-call]
+        turn(*as_heads, cos, sin, rotary_dim=query.shape[-1])
 
 
 class _FusedRope(Function):
@@ -120,6 +122,7 @@ class _FusedRope(Function):
         ctx.save_for_backward(cos, sin)
         query, key = query.contiguous(), key.contiguous()
         _fused_turn(query, key, cos, sin, False)
+        increment_version((query, key))  # who kept what was there before is told
         return query.view_as(query), key.view_as(key)
 
     @staticmethod
@@ -139,14 +142,10 @@ def _fused_refuses(request: Request) -> str | None:
     if reason := liger_refuses(request):
         return reason
     heads, head_dim = request.shape[-2:]
-    padded = _power_of_two(heads) * _power_of_two(head_dim) // 2
+    padded = power_of_two(heads) * power_of_two(head_dim) // 2
     return (
         f"{heads} heads of {head_dim} are too much for a program" * (padded > MOST_HALVES) or None
     )
-
-
-def _power_of_two(number: int) -> int:
-    return 1 << (number - 1).bit_length()
 
 
 ROPE = Family(

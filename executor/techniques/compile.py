@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ...kernels import rope
-from ...kernels.fused import missing
+from ...kernels.fused import unusable
 from ...spec.choices import CompileMode
 from ...spec.errors import InputError, NotBuiltError
 from ...spec.plan import Plan
@@ -74,7 +74,7 @@ def device_reason(mode: CompileMode, device: torch.device, compiler: Compiler) -
     if compiler != "inductor":
         return "CUDA graphs need inductor" if mode == "cuda_graph" else None
     if device.type == "cuda":
-        return missing("triton")
+        return unusable("triton")
     given = os.environ.get("CXX")
     found = any(shutil.which(name) for name in ((given,) if given else COMPILERS_OF_CORES))
     return None if found else "no C++ compiler, such as g++, to compile for cores with"

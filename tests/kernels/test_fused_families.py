@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from kernel_checks import assert_equals_definition, chosen, layouts, on_devices, tensor
 from torch import Tensor
 
+from shardwright.executor.recorder import Recorder
+from shardwright.kernels import fused
 from shardwright.kernels.activation import (
     GEGLU,
     SWIGLU,
@@ -149,6 +151,69 @@ def test_linear_cross_entropy(
         assert other.grad is not None
         largest = max(float(other.grad.abs().max()), 1e-3)
         assert float((leaf.grad.double() - other.grad).abs().max()) <= tolerance * largest
+
+
+def test_many_chunks_round_the_weight_s_gradient_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bf16 it is rounded once a chunk: 16 of them stay within its own unit of the largest."""
+    monkeypatch.setattr(words, "LARGEST_LOGITS", 40)
+    monkeypatch.setattr(words, "CHUNK_MULTIPLE", 4)
+    assert len(words.loss_chunks(64, 40)) == 16
+    x, weight = (
+        tensor(shape, torch.bfloat16, "cpu", "dense", seed)
+        for seed, shape in enumerate(((64, 24), (40, 24)))
+    )
+    targets = torch.arange(64) % 40
+    linear_cross_entropy(Dispatcher("portable"), x, weight, targets, 1 / 64, True).backward()
+    exact = [t.detach().double().requires_grad_() for t in (x, weight)]
+    linear_cross_entropy_reference(*exact, targets, 1 / 64).backward()
+    assert weight.grad is not None
+    assert exact[1].grad is not None
+    off = (weight.grad.double() - exact[1].grad).abs().max() / exact[1].grad.abs().max()
+    assert off < 2**-7
+
+
+@pytest.mark.parametrize("wanted", [(), ("x",), ("weight",)], ids=["none", "input", "weight"])
+def test_gradients_that_nobody_wants_are_not_made(wanted: tuple[str, ...]) -> None:
+    shapes = {"x": (6, 8), "weight": (10, 8)}
+    x, weight = (
+        torch.randn(shape).requires_grad_(name in wanted) for name, shape in shapes.items()
+    )
+    with Recorder() as recorder:
+        loss = linear_cross_entropy(Dispatcher("portable"), x, weight, torch.arange(6), 1.0, True)
+    assert sum(kernel.op == "matmul" for kernel in recorder.kernels) == 1 + len(wanted)
+    if wanted:
+        loss.backward()
+    assert [t.grad is not None for t in (x, weight)] == [n in wanted for n in shapes]
+
+
+def test_gradients_in_place_allow_one_backward_pass() -> None:
+    gate, up = (torch.randn(2, 8, requires_grad=True) for _ in range(2))
+    out = swiglu(Dispatcher("fused"), gate * 1, up * 1).sum()
+    out.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="one backward pass"):
+        out.backward()
+
+
+def test_what_turned_in_place_is_missed_by_who_kept_it() -> None:
+    query, key = (torch.randn(3, 1, 2, 4, requires_grad=True) for _ in range(2))
+    kept = query * 1
+    product = kept * kept
+    apply_rope(Dispatcher("fused"), kept, key * 1, Angles(3, 4, 100.0))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("version", "says"), [("0.8.4", "older than 0.8.5"), ("0.10.0", None), ("0.8.5+local", None)]
+)
+def test_a_library_s_age_counts(
+    version: str, says: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fused.unusable.cache_clear()
+    monkeypatch.setattr(fused.metadata, "version", lambda name: version)
+    found = fused.unusable("liger_kernel", "0.8.5")
+    assert (found is None) if says is None else says in str(found)
+    fused.unusable.cache_clear()
 
 
 def test_chunks_cover_the_tokens_and_bound_the_logits() -> None:

@@ -87,7 +87,7 @@ def mixed(
         out = torch._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True)[0]
         return out.permute(2, 0, 1, 3).flatten(2)
     grouped = q.shape[1] != k.shape[1]
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+    with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION]):  # keep no scores
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
     return out.permute(2, 0, 1, 3).flatten(2)
 
