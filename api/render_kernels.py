@@ -7,13 +7,17 @@ from typing import Any
 
 
 def kernels_text(rows: Sequence[dict[str, Any]]) -> str:
-    """A clause a family: what was picked, and why no better one; empty without choices.
+    """What was picked for each family, those with the same reasons together; empty without choices.
 
     Args:
         rows: the document's choices, one for every shape; those of a family that differ in shape
-            alone are one clause.
+            alone are named once.
     """
-    clauses = dict.fromkeys(_clause(row, _picked_of(rows, row["family"])) for row in rows)
+    by_reasons: dict[str, dict[str, None]] = {}
+    for row in rows:
+        name = _name(row, _picked_of(rows, row["family"]))
+        by_reasons.setdefault(_reasons(row), {})[name] = None
+    clauses = [", ".join(names) + reasons for reasons, names in by_reasons.items()]
     return f"kernels: {'; '.join(clauses)}" if clauses else ""
 
 
@@ -21,10 +25,13 @@ def _picked_of(rows: Sequence[dict[str, Any]], family: str) -> set[str]:
     return {row["picked"] for row in rows if row["family"] == family}
 
 
-def _clause(row: dict[str, Any], picked: set[str]) -> str:
-    """One choice in words, with its type where the family's choices differ."""
+def _name(row: dict[str, Any], picked: set[str]) -> str:
+    """A family and what was picked, with its type where the family's choices differ."""
     name = f"{row['family']} {row['picked']}"
-    if len(picked) > 1:
-        name += f" for {row['dtype']}"
+    return f"{name} for {row['dtype']}" if len(picked) > 1 else name
+
+
+def _reasons(row: dict[str, Any]) -> str:
+    """Why no better one was picked, in brackets; empty where the best was."""
     reasons = ", ".join(f"not {other}: {why}" for other, why in row["passed_over"].items())
-    return f"{name} ({reasons})" if reasons else name
+    return f" ({reasons})" if reasons else ""

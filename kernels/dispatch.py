@@ -8,7 +8,7 @@ none is ever made that cannot run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +19,10 @@ from ..spec.errors import RunError
 Policy = KernelPolicy
 """auto: the best that the device runs. portable: what runs everywhere. fused: one kernel where a
 family has one, on cores by Triton's interpreter, which is for checks; an error where it cannot."""
+
+
+IN_PARTS = "in parts"
+"""What is picked where the caller does an operation's parts one after another instead."""
 
 
 class Request(NamedTuple):
@@ -116,16 +120,23 @@ class Dispatcher:
         return self._choice(family, deciding).variant.run
 
     def fuses(self, family: Family, deciding: torch.Tensor) -> bool:
-        """Whether operands like ``deciding`` get a fused form; see :meth:`pick`."""
-        return self._choice(family, deciding).variant.fused
+        """Whether operands like ``deciding`` get a fused form; else the caller does its parts.
 
-    def _choice(self, family: Family, deciding: torch.Tensor) -> Choice:
+        Raises:
+            RunError: see :func:`choose`.
+        """
+        return self._choice(family, deciding, or_parts=True).variant.fused
+
+    def _choice(self, family: Family, deciding: torch.Tensor, or_parts: bool = False) -> Choice:
         interpret = self.policy == "fused"
         request = Request(deciding.device, deciding.dtype, tuple(deciding.shape), interpret)
         key = (family.name, request)
         found = self._chosen.get(key)
         if found is None:
-            found = self._chosen[key] = choose(family, request, self.policy)
+            found = choose(family, request, self.policy)
+            if or_parts and not found.variant.fused:
+                found = found._replace(variant=replace(found.variant, name=IN_PARTS))
+            self._chosen[key] = found
         return found
 
     def choices(self) -> tuple[Choice, ...]:

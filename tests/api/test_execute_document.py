@@ -138,6 +138,13 @@ def test_kernels_of_one_family_are_one_clause() -> None:
     assert kernels_text([]) == ""
 
 
+def test_families_with_the_same_reasons_are_one_clause() -> None:
+    rows = [choice(name, "eager", liger="a core") for name in ("rms_norm", "rope")]
+    assert kernels_text([*rows, choice("adamw", "fused")]) == (
+        "kernels: rms_norm eager, rope eager (not liger: a core); adamw fused"
+    )
+
+
 def test_kernels_that_differ_by_type_are_told_apart() -> None:
     rows = [
         choice("rms_norm", "liger", "bfloat16"),
