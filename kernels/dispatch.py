@@ -26,7 +26,7 @@ IN_PARTS = "in parts"
 
 
 class Request(NamedTuple):
-    """What is asked of a family: where, in which type, how large; ``on_cores`` for checks.
+    """What is asked of a family: where, in which type, how large; ``interpret``: checks on cores.
 
     ``shape`` is of the operand that the family's docstring names.
     """
