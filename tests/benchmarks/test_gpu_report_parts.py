@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from gpu import bootstrap, wheels
+from gpu.child import make_setting
 from gpu.machine_facts import catalogue_name
+from gpu.model_case import plan_of, predicted, problem_of
 from gpu.report_file import judged_row
 from gpu.results import SEVERAL, newest_report, to_results
 from gpu.stage import Claim, Verdict, stages
+from gpu.stages.prediction import TINY
+from gpu.state import Result, Rows
 from gpu.wheels import Group, Package
 from harness.shapes import Row
+
+from shardwright.api.reports import simulate_plan
 
 GB = 10**9
 
@@ -29,11 +38,39 @@ GB = 10**9
         ("NVIDIA A100-SXM4-80GB", 85 * GB, "A100-SXM-80GB"),
         ("NVIDIA A100 80GB PCIe", 85 * GB, "A100-PCIE-80GB"),
         ("NVIDIA B200", 191 * GB, "B200-SXM-180GB"),
+        ("NVIDIA GeForce RTX 4090", 25 * GB, "RTX-4090-24GB"),
+        ("NVIDIA L40S", 48 * GB, "L40S-48GB"),
         ("A device of tomorrow", 10 * GB, None),
     ],
 )
 def test_a_device_is_found_in_the_catalogue(said: str, size: int, name: str | None) -> None:
     assert catalogue_name(said, size) == name
+
+
+def test_a_device_that_is_not_in_the_catalogue_is_one_line(tmp_path: Path) -> None:
+    """Before anything is measured, in every stage that needs prices."""
+    plain = make_setting(tmp_path, reduced=True)
+    about = {"device": "NVIDIA Tomorrow", "cluster": None, "catalogue": None}
+    unknown = replace(plain, facts=about)
+    (profile,) = (stage for stage in stages() if stage.name == "profile")
+    (row,) = profile.rows(unknown)
+    with pytest.raises(ValueError, match=r"^the catalogue has no NVIDIA Tomorrow$"):
+        row.run()
+    with pytest.raises(ValueError, match=r"^the catalogue has no NVIDIA Tomorrow$"):
+        problem_of(TINY, unknown)
+
+
+def test_predicted_peaks_of_a_device_hold_the_workspaces_of_libraries(tmp_path: Path) -> None:
+    plain = make_setting(tmp_path, reduced=True)
+    case = replace(TINY, heads=4, hidden=256, ffn=512, vocab=512, seq_len=64)
+    for cluster, beside in (("1xH100-SXM-80GB", 64 * 2**20), ("local:1", 0)):
+        device = torch.device("cpu" if beside == 0 else "cuda", 0)
+        setting = replace(plain, facts={"cluster": cluster, "device": "x"}, device=device)
+        problem = problem_of(case, setting)
+        plan = plan_of(problem, 2)
+        found = simulate_plan(plan, problem.stack, None, ()).report.prediction.memory[0]
+        assert predicted(plan, problem)["peak_bytes"] == found.allocated_bytes + beside
+        assert found.by["workspace"] >= beside
 
 
 def test_every_wheel_has_a_pinned_version_and_nothing_is_built() -> None:
@@ -43,6 +80,19 @@ def test_every_wheel_has_a_pinned_version_and_nothing_is_built() -> None:
     assert {"--no-deps", "--only-binary=:all:"} <= set(command)
     assert command[-len(required) :] == required
     assert not any(name.startswith(("torch", "triton", "numpy")) for name in required)
+    (liger,) = (p for group in wheels.GROUPS for p in group.packages if p.name == "liger-kernel")
+    assert liger.least == "0.8.5"  # whose private functions our kernels call
+
+
+def test_an_interpreter_without_what_no_wheel_holds_is_one_line() -> None:
+    bootstrap.check_given()
+    given = (Package("pytest", "999"), Package("no-such-package-of-ours", "1"), Package("pip", "1"))
+    with pytest.raises(bootstrap.MissingError) as raised:
+        bootstrap.check_given(given)
+    said = str(raised.value)
+    assert said.startswith(f"{sys.executable} needs pytest >= 999 (has {pytest.__version__}), ")
+    assert "no-such-package-of-ours >= 1 (has none); name a Python" in said
+    assert "pip >=" not in said
 
 
 def test_versions_are_compared_as_numbers() -> None:
@@ -87,6 +137,24 @@ def test_missing_packages_come_from_wheels(
     (tmp_path / ".wheels" / "toy_wheel_of_ours-1.0-py3-none-any.whl").unlink()
     assert bootstrap.environment(tmp_path / "out") == found  # unpacked before
     assert found["XDG_DATA_HOME"].startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"a": 1.0, "b": {"c": [2, float("nan")]}}, "b.c[1] is nan"),
+        ({"a": float("inf")}, "a is inf"),
+        ({"a": torch.float32}, "Object of type dtype is not JSON serializable"),
+    ],
+)
+def test_a_row_that_cannot_be_kept_is_a_failed_row(
+    tmp_path: Path, values: dict[str, Any], why: str
+) -> None:
+    rows = Rows(tmp_path, "toy", "x")
+    rows.keep(Result("a", "ok", "", 1.0, values, "1"))
+    (found,) = rows.results().values()
+    assert (found.status, found.values) == ("failed", {})
+    assert found.why == f"its values cannot be kept: {why}"
 
 
 def claims_of(name: str) -> dict[str, Claim]:
