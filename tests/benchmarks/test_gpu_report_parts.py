@@ -15,9 +15,8 @@ from gpu import bootstrap, wheels
 from gpu.child import make_setting
 from gpu.machine_facts import catalogue_name
 from gpu.model_case import plan_of, predicted, problem_of
-from gpu.report_file import judged_row
 from gpu.results import SEVERAL, newest_report, to_results
-from gpu.stage import Claim, Verdict, stages
+from gpu.stage import stages
 from gpu.stages.prediction import TINY
 from gpu.state import Result, Rows
 from gpu.wheels import Group, Package
@@ -155,79 +154,6 @@ def test_a_row_that_cannot_be_kept_is_a_failed_row(
     (found,) = rows.results().values()
     assert (found.status, found.values) == ("failed", {})
     assert found.why == f"its values cannot be kept: {why}"
-
-
-def claims_of(name: str) -> dict[str, Claim]:
-    (stage,) = (stage for stage in stages() if stage.name == name)
-    return {claim.name: claim for claim in stage.claims}
-
-
-def kernel_row(ours_s: float, floor_s: float | None, **more: Any) -> dict[str, Any]:
-    row: dict[str, Any] = {"family": "rms_norm", "mode": "forward", "bound": "memory"}
-    row |= {"judged": True, "floor_s": floor_s, "ours": {"time_s": ours_s, "peak_bytes": 20}}
-    return {**row, "eager": {"time_s": 1.0, "peak_bytes": 100}, **more}
-
-
-def outcome(claim: Claim, found: dict[str, Any]) -> str:
-    return judged_row(claim, found, reduced=False).outcome
-
-
-def test_kernels_are_judged_by_their_worst() -> None:
-    claims = claims_of("kernels")
-    copy, eager = (claims[n] for n in ("memory-bound kernels against a copy", "kernels against eager"))  # fmt: skip  # noqa: E501
-    good, slow = kernel_row(1.0, 0.9), kernel_row(1.1, 0.9)
-    unjudged = kernel_row(9.0, 0.9, judged=False)
-    assert outcome(copy, {"a": good, "b": unjudged}) == "PASS"
-    assert outcome(copy, {"a": good, "b": slow}) == "MISS"
-    assert outcome(copy, {"a": kernel_row(1.0, None)}) == "UNMEASURED"
-    assert outcome(eager, {"a": good, "b": unjudged}) == "PASS"
-    assert outcome(eager, {"a": good, "b": slow}) == "MISS"
-    verdict = copy.judge({"a": good, "b": slow})
-    assert isinstance(verdict, Verdict)
-    assert verdict.figure == "1 of 2; the worst 81.8% of the copy rate: b"
-
-
-def test_the_fused_loss_is_judged_by_time_and_by_peak() -> None:
-    claims = claims_of("kernels")
-    time, peak = (claims[f"fused linear cross-entropy, {name}"] for name in ("time", "memory"))
-    loss = {"family": "linear_cross_entropy", "mode": "both", "bound": "matmul"}
-    assert outcome(time, {"a": kernel_row(1.14, 1.0, **loss)}) == "PASS"
-    assert outcome(time, {"a": kernel_row(1.16, 1.0, **loss)}) == "MISS"
-    assert outcome(peak, {"a": kernel_row(1.0, 1.0, **loss)}) == "PASS"
-    more = {"ours": {"time_s": 1.0, "peak_bytes": 26}}
-    assert outcome(peak, {"a": kernel_row(1.0, 1.0, **loss, **more)}) == "MISS"
-    assert outcome(time, {"a": kernel_row(1.0, 1.0)}) == "UNMEASURED"
-
-
-def test_a_step_is_judged_by_mfu_and_beside_plain_code() -> None:
-    claims = claims_of("end_to_end")
-    mfu, plain = claims.values()
-    ours = {"shardwright": {"step_time_s": 1.0, "mfu": 0.51, "mfu_causal": 0.4}}
-    compiled = "transformers, Liger, compiled, bf16 weights"
-    eager = "transformers, Liger, float32 weights"
-    assert outcome(mfu, ours) == "PASS"
-    assert outcome(mfu, {"shardwright": {**ours["shardwright"], "mfu": 0.49}}) == "MISS"
-    assert outcome(mfu, {compiled: {"step_time_s": 1.0}}) == "UNMEASURED"
-    assert outcome(plain, {**ours, compiled: {"step_time_s": 1.1}}) == "PASS"
-    assert outcome(plain, {**ours, compiled: {"step_time_s": 0.9}}) == "MISS"
-    both = {**ours, compiled: {"step_time_s": 1.1}, eager: {"step_time_s": 0.9}}
-    assert outcome(plain, both) == "MISS"
-    assert outcome(plain, {**ours, eager: {"step_time_s": 1.1}}) == "UNMEASURED"
-
-
-def test_predictions_are_judged_by_their_worst_and_the_pick_by_the_fastest() -> None:
-    step, peak, pick = claims_of("prediction").values()
-    rows = {f"c{n}": {"step_error": 0.01 * (n - 4), "peak_error": -0.02, "step_time_s": 1.0 + n}
-            for n in range(8)}  # fmt: skip
-    plans = {"predicted before any was run": {"competing": list(rows)}}
-    assert outcome(step, rows) == "PASS"
-    assert outcome(peak, rows) == "PASS"
-    assert outcome(step, {**rows, "c0": {**rows["c0"], "step_error": -0.06}}) == "MISS"
-    assert outcome(step, dict(list(rows.items())[:7])) == "UNMEASURED"
-    for seconds, expected in ((0.9, "PASS"), (1.019, "PASS"), (1.021, "MISS")):
-        picked = {"the planner's pick": {**rows["c0"], "step_time_s": seconds}}
-        assert outcome(pick, {**rows, **plans, **picked}) == expected
-    assert outcome(pick, {**rows, **plans}) == "UNMEASURED"
 
 
 CLAIMS = [("speed", "at least 1"), ("size", "at most 2")]
