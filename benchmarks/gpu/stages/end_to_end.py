@@ -150,7 +150,7 @@ def _judge_plain(found: Mapping[str, Values]) -> Verdict | str:
 STAGE = Stage(
     name="end_to_end",
     order=4,
-    budget_s=360,
+    budget_s=400,
     reduced_s=300,
     shows="A whole training step of a 1B-class Llama, ours and plain code, in fresh processes.",
     rows=rows,

@@ -69,7 +69,7 @@ def _peaks(key: str, row: Values) -> tuple[str, ...]:
 STAGE = Stage(
     name="kernels",
     order=2,
-    budget_s=420,
+    budget_s=400,
     reduced_s=240,
     shows="Every kernel family against eager, compiled eager and the floor, in bf16.",
     rows=rows,

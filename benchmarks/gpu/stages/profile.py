@@ -67,7 +67,7 @@ def tables(found: Mapping[str, Values]) -> list[Table]:
 STAGE = Stage(
     name="profile",
     order=3,
-    budget_s=300,
+    budget_s=260,
     reduced_s=180,
     shows="The measured profile of this device; the file lies beside the report.",
     rows=rows,
