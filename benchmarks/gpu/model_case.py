@@ -67,8 +67,19 @@ class ModelCase:
         return self.seq_len * self.global_batch
 
 
-def problem_of(case: ModelCase, setting: Setting, profile: MachineProfile | None = None) -> Problem:
+def problem_of(
+    case: ModelCase,
+    setting: Setting,
+    profile: MachineProfile | None = None,
+    dtype: str | None = None,
+) -> Problem:
     """The question of a case on this device, priced by a profile where there is one.
+
+    Args:
+        case: model and batch.
+        setting: of the report.
+        profile: what prices it, if anything does.
+        dtype: of parameters; usually bf16 on a GPU and fp32 on cores.
 
     Raises:
         ValueError: the catalogue has no such device.
@@ -78,7 +89,7 @@ def problem_of(case: ModelCase, setting: Setting, profile: MachineProfile | None
         cluster=cluster_of(setting.facts),
         global_batch=case.global_batch,
         seq_len=case.seq_len,
-        dtype="fp32" if setting.device.type == "cpu" else "bf16",
+        dtype=dtype or ("fp32" if setting.device.type == "cpu" else "bf16"),
         calibration="none",
     )
     problem = resolve(inputs)
@@ -87,9 +98,11 @@ def problem_of(case: ModelCase, setting: Setting, profile: MachineProfile | None
     return replace(problem, measured=profile, machine=Machine(problem.cluster, profile))
 
 
-def plan_of(problem: Problem, micro_batch: int, recompute: str = "none") -> Plan:
+def plan_of(
+    problem: Problem, micro_batch: int, recompute: str = "none", compiled: str = "none"
+) -> Plan:
     """The plan of one device, with so many samples at once."""
-    flags = UniformStrategy(micro_batch=micro_batch, recompute=recompute)
+    flags = UniformStrategy(micro_batch=micro_batch, recompute=recompute, compile=compiled)
     return uniform_plan(problem, flags)[0]
 
 
@@ -156,9 +169,18 @@ class Runner:
         self._setting = setting
         self._pool: WorkerPool | None = None
 
-    def run(self, plan: Plan, steps: int) -> dict[str, Any]:
-        """Median seconds of a step after the first two, peak bytes of tensors, losses."""
-        payload = {"plan": plan.to_document(), "steps": steps, "random_tokens": True}
+    def run(self, plan: Plan, steps: int, **settings: Any) -> dict[str, Any]:
+        """Median seconds of a step after the first two, peak bytes, losses.
+
+        Args:
+            plan: of one device.
+            steps: how many are measured.
+            settings: more of the executor's ``TrainSettings``.
+
+        Returns:
+            ``peak_bytes`` is None where compiled code of cores hides it.
+        """
+        payload = {"plan": plan.to_document(), "steps": steps, "random_tokens": True, **settings}
         if self._pool is None:
             self._pool = WorkerPool(1, plan_device(plan), SLOW_START)
         try:
@@ -171,7 +193,7 @@ class Runner:
         return {
             "step_time_s": measured["step_time_s"],
             "times_s": times,
-            "peak_bytes": max(measured["allocated_bytes"]),
+            "peak_bytes": max(measured.get("allocated_bytes", ()), default=None),
             "losses": [measured["losses"][0], measured["losses"][-1]],
         }
 
