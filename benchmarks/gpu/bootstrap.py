@@ -11,7 +11,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from gpu.wheels import GROUPS, WHEELS, Package, pinned
+from gpu.wheels import GIVEN, GROUPS, WHEELS, Package, pinned
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 ROOT = BENCHMARKS.parent
@@ -30,8 +30,9 @@ def environment(out: Path) -> dict[str, str]:
         out: folder of the results; links and unpacked wheels go below it.
 
     Raises:
-        MissingError: see :func:`installed_missing`.
+        MissingError: see :func:`check_given` and :func:`installed_missing`.
     """
+    check_given()
     packages = f"packages-{sys.version_info.major}.{sys.version_info.minor}"
     path = [linked(out), BENCHMARKS, *installed_missing(out / "site" / packages)]
     private = out / "user"
@@ -44,6 +45,22 @@ def environment(out: Path) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         **homes,
     }
+
+
+def check_given(given: tuple[Package, ...] = GIVEN) -> None:
+    """See that the interpreter has what no wheel of ours holds.
+
+    Raises:
+        MissingError: it lacks one of them, or has an older one.
+    """
+    lacking = [
+        f"{p.name} >= {p.least} (has {_version(p) or 'none'})" for p in given if not is_here(p)
+    ]
+    if lacking:
+        raise MissingError(
+            f"{sys.executable} needs {', '.join(lacking)}; name a Python that has them: "
+            "make gpu-report PYTHON=/path/to/python3"
+        )
 
 
 def linked(out: Path) -> Path:
@@ -89,11 +106,16 @@ def _names_in(folder: Path) -> list[str]:
 
 def is_here(package: Package) -> bool:
     """Whether the package is installed, and recent enough."""
+    version = _version(package)
+    return version is not None and _numbers(version) >= _numbers(package.least)
+
+
+def _version(package: Package) -> str | None:
+    """What is installed of a package, if anything is."""
     try:
-        version = metadata.version(package.name)
+        return metadata.version(package.name)
     except metadata.PackageNotFoundError:
-        return False
-    return _numbers(version) >= _numbers(package.least)
+        return None
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -25,10 +25,17 @@ from shardwright.profiler.device_timing import (
 BUDGET_S = 0.3
 NOT_COMPILED = "not compiled in the reduced form"
 NO_FORM = "has no form to compile"
+FIRST_ONLY = "compiled at the family's first size only"
 
 
-def measure(entry: Entry, sizes: Sizes, setting: Setting) -> Values:
+def measure(entry: Entry, sizes: Sizes, setting: Setting, compiles: bool = True) -> Values:
     """A row of the table.
+
+    Args:
+        entry: what is measured.
+        sizes: of its operands.
+        setting: of the report.
+        compiles: whether eager is compiled, too, where it has a form for that.
 
     Raises:
         ValueError: ours is not what the reference says, or not a number.
@@ -43,7 +50,7 @@ def measure(entry: Entry, sizes: Sizes, setting: Setting) -> Values:
     found |= {"judged": entry.judged, "error": error}
     found["ours"] = _timed(entry, ours, sizes, setting)
     found["eager"] = _timed(entry, entry.eager, sizes, setting)
-    found["compiled"] = _compiled(entry, sizes, setting)
+    found["compiled"] = _compiled(entry, sizes, setting) if compiles else {"why": FIRST_ONLY}
     found["floor_s"] = floor_s(entry, setting.known("ceilings"))
     found["picked"] = [choice.variant.name for choice in kernels.choices()]
     found["why"] = explain(kernels.choices())

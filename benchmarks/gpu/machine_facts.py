@@ -65,21 +65,33 @@ def _device(device: torch.device) -> dict[str, Any]:
 def catalogue_name(name: str, memory_bytes: int) -> str | None:
     """The catalogue's name of a device as torch calls it; None where it has no such device.
 
-    Of the forms of one family the one whose memory is nearest; PCIe only where torch says so.
+    Of those that an executor would run on it the one whose memory is nearest; PCIe only where
+    torch says so.
     """
     from shardwright.datasets.catalogue.device import devices
+    from shardwright.executor.ranks import is_device
 
-    said = name.lower().replace("-", " ").split()
-    is_pcie = "pcie" in said
-    fitting = [
-        found
-        for found in devices().values()
-        if found.family.lower() in said and (found.form.lower() == "pcie") == is_pcie
-    ]
-    if not fitting:
-        fitting = [found for found in devices().values() if found.family.lower() in said]
-    near = sorted(fitting, key=lambda found: abs(found.capacity_bytes - memory_bytes))
+    is_pcie = "pcie" in name.lower()
+    near = sorted(
+        (found for found in devices().values() if is_device(found.name, name)),
+        key=lambda found: (
+            (found.form.lower() == "pcie") != is_pcie,
+            abs(found.capacity_bytes - memory_bytes),
+        ),
+    )
     return near[0].name if near else None
+
+
+def cluster_of(known: Mapping[str, Any]) -> str:
+    """The device as a cluster of the catalogue.
+
+    Raises:
+        ValueError: the catalogue has no such device.
+    """
+    found: str | None = known["cluster"]
+    if found is None:
+        raise ValueError(f"the catalogue has no {known['device']}")
+    return found
 
 
 def _driver() -> str:

@@ -9,18 +9,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from gpu.machine_facts import cluster_of
 from gpu.stage import Setting
 
 from shardwright.api.inputs import Inputs, Problem, resolve
 from shardwright.api.reports import search_plan, simulate_plan
 from shardwright.api.uniform import UniformStrategy, uniform_plan
+from shardwright.costmodel.library_memory import workspace_bytes
 from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.model_flops import model_flops_per_sample
+from shardwright.datasets.catalogue.device import CPU
 from shardwright.executor.launch import TRAIN_JOB, PoolOptions, WorkerPool
 from shardwright.executor.layout import plan_device
 from shardwright.spec.codec import from_json
 from shardwright.spec.plan import Plan
 from shardwright.spec.profile import MachineProfile
+from shardwright.spec.report import MemoryRow
 
 SLOW_START = PoolOptions(collective_timeout_s=300.0, silent_after_s=120.0)
 """The first step compiles kernels, during which a rank may say nothing."""
@@ -63,21 +67,29 @@ class ModelCase:
         return self.seq_len * self.global_batch
 
 
-def problem_of(case: ModelCase, setting: Setting, profile: MachineProfile | None = None) -> Problem:
+def problem_of(
+    case: ModelCase,
+    setting: Setting,
+    profile: MachineProfile | None = None,
+    dtype: str | None = None,
+) -> Problem:
     """The question of a case on this device, priced by a profile where there is one.
+
+    Args:
+        case: model and batch.
+        setting: of the report.
+        profile: what prices it, if anything does.
+        dtype: of parameters; usually bf16 on a GPU and fp32 on cores.
 
     Raises:
         ValueError: the catalogue has no such device.
     """
-    cluster = setting.facts["cluster"]
-    if cluster is None:
-        raise ValueError(f"the catalogue has no {setting.facts['device']}")
     inputs = Inputs(
         model=case.document(),
-        cluster=cluster,
+        cluster=cluster_of(setting.facts),
         global_batch=case.global_batch,
         seq_len=case.seq_len,
-        dtype="fp32" if setting.device.type == "cpu" else "bf16",
+        dtype=dtype or ("fp32" if setting.device.type == "cpu" else "bf16"),
         calibration="none",
     )
     problem = resolve(inputs)
@@ -86,9 +98,11 @@ def problem_of(case: ModelCase, setting: Setting, profile: MachineProfile | None
     return replace(problem, measured=profile, machine=Machine(problem.cluster, profile))
 
 
-def plan_of(problem: Problem, micro_batch: int, recompute: str = "none") -> Plan:
+def plan_of(
+    problem: Problem, micro_batch: int, recompute: str = "none", compiled: str = "none"
+) -> Plan:
     """The plan of one device, with so many samples at once."""
-    flags = UniformStrategy(micro_batch=micro_batch, recompute=recompute)
+    flags = UniformStrategy(micro_batch=micro_batch, recompute=recompute, compile=compiled)
     return uniform_plan(problem, flags)[0]
 
 
@@ -98,10 +112,20 @@ def top_pick(problem: Problem) -> Plan:
 
 
 def predicted(plan: Plan, problem: Problem) -> dict[str, float]:
-    """Seconds of a step, and the most bytes that tensors take."""
+    """Seconds of a step, and the most bytes that are taken from torch's allocator."""
     found = simulate_plan(plan, problem.stack, problem.measured, ()).report.prediction
-    allocated = max(row.allocated_bytes for row in found.memory)
-    return {"step_time_s": found.step_time_s, "allocated_bytes": allocated}
+    peak = max(row.allocated_bytes + _libraries_bytes(row, problem) for row in found.memory)
+    return {"step_time_s": found.step_time_s, "peak_bytes": peak}
+
+
+def _libraries_bytes(row: MemoryRow, problem: Problem) -> int:
+    """Workspaces of cuBLAS, which torch takes from its allocator, whose peak is what we measure.
+
+    They are a part of ``by["workspace"]``; the rest of that, room that operations need for a
+    moment, is among ``allocated_bytes`` already. On cores only tensors are counted.
+    """
+    name = problem.cluster.group(row.device_group).device
+    return 0 if name == CPU else workspace_bytes(problem.stack, name)
 
 
 def measured_profile(setting: Setting) -> MachineProfile:
@@ -145,9 +169,18 @@ class Runner:
         self._setting = setting
         self._pool: WorkerPool | None = None
 
-    def run(self, plan: Plan, steps: int) -> dict[str, Any]:
-        """Median seconds of a step after the first two, peak bytes of tensors, losses."""
-        payload = {"plan": plan.to_document(), "steps": steps, "random_tokens": True}
+    def run(self, plan: Plan, steps: int, **settings: Any) -> dict[str, Any]:
+        """Median seconds of a step after the first two, peak bytes, losses.
+
+        Args:
+            plan: of one device.
+            steps: how many are measured.
+            settings: more of the executor's ``TrainSettings``.
+
+        Returns:
+            ``peak_bytes`` is None where compiled code of cores hides it.
+        """
+        payload = {"plan": plan.to_document(), "steps": steps, "random_tokens": True, **settings}
         if self._pool is None:
             self._pool = WorkerPool(1, plan_device(plan), SLOW_START)
         try:
@@ -160,7 +193,7 @@ class Runner:
         return {
             "step_time_s": measured["step_time_s"],
             "times_s": times,
-            "peak_bytes": max(measured["allocated_bytes"]),
+            "peak_bytes": max(measured.get("allocated_bytes", ()), default=None),
             "losses": [measured["losses"][0], measured["losses"][-1]],
         }
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import signal
-import sys
-
-PR_SET_PDEATHSIG = 1
+import os
 
 
 def end_with_parent() -> None:
-    """Ask the kernel for it; only Linux knows how."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    """As ranks of a pool do; nothing of theirs is loaded before it is asked for."""
+    from shardwright.executor.worker import _end_with_parent
+
+    _end_with_parent(os.getppid())

@@ -5,6 +5,7 @@
     … --out FOLDER                                      where rows, tables and JSON are kept
     … --again                                           from the start
     … --reduced                                         on the CPU, tiny, judging nothing
+    … --ship                                            the finished one into the repository
 
 It needs no network and none of the project's environments: torch 2.11 or newer, numpy and
 Python 3.11 or newer; what else is missing comes from the wheels of ``make gpu-wheels``. Rows are
@@ -36,7 +37,8 @@ def main() -> int:
     except MissingError as error:
         print(f"gpu-report: {error}", file=sys.stderr)
         return 2
-    command = [sys.executable, "-m", "gpu.command", "--out", str(out)]
+    module = "gpu.ship" if options.ship else "gpu.command"
+    command = [sys.executable, "-m", module, "--out", str(out)]
     command += ["--stage", *options.stage] if options.stage else []
     command += [f"--{name}" for name in ("again", "reduced") if getattr(options, name)]
     os.execve(sys.executable, command, {**os.environ, **prepared})  # noqa: S606 - a list, no shell
@@ -48,7 +50,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="folder of the results")
     parser.add_argument("--again", action="store_true", help="from the start")
     parser.add_argument("--reduced", action="store_true", help="on the CPU, tiny, nothing judged")
-    return parser.parse_args()
+    parser.add_argument("--ship", action="store_true", help="keep the finished report and profile")
+    options = parser.parse_args()
+    if options.ship and (options.stage or options.again or options.reduced):
+        parser.error("--ship measures nothing: give it with --out alone")
+    return options
 
 
 if __name__ == "__main__":

@@ -118,8 +118,8 @@ def _flash(device: torch.device) -> str:
     scores = q.double() @ k.double().transpose(-1, -2) / math.sqrt(64)
     future = torch.ones(256, 256, dtype=torch.bool, device=device).triu(1)
     scores = scores.masked_fill(future, -math.inf)
-    error = _relative(log_sum, scores.logsumexp(-1))
-    _within(max(error, _relative(out, scores.softmax(-1) @ v.double())), dtype)
+    error = relative(log_sum, scores.logsumexp(-1))
+    within(max(error, relative(out, scores.softmax(-1) @ v.double())), dtype)
     choice = torch._fused_sdp_choice(q, k, v, None, 0.0, True, enable_gqa=False)
     return f"log-sum-exp off by {error:.1e}; SDPA chooses kernel {int(choice)}"
 
@@ -134,8 +134,8 @@ def _flex(device: torch.device) -> str:
     mask = create_block_mask(lambda b, h, i, j: i >= j, 1, 1, 256, 256, device=str(device))
     out = torch.compile(flex_attention)(q, k, v, block_mask=mask)
     expected = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=True)
-    error = _relative(out, expected)
-    _within(error, torch.bfloat16)
+    error = relative(out, expected)
+    within(error, torch.bfloat16)
     return f"off by {error:.1e}"
 
 
@@ -148,8 +148,8 @@ def _grouped(device: torch.device) -> str:
     out = call(x, weight, offs=ends)
     parts = x.double().tensor_split(ends[:-1].cpu().long())
     expected = torch.cat([part @ w for part, w in zip(parts, weight.double(), strict=True)])
-    error = _relative(out, expected)
-    _within(error, torch.bfloat16)
+    error = relative(out, expected)
+    within(error, torch.bfloat16)
     return f"{call.__name__} off by {error:.1e}, one group empty"
 
 
@@ -177,10 +177,10 @@ def _operations(device: torch.device) -> str:
     x = torch.randn(8, 256, device=device, dtype=torch.bfloat16)
     weight = torch.ones(256, device=device, dtype=torch.bfloat16)
     kernels = Dispatcher()
-    error = _relative(
+    error = relative(
         norm.rms_norm(kernels, x, weight, 1e-6), norm.rms_norm_reference(x, weight, 1e-6)
     )
-    _within(error, torch.bfloat16)
+    within(error, torch.bfloat16)
     if not hasattr(torch.ops.shardwright, "rms_norm"):
         raise AttributeError("torch.ops.shardwright.rms_norm")
     return f"rms_norm picked {kernels.choices()[0].variant.name}, off by {error:.1e}"
@@ -218,13 +218,18 @@ def _graphs(device: torch.device) -> str:
     return "captured and replayed"
 
 
-def _relative(found: torch.Tensor, expected: torch.Tensor) -> float:
+def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
     """The norm of the difference over that of what is expected; not a number stays so."""
     difference = found.double() - expected.double()
     return float(difference.norm() / expected.double().norm())
 
 
-def _within(error: float, dtype: torch.dtype) -> None:
+def within(error: float, dtype: torch.dtype) -> None:
+    """Whether a type's rounding explains a relative error.
+
+    Raises:
+        ValueError: it does not, or the error is not a number.
+    """
     limit = 1e-4 if dtype == torch.float32 else 2e-2
     if not error <= limit:
         raise ValueError(f"off by {error:.1e}")

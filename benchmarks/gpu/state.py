@@ -8,6 +8,7 @@ the run in which it failed.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -84,8 +85,12 @@ class Rows:
         self._append({"begin": key})
 
     def keep(self, result: Result) -> None:
-        """Add a row for good."""
-        self._append(result._asdict())
+        """Add a row for good; one whose values JSON cannot hold, as failed."""
+        try:
+            self._append(result._asdict())
+        except (TypeError, ValueError) as error:
+            why = f"its values cannot be kept: {_what_json_lacks(result.values) or error}"
+            self._append(result._replace(status="failed", why=why, values={})._asdict())
 
     def forget(self) -> None:
         """Drop all rows."""
@@ -93,8 +98,9 @@ class Rows:
         self._append({"identity": self._identity})
 
     def _append(self, line: Mapping[str, Any]) -> None:
+        text = json.dumps(line, allow_nan=False) + "\n"  # before the file is touched
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, allow_nan=False) + "\n")
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
 
@@ -109,3 +115,17 @@ class Rows:
             with self._path.open("r+b") as file:
                 file.truncate(len(whole.encode()))
         return [json.loads(line) for line in whole.splitlines()]
+
+
+def _what_json_lacks(values: Mapping[str, Any]) -> str:
+    """The first number that is none, by its path; empty where it is something else."""
+    waiting: list[tuple[str, Any]] = list(values.items())
+    while waiting:
+        path, value = waiting.pop(0)
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{path} is {value}"
+        if isinstance(value, Mapping):
+            waiting += [(f"{path}.{name}", found) for name, found in value.items()]
+        elif isinstance(value, list | tuple):
+            waiting += [(f"{path}[{place}]", found) for place, found in enumerate(value)]
+    return ""

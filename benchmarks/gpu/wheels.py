@@ -67,9 +67,14 @@ GROUPS = (
     _alone("PyYAML", "6.0"),
     _alone("PuLP", "3.3"),
     _alone("highspy", "1.10"),
-    _alone("liger-kernel", "0.6", required=False),
+    _alone("liger-kernel", "0.8.5", required=False),
 )
-"""Everything of the base that planning and running import, and the kernels that are kept."""
+"""Everything of the base that planning and running import, and the kernels that are kept.
+
+Of liger-kernel we call functions that it keeps private: their arguments are those of 0.8.5 on.
+"""
+GIVEN = (Package("torch", "2.11"), Package("numpy", "2.0"))
+"""What the interpreter brings itself: too large to carry, or built for its CUDA."""
 
 
 def pinned(constraints: Path = ROOT / "constraints.txt") -> dict[str, str]:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from gpu import bootstrap, wheels
+from gpu.child import make_setting
 from gpu.machine_facts import catalogue_name
-from gpu.report_file import judged_row
+from gpu.model_case import plan_of, predicted, problem_of
 from gpu.results import SEVERAL, newest_report, to_results
-from gpu.stage import Claim, Verdict, stages
+from gpu.stage import stages
+from gpu.stages.prediction import TINY
+from gpu.state import Result, Rows
 from gpu.wheels import Group, Package
 from harness.shapes import Row
+
+from shardwright.api.reports import simulate_plan
 
 GB = 10**9
 
@@ -29,11 +37,39 @@ GB = 10**9
         ("NVIDIA A100-SXM4-80GB", 85 * GB, "A100-SXM-80GB"),
         ("NVIDIA A100 80GB PCIe", 85 * GB, "A100-PCIE-80GB"),
         ("NVIDIA B200", 191 * GB, "B200-SXM-180GB"),
+        ("NVIDIA GeForce RTX 4090", 25 * GB, "RTX-4090-24GB"),
+        ("NVIDIA L40S", 48 * GB, "L40S-48GB"),
         ("A device of tomorrow", 10 * GB, None),
     ],
 )
 def test_a_device_is_found_in_the_catalogue(said: str, size: int, name: str | None) -> None:
     assert catalogue_name(said, size) == name
+
+
+def test_a_device_that_is_not_in_the_catalogue_is_one_line(tmp_path: Path) -> None:
+    """Before anything is measured, in every stage that needs prices."""
+    plain = make_setting(tmp_path, reduced=True)
+    about = {"device": "NVIDIA Tomorrow", "cluster": None, "catalogue": None}
+    unknown = replace(plain, facts=about)
+    (profile,) = (stage for stage in stages() if stage.name == "profile")
+    (row,) = profile.rows(unknown)
+    with pytest.raises(ValueError, match=r"^the catalogue has no NVIDIA Tomorrow$"):
+        row.run()
+    with pytest.raises(ValueError, match=r"^the catalogue has no NVIDIA Tomorrow$"):
+        problem_of(TINY, unknown)
+
+
+def test_predicted_peaks_of_a_device_hold_the_workspaces_of_libraries(tmp_path: Path) -> None:
+    plain = make_setting(tmp_path, reduced=True)
+    case = replace(TINY, heads=4, hidden=256, ffn=512, vocab=512, seq_len=64)
+    for cluster, beside in (("1xH100-SXM-80GB", 64 * 2**20), ("local:1", 0)):
+        device = torch.device("cpu" if beside == 0 else "cuda", 0)
+        setting = replace(plain, facts={"cluster": cluster, "device": "x"}, device=device)
+        problem = problem_of(case, setting)
+        plan = plan_of(problem, 2)
+        found = simulate_plan(plan, problem.stack, None, ()).report.prediction.memory[0]
+        assert predicted(plan, problem)["peak_bytes"] == found.allocated_bytes + beside
+        assert found.by["workspace"] >= beside
 
 
 def test_every_wheel_has_a_pinned_version_and_nothing_is_built() -> None:
@@ -43,6 +79,19 @@ def test_every_wheel_has_a_pinned_version_and_nothing_is_built() -> None:
     assert {"--no-deps", "--only-binary=:all:"} <= set(command)
     assert command[-len(required) :] == required
     assert not any(name.startswith(("torch", "triton", "numpy")) for name in required)
+    (liger,) = (p for group in wheels.GROUPS for p in group.packages if p.name == "liger-kernel")
+    assert liger.least == "0.8.5"  # whose private functions our kernels call
+
+
+def test_an_interpreter_without_what_no_wheel_holds_is_one_line() -> None:
+    bootstrap.check_given()
+    given = (Package("pytest", "999"), Package("no-such-package-of-ours", "1"), Package("pip", "1"))
+    with pytest.raises(bootstrap.MissingError) as raised:
+        bootstrap.check_given(given)
+    said = str(raised.value)
+    assert said.startswith(f"{sys.executable} needs pytest >= 999 (has {pytest.__version__}), ")
+    assert "no-such-package-of-ours >= 1 (has none); name a Python" in said
+    assert "pip >=" not in said
 
 
 def test_versions_are_compared_as_numbers() -> None:
@@ -89,77 +138,22 @@ def test_missing_packages_come_from_wheels(
     assert found["XDG_DATA_HOME"].startswith(str(tmp_path))
 
 
-def claims_of(name: str) -> dict[str, Claim]:
-    (stage,) = (stage for stage in stages() if stage.name == name)
-    return {claim.name: claim for claim in stage.claims}
-
-
-def kernel_row(ours_s: float, floor_s: float | None, **more: Any) -> dict[str, Any]:
-    row: dict[str, Any] = {"family": "rms_norm", "mode": "forward", "bound": "memory"}
-    row |= {"judged": True, "floor_s": floor_s, "ours": {"time_s": ours_s, "peak_bytes": 20}}
-    return {**row, "eager": {"time_s": 1.0, "peak_bytes": 100}, **more}
-
-
-def outcome(claim: Claim, found: dict[str, Any]) -> str:
-    return judged_row(claim, found, reduced=False).outcome
-
-
-def test_kernels_are_judged_by_their_worst() -> None:
-    claims = claims_of("kernels")
-    copy, eager = (claims[n] for n in ("memory-bound kernels against a copy", "kernels against eager"))  # fmt: skip  # noqa: E501
-    good, slow = kernel_row(1.0, 0.9), kernel_row(1.1, 0.9)
-    unjudged = kernel_row(9.0, 0.9, judged=False)
-    assert outcome(copy, {"a": good, "b": unjudged}) == "PASS"
-    assert outcome(copy, {"a": good, "b": slow}) == "MISS"
-    assert outcome(copy, {"a": kernel_row(1.0, None)}) == "UNMEASURED"
-    assert outcome(eager, {"a": good, "b": unjudged}) == "PASS"
-    assert outcome(eager, {"a": good, "b": slow}) == "MISS"
-    verdict = copy.judge({"a": good, "b": slow})
-    assert isinstance(verdict, Verdict)
-    assert verdict.figure == "1 of 2; the worst 81.8% of the copy rate: b"
-
-
-def test_the_fused_loss_is_judged_by_time_and_by_peak() -> None:
-    claims = claims_of("kernels")
-    time, peak = (claims[f"fused linear cross-entropy, {name}"] for name in ("time", "memory"))
-    loss = {"family": "linear_cross_entropy", "mode": "both", "bound": "matmul"}
-    assert outcome(time, {"a": kernel_row(1.14, 1.0, **loss)}) == "PASS"
-    assert outcome(time, {"a": kernel_row(1.16, 1.0, **loss)}) == "MISS"
-    assert outcome(peak, {"a": kernel_row(1.0, 1.0, **loss)}) == "PASS"
-    more = {"ours": {"time_s": 1.0, "peak_bytes": 26}}
-    assert outcome(peak, {"a": kernel_row(1.0, 1.0, **loss, **more)}) == "MISS"
-    assert outcome(time, {"a": kernel_row(1.0, 1.0)}) == "UNMEASURED"
-
-
-def test_a_step_is_judged_by_mfu_and_beside_plain_code() -> None:
-    claims = claims_of("end_to_end")
-    mfu, plain = claims.values()
-    ours = {"shardwright": {"step_time_s": 1.0, "mfu": 0.51, "mfu_causal": 0.4}}
-    compiled = "transformers, Liger, compiled, bf16 weights"
-    eager = "transformers, Liger, float32 weights"
-    assert outcome(mfu, ours) == "PASS"
-    assert outcome(mfu, {"shardwright": {**ours["shardwright"], "mfu": 0.49}}) == "MISS"
-    assert outcome(mfu, {compiled: {"step_time_s": 1.0}}) == "UNMEASURED"
-    assert outcome(plain, {**ours, compiled: {"step_time_s": 1.1}}) == "PASS"
-    assert outcome(plain, {**ours, compiled: {"step_time_s": 0.9}}) == "MISS"
-    both = {**ours, compiled: {"step_time_s": 1.1}, eager: {"step_time_s": 0.9}}
-    assert outcome(plain, both) == "MISS"
-    assert outcome(plain, {**ours, eager: {"step_time_s": 1.1}}) == "UNMEASURED"
-
-
-def test_predictions_are_judged_by_their_worst_and_the_pick_by_the_fastest() -> None:
-    step, peak, pick = claims_of("prediction").values()
-    rows = {f"c{n}": {"step_error": 0.01 * (n - 4), "peak_error": -0.02, "step_time_s": 1.0 + n}
-            for n in range(8)}  # fmt: skip
-    plans = {"predicted before any was run": {"competing": list(rows)}}
-    assert outcome(step, rows) == "PASS"
-    assert outcome(peak, rows) == "PASS"
-    assert outcome(step, {**rows, "c0": {**rows["c0"], "step_error": -0.06}}) == "MISS"
-    assert outcome(step, dict(list(rows.items())[:7])) == "UNMEASURED"
-    for seconds, expected in ((0.9, "PASS"), (1.019, "PASS"), (1.021, "MISS")):
-        picked = {"the planner's pick": {**rows["c0"], "step_time_s": seconds}}
-        assert outcome(pick, {**rows, **plans, **picked}) == expected
-    assert outcome(pick, {**rows, **plans}) == "UNMEASURED"
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"a": 1.0, "b": {"c": [2, float("nan")]}}, "b.c[1] is nan"),
+        ({"a": float("inf")}, "a is inf"),
+        ({"a": torch.float32}, "Object of type dtype is not JSON serializable"),
+    ],
+)
+def test_a_row_that_cannot_be_kept_is_a_failed_row(
+    tmp_path: Path, values: dict[str, Any], why: str
+) -> None:
+    rows = Rows(tmp_path, "toy", "x")
+    rows.keep(Result("a", "ok", "", 1.0, values, "1"))
+    (found,) = rows.results().values()
+    assert (found.status, found.values) == ("failed", {})
+    assert found.why == f"its values cannot be kept: {why}"
 
 
 CLAIMS = [("speed", "at least 1"), ("size", "at most 2")]

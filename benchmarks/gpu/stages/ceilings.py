@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import partial
 
@@ -14,13 +15,15 @@ from shardwright.profiler.device_timing import time_on
 COPY_BYTES = {False: 2**30, True: 2**22}
 SIDE = {False: 8192, True: 256}
 BUDGET_S = 1.0
+SUSTAINED_S = {False: 2.0, True: 0.05}
 
 
 def rows(setting: Setting) -> list[Measurement]:
-    """Copy, product, launch."""
+    """Copy, product in a burst and on and on, launch."""
     return [
         Measurement("copy", partial(_copy, setting)),
         Measurement("matmul", partial(_matmul, setting)),
+        Measurement("matmul, sustained", partial(_sustained, setting)),
         Measurement("launch", partial(_launch, setting)),
     ]
 
@@ -45,6 +48,35 @@ def _matmul(setting: Setting) -> Values:
     return {"side": side, "flops_per_s": rate, **_timed(timing.median_s, timing.spread)}
 
 
+def _sustained(setting: Setting) -> Values:
+    """The same product on and on, as a step asks for it: power and heat lower the clock."""
+    side, device = SIDE[setting.reduced], setting.device
+    left, right = (torch.randn(side, side, dtype=torch.bfloat16, device=device) for _ in range(2))
+    out = left @ right
+    wanted_s, at_once = SUSTAINED_S[setting.reduced], 16
+    _wait(device)
+    start_s, runs = time.perf_counter(), 0
+    # The host waits between batches, each while the next one is queued, to see how long it took.
+    marks: list[torch.cuda.Event] = []
+    while time.perf_counter() - start_s < wanted_s:
+        for _ in range(at_once):
+            torch.mm(left, right, out=out)
+        runs += at_once
+        if device.type == "cuda":
+            marks.append(torch.cuda.Event())
+            marks[-1].record()
+            if len(marks) > 2:
+                marks.pop(0).synchronize()
+    _wait(device)
+    spent_s = time.perf_counter() - start_s
+    return {"side": side, "flops_per_s": 2 * side**3 * runs / spent_s, "spent_s": spent_s}
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def _launch(setting: Setting) -> Values:
     """Seconds of the device for work of no size, behind a queue."""
     tiny = torch.zeros(1, device=setting.device)
@@ -57,7 +89,7 @@ def _timed(time_s: float, spread: float) -> Values:
 
 
 def tables(found: Mapping[str, Values]) -> list[Table]:
-    """The three figures."""
+    """The figures; floors are made from those of short bursts, as kernels are timed."""
     lines = []
     if "copy" in found:
         row = found["copy"]
@@ -67,6 +99,10 @@ def tables(found: Mapping[str, Values]) -> list[Table]:
         row = found["matmul"]
         what = f"product of bf16 matrices, {row['side']} x {row['side']}, random"
         lines.append((what, f"{row['flops_per_s'] / 1e12:.1f} TFLOP/s", f"{row['spread']:.1%}"))
+    if "matmul, sustained" in found:
+        row = found["matmul, sustained"]
+        what = f"the same product for {row['spent_s']:.1f} s on end"
+        lines.append((what, f"{row['flops_per_s'] / 1e12:.1f} TFLOP/s", ""))
     if "launch" in found:
         row = found["launch"]
         lines.append(("one addition", f"{row['time_s'] * 1e6:.2f} µs", f"{row['spread']:.1%}"))

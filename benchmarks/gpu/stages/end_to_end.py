@@ -13,6 +13,7 @@ from typing import Any
 
 from gpu.model_case import ModelCase, Runner, efficiency, plan_of, problem_of, write_json
 from gpu.stage import Claim, Measurement, Setting, Stage, Values, Verdict
+from gpu.tiny_runs import tries
 from harness.shapes import Table
 
 FULL = ModelCase(
@@ -31,6 +32,7 @@ LARGE_BYTES = 100 * 10**9
 STEPS = 12
 LEAST_MFU = 0.5
 OURS = "shardwright"
+COMPILED = "shardwright, compiled blocks"
 PLAIN = {
     "transformers, Liger, compiled, bf16 weights": {"compile": True, "autocast": False},
     "transformers, Liger, compiled, float32 weights": {"compile": True, "autocast": True},
@@ -41,14 +43,22 @@ LEAST_S = 30.0
 
 
 def rows(setting: Setting) -> list[Measurement]:
-    """Ours, then the others, each in a fresh process."""
+    """Ours, then the others, each in a fresh process; then tiny runs that are only tried."""
     case = TINY if setting.reduced else FULL
     least_s = 0.0 if setting.reduced else LEAST_S
-    found = [Measurement(OURS, partial(_ours, case, setting), least_s)]
+    found = [
+        Measurement(OURS, partial(_ours, case, setting), least_s),
+        *_plain_rows(case, setting, least_s),
+        Measurement(COMPILED, partial(_ours, case, setting, compiled="default"), least_s),
+    ]
+    return [*found, *(Measurement(key, run, least_s) for key, run in tries(TINY, setting).items())]
+
+
+def _plain_rows(case: ModelCase, setting: Setting, least_s: float) -> list[Measurement]:
     if setting.reduced:
         job = {"compile": False, "autocast": False, "liger": False}
-        return [*found, Measurement(REDUCED_PLAIN, partial(_plain, case, job, setting))]
-    return found + [
+        return [Measurement(REDUCED_PLAIN, partial(_plain, case, job, setting))]
+    return [
         Measurement(name, partial(_plain, case, {**job, "liger": True}, setting), least_s)
         for name, job in PLAIN.items()
     ]
@@ -63,11 +73,13 @@ def _steps(setting: Setting) -> int:
     return 4 if setting.reduced else STEPS
 
 
-def _ours(case: ModelCase, setting: Setting) -> Values:
+def _ours(case: ModelCase, setting: Setting, compiled: str = "none") -> Values:
     problem = problem_of(case, setting)
-    plan = plan_of(problem, micro_batch(setting))
+    plan = plan_of(problem, micro_batch(setting), compiled=compiled)
     with Runner(setting) as runner:
-        found = runner.run(plan, _steps(setting))
+        # On cores the fusing compiler takes minutes, and code that is traced alone runs as well.
+        more = {"compiler": "aot_eager"} if setting.reduced else {}
+        found = runner.run(plan, _steps(setting), **more)
     found["parameters"] = problem.model.param_count()
     return {**found, **efficiency(case, problem, found["step_time_s"]), **_about(case, setting)}
 
@@ -103,7 +115,15 @@ def _about(case: ModelCase, setting: Setting) -> dict[str, Any]:
 
 
 def tables(found: Mapping[str, Values]) -> list[Table]:
-    """A line a run."""
+    """A line a run, and what the tiny ones said."""
+    made = [_steps_table({k: r for k, r in found.items() if "tokens_per_s" in r})]
+    lines = [(key, row["said"]) for key, row in found.items() if "said" in row]
+    if lines:
+        made.append(Table(title="Tiny runs, tried once", columns=("what", "said"), rows=lines))
+    return [table for table in made if table.rows]
+
+
+def _steps_table(found: Mapping[str, Values]) -> Table:
     columns = ("run", "step", "tokens/s", "MFU", "MFU, causal", "peak", "parameters", "micro-batch")
     lines = [
         (
@@ -117,13 +137,15 @@ def tables(found: Mapping[str, Values]) -> list[Table]:
         )
         for key, row in found.items()
     ]
+    if not lines:
+        return Table(title="No step was measured", columns=columns, rows=[])
     case = next(iter(found.values()))["case"]
     title = f"A Llama of {case['layers']} layers and width {case['hidden']}, "
     title += (
         f"{case['global_batch']} samples of {case['seq_len']} tokens a step. MFU = model FLOPs "
     )
     title += "of a step / seconds / dense peak of the catalogue; causal: without masked scores"
-    return [Table(title=title, columns=columns, rows=lines)]
+    return Table(title=title, columns=columns, rows=lines)
 
 
 def _judge_mfu(found: Mapping[str, Values]) -> Verdict | str:
@@ -150,7 +172,7 @@ def _judge_plain(found: Mapping[str, Values]) -> Verdict | str:
 STAGE = Stage(
     name="end_to_end",
     order=4,
-    budget_s=360,
+    budget_s=400,
     reduced_s=300,
     shows="A whole training step of a 1B-class Llama, ours and plain code, in fresh processes.",
     rows=rows,

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from gpu.machine_facts import cluster_of
 from gpu.model_case import PROFILE
 from gpu.stage import Measurement, Setting, Stage, Values
 from harness.shapes import Table
@@ -29,14 +30,14 @@ def _profile(setting: Setting) -> Values:
     """Measure, keep under the report's own folder, and copy beside the report.
 
     Raises:
-        NotImplementedError: the profiler of this version measures cores only.
+        ValueError: the catalogue has no such device, so nothing could be priced by its profile.
     """
+    cluster_of(setting.facts)
     budget_s = REDUCED_BUDGET_S if setting.reduced else setting.left_s() - END_S
     extra: dict[str, Any] = {}
     if setting.device.type == "cuda":
-        if not hasattr(sweep, "Target"):
-            raise NotImplementedError("plan profile of this version measures cores only")
-        extra["target"] = sweep.Target(device=setting.facts["catalogue"])
+        # The drive that is measured is the one that the report is written to.
+        extra["target"] = sweep.Target(device=setting.facts["catalogue"], storage=setting.out)
     profile = sweep.measure(budget_s, 1, **extra)
     path = save_profile(profile)
     shutil.copyfile(path, setting.out / PROFILE)
@@ -66,7 +67,7 @@ def tables(found: Mapping[str, Values]) -> list[Table]:
 STAGE = Stage(
     name="profile",
     order=3,
-    budget_s=300,
+    budget_s=260,
     reduced_s=180,
     shows="The measured profile of this device; the file lies beside the report.",
     rows=rows,

@@ -1,12 +1,13 @@
-"""Stage 0: what torch does not promise and we lean on, tried on the device itself."""
+"""Stage 0: what torch does not promise, and what no other stage runs, tried on the device."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from gpu.smoke_checks import CHECKS, Check
+from gpu.smoke_kernels import KERNEL_CHECKS
 from gpu.stage import Claim, Measurement, Setting, Stage, Values, Verdict, one_line
 from harness.shapes import Table
 
@@ -15,9 +16,10 @@ OURS = "executor.torch_api"
 
 def rows(setting: Setting) -> list[Measurement]:
     """A row a check; and what our own list of private names misses, where there is one."""
-    found = [Measurement(name, partial(_tried, check, setting)) for name, check in CHECKS.items()]
+    checks = {**CHECKS, **KERNEL_CHECKS}
+    found = [Measurement(name, partial(_tried, check, setting)) for name, check in checks.items()]
     if importlib.util.find_spec(f"shardwright.{OURS}"):
-        found.append(Measurement(OURS, _own_list))
+        found.insert(0, Measurement(OURS, _own_list))
     return found
 
 
@@ -39,26 +41,52 @@ def _own_list() -> Values:
 
 def tables(found: Mapping[str, Values]) -> list[Table]:
     """What works."""
-    lines = [
-        (key, "works" if row["works"] else "does not work", row["said"])
-        for key, row in found.items()
+    parts = {
+        "Private names of torch": {k: r for k, r in found.items() if k not in KERNEL_CHECKS},
+        "Kernels against their definitions, gradients too": {
+            key: row for key, row in found.items() if key in KERNEL_CHECKS
+        },
+    }
+    return [
+        Table(
+            title=title, columns=("what", "", "said"), rows=[_line(k, r) for k, r in rows.items()]
+        )
+        for title, rows in parts.items()
+        if rows
     ]
-    return [Table(title="Private names of torch", columns=("what", "", "said"), rows=lines)]
 
 
-def _judge(found: Mapping[str, Values]) -> Verdict:
-    broken = [key for key, row in found.items() if not row["works"]]
-    figure = f"{len(found) - len(broken)} of {len(found)} work"
+def _line(key: str, row: Values) -> tuple[str, str, str]:
+    return key, "works" if row["works"] else "does not work", row["said"]
+
+
+def _judge(planned: Sequence[str], found: Mapping[str, Values]) -> Verdict | str:
+    rows = {key: found[key] for key in planned if key in found}
+    broken = [key for key, row in rows.items() if not row["works"]]
+    figure = f"{len(rows) - len(broken)} of {len(planned)} work"
+    if len(rows) < len(planned) and not broken:
+        return f"{figure}, the others were not tried"
     return Verdict(figure + (f"; not {', '.join(broken)}" if broken else ""), not broken, {})
 
 
 STAGE = Stage(
     name="smoke",
     order=0,
-    budget_s=60,
+    budget_s=100,
     reduced_s=120,
-    shows="What torch keeps private and we lean on, on this device.",
+    shows="What torch keeps private and we lean on, and kernels that nothing else here runs.",
     rows=rows,
     tables=tables,
-    claims=(Claim(name="private names of torch", target="all work", judge=_judge),),
+    claims=(
+        Claim(
+            name="private names of torch",
+            target="all work",
+            judge=partial(_judge, [*CHECKS, OURS]),
+        ),
+        Claim(
+            name="kernels against their definitions",
+            target="none further off than its type rounds",
+            judge=partial(_judge, list(KERNEL_CHECKS)),
+        ),
+    ),
 )
