@@ -1,4 +1,4 @@
-"""Host data on its way to a rank's device."""
+"""Between the host and a rank's device: data on its way, and waiting for it."""
 
 from __future__ import annotations
 

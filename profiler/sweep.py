@@ -160,7 +160,7 @@ class _Sweep:
 
     def _copies(self, pool: WorkerPool) -> Found:
         limits = {"coarse": self.coarse, "budget_s": self.left_s() * COPY_SHARE}
-        found = self._job(pool, "host_copy:measure_copies", limits)
+        found = self._job(pool, "copy_timing:measure_copies", limits)
         return Found(copies=found["rows"], skipped=found["skipped"])
 
     def _sharing(self, pool: WorkerPool) -> Found:

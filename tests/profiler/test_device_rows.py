@@ -10,7 +10,7 @@ import torch
 from shardwright.executor.context import RankContext
 from shardwright.profiler import storage
 from shardwright.profiler.cuda_facts import cuda_facts, cuda_models
-from shardwright.profiler.host_copy import KINDS, measure_copies
+from shardwright.profiler.copy_timing import KINDS, measure_copies
 from shardwright.profiler.overlap_timing import measure_sharing, sharing_factor
 from shardwright.profiler.rows import Found, with_found
 from shardwright.profiler.store import fingerprint, machine_facts
