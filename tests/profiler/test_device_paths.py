@@ -14,7 +14,6 @@ import torch.distributed as dist
 
 from shardwright.executor.context import RankContext
 from shardwright.profiler import (
-    device_timing,
     copy_timing,
     kernel_timing,
     links,
@@ -125,10 +124,3 @@ def test_a_case_rotates_over_copies_of_its_operands(monkeypatch: pytest.MonkeyPa
     assert len(prepared) == 3
     assert seconds > 0
     assert spread >= 0
-
-
-def test_events_around_every_run() -> None:
-    runs: list[int] = []
-    found = device_timing._events(CORE, [lambda: runs.append(1)], 120)
-    assert len(found) == len(runs) == 120
-    assert min(found) >= 0

@@ -9,8 +9,8 @@ import torch
 
 from shardwright.executor.context import RankContext
 from shardwright.profiler import storage
-from shardwright.profiler.cuda_facts import cuda_facts, cuda_models
 from shardwright.profiler.copy_timing import KINDS, measure_copies
+from shardwright.profiler.cuda_facts import cuda_facts, cuda_models
 from shardwright.profiler.overlap_timing import measure_sharing, sharing_factor
 from shardwright.profiler.rows import Found, with_found
 from shardwright.profiler.store import fingerprint, machine_facts
