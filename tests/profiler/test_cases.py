@@ -61,6 +61,18 @@ def test_a_gpu_s_cases_are_large_and_fused() -> None:
 
 
 @pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("sizes", [CUDA_COARSE, CUDA_FINE])
+def test_the_loss_of_many_logits_is_as_wide_as_a_vocabulary(sizes: Sizes) -> None:
+    """Logits read and written, and 16 bytes a row: its target, its loss read and written."""
+    cases = [case.kernel for case in all_cases(sizes, ("bf16",), GPU)]
+    losses = {kernel.shape[0]: kernel for kernel in cases if kernel.op == "cross_entropy"}
+    assert sorted(losses) == sorted(sizes.elements), "one case of each size"
+    for elements, kernel in losses.items():
+        width = 131072 if elements >= 2**26 else 4096
+        assert kernel.traffic_bytes == 4 * elements + 16 * elements // width
+
+
+@pytest.mark.usefixtures("gpu")
 def test_the_first_type_comes_first_and_every_kind_before_all_sizes() -> None:
     cases = list(all_cases(CUDA_COARSE, ("bf16", "fp32"), GPU))
     first = [case.first for case in cases]
