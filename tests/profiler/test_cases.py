@@ -128,6 +128,26 @@ def test_operands_are_random_all_over(shape: tuple[int, ...]) -> None:
         assert float(found.flatten()[-100:].abs().max()) > 0.5
 
 
+def test_copies_of_an_embedding_share_its_table_and_leave_none() -> None:
+    def tables() -> set[int]:
+        gc.collect()
+        shape = (TINY.vocab, TINY.width)
+        found = (t for t in gc.get_objects() if isinstance(t, torch.Tensor) and t.shape == shape)
+        return {t.data_ptr() for t in found}
+
+    every = all_cases(TINY, ("fp32",))
+    case = next(case for case in every if case.kernel.op == "embedding")
+    before = tables()
+    runs = [case.prepare() for _ in range(3)]
+    assert len(tables() - before) == 1
+    first, second, _ = (run() for run in runs)
+    assert isinstance(first, torch.Tensor)
+    assert isinstance(second, torch.Tensor)
+    assert not torch.equal(first, second), "each has tokens of its own"
+    del runs, first, second, _
+    assert tables() == before
+
+
 def out_of_memory() -> object:
     raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
