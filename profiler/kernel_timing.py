@@ -2,8 +2,8 @@
 
 On a core each case runs until it has been seen often enough or long enough; the minimum stands,
 since whatever else the machine does only adds. Elsewhere :mod:`.device_timing` takes medians. The
-ranks start every case together. A case that a rank has no memory for is skipped on all of them,
-and the sweep goes on.
+ranks start every case together. A case that a rank has no room for is skipped on all of them,
+and the sweep goes on; any other error ends it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch.distributed as dist
 from .case import Case, Run
 from .cases import all_cases, sizes_for
 from .device_timing import copies_to_miss_cache, time_on
+from .shortage import ELSEWHERE, shortage
 
 if TYPE_CHECKING:
     from ..executor.context import RankContext
@@ -29,8 +30,8 @@ LONG_S = 0.25
 """A run as long as this is not repeated: what the first one pays is lost in it."""
 DEVICE_S, HURRIED_S = 0.05, 0.0
 """How long a case is repeated on a device other than a core; where time is up."""
-NO_MEMORY = math.inf
-"""Seconds of a case that a rank has no memory for."""
+NO_ROOM = math.inf
+"""Seconds of a case that a rank has no room for."""
 
 
 def warm_up(context: RankContext, payload: dict[str, Any]) -> None:
@@ -63,9 +64,10 @@ def measure_kernels(context: RankContext, payload: dict[str, Any]) -> dict[str, 
         is_over = _over(start_s, payload["budget_s"], context)
         if is_over and not case.first:
             break
-        seconds, spread = _slowest(*_tried(case, device, is_over), context)
-        if seconds == NO_MEMORY:
-            skipped.append({**_named(case), "why": "out of device memory"})
+        here_s, spread, why = _tried(case, device, is_over)
+        seconds, spread = _slowest(here_s, spread, context)
+        if seconds == NO_ROOM:
+            skipped.append({**_named(case), "why": why or ELSEWHERE})
         else:
             rows.append(_row(case, seconds, spread))
         if number % 50 == 0:
@@ -73,18 +75,20 @@ def measure_kernels(context: RankContext, payload: dict[str, Any]) -> dict[str, 
     return {"rows": rows, "skipped": skipped}
 
 
-def _tried(case: Case, device: torch.device, is_over: bool) -> tuple[float, float]:
-    """Seconds and spread; all memory is free again where it did not do."""
+def _tried(case: Case, device: torch.device, is_over: bool) -> tuple[float, float, str]:
+    """Seconds, spread, and why there are none; all memory is free again where it did not do."""
     try:
         if device.type == "cpu":
-            return time_case(case, most_runs=1 if is_over else MAX_RUNS)
-        return _time_on_device(case, device, HURRIED_S if is_over else DEVICE_S)
-    except torch.cuda.OutOfMemoryError:
-        pass  # with the exception its frames go, and what they hold
-    gc.collect()
+            return *time_case(case, most_runs=1 if is_over else MAX_RUNS), ""
+        return *_time_on_device(case, device, HURRIED_S if is_over else DEVICE_S), ""
+    except Exception as error:  # Triton's have no class in common with the library's
+        why = shortage(error)
+        if why is None:
+            raise
+    gc.collect()  # with the exception its frames went, and what they held
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    return NO_MEMORY, 0.0
+    return NO_ROOM, 0.0, why
 
 
 def _time_on_device(case: Case, device: torch.device, budget_s: float) -> tuple[float, float]:

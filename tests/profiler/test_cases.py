@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 
 import interpreter
 import pytest
 import torch
 
-from shardwright.executor.context import RankContext
 from shardwright.executor.recorder import Recorder
 from shardwright.kernels import fused as fused_kernels
 from shardwright.profiler import fused_cases, kernel_timing
-from shardwright.profiler.case import Case, Place, drawn
+from shardwright.profiler.case import Place, drawn
 from shardwright.profiler.cases import CUDA_COARSE, CUDA_FINE, Sizes, all_cases, sizes_for
 from shardwright.profiler.streamed_cases import Rows
 from shardwright.spec.kernels import FLASH_BACKWARDS, FLASH_FORWARDS
@@ -146,35 +144,3 @@ def test_copies_of_an_embedding_share_its_table_and_leave_none() -> None:
     assert not torch.equal(first, second), "each has tokens of its own"
     del runs, first, second, _
     assert tables() == before
-
-
-def out_of_memory() -> object:
-    raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-
-
-def with_one_too_large(in_prepare: bool) -> Iterator[Case]:
-    for number, case in enumerate(all_cases(TINY, ("fp32",))):
-        too_large = out_of_memory if in_prepare else lambda: out_of_memory
-        yield case._replace(prepare=too_large, first=True) if number == 2 else case
-
-
-@pytest.mark.parametrize("in_prepare", [True, False])
-def test_a_case_without_room_is_skipped_and_told(
-    monkeypatch: pytest.MonkeyPatch, in_prepare: bool
-) -> None:
-    monkeypatch.setattr(kernel_timing, "all_cases", lambda *_: with_one_too_large(in_prepare))
-    monkeypatch.setattr(kernel_timing, "ENOUGH_S", 0.0)
-    context = RankContext(0, 1, CORE, 60.0, lambda event: None)
-    payload = {"coarse": True, "dtypes": ["fp32"], "budget_s": 60.0}
-    found = kernel_timing.measure_kernels(context, payload)
-    every = list(all_cases(TINY, ("fp32",)))
-    kernel = every[2].kernel
-    assert found["skipped"] == [
-        {
-            "op": kernel.op,
-            "shape": list(kernel.shape),
-            "dtype": "fp32",
-            "why": "out of device memory",
-        }
-    ]
-    assert len(found["rows"]) == len(every) - 1
