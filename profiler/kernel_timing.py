@@ -19,6 +19,7 @@ import torch.distributed as dist
 from .case import Case, Run
 from .cases import all_cases, sizes_for
 from .device_timing import copies_to_miss_cache, time_on
+from .rows import case_key
 from .shortage import ELSEWHERE, shortage
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ LONG_S = 0.25
 """A run as long as this is not repeated: what the first one pays is lost in it."""
 DEVICE_S, HURRIED_S = 0.05, 0.0
 """How long a case is repeated on a device other than a core; where time is up."""
+KEEP_S = 20.0
+"""Between two reports of what was found."""
 NO_ROOM = math.inf
 """Seconds of a case that a rank has no room for."""
 
@@ -49,18 +52,24 @@ def measure_kernels(context: RankContext, payload: dict[str, Any]) -> dict[str, 
     Args:
         context: the rank.
         payload: ``coarse`` (bool), ``dtypes``, ``budget_s``: stop after so long, though not
-            before every kind of kernel was timed once.
+            before every kind of kernel was timed once; ``known``: :func:`.rows.case_key` of
+            what an earlier sweep has timed.
 
     Returns:
         ``rows`` as spec.profile.KernelRow, the slowest rank's figure of each case, and
-        ``skipped`` as spec.profile.Skipped.
+        ``skipped`` as spec.profile.Skipped. What is new is reported every ``KEEP_S`` as
+        ``found`` of an event, so that a sweep that is cut short loses little.
     """
     device = context.device
+    known = {(op, tuple(shape), *rest) for op, shape, *rest in payload.get("known", ())}
     start_s = time.perf_counter()
     rows: list[dict[str, Any]] = []
     skipped: list[dict[str, Any]] = []
     cases = all_cases(sizes_for(device, payload["coarse"]), payload["dtypes"], device)
+    told_s, told = start_s, (0, 0)
     for number, case in enumerate(cases):
+        if case_key(case.kernel) in known:
+            continue
         is_over = _over(start_s, payload["budget_s"], context)
         if is_over and not case.first:
             break
@@ -72,6 +81,10 @@ def measure_kernels(context: RankContext, payload: dict[str, Any]) -> dict[str, 
             rows.append(_row(case, seconds, spread))
         if number % 50 == 0:
             context.emit({"phase": "kernels", "done": len(rows)})
+        if time.perf_counter() - told_s > KEEP_S:
+            found = {"rows": rows[told[0] :], "skipped": skipped[told[1] :]}
+            context.emit({"phase": "kernels", "done": len(rows), "found": found})
+            told_s, told = time.perf_counter(), (len(rows), len(skipped))
     return {"rows": rows, "skipped": skipped}
 
 
