@@ -13,7 +13,7 @@ import torch.distributed as dist
 from ..executor.chunk import BuildOptions
 from ..executor.data import RandomBatches
 from ..executor.engine import Engine
-from ..executor.host_copy import finish
+from ..executor.host_copy import finish, release
 from ..spec.codec import from_document
 from ..spec.plan import Plan
 
@@ -37,6 +37,7 @@ def step_seconds(context: RankContext, payload: dict[str, Any]) -> list[float]:
     workload = plan.workload
     batches = RandomBatches(plan.model.vocab, workload.seq_len, workload.global_batch, 0)
     options = BuildOptions(seed=0, device=context.device, flash=True, prefetch=False)
+    release(context.device)  # an earlier probe's engine refers to itself
     engine = Engine(plan, context.rank, options, batches)
     found: list[float] = []
     is_over = False
