@@ -1,6 +1,8 @@
-"""Host data on its way to a rank's device."""
+"""Between the host and a rank's device: data on its way, and waiting for it."""
 
 from __future__ import annotations
+
+import gc
 
 import torch
 from torch import Tensor
@@ -21,3 +23,10 @@ def finish(device: torch.device) -> None:
     """Wait until the device has done all that was asked of it; nothing to wait for on a core."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def release(device: torch.device) -> None:
+    """Give back the memory of what nothing refers to, cycles too, that the allocator keeps."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

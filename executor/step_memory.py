@@ -7,7 +7,6 @@ two: between two of them, the curve is stretched evenly.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -17,6 +16,7 @@ import torch
 
 from .engine import Engine
 from .exchange import gather_json
+from .host_copy import release
 from .memory_snapshot import Snapshot, allocated_curve, cpu_snapshot, cuda_snapshot, recording_cuda
 from .progress import PROGRESS
 from .recorder import LiveBytes
@@ -78,7 +78,7 @@ def follow_step(engine: Engine, snapshot: bool) -> StepMemory:
         snapshot: whether to keep every allocation, not only the peak.
     """
     device = engine.options.device
-    gc.collect()
+    release(device)  # what plans of earlier jobs left in an allocator is not of this step
     if device.type == "cpu":
         return _follow_cores(engine, snapshot)
     torch.cuda.reset_peak_memory_stats(device)

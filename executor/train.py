@@ -31,6 +31,7 @@ from .context import RankContext
 from .data import RandomBatches, TextBatches, load_tokens
 from .engine import Engine, StepResult
 from .exchange import gather_json
+from .host_copy import release
 from .host_memory import peak_resident_bytes, reset_peak, resident_bytes
 from .reference import Reference
 from .step_memory import StepMemory, by_stage, follow_step
@@ -95,6 +96,20 @@ def train(context: RankContext, payload: dict[str, Any]) -> dict[str, Any] | Non
     require_executable(plan)
     batch = make_batches(plan, settings)
     require_agreement(_facts(plan, settings, batch), context.device)
+    result, steps, gradients = _trained(plan, context, settings, batch)
+    release(context.device)  # the engine refers to itself; a next one would be built beside it
+    if result is not None and settings.verify:
+        result["verify"] = _verify(plan, context, settings, batch, steps, gradients)
+    return result
+
+
+def _trained(
+    plan: Plan, context: RankContext, settings: TrainSettings, batch: Batch
+) -> tuple[dict[str, Any] | None, list[StepResult], dict[str, Tensor]]:
+    """Result on rank 0 (None elsewhere), steps, and the first step's gradients if verified.
+
+    The engine lives only in here.
+    """
     reset_peak()
     before_bytes = resident_bytes()
     engine = make_engine(plan, context, settings, batch)
@@ -115,12 +130,10 @@ def train(context: RankContext, payload: dict[str, Any]) -> dict[str, Any] | Non
     traced = trace_step(engine, where, memory) if settings.trace or where is not None else None
     engine.close()
     if context.rank:
-        return None
+        return None, steps, gradients
     result = _result(plan, steps, peaks, growth, traced)
     result["kernels"] = [choice.to_document() for choice in engine.kernels.choices()]
-    if settings.verify:
-        result["verify"] = _verify(plan, context, settings, batch, steps, gradients)
-    return result
+    return result, steps, gradients
 
 
 def _facts(plan: Plan, settings: TrainSettings, batch: Batch) -> dict[str, str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +14,10 @@ from pathlib import Path
 NOT_INSTALLED = "not installed"
 UNKNOWN = "unknown"
 DRIVER = re.compile(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s")
+VERSION = re.compile(r"\s*(\d+(?:\.\d+)+)\s*$", re.MULTILINE)
+ASK_DRIVER = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+ASK_S = 10.0
+"""How long the driver's tool may take to answer."""
 MODEL = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
 CUDA = re.compile(r"^cuda\b[^=]*=\s*'([^']+)'", re.MULTILINE)
 NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
@@ -61,6 +67,19 @@ def _first_installed(packages: Iterable[str]) -> str:
 
 def _driver(root: Path) -> str:
     found = DRIVER.search(_text(root / "proc/driver/nvidia/version"))
+    return found[1] if found else _asked_driver()
+
+
+@cache
+def _asked_driver() -> str:
+    """What the driver's own tool says: in a container ``proc`` often lacks the driver's part."""
+    try:
+        told = subprocess.run(
+            ASK_DRIVER, capture_output=True, text=True, timeout=ASK_S, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return UNKNOWN
+    found = VERSION.match(told)  # a line for each GPU; a driver has one version
     return found[1] if found else UNKNOWN
 
 

@@ -27,11 +27,16 @@ EPS = 1e-6
 HEAD_DIM, THETA = 64, 1e4
 
 
+LEAST_WIDE_ROWS = 512
+"""Rows of logits as wide as a large vocabulary: with fewer a device is not full."""
+
+
 class Fused(NamedTuple):
-    """An operation, and the family that says where it runs."""
+    """An operation, and the family that says where it runs; ``of_words``: over rows of logits."""
 
     family: Family
     streamed: Streamed
+    of_words: bool = False
 
 
 def _rms_norm(rows: Rows) -> Run:
@@ -69,7 +74,7 @@ def _rope_traffic(rows: Rows) -> int:
 
 
 def _loss(rows: Rows) -> Run:
-    """Logits as wide as the other activations; again and again on what the last run left."""
+    """Again and again on what the last run left."""
     targets = rows.tokens() % rows.width
     losses = torch.empty(rows.rows, dtype=torch.float32, device=rows.place.device)
     return partial(ours.cross_entropy_, rows.random(), targets, losses, 1 / rows.rows)
@@ -85,7 +90,7 @@ FUSED_OPS = (
     Fused(SWIGLU, Streamed("swiglu", lambda r: 3 * r.full_bytes, _swiglu)),
     Fused(SWIGLU, Streamed("swiglu_backward", lambda r: 5 * r.full_bytes, _swiglu_backward)),
     Fused(ROPE, Streamed("rope", _rope_traffic, _rope)),
-    Fused(LINEAR_CROSS_ENTROPY, Streamed("cross_entropy", _loss_traffic, _loss)),
+    Fused(LINEAR_CROSS_ENTROPY, Streamed("cross_entropy", _loss_traffic, _loss), of_words=True),
 )
 
 
@@ -93,5 +98,13 @@ def fused(rows: int, sizes: Sizes, place: Place) -> Iterator[Case]:
     """The operations that the device runs fused, over so many rows."""
     shape = (rows, 1, sizes.width // HEAD_DIM, HEAD_DIM)
     request = Request(place.device, place.kind, shape)
-    here = tuple(op.streamed for op in FUSED_OPS if choose(op.family, request).variant.fused)
-    return cases_of(here, Rows(rows, sizes.width, sizes.vocab, place))
+    of = Rows(rows, sizes.width, sizes.vocab, place)
+    for op in FUSED_OPS:
+        if choose(op.family, request).variant.fused:
+            yield from cases_of((op.streamed,), _of_words(of, sizes.words) if op.of_words else of)
+
+
+def _of_words(rows: Rows, words: int | None) -> Rows:
+    """As many logits as the chunks of a loss have, in rows as wide as a vocabulary."""
+    wide = 0 if words is None else rows.rows * rows.width // words
+    return rows._replace(rows=wide, width=words) if words and wide >= LEAST_WIDE_ROWS else rows

@@ -2,8 +2,8 @@
 
 On a core each case runs until it has been seen often enough or long enough; the minimum stands,
 since whatever else the machine does only adds. Elsewhere :mod:`.device_timing` takes medians. The
-ranks start every case together. A case that a rank has no memory for is skipped on all of them,
-and the sweep goes on.
+ranks start every case together. A case that a rank has no room for is skipped on all of them,
+and the sweep goes on; any other error ends it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import torch.distributed as dist
 from .case import Case, Run
 from .cases import all_cases, sizes_for
 from .device_timing import copies_to_miss_cache, time_on
+from .rows import case_key
+from .shortage import ELSEWHERE, shortage
 
 if TYPE_CHECKING:
     from ..executor.context import RankContext
@@ -29,8 +31,10 @@ LONG_S = 0.25
 """A run as long as this is not repeated: what the first one pays is lost in it."""
 DEVICE_S, HURRIED_S = 0.05, 0.0
 """How long a case is repeated on a device other than a core; where time is up."""
-NO_MEMORY = math.inf
-"""Seconds of a case that a rank has no memory for."""
+KEEP_S = 20.0
+"""Between two reports of what was found."""
+NO_ROOM = math.inf
+"""Seconds of a case that a rank has no room for."""
 
 
 def warm_up(context: RankContext, payload: dict[str, Any]) -> None:
@@ -48,43 +52,56 @@ def measure_kernels(context: RankContext, payload: dict[str, Any]) -> dict[str, 
     Args:
         context: the rank.
         payload: ``coarse`` (bool), ``dtypes``, ``budget_s``: stop after so long, though not
-            before every kind of kernel was timed once.
+            before every kind of kernel was timed once; ``known``: :func:`.rows.case_key` of
+            what an earlier sweep has timed.
 
     Returns:
         ``rows`` as spec.profile.KernelRow, the slowest rank's figure of each case, and
-        ``skipped`` as spec.profile.Skipped.
+        ``skipped`` as spec.profile.Skipped. What is new is reported every ``KEEP_S`` as
+        ``found`` of an event, so that a sweep that is cut short loses little.
     """
     device = context.device
+    known = {(op, tuple(shape), *rest) for op, shape, *rest in payload.get("known", ())}
     start_s = time.perf_counter()
     rows: list[dict[str, Any]] = []
     skipped: list[dict[str, Any]] = []
     cases = all_cases(sizes_for(device, payload["coarse"]), payload["dtypes"], device)
+    told_s, told = start_s, (0, 0)
     for number, case in enumerate(cases):
+        if case_key(case.kernel) in known:
+            continue
         is_over = _over(start_s, payload["budget_s"], context)
         if is_over and not case.first:
             break
-        seconds, spread = _slowest(*_tried(case, device, is_over), context)
-        if seconds == NO_MEMORY:
-            skipped.append({**_named(case), "why": "out of device memory"})
+        here_s, spread, why = _tried(case, device, is_over)
+        seconds, spread = _slowest(here_s, spread, context)
+        if seconds == NO_ROOM:
+            skipped.append({**_named(case), "why": why or ELSEWHERE})
         else:
             rows.append(_row(case, seconds, spread))
         if number % 50 == 0:
             context.emit({"phase": "kernels", "done": len(rows)})
+        if time.perf_counter() - told_s > KEEP_S:
+            found = {"rows": rows[told[0] :], "skipped": skipped[told[1] :]}
+            context.emit({"phase": "kernels", "done": len(rows), "found": found})
+            told_s, told = time.perf_counter(), (len(rows), len(skipped))
     return {"rows": rows, "skipped": skipped}
 
 
-def _tried(case: Case, device: torch.device, is_over: bool) -> tuple[float, float]:
-    """Seconds and spread; all memory is free again where it did not do."""
+def _tried(case: Case, device: torch.device, is_over: bool) -> tuple[float, float, str]:
+    """Seconds, spread, and why there are none; all memory is free again where it did not do."""
     try:
         if device.type == "cpu":
-            return time_case(case, most_runs=1 if is_over else MAX_RUNS)
-        return _time_on_device(case, device, HURRIED_S if is_over else DEVICE_S)
-    except torch.cuda.OutOfMemoryError:
-        pass  # with the exception its frames go, and what they hold
-    gc.collect()
+            return *time_case(case, most_runs=1 if is_over else MAX_RUNS), ""
+        return *_time_on_device(case, device, HURRIED_S if is_over else DEVICE_S), ""
+    except Exception as error:  # Triton's have no class in common with the library's
+        why = shortage(error)
+        if why is None:
+            raise
+    gc.collect()  # with the exception its frames went, and what they held
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    return NO_MEMORY, 0.0
+    return NO_ROOM, 0.0, why
 
 
 def _time_on_device(case: Case, device: torch.device, budget_s: float) -> tuple[float, float]:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from ..executor.host_copy import finish
 from ..executor.torch_api import all_gather_single, reduce_scatter_single
-from .load import ProductLoad, synchronize, timed_on_stream
+from .load import ProductLoad, timed_on_stream
 
 if TYPE_CHECKING:
     from ..executor.context import RankContext
@@ -135,7 +136,7 @@ def _timed(
     run()
     for _ in range(RUNS):
         dist.barrier()
-        synchronize(device)
+        finish(device)
         seconds = _clocked(run, device) if load is None else load.seconds_beside(run)
         now_s = time.perf_counter()
         values = [seconds, float(now_s > end_s)]

@@ -8,17 +8,13 @@ from collections.abc import Callable
 
 import torch
 
+from ..executor.host_copy import finish
+
 SIDE = 4096
 LONGER = 3.0
 """How much longer than the timed work alone the products run that it is timed beside."""
 MOST_PRODUCTS = 400
 """That are queued at once: the queue of a device holds about a thousand launches."""
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has nothing to do; a core never has."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 class ProductLoad:
@@ -33,7 +29,7 @@ class ProductLoad:
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._left = torch.randn(SIDE, SIDE, dtype=torch.bfloat16, device=device)
         self._out = torch.empty_like(self._left)
-        torch.cuda.synchronize(device)
+        finish(device)
         self.product_s = self.seconds(20) / 20
 
     def start(self, count: int) -> None:
@@ -45,10 +41,10 @@ class ProductLoad:
     def seconds(self, count: int) -> float:
         """Of so many products alone, after a first one."""
         self.start(1)
-        torch.cuda.synchronize(self.device)
+        finish(self.device)
         start_s = time.perf_counter()
         self.start(count)
-        torch.cuda.synchronize(self.device)
+        finish(self.device)
         return time.perf_counter() - start_s
 
     def count_for(self, seconds: float) -> int:
@@ -63,7 +59,7 @@ class ProductLoad:
         alone_s = timed_on_stream(run, self.device)
         self.start(self.count_for(LONGER * alone_s))
         seconds = timed_on_stream(run, self.device)
-        torch.cuda.synchronize(self.device)
+        finish(self.device)
         return seconds
 
 

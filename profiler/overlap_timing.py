@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from ..executor.host_copy import finish
 from .load import ProductLoad, timed_on_stream
 
 if TYPE_CHECKING:
@@ -48,12 +49,12 @@ def _launch_s(device: torch.device) -> float:
     one = torch.zeros(1, device=device)
     found = []
     for _ in range(ROUNDS):
-        torch.cuda.synchronize(device)
+        finish(device)
         start_s = time.perf_counter()
         for _ in range(LAUNCHES):
             one.add_(1.0)
         found.append((time.perf_counter() - start_s) / LAUNCHES)
-    torch.cuda.synchronize(device)
+    finish(device)
     return statistics.median(found)
 
 
@@ -98,13 +99,13 @@ def _most(value: float, context: RankContext) -> float:
 
 
 def _clocked(run: Callable[[], object], context: RankContext) -> float:
-    torch.cuda.synchronize(context.device)
+    finish(context.device)
     if context.world_size > 1:
         dist.barrier()
-        torch.cuda.synchronize(context.device)
+        finish(context.device)
     start_s = time.perf_counter()
     run()
-    torch.cuda.synchronize(context.device)
+    finish(context.device)
     return time.perf_counter() - start_s
 
 

@@ -1,8 +1,9 @@
 """What an interrupted measurement had finished, so that the next one goes on from there.
 
-A file beside the profiles, named by fingerprint and ranks: the rows of all finished stages, as the
-profile that they make so far, and the names of those stages. It is removed when the profile is
-complete. One of another kind of sweep, or one that cannot be read, is not used.
+A file beside the profiles, named by fingerprint and ranks: the rows of all finished stages, and of
+kernels as far as they came, as the profile that they make so far, and the names of those stages.
+It is removed when the profile is complete. One of another kind of sweep, or one that cannot be
+read, is not used.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .store import profile_folder, save_document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partial:
-    """Rows of the finished stages; ``coarse`` and ``storage`` say which sweep they are of."""
+    """Rows so far, the finished stages; ``coarse`` and ``storage`` say which sweep they are of."""
 
     profile: MachineProfile
     finished: tuple[str, ...]

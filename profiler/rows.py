@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ..datasets.catalogue.device import CPU
 from ..spec.codec import to_document
+from ..spec.kernels import Kernel
 from ..spec.profile import CollectiveRow, CopyRow, KernelRow, MachineProfile, Skipped
 
 Document = dict[str, Any]
@@ -24,6 +25,11 @@ class Found:
     skipped: Sequence[Document] = ()
     launch_s: float | None = None
     overlap_slowdown: float | None = None
+
+
+def case_key(case: Kernel | KernelRow) -> tuple[str, tuple[int, ...], str, int]:
+    """What says which case a kernel or its row is of."""
+    return case.op, case.shape, case.dtype, case.traffic_bytes
 
 
 def with_found(profile: MachineProfile, found: Found) -> MachineProfile:

@@ -9,11 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend
 
 from ..spec.kernels import FLASH, Kernel
 from .case import Case, Place, Run
 from .sizes import Sizes
 
+aten = torch.ops.aten
+Operands = tuple[Tensor, Tensor, Tensor]
 FLASH_TYPES = ("bf16", "fp16")
 """Types of a GPU's flash kernels; a core's take fp32, too."""
 
@@ -51,7 +54,7 @@ def _mix(place: Place, batch: int, seq: int, dim: int) -> Run:
 
 
 def attention(sizes: Sizes, place: Place) -> Iterator[Case]:
-    """Causal flash attention, forward and backward."""
+    """Causal flash attention, forward and backward, by the kernels that a run takes there."""
     on_core = place.device.type == "cpu"
     if not on_core and place.dtype not in FLASH_TYPES:
         return
@@ -66,38 +69,67 @@ def attention(sizes: Sizes, place: Place) -> Iterator[Case]:
             yield Case(kernel, partial(prepare, place, heads, seq, dim))
 
 
-def _operands(place: Place, heads: int, seq: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value."""
-    query, key, value = (place.random(1, heads, seq, dim) for _ in range(3))
+def _operands(place: Place, heads: int, seq: int, dim: int) -> Operands:
+    """Query, key and value as a run has them: (seq, batch, heads, head_dim) in memory."""
+    query, key, value = (place.random(seq, 1, heads, dim).permute(1, 2, 0, 3) for _ in range(3))
     return query, key, value
 
 
 def _core_forward(place: Place, *shape: int) -> Run:
-    run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    run = aten._scaled_dot_product_flash_attention_for_cpu.default
     return partial(run, *_operands(place, *shape), 0.0, True)
 
 
 def _core_backward(place: Place, *shape: int) -> Run:
     operands = _operands(place, *shape)
-    forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    forward = aten._scaled_dot_product_flash_attention_for_cpu.default
     out, log_sum = forward(*operands, 0.0, True)
-    run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    run = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
     return partial(run, torch.randn_like(out), *operands, out, log_sum, 0.0, True)
 
 
 def _forward(place: Place, *shape: int) -> Run:
-    return _flash(_operands(place, *shape))
-
-
-def _flash(operands: tuple[Tensor, Tensor, Tensor]) -> Callable[[], Any]:
-    run = torch.ops.aten._scaled_dot_product_flash_attention.default
-    return partial(run, *operands, 0.0, True, False)
+    operands = _operands(place, *shape)
+    return _cudnn(operands) if _takes_cudnn(operands) else _flash(operands)
 
 
 def _backward(place: Place, *shape: int) -> Run:
     operands = _operands(place, *shape)
+    return _cudnn_backward(operands) if _takes_cudnn(operands) else _flash_backward(operands)
+
+
+def _takes_cudnn(operands: Operands) -> bool:
+    """Whether the library, asked as kernels.attention does in training, answers cuDNN.
+
+    Its other answers end in its flash kernel there: what keeps scores is barred.
+    """
+    asked = [operand.detach().requires_grad_() for operand in operands]
+    choice = torch._fused_sdp_choice(*asked, None, 0.0, True, enable_gqa=False)
+    return choice == SDPBackend.CUDNN_ATTENTION.value
+
+
+def _flash(operands: Operands) -> Callable[[], Any]:
+    run = aten._scaled_dot_product_flash_attention.default
+    return partial(run, *operands, 0.0, True, False)
+
+
+def _flash_backward(operands: Operands) -> Run:
     out, log_sum, query_ends, key_ends, queries, keys, seed, offset, _ = _flash(operands)()
-    run = torch.ops.aten._scaled_dot_product_flash_attention_backward.default
+    run = aten._scaled_dot_product_flash_attention_backward.default
     lengths = (query_ends, key_ends, queries, keys)
     grad = torch.randn_like(out)
     return partial(run, grad, *operands, out, log_sum, *lengths, 0.0, True, seed, offset)
+
+
+def _cudnn(operands: Operands) -> Callable[[], Any]:
+    """Without a bias, with the log-sum-exp that the way back needs."""
+    run = aten._scaled_dot_product_cudnn_attention.default
+    return partial(run, *operands, None, True, 0.0, True, False)
+
+
+def _cudnn_backward(operands: Operands) -> Run:
+    out, log_sum, query_ends, key_ends, queries, keys, seed, offset, _ = _cudnn(operands)()
+    run = aten._scaled_dot_product_cudnn_attention_backward.default
+    lengths = (query_ends, key_ends, queries, keys)
+    grad = torch.randn_like(out)
+    return partial(run, grad, *operands, out, log_sum, seed, offset, None, *lengths, 0.0, True)

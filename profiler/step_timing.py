@@ -13,9 +13,9 @@ import torch.distributed as dist
 from ..executor.chunk import BuildOptions
 from ..executor.data import RandomBatches
 from ..executor.engine import Engine
+from ..executor.host_copy import finish, release
 from ..spec.codec import from_document
 from ..spec.plan import Plan
-from .load import synchronize
 
 if TYPE_CHECKING:
     from ..executor.context import RankContext
@@ -37,6 +37,7 @@ def step_seconds(context: RankContext, payload: dict[str, Any]) -> list[float]:
     workload = plan.workload
     batches = RandomBatches(plan.model.vocab, workload.seq_len, workload.global_batch, 0)
     options = BuildOptions(seed=0, device=context.device, flash=True, prefetch=False)
+    release(context.device)  # an earlier probe's engine refers to itself
     engine = Engine(plan, context.rank, options, batches)
     found: list[float] = []
     is_over = False
@@ -45,10 +46,10 @@ def step_seconds(context: RankContext, payload: dict[str, Any]) -> list[float]:
     try:
         for step in range(WARM_UP + payload["steps"]):
             dist.barrier()
-            synchronize(context.device)
+            finish(context.device)
             start_s = time.perf_counter()
             engine.step()
-            synchronize(context.device)
+            finish(context.device)
             now_s = time.perf_counter()
             values = [now_s - start_s, float(now_s > end_s)]
             both = torch.tensor(values, dtype=torch.float64, device=context.device)

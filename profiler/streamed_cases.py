@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import torch
 from torch.nn import functional as F
@@ -126,8 +127,20 @@ def _softmax_backward(rows: Rows) -> Run:
     return partial(torch._softmax_backward_data, x, torch.softmax(x, -1), -1, x.dtype)
 
 
+_TABLES: WeakValueDictionary[tuple[int, int, Place], torch.Tensor] = WeakValueDictionary()
+"""Tables that prepared cases hold."""
+
+
 def _embedding(rows: Rows) -> Run:
-    return partial(F.embedding, rows.tokens(), rows.place.random(rows.vocab, rows.width))
+    """Tokens of its own, and the table of every copy that is prepared: it is read in few places.
+
+    Copies that miss the cache are counted by what a run touches; as many tables fill a device.
+    """
+    key = (rows.vocab, rows.width, rows.place)
+    table = _TABLES.get(key)
+    if table is None:
+        table = _TABLES[key] = rows.place.random(rows.vocab, rows.width)
+    return partial(F.embedding, rows.tokens(), table)
 
 
 def _embedding_backward(rows: Rows) -> Run:

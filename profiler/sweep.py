@@ -1,8 +1,8 @@
 """Measuring this machine: kernels, links, copies, host time, within a budget of seconds.
 
 One list of stages for every kind of device; a stage that a device does not have says so in the
-profile. What a stage finds is kept at once, so a measurement that was cut short goes on where it
-was (:mod:`.partial`).
+profile. What a stage finds is kept at once, the kernels' in parts, so a measurement that was cut
+short goes on where it was (:mod:`.partial`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 from ..datasets.catalogue.device import CPU
 from ..executor.launch import WorkerPool
 from ..spec.plan import Plan
-from ..spec.profile import MachineProfile
+from ..spec.profile import KernelRow, MachineProfile
 from .host_overhead import with_overheads
 from .partial import Partial, load_partial, remove_partial, save_partial
-from .rows import Found, with_found
+from .rows import Found, case_key, with_found
 from .storage import NO_FOLDER, measure_storage
 from .store import fingerprint, machine_facts
 
@@ -85,7 +85,11 @@ class _Sweep:
         kept = None if target.fresh else load_partial(empty, self.coarse, self.storage)
         self.profile = empty if kept is None else kept.profile
         self.finished = () if kept is None else kept.finished
+        self.known: tuple[KernelRow, ...] = ()  # of the stage of kernels that was cut short
+        if kept is not None and "kernels" not in kept.finished:
+            self.known = kept.profile.kernels
         self.before_s = 0.0 if kept is None else kept.profile.duration_s
+        self.is_first = True  # of the rounds: a whole one that was kept is worth more than a part
         self.step_s: dict[str, float] = {}
 
     @property
@@ -96,8 +100,11 @@ class _Sweep:
         return max(0.0, self.start_s + self.budget_s - END_S - time.monotonic())
 
     def run(self) -> MachineProfile:
-        start = {"phase": "start", "ranks": self.ranks}
-        self.emit({**start, "resumed": list(self.finished)} if self.finished else start)
+        start: dict[str, Any] = {"phase": "start", "ranks": self.ranks}
+        if self.finished or self.known:
+            partly = ("kernels in part",) if self.known else ()
+            start["resumed"] = [*self.finished, *partly]
+        self.emit(start)
         with WorkerPool(self.ranks, self.target.device) as pool:
             self._job(pool, "kernel_timing:warm_up", {})
             for number in range(ROUNDS if self.on_cores else 1):
@@ -106,7 +113,8 @@ class _Sweep:
                 self.emit({"phase": "host"})
                 known = number > 0  # what every probe takes, at least from the first round
                 self._fit(pool, is_over=(lambda: False) if known else (lambda: not self.left_s()))
-                self.finished = ()
+                self.finished = self.known = ()
+                self.is_first = False
                 if self.left_s() < began_s - self.left_s():  # as long as that round took
                     break
         remove_partial(self.profile)
@@ -150,6 +158,7 @@ class _Sweep:
             "coarse": self.coarse,
             "dtypes": ["bf16"] if self.coarse and not self.on_cores else ordered,
             "budget_s": self.left_s() * share,
+            "known": [case_key(row) for row in self.known],
         }
         found = self._job(pool, "kernel_timing:measure_kernels", payload)
         return Found(kernels=found["rows"], skipped=found["skipped"])
@@ -160,7 +169,7 @@ class _Sweep:
 
     def _copies(self, pool: WorkerPool) -> Found:
         limits = {"coarse": self.coarse, "budget_s": self.left_s() * COPY_SHARE}
-        found = self._job(pool, "host_copy:measure_copies", limits)
+        found = self._job(pool, "copy_timing:measure_copies", limits)
         return Found(copies=found["rows"], skipped=found["skipped"])
 
     def _sharing(self, pool: WorkerPool) -> Found:
@@ -199,11 +208,16 @@ class _Sweep:
         return min(times) if self.on_cores else statistics.median(times)
 
     def _job(self, pool: WorkerPool, job: str, payload: dict[str, Any]) -> Any:
-        """Rank 0's result; what it reports is passed on."""
+        """Rank 0's result; what it reports is passed on, and kernels that it found are kept."""
 
         def relay(rank: int, event: dict[str, Any]) -> None:
             if rank == 0:
-                self.emit(event)
+                found = event.get("found")
+                if found is not None and self.is_first:
+                    rows = Found(kernels=found["rows"], skipped=found["skipped"])
+                    self.profile = with_found(self.profile, rows)
+                    self._keep()
+                self.emit({key: value for key, value in event.items() if key != "found"})
 
         return pool.run(JOBS + job, payload, None, relay)[0]
 

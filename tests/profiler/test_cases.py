@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 
 import interpreter
 import pytest
 import torch
 
-from shardwright.executor.context import RankContext
 from shardwright.executor.recorder import Recorder
 from shardwright.kernels import fused as fused_kernels
 from shardwright.profiler import fused_cases, kernel_timing
-from shardwright.profiler.case import Case, Place, drawn
+from shardwright.profiler.case import Place, drawn
 from shardwright.profiler.cases import CUDA_COARSE, CUDA_FINE, Sizes, all_cases, sizes_for
 from shardwright.profiler.streamed_cases import Rows
 from shardwright.spec.kernels import FLASH_BACKWARDS, FLASH_FORWARDS
@@ -58,6 +56,18 @@ def test_a_gpu_s_cases_are_large_and_fused() -> None:
     assert flash == {"bf16"}, "a GPU's flash kernels take no fp32"
     assert len(cases) == len(set(cases))
     assert sizes_for(GPU, coarse=True) is CUDA_COARSE
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("sizes", [CUDA_COARSE, CUDA_FINE])
+def test_the_loss_of_many_logits_is_as_wide_as_a_vocabulary(sizes: Sizes) -> None:
+    """Logits read and written, and 16 bytes a row: its target, its loss read and written."""
+    cases = [case.kernel for case in all_cases(sizes, ("bf16",), GPU)]
+    losses = {kernel.shape[0]: kernel for kernel in cases if kernel.op == "cross_entropy"}
+    assert sorted(losses) == sorted(sizes.elements), "one case of each size"
+    for elements, kernel in losses.items():
+        width = 131072 if elements >= 2**26 else 4096
+        assert kernel.traffic_bytes == 4 * elements + 16 * elements // width
 
 
 @pytest.mark.usefixtures("gpu")
@@ -116,33 +126,21 @@ def test_operands_are_random_all_over(shape: tuple[int, ...]) -> None:
         assert float(found.flatten()[-100:].abs().max()) > 0.5
 
 
-def out_of_memory() -> object:
-    raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+def test_copies_of_an_embedding_share_its_table_and_leave_none() -> None:
+    def tables() -> set[int]:
+        gc.collect()
+        shape = (TINY.vocab, TINY.width)
+        found = (t for t in gc.get_objects() if isinstance(t, torch.Tensor) and t.shape == shape)
+        return {t.data_ptr() for t in found}
 
-
-def with_one_too_large(in_prepare: bool) -> Iterator[Case]:
-    for number, case in enumerate(all_cases(TINY, ("fp32",))):
-        too_large = out_of_memory if in_prepare else lambda: out_of_memory
-        yield case._replace(prepare=too_large, first=True) if number == 2 else case
-
-
-@pytest.mark.parametrize("in_prepare", [True, False])
-def test_a_case_without_room_is_skipped_and_told(
-    monkeypatch: pytest.MonkeyPatch, in_prepare: bool
-) -> None:
-    monkeypatch.setattr(kernel_timing, "all_cases", lambda *_: with_one_too_large(in_prepare))
-    monkeypatch.setattr(kernel_timing, "ENOUGH_S", 0.0)
-    context = RankContext(0, 1, CORE, 60.0, lambda event: None)
-    payload = {"coarse": True, "dtypes": ["fp32"], "budget_s": 60.0}
-    found = kernel_timing.measure_kernels(context, payload)
-    every = list(all_cases(TINY, ("fp32",)))
-    kernel = every[2].kernel
-    assert found["skipped"] == [
-        {
-            "op": kernel.op,
-            "shape": list(kernel.shape),
-            "dtype": "fp32",
-            "why": "out of device memory",
-        }
-    ]
-    assert len(found["rows"]) == len(every) - 1
+    every = all_cases(TINY, ("fp32",))
+    case = next(case for case in every if case.kernel.op == "embedding")
+    before = tables()
+    runs = [case.prepare() for _ in range(3)]
+    assert len(tables() - before) == 1
+    first, second, _ = (run() for run in runs)
+    assert isinstance(first, torch.Tensor)
+    assert isinstance(second, torch.Tensor)
+    assert not torch.equal(first, second), "each has tokens of its own"
+    del runs, first, second, _
+    assert tables() == before

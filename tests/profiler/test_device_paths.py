@@ -14,8 +14,7 @@ import torch.distributed as dist
 
 from shardwright.executor.context import RankContext
 from shardwright.profiler import (
-    device_timing,
-    host_copy,
+    copy_timing,
     kernel_timing,
     links,
     load,
@@ -67,7 +66,7 @@ def _stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "SIDE", 8)
     monkeypatch.setattr(overlap_timing, "SHARED_BYTES", 2**12)
     monkeypatch.setattr(overlap_timing, "SHARED_S", 1e-4)
-    monkeypatch.setattr(host_copy, "BUDGET_S", 0.0)
+    monkeypatch.setattr(copy_timing, "BUDGET_S", 0.0)
 
 
 @pytest.fixture
@@ -79,7 +78,7 @@ def alone(tmp_path: Path) -> Iterator[RankContext]:
 
 
 def test_copies_of_one_size() -> None:
-    found = host_copy._of_size(2**12, CORE)
+    found = copy_timing._of_size(2**12, CORE)
     rows = [CopyRow(**what, payload_bytes=2**12, time_s=t.median_s) for what, t in found]
     ways = [(row.kind, row.pinned, row.both_ways) for row in rows]
     assert ways == [
@@ -125,10 +124,3 @@ def test_a_case_rotates_over_copies_of_its_operands(monkeypatch: pytest.MonkeyPa
     assert len(prepared) == 3
     assert seconds > 0
     assert spread >= 0
-
-
-def test_events_around_every_run() -> None:
-    runs: list[int] = []
-    found = device_timing._events(CORE, [lambda: runs.append(1)], 120)
-    assert len(found) == len(runs) == 120
-    assert min(found) >= 0

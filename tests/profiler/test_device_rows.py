@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from shardwright.executor.context import RankContext
+from shardwright.profiler import cuda_facts as cuda_facts_module
 from shardwright.profiler import storage
-from shardwright.profiler.cuda_facts import cuda_facts, cuda_models
-from shardwright.profiler.host_copy import KINDS, measure_copies
+from shardwright.profiler.copy_timing import KINDS, measure_copies
+from shardwright.profiler.cuda_facts import _asked_driver, cuda_facts, cuda_models
 from shardwright.profiler.overlap_timing import measure_sharing, sharing_factor
 from shardwright.profiler.rows import Found, with_found
 from shardwright.profiler.store import fingerprint, machine_facts
@@ -117,6 +119,37 @@ def gpus(root: Path) -> None:
     (driver / "version").write_text(line)
 
 
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder that is searched for programs alone."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    _asked_driver.cache_clear()
+    yield folder
+    _asked_driver.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("script", "driver"),
+    [
+        ("echo 580.65.06; echo 580.65.06", "580.65.06"),
+        ("echo 'NVIDIA-SMI has failed: 12.3'", "unknown"),
+        ("echo 580.65.06; exit 9", "unknown"),
+        ("while :; do :; done", "unknown"),
+    ],
+)
+def test_in_a_container_the_driver_s_tool_is_asked(
+    tools: Path, monkeypatch: pytest.MonkeyPatch, script: str, driver: str
+) -> None:
+    monkeypatch.setattr(cuda_facts_module, "ASK_S", 2.0)
+    tool = tools / "nvidia-smi"
+    tool.write_text(f'#!/bin/sh\n[ "$1" = --query-gpu=driver_version ] || exit 2\n{script}\n')
+    tool.chmod(0o755)
+    assert cuda_facts(tools)["driver"] == driver
+
+
+@pytest.mark.usefixtures("tools")
 def test_gpus_and_driver_are_told_without_torch(tmp_path: Path) -> None:
     gpus(tmp_path)
     facts = cuda_facts(tmp_path)

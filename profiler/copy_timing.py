@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..executor.host_copy import finish
 from .device_timing import Timing, copies_to_miss_cache, time_on
-from .load import synchronize
 
 if TYPE_CHECKING:
     from ..executor.context import RankContext
@@ -81,7 +81,7 @@ def _both_ways(near: Tensor, device: torch.device) -> list[tuple[dict[str, Any],
     back = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     hosts = [torch.ones(near.numel(), dtype=torch.uint8, pin_memory=True) for _ in range(2)]
     there, here = torch.empty_like(near), near
-    synchronize(device)
+    finish(device)
 
     def run() -> None:
         current = torch.cuda.current_stream(device)
