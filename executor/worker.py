@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     options = _parser().parse_args(arguments)
     if options.pool is None:
         if STARTED_BY_TORCHRUN in os.environ:  # which starts every rank in a session of its own
-            _end_with_parent(os.getppid())
+            end_with_parent(os.getppid())
         _exit(_run_under_torchrun(options))
     _serve_pool(options)
 
@@ -183,7 +183,7 @@ class _Busy:
 def _serve_pool(options: argparse.Namespace) -> NoReturn:
     """Take jobs until told to exit, or until the launcher is gone."""
     if options.die_with_parent is not None:
-        _end_with_parent(options.die_with_parent)
+        end_with_parent(options.die_with_parent)
     sender = Sender(options.channel[1])
     jobs: queue.SimpleQueue[Message] = queue.SimpleQueue()
     busy = _Busy()
@@ -259,7 +259,7 @@ def _beat(sender: Sender, busy: _Busy) -> None:
         time.sleep(HEARTBEAT_S)
 
 
-def _end_with_parent(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """Ask the kernel to end this process when process ``parent`` ends, even while it is stopped."""
     if not sys.platform.startswith("linux"):
         return  # the closed pipe ends it there, unless it is stopped

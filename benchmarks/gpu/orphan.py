@@ -7,6 +7,6 @@ import os
 
 def end_with_parent() -> None:
     """As ranks of a pool do; nothing of theirs is loaded before it is asked for."""
-    from shardwright.executor.worker import _end_with_parent
+    from shardwright.executor.worker import end_with_parent
 
-    _end_with_parent(os.getppid())
+    end_with_parent(os.getppid())
