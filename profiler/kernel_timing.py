@@ -8,7 +8,6 @@ and the sweep goes on; any other error ends it.
 
 from __future__ import annotations
 
-import gc
 import math
 import time
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from ..executor.host_copy import release
 from .case import Case, Run
 from .cases import all_cases, sizes_for
 from .device_timing import copies_to_miss_cache, time_on
@@ -98,9 +98,7 @@ def _tried(case: Case, device: torch.device, is_over: bool) -> tuple[float, floa
         why = shortage(error)
         if why is None:
             raise
-    gc.collect()  # with the exception its frames went, and what they held
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+    release(device)  # with the exception its frames went, and what they held
     return NO_ROOM, 0.0, why
 
 

@@ -103,8 +103,8 @@ def _takes_cudnn(operands: Operands) -> bool:
 
     Its other answers end in its flash kernel there: what keeps scores is barred.
     """
-    asked = [operand.detach().requires_grad_() for operand in operands]
-    choice = torch._fused_sdp_choice(*asked, None, 0.0, True, enable_gqa=False)
+    query, key, value = (operand.detach().requires_grad_() for operand in operands)
+    choice = torch._fused_sdp_choice(query, key, value, None, 0.0, True, enable_gqa=False)
     return choice == SDPBackend.CUDNN_ATTENTION.value
 
 
