@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from shardwright.kernels.dispatch import Dispatcher
-from shardwright.kernels.fused import interpreted, missing
+from shardwright.kernels.fused import interpreted, unusable
 
 DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -15,7 +15,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 def dispatchers(device: str) -> tuple[Dispatcher, Dispatcher]:
     """Portable and fused kernels; skips where nothing runs the fused ones."""
-    if reason := missing("triton"):
+    if reason := unusable("triton"):
         pytest.skip(reason)
     if device == "cpu" and not interpreted():
         pytest.skip("Triton's interpreter is off in a process with a CUDA device")
