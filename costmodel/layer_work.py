@@ -52,6 +52,11 @@ class Part:
             self._accumulating = lower_accumulating(self.lowered.layer, self.lowered.shape)
         return self._accumulating
 
+    def weights(self, adds: bool) -> LoweredPass:
+        """Its weight gradients alone, of a backward in two parts; ``adds``: to those there."""
+        split = self.lowered.split_backward()
+        return split.accumulating_weight if adds else split.weight
+
     def again(self, whole: bool) -> LoweredPass:
         """Its forward as recomputation, with the residual sum at its end or without."""
         if whole not in self._again:
@@ -118,6 +123,11 @@ class LayerWork:
         again = tuple(part.again(True) for part in first)
         turn = last.turn(not self.stops_early, adds)
         return (*after, *again, turn, *block[1:], *before)
+
+
+    def weight_part(self, adds: bool) -> Passes:
+        """Its weight gradients, of a backward in two parts; ``adds``: to those that are there."""
+        return tuple(part.weights(adds) for part in reversed(self._parts))
 
 
 class LayerWorks:

@@ -120,10 +120,15 @@ def _before_forward_s(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float
 
 def unit_seconds(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float, float]:
     """Copies and traffic, gather and reduction together, that a unit adds to a pass."""
-    if kind.forward:
-        return _before_forward_s(unit, cost, kind)
-    copy_s, gather_s, reduce_s = _around_backward_s(unit, cost, kind)
+    copy_s, gather_s, reduce_s = traffic_seconds(unit, cost, kind)
     return copy_s, gather_s + reduce_s
+
+
+def traffic_seconds(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float, float, float]:
+    """Copies, gather and reduction that a unit adds to a pass."""
+    if kind.forward:
+        return *_before_forward_s(unit, cost, kind), 0.0
+    return _around_backward_s(unit, cost, kind)
 
 
 def _backward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer) -> Slot:

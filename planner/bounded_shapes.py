@@ -20,14 +20,15 @@ class BoundedShapes(Sequence[Bounded]):
 
     Args:
         quick: (quick bound, number) of every shape.
-        exact: the exact bound of a shape's number; may raise to end the search.
+        exact: better bounds of a shape's number, each at least as good as the one before; they
+            may raise to end the search.
     """
 
-    def __init__(self, quick: Sequence[Bounded], exact: Callable[[int], float]) -> None:
+    def __init__(self, quick: Sequence[Bounded], *exact: Callable[[int], float]) -> None:
         self._exact = exact
         self._length = len(quick)
         self._known: list[Bounded] = []
-        self._heap = [(bound, number, False) for bound, number in quick]
+        self._heap = [(bound, number, 0) for bound, number in quick]
         heapq.heapify(self._heap)
 
     @property
@@ -65,9 +66,10 @@ class BoundedShapes(Sequence[Bounded]):
     def _next(self) -> None:
         """Find one more shape of the order."""
         while True:
-            bound, number, exact = self._heap[0]
-            if exact:
+            bound, number, level = self._heap[0]
+            if level == len(self._exact):
                 heapq.heappop(self._heap)
                 self._known.append((bound, number))
                 return
-            heapq.heapreplace(self._heap, (max(bound, self._exact(number)), number, True))
+            better = max(bound, self._exact[level](number))
+            heapq.heapreplace(self._heap, (better, number, level + 1))

@@ -24,6 +24,7 @@ from ..costmodel.prices import Pricer
 from ..costmodel.stage_passes import PassKind
 from ..costmodel.unit import Unit
 from ..spec.strategy import LayerStrategy
+from .pass_table import resident_bytes, unit_key, waiting_bytes
 
 CP_STEP = 2**32
 """Above twice any tensor-parallel degree."""
@@ -147,13 +148,13 @@ class OptionTables:
         def unit_row(strategy: LayerStrategy) -> Floats:
             if not members:
                 return NO_UNIT
-            key = (kinds, _unit_key(strategy), ranks, reach)
+            key = (kinds, unit_key(strategy), ranks, reach)
             if key not in self._units:
                 unit = self.lowering.unit(members, strategy, ranks)
                 self._units[key] = self._unit_row(unit, reach)
             return self._units[key]
 
-        units = _rows(strategies, _unit_key, unit_row)
+        units = _rows(strategies, unit_key, unit_row)
         adds = microbatches > 1 and not units[:, FRESH].all()
         splits = _rows(strategies, split_key, split_row)
         seconds = self._seconds(splits, units, microbatches)
@@ -203,14 +204,8 @@ class OptionTables:
             for seconds in unit_seconds(unit, cost, PassKind(forward, 0, *ends))
         ]
         fresh = float(unit.starts_anew)
-        extra = (_extra_bytes(unit, 1), _extra_bytes(unit, 2))
-        return np.array([self._resident_bytes(unit), *extra, fresh, *traffic])
-
-    def _resident_bytes(self, unit: Unit) -> float:
-        whole = 0 if unit.gathers_each_use else unit.whole_bytes
-        contiguous = self.lowering.stack.state_layout == "contiguous"
-        gradients = unit.accumulated_bytes if contiguous else 0
-        return float(unit.parameter_bytes + unit.optimizer_bytes + whole + gradients)
+        extra = (waiting_bytes(unit, 1), waiting_bytes(unit, 2))
+        return np.array([resident_bytes(unit, self.lowering.stack.state_layout == "contiguous"), *extra, fresh, *traffic])
 
 
 PASSES = ((True, True), (True, False), (False, False), (False, True))
@@ -240,12 +235,6 @@ def _rows(
     return np.array(found, dtype=np.float64)[places]
 
 
-def _unit_key(strategy: LayerStrategy) -> Hashable:
-    """What the movement of the layer's parameters depends on."""
-    s = strategy
-    return (s.weight_split, s.megatron_sp, s.ep, s.etp, s.shard)
-
-
 def _layer_seconds(splits: Floats, units: Floats, forward: bool, first: bool) -> Floats:
     """The layer's own pass; a later backward adds to gradients unless they were moved away."""
     if forward:
@@ -268,12 +257,3 @@ def _pass_counts(microbatches: int) -> list[tuple[int, int]]:
         return [(0, 1)]
     middle = [(2, microbatches - 2)] if microbatches > 2 else []
     return [(1, 1), *middle, (3, 1)]
-
-
-def _extra_bytes(unit: Unit, microbatches: int) -> float:
-    """Gradients at the fullest moment: whole ones where they wait, shards where they do not."""
-    if not unit.wrapped:
-        return float(unit.gradient_bytes)
-    if unit.reduces_each_micro_batch:
-        return float(unit.shard_gradient_bytes)
-    return float(unit.accumulated_bytes if microbatches > 1 else unit.shard_gradient_bytes)

@@ -23,18 +23,21 @@ from typing import Literal, NamedTuple
 
 from .bounded_shapes import Bounded, BoundedShapes
 from .candidates import Decision, Evaluator, Outcome
-from .exhaustive import all_cuts, bounded_plans
+from .exhaustive import bounded_plans
 from .infeasible import no_plan
 from .leanest import leanest
 from .likely import LikelyPlans
 from .shape_costs import ShapeCosts
 from .space import Shape
+from .stage_partition import even_cuts
 from .tied_ends import tied_variants
 
 ALTERNATIVES_WITHIN = 0.1
 """Plans that are slower than the best by more than this are no alternatives."""
 LIKELY_WITHIN = 1.25
 """Shapes whose estimate is worse than the best time by this factor are not looked into."""
+ESTIMATED_WITHIN = 1.01
+"""Large shapes are not looked into where chains of passes estimate more than this."""
 LONG_STEP_PASSES = 200_000
 """Steps that take a good part of a second to simulate: in haste, others are tried first."""
 ROUNDING = 1e-12
@@ -142,7 +145,10 @@ class Search(ShapeCosts):
         try:
             self._look_for_any()
             bounded = self._bound_shapes()
-            self._look_in_likely(self._shapes)
+            if self.space.is_large:
+                self._look_by_bound(bounded)
+            else:
+                self._look_in_likely(self._shapes)
             if not self._outcomes:
                 self._look_at_leanest(self._shapes, self.limits.leanest)
             lower_bound, proven = self._prove(self._shapes, bounded)
@@ -185,7 +191,7 @@ class Search(ShapeCosts):
                 break
             self._progress(number, len(shapes), self._best)
             if self._estimate(shape) < float("inf"):
-                self._likely.search(shape, self._layer_tables(shape, usual=True), self._try_likely)
+                self._likely.search(shape, self._likely_tables(shape), self._try_likely)
         if not self._outcomes:
             self._look_at_leanest(shapes, self.limits.leanest_first)
         self._looked_for_any = True
@@ -199,12 +205,16 @@ class Search(ShapeCosts):
             shapes.append(shape)
             quick.append((self._quick_bound(shape), number))
         self._shapes = shapes
-        self._bounded = BoundedShapes(quick, self._exact_bound)
+        self._bounded = BoundedShapes(quick, self._closed_bound, self._exact_bound)
         return self._bounded
+
+    def _closed_bound(self, number: int) -> float:
+        self._check_deadline()
+        return self._shape_bound(self._shapes[number], 0.0) if self.space.is_large else 0.0
 
     def _exact_bound(self, number: int) -> float:
         self._check_deadline()
-        return self._shape_bound(self._shapes[number])
+        return self._shape_bound(self._shapes[number], self._best)
 
     def _look_in_likely(self, shapes: list[Shape]) -> None:
         """Good plans from the shapes with the best estimates."""
@@ -219,7 +229,28 @@ class Search(ShapeCosts):
                 break
             if tried[shape.stages, shape.ranks] < self.limits.likely_alike * self._more:
                 tried[shape.stages, shape.ranks] += 1
-                self._likely.search(shape, self._layer_tables(shape, usual=True), self._try_likely)
+                self._likely.search(shape, self._likely_tables(shape), self._try_likely)
+
+    def _look_by_bound(self, bounded: BoundedShapes) -> None:
+        """Good plans from the shapes with the least bounds, until those pass the best plan."""
+        tried = 0
+        for bound, number in bounded:
+            self._check_deadline()
+            self._progress(tried, len(bounded), self._best)
+            if bound >= self._best * (1 - ROUNDING) or tried >= self.limits.likely * self._more:
+                break
+            shape = self._shapes[number]
+            if self._paths.knows(shape) and self._estimate(shape) < self._best * ESTIMATED_WITHIN:
+                tried += 1
+                self._try_uniform(shape)
+                self._likely.search(shape, self._likely_tables(shape), self._try_likely)
+
+    def _try_uniform(self, shape: Shape) -> None:
+        """The uniform plan that the chains of a shape estimate to be the best."""
+        strategies = self._paths.uniform(shape)
+        if strategies:
+            cuts = tuple(even_cuts(len(strategies), shape.positions))
+            self._try_chosen(Decision(shape, cuts, strategies))
 
     def _look_at_leanest(self, shapes: list[Shape], most: int) -> None:
         """Plans with the least memory, until one fits: before it is said that none does."""
@@ -302,7 +333,8 @@ class Search(ShapeCosts):
             self._progress(len(done), len(shapes), self._best)
             done.add(number)
             if not self._enumerate(shapes[number], work):
-                self._enumerate_rest(shapes, done)
+                if not self.space.is_large:
+                    self._enumerate_rest(shapes, done)
                 proven = bound >= self._best * (1 - ROUNDING)
                 return (self._best if proven else bound), proven
         return self._best, True
@@ -337,7 +369,7 @@ class Search(ShapeCosts):
         tables = self._layer_tables(shape)
         self._enumerated += count
         budget = self._live_budget(shape)
-        for cuts in all_cuts(len(tables), shape.positions):
+        for cuts in self._all_cuts(shape):
             self._check_deadline()
             for bound, decision in bounded_plans(shape, cuts, tables, budget, self._best):
                 if bound >= self._best * (1 - ROUNDING):

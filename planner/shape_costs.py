@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from ..costmodel.layer_work import LayerWorks
 from ..spec.towers import shared_tables
 from .bounds import ShapeBounds
 from .candidates import Evaluator
-from .exhaustive import cut_count
+from .exhaustive import all_cuts, cut_count
 from .options import OptionTable, OptionTables
+from .path_costs import PathCosts
 from .space import SearchSpace, Shape
+from .stage_partition import even_cuts
 from .work_bounds import WorkBounds
 
 MOST_BOUNDED, MOST_ESTIMATED = 16, 64
 """Widths and micro-batches for which a search makes tables of all options, and of usual ones."""
+MOST_PATHS = 1200
+"""Shapes whose chains of passes a search looks at."""
 
 
 class ShapeCosts:
@@ -33,6 +38,7 @@ class ShapeCosts:
         self.evaluator = evaluator
         self.pricer = simulator.pricer
         self.work = WorkBounds(self.space, simulator.lowering, works, simulator.pricer)
+        self._paths = PathCosts(self)
         self._reaches: dict[tuple[int, int], int] = {}
         self._choices: dict[tuple[int, int], int] = {}
         self._bounds: dict[tuple[int, int, bool, int, bool], ShapeBounds] = {}
@@ -74,7 +80,19 @@ class ShapeCosts:
         if place not in self._choices:
             sizes = (len(self.space.options(kind, *place)) for kind in self.space.kinds)
             self._choices[place] = math.prod(sizes)
-        return cut_count(len(self.space.kinds), shape) * self._choices[place]
+        cuts = 1 if self._is_cut_evenly(shape) else cut_count(len(self.space.kinds), shape)
+        return cuts * self._choices[place]
+
+    def _is_cut_evenly(self, shape: Shape) -> bool:
+        """Whether the space has the shape with its even cut only."""
+        return self.space.is_large and shape.chunks > 1
+
+    def _all_cuts(self, shape: Shape) -> Iterator[tuple[int, ...]]:
+        """Every cut of a shape that is in the space."""
+        layers = len(self.space.kinds)
+        if self._is_cut_evenly(shape):
+            return iter([tuple(even_cuts(layers, shape.positions))])
+        return all_cuts(layers, shape.positions)
 
     def _tied(self, shape: Shape) -> dict[int, tuple[int, ...]]:
         """Embedding and head that share a weight in one stage: the head carries both."""
@@ -98,16 +116,26 @@ class ShapeCosts:
             known[key] = ShapeBounds(list(counts.values()))
         return known[key]
 
-    def _shape_bound(self, shape: Shape) -> float:
+    def _shape_bound(self, shape: Shape, enough_s: float = float("inf")) -> float:
         """A proven lower bound on every plan of a shape, from the tables of its layers.
 
-        Once ``MOST_BOUNDED`` widths and micro-batches have tables, the quick bound of the others
-        stands: it is as sound, and a search of a large space proves little of them anyway.
+        Once ``MOST_BOUNDED`` widths and micro-batches have tables, or the chains of ``MOST_PATHS``
+        shapes were followed, the quick bound of the others stands: it is as sound, and a search of
+        a large space proves little of them anyway.
+
+        Args:
+            shape: the shape.
+            enough_s: a bound as high as this is high enough.
         """
-        if self._place(shape) not in self._bounds and len(self._bounds) >= MOST_BOUNDED:
-            return self._quick_bound(shape)
-        bound = self._shape_bounds(shape).bound(shape, self._live_budget(shape))
-        return max(bound + self.pricer.step_s, self._quick_bound(shape))
+        bound = self._quick_bound(shape)
+        if self.space.is_large:
+            return max(bound, self._paths.bound(shape, enough_s) + self.pricer.step_s)
+        if self._place(shape) in self._bounds or len(self._bounds) < MOST_BOUNDED:
+            own = self._shape_bounds(shape).bound(shape, self._live_budget(shape))
+            bound = max(bound, own + self.pricer.step_s)
+        if shape.stages == 1 or shape.chunks == 1:
+            bound = max(bound, self._paths.bound(shape) + self.pricer.step_s)
+        return bound
 
     def _quick_bound(self, shape: Shape) -> float:
         """A proven lower bound that is never above :meth:`_shape_bound` and needs no tables."""
@@ -128,8 +156,14 @@ class ShapeCosts:
         tied, reach = bool(self._tied(shape)), self._reach(shape)
         return (shape.ranks, shape.microbatches, tied, reach, shape.pairs)
 
+    def _likely_tables(self, shape: Shape) -> list[OptionTable]:
+        """The options among which good plans of a shape are looked for, in order."""
+        return self._paths.tables(shape) if self.space.is_large else self._layer_tables(shape, True)
+
     def _estimate(self, shape: Shape) -> float:
         """A likely step time of a shape's best plan among the usual ones."""
+        if self.space.is_large:
+            return self._paths.estimate(shape) + self.pricer.step_s
         held = [sum(shape.first_in_flight(s)) / shape.chunks for s in (0, shape.stages - 1)]
         budget = self._live_budget(shape)
         return self._shape_bounds(shape, usual=True).estimate(shape, budget, (held[0], held[1]))

@@ -35,6 +35,8 @@ from .splits import Splits
 from .techniques.compile import strategies
 
 FEW_OPTIONS = 128
+MOST_UNEVEN = 16
+"""Layers of a model whose virtual stages are cut in every way."""
 WORK_KEYS = ("recompute", "compile")
 SPLIT_KEYS = tuple(key for key in LAYER_KEYS if key not in ("shard", *WORK_KEYS))
 
@@ -70,6 +72,11 @@ class SearchSpace:
         if values is not None and axis in values and value not in values[axis]:
             return False
         return all(p.value == value for p in self.request.pins if p.key == axis)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the model has so many layers that virtual stages are cut evenly."""
+        return len(self.layers) > MOST_UNEVEN
 
     @cached_property
     def device_count(self) -> int:
@@ -119,8 +126,8 @@ class SearchSpace:
         return [m for m in divisors(batch) if self._usable(ranks, batch // m)]
 
     def _schedules(self, stages: int, ranks: int, counts: list[int]) -> Iterator[Shape]:
-        for kind in self._kinds:
-            if stages == 1 and kind != "1f1b" and "1f1b" in self._kinds:
+        for kind in self.schedule_kinds:
+            if stages == 1 and kind != "1f1b" and "1f1b" in self.schedule_kinds:
                 continue  # with one stage all take the same time; see other_order
             for chunks in self._chunks(kind, stages):
                 for count in counts:
@@ -138,10 +145,10 @@ class SearchSpace:
         It holds the activations of all micro-batches, but no gradients while they go forward.
         """
         orders = shape.stages == 1 and shape.microbatches > 1 and shape.kind == "1f1b"
-        return shape._replace(kind="gpipe") if orders and "gpipe" in self._kinds else None
+        return shape._replace(kind="gpipe") if orders and "gpipe" in self.schedule_kinds else None
 
     @cached_property
-    def _kinds(self) -> tuple[ScheduleKind, ...]:
+    def schedule_kinds(self) -> tuple[ScheduleKind, ...]:
         """Schedules that are allowed, that the stack has, and that run where that is asked."""
         request = self.request
         return tuple(

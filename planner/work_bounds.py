@@ -6,7 +6,8 @@ backward pass under any split and recomputation, and a step at least what
 :mod:`.bounds` says of that work. No plan of any shape beats the model's matrix products, each
 once a sample, at the peak of all devices.
 
-Where passes overlap in pairs, what they may hide of their communication is no certain time.
+Some stage has at least ⌈n/p⌉ of n layers of a kind. Where passes overlap in pairs, what they may
+hide of their communication is no certain time; nor is, if the communication is longer, their work.
 Where backwards are split only the fill is certain, f = Σ of the least forward passes: a stage
 of a zero-bubble pipeline waits for one micro-batch of the stages before it. For any share φ let
 x = Σ over layers of min(w, f/φ); then as in :mod:`.bounds` T ≥ φ·x/(1 - (1 - φ/m)^p), and here φ
@@ -21,7 +22,7 @@ from typing import NamedTuple
 
 from ..costmodel.layer_work import LayerWorks
 from ..costmodel.lowering import Lowering, split_key
-from ..costmodel.pass_pairs import hiding_terms, least_beside_s
+from ..costmodel.pass_pairs import MOST_SLOWDOWN, hiding_terms, least_beside_s
 from ..costmodel.prices import Pricer
 from ..costmodel.roofline import peak_flops_per_s
 from ..spec.choices import RECOMPUTES
@@ -35,36 +36,60 @@ ROUNDING = 1e-9
 """The same sums in another order differ by less than this fraction."""
 
 
+class Least(NamedTuple):
+    """One micro-batch through the layers of a kind, ``count`` of them, each at the least.
+
+    ``whole_s``: forward and backward. ``forward_s``: forward alone. ``beside_s``: as ``whole_s``
+    where passes overlap, and what shows of their communication beside each other.
+    """
+
+    count: int
+    forward_s: float
+    whole_s: float
+    beside_s: float
+
+
 class Work(NamedTuple):
     """One micro-batch through all layers, at the least.
 
     ``whole_s``: forward and backward. ``forward_s``: forward alone. ``filled_s``: the part of
     ``whole_s`` of which every layer's forward is the share ``forward_s / whole_s`` or more.
+    ``kinds``: layer by layer.
     """
 
     whole_s: float
     forward_s: float
     filled_s: float
+    kinds: tuple[Least, ...]
 
     @classmethod
-    def of(cls, layers: list[tuple[int, float, float]]) -> Work:
-        """The sum over (layers of a kind, forward seconds, forward and backward seconds)."""
-        whole_s = sum(count * whole for count, _, whole in layers) * (1 - ROUNDING)
-        forward_s = sum(count * forward for count, forward, _ in layers) * (1 - ROUNDING)
-        share = forward_s / whole_s
-        filled_s = sum(count * min(whole, forward / share) for count, forward, whole in layers)
-        return cls(whole_s, forward_s, filled_s * (1 - ROUNDING))
+    def of(cls, kinds: list[Least]) -> Work:
+        """The sum over all layers."""
+        beside_s = sum(each.count * each.beside_s for each in kinds)
+        whole_s = sum(each.count * each.whole_s for each in kinds)
+        forward_s = sum(each.count * each.forward_s for each in kinds) * (1 - ROUNDING)
+        share = forward_s / (whole_s * (1 - ROUNDING))
+        filled_s = sum(k.count * min(k.whole_s, k.forward_s / share) for k in kinds)
+        least = (max(whole_s, beside_s) * (1 - ROUNDING), forward_s, filled_s * (1 - ROUNDING))
+        return cls(*least, tuple(kinds))
 
     def bound_s(self, shape: Shape) -> float:
         """Seconds of a step of ``shape`` at the least."""
         m, p = shape.microbatches, shape.stages
-        even_s = m * self.whole_s / p
+        even_s = max(m * self.whole_s / p, m * self._fullest_s(p))
         if shape.fills_and_drains:
             return max(even_s, self.whole_s / (1 - (1 - 1 / m) ** p))
         if shape.kind == "zero_bubble":
             share = self.forward_s / self.whole_s
             return max(even_s, share * self.filled_s / (1 - (1 - share / m) ** p))
         return max(even_s, self.forward_s)
+
+    def _fullest_s(self, stages: int) -> float:
+        """One micro-batch through the stage with most layers of a kind: layers are whole."""
+        most = (
+            -(-each.count // stages) * max(each.whole_s, each.beside_s) for each in self.kinds
+        )
+        return max(most) * (1 - ROUNDING)
 
 
 class WorkBounds:
@@ -85,7 +110,7 @@ class WorkBounds:
         self._layer_works = layer_works
         self._pricer = pricer
         self._counts = Counter(space.kinds)
-        self._passes: dict[tuple[object, ...], tuple[float, float]] = {}
+        self._passes: dict[tuple[object, ...], tuple[float, float, float]] = {}
         self._works: dict[tuple[int, int, bool, int, bool], Work] = {}
 
     def bound(self, shape: Shape, shares: bool, reach: int) -> float:
@@ -107,17 +132,17 @@ class WorkBounds:
         place = (ranks, samples, reach, pairs)
         return Work.of(
             [
-                (count, *self._least(kind, place, shares and kind == self._space.kinds[0]))
+                Least(count, *self._least(kind, place, shares and kind == self._space.kinds[0]))
                 for kind, count in self._counts.items()
             ]
         )
 
     def _least(
         self, kind: int, place: tuple[int, int, int, bool], shares: bool
-    ) -> tuple[float, float]:
+    ) -> tuple[float, ...]:
         """Least seconds over all splits, each with the least recomputation that it may have.
 
-        Those of the forward pass, and those of forward and backward together.
+        Those of the forward pass, of forward and backward together, and beside other passes.
         """
         index = self._space.first_of_kind[kind]
         splits: dict[tuple[object, ...], LayerStrategy] = {}
@@ -127,14 +152,15 @@ class WorkBounds:
             if known is None or RECOMPUTES.index(s.recompute) < RECOMPUTES.index(known.recompute):
                 splits[key] = s
         found = [self._pass_s(index, s, place, shares) for s in splits.values()]
-        return min(forward for forward, _ in found), min(whole for _, whole in found)
+        return tuple(min(values) for values in zip(*found, strict=True))
 
     def _pass_s(
         self, index: int, strategy: LayerStrategy, place: tuple[int, int, int, bool], shares: bool
-    ) -> tuple[float, float]:
+    ) -> tuple[float, float, float]:
         """Computation of a layer's micro-batch: forward, and forward and backward.
 
-        A backward pass that adds to gradients does what the first one does, and more.
+        A backward pass that adds to gradients does what the first one does, and more. Then what
+        forward and backward take beside other passes if their communication is what shows.
         """
         ranks, samples, reach, pairs = place
         batch = samples // strategy.data_parallel(ranks)
@@ -144,8 +170,13 @@ class WorkBounds:
             pricer = self._pricer.reaching(reach)
             hides = hiding_terms(pricer) if pairs else ()
             ways = (pricer.chained(way) for way in (work.forward, work.backward(adds=False)))
-            forward_s, backward_s = (least_beside_s(cost, hides) for cost in ways)
-            self._passes[key] = forward_s, forward_s + backward_s
+            costs = list(ways)
+            forward_s, backward_s = (least_beside_s(cost, hides) for cost in costs)
+            alone_s = sum(cost.time_s for cost in costs)
+            inside_s = alone_s - forward_s - backward_s
+            slowdown = min(pricer.stack.overlap_slowdown, MOST_SLOWDOWN)
+            beside_s = (slowdown - 1) * alone_s + (2 - slowdown) * inside_s if hides else 0.0
+            self._passes[key] = forward_s, forward_s + backward_s, beside_s
         return self._passes[key]
 
     def floor(self) -> float:

@@ -1,0 +1,136 @@
+"""Chains of passes: what of a step certainly happens one after the other.
+
+The passes of a step wait for each other, so a step takes at least as long as any chain of passes
+that do. The chains used here: the first micro-batch goes forward to a chunk c of stage s; the stage
+runs its passes in order from there to the last backward of c; the last micro-batch goes backward
+to the start of the model, or the stage ends its passes. For 1F1B and interleaved stages one of
+these chains is the critical path where stages are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..costmodel.stage_passes import PassKind, StagePasses, stage_passes
+from ..spec.schedule import SPLIT_KINDS, ScheduleKind, chunk_position
+from .pass_table import KINDS, kind_number
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """How often a chain has each kind of pass of each position of the model.
+
+    ``roles`` number the positions that it has alike. ``single`` and ``paired``: counts of passes
+    alone and in overlapping pairs, shape (roles, KINDS). ``hops``: messages that it waits for on
+    their way into each position, going forward and backward, shape (2, positions). The mean of
+    chains is as good as a chain.
+    """
+
+    roles: tuple[int, ...]
+    single: Floats
+    paired: Floats
+    hops: Floats
+
+
+Pipeline = tuple[ScheduleKind, int, int, int]
+"""A schedule, stages, chunks a stage, micro-batches."""
+
+
+@lru_cache(maxsize=4096)
+def chains(shape: Pipeline, stages: tuple[int, ...]) -> tuple[Chain, ...]:
+    """The chains through the first and the last chunk of some stages.
+
+    Args:
+        shape: the pipeline.
+        stages: whose passes they follow.
+    """
+    kind, count, chunks, _ = shape
+    wanted = {(stage, chunk): None for stage in stages for chunk in (chunks - 1, 0)}
+    return tuple(
+        _through(shape, stage, chunk, drains)
+        for stage, chunk in wanted
+        for drains in (True, False)
+        if chunk_position(kind, stage, chunk, count) or not drains
+    )
+
+
+def _through(shape: Pipeline, stage: int, chunk: int, drains: bool) -> Chain:
+    kind, stages, chunks, microbatches = shape
+    passes = stage_passes(kind, stage, stages, chunks, microbatches)
+    alone, beside = _stage_counts(passes, chunk, microbatches - 1, chunks, drains)
+    outer = outer_counts(kind, microbatches, drains)
+    end = chunk_position(kind, stage, chunk, stages)
+    single, paired = (np.zeros((stages * chunks, KINDS)) for _ in range(2))
+    for number in range(chunks):
+        position = chunk_position(kind, stage, number, stages)
+        single[position], paired[position] = alone[number], beside[number]
+    single[:end] += outer
+    hops = np.zeros((2, stages * chunks))
+    hops[0, 1 : end + 1] = 1
+    hops[1, :end] = drains
+    return chain_of(single, paired, hops)
+
+
+def chain_of(single: Floats, paired: Floats, hops: Floats) -> Chain:
+    """A chain from the counts of each position, shape (positions, KINDS)."""
+    known: dict[tuple[bytes, bytes], int] = {}
+    places, roles = [], []
+    for position in range(len(single)):
+        key = (single[position].tobytes(), paired[position].tobytes())
+        role = known.setdefault(key, len(known))
+        if role == len(places):
+            places.append(position)
+        roles.append(role)
+    return Chain(tuple(roles), single[places], paired[places], hops)
+
+
+def outer_counts(kind: ScheduleKind, microbatches: int, drains: bool) -> Floats:
+    """What the chain has of chunks before its own: a forward, and a backward or its input part."""
+    counts = np.zeros(KINDS)
+    counts[kind_number(PassKind(True, 0, True, microbatches == 1))] = 1
+    if drains:
+        part = "input" if kind in SPLIT_KINDS else "whole"
+        counts[kind_number(PassKind(False, 0, microbatches == 1, True, part))] += 1
+    return counts
+
+
+def _stage_counts(
+    passes: StagePasses, chunk: int, last: int, chunks: int, drains: bool
+) -> tuple[Floats, Floats]:
+    """Passes of a stage in its part of a chain, by chunk and kind, alone and in pairs."""
+    single, paired = np.zeros((chunks, KINDS)), np.zeros((chunks, KINDS))
+    begun = False
+    for group in groups_of(passes):
+        items = [passes.order[place] for place in group]
+        begun = begun or any(i.forward and i.chunk == chunk and i.micro_batch == 0 for i in items)
+        if not begun:
+            continue
+        counts = single if len(group) == 1 else paired
+        for place in group:
+            kind = passes.kinds[passes.rows[place]]
+            counts[kind.chunk, kind_number(kind)] += 1
+        if drains and any(
+            not i.forward and i.part != "weight" and i.chunk == chunk and i.micro_batch == last
+            for i in items
+        ):
+            break
+    return single, paired
+
+
+def groups_of(passes: StagePasses) -> Iterator[range]:
+    """The places of the passes of a stage that start together, in order."""
+    if passes.groups is None:
+        yield from (range(place, place + 1) for place in range(len(passes.order)))
+        return
+    place = 0
+    for number in passes.groups:
+        size = len(passes.together[number])
+        yield range(place, place + size)
+        place += size

@@ -1,0 +1,203 @@
+"""Lower bounds of pipelines of one chunk a stage, over all ways to cut the layers.
+
+Stage s starts after the first micro-batch went forward through the layers before it, runs all of
+its own passes, and the last micro-batch goes backward through the layers before it again (not
+where weight gradients fill that time). So with f_l the least of a layer's first forward and last
+backward, and M_l the least of all its passes, a step of T seconds lets a stage that starts at
+layer i hold layers i..j-1 only if ``Σ_{l<i} f_l + Σ_{i≤l<j} M_l ≤ T``. Who takes as many layers as
+that allows leaves the fewest to the stages behind; each is let start at the best layer up to there. So T is
+too short if the stages, each taking all it can, do not reach the end.
+
+A stage's memory counts by a price λ of bytes, as in :mod:`.path_bounds`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..costmodel.stage_passes import PassKind
+from .chains import outer_counts
+from .pass_table import COLUMNS, KINDS, SHARED, TRAFFIC, WORK, PassTable, kind_number
+from .path_bounds import ROUNDING, WAYS, PathBounds
+from .priced_bytes import best_price
+from .shape import Shape
+
+Floats = NDArray[np.float64]
+HALVINGS = 20
+"""Steps of the search for the least time: to a millionth of the range."""
+
+
+def free_cut_bound(
+    bounds: PathBounds, shape: Shape, budget_bytes: float, least_s: float, most_s: float
+) -> float:
+    """Least seconds of the passes of a pipeline, however its layers are cut.
+
+    Args:
+        bounds: of its place.
+        shape: the pipeline, of one chunk a stage and without overlapping passes.
+        budget_bytes: what a device may hold.
+        least_s: what is known already, above 0.
+        most_s: bounds from here on are not wanted.
+    """
+    reach = _Reach(bounds, shape, budget_bytes)
+    low, high = least_s, min(most_s, 2 * least_s)
+    while reach.falls_short(high):
+        if high >= most_s:
+            return most_s
+        low, high = high, min(most_s, 2 * high)
+    for _ in range(HALVINGS):
+        if high - low <= 1e-4 * low:
+            break
+        middle = (low + high) / 2
+        low, high = (middle, high) if reach.falls_short(middle) else (low, middle)
+    return low * (1 - ROUNDING)
+
+
+class _Reach:
+    """How far the stages of a pipeline get within a time."""
+
+    def __init__(self, bounds: PathBounds, shape: Shape, budget_bytes: float) -> None:
+        self._stages = shape.stages
+        self._layers = len(bounds.kinds)
+        layers = bounds.kinds
+        every = _every_pass(shape)
+        split = shape.kind == "zero_bubble"
+        self._limits: list[list[_Limit]] = [[] for _ in range(shape.stages)]
+        self._outer_once = 0.0
+        for drains in (True, False) if split else (True,):
+            outer = outer_counts(shape.kind, shape.microbatches, drains)
+            before = self._before(bounds, outer)
+            waiting = _last_weights(shape) if split and drains else []
+            for way in WAYS:
+                known: _Limit | None = None
+                for stage in range(shape.stages):
+                    counts = every - waiting[stage] if waiting else every
+                    if known is None or waiting:
+                        least = {k: _least(t, counts, way) for k, t in bounds.tables.items()}
+                        once = sum(_once(t, counts, way) for t in bounds.tables.values())
+                        known = _Limit([least[k] for k in layers], before, -once)
+                    self._limits[stage].append(known)
+        for stage in range(shape.stages):
+            priced = self._prices(bounds, shape, stage, every, before, budget_bytes)
+            self._limits[stage] += [priced] if priced is not None else []
+
+    def _before(self, bounds: PathBounds, outer: Floats) -> Floats:
+        """Least seconds of the layers before each, in the passes that a stage waits for."""
+        sums = []
+        for way in WAYS:
+            least = {k: _least(t, outer, way) for k, t in bounds.tables.items()}
+            sums.append(list(accumulate((least[k] for k in bounds.kinds), initial=0.0)))
+            once = sum(_once(t, outer, way) for t in bounds.tables.values())
+            self._outer_once = min(self._outer_once, once)
+        return np.max(sums, axis=0)
+
+    def _prices(
+        self,
+        bounds: PathBounds,
+        shape: Shape,
+        stage: int,
+        every: Floats,
+        before: Floats,
+        budget_bytes: float,
+    ) -> _Limit | None:
+        """How far the stage gets with what it may hold; None where that is no limit."""
+        held = shape.first_in_flight(stage)[0]
+        weights = _weights(every, WAYS[0]).ravel()
+        seconds = {
+            kind: table.columns.reshape(len(table.strategies), -1) @ weights
+            for kind, table in bounds.tables.items()
+        }
+        share, main = len(bounds.kinds) / shape.stages, bounds.tables[bounds.main]
+        rows = [(share, seconds[bounds.main], main.bytes_at(held))]
+        price = best_price(rows, budget_bytes)
+        if price <= 0:
+            return None
+        least = {
+            kind: float((seconds[kind] + price * table.bytes_at(held)).min())
+            for kind, table in bounds.tables.items()
+        }
+        once = sum(_once(t, every, WAYS[0]) for t in bounds.tables.values())
+        spare_s = price * budget_bytes - once
+        return _Limit([least[k] for k in bounds.kinds], before, spare_s)
+
+    def falls_short(self, seconds: float) -> bool:
+        """Whether no cut lets every stage be done in this time."""
+        start = 0
+        for stage in range(self._stages):
+            left_s = seconds - stage * self._outer_once
+            stop = min(limit.stop(start, left_s) for limit in self._limits[stage])
+            if stop <= start:
+                return True
+            start = stop
+            if start >= self._layers:
+                return False
+        return True
+
+
+class _Limit:
+    """How far a stage gets that starts anywhere up to a layer.
+
+    Args:
+        own: least seconds of the stage's passes of each layer.
+        before: seconds that go by before it for all layers up to each, and after it.
+        spare_s: what it may take besides.
+    """
+
+    def __init__(self, own: list[float], before: Floats, spare_s: float) -> None:
+        self._sums = list(accumulate(own, initial=0.0))
+        head_starts = np.array(self._sums) - before
+        self._from = (np.maximum.accumulate(head_starts) + spare_s).tolist()
+
+    def stop(self, start: int, seconds: float) -> int:
+        """The layer after the last that fits."""
+        return bisect_right(self._sums, self._from[start] + seconds) - 1
+
+
+def _every_pass(shape: Shape) -> Floats:
+    """How often a stage runs each kind of pass."""
+    found, m = np.zeros(KINDS), shape.microbatches
+    ends = {(True, True): 1} if m == 1 else {(True, False): 1, (False, False): m - 2, (False, True): 1}
+    parts = ("input", "weight") if shape.kind == "zero_bubble" else ("whole",)
+    for (first, last), count in ends.items():
+        found[kind_number(PassKind(True, 0, first, last))] += count
+        for part in parts:
+            found[kind_number(PassKind(False, 0, first, last, part))] += count
+    return found
+
+
+def _last_weights(shape: Shape) -> list[Floats]:
+    """Of each stage of a zero bubble, the weight gradients that are left after its last input."""
+    found = []
+    for stage in range(shape.stages):
+        counts, late = np.zeros(KINDS), min(stage, shape.microbatches)
+        if late:
+            one = shape.microbatches == 1
+            counts[kind_number(PassKind(False, 0, one, True, "weight"))] = 1
+            middle = late - 1 - (late == shape.microbatches and not one)
+            counts[kind_number(PassKind(False, 0, False, False, "weight"))] = max(0, middle)
+            if late == shape.microbatches and not one:
+                counts[kind_number(PassKind(False, 0, True, False, "weight"))] = 1
+        found.append(counts)
+    return found
+
+
+def _weights(counts: Floats, way: Floats) -> Floats:
+    found = np.zeros((COLUMNS, KINDS))
+    found[[WORK, TRAFFIC, SHARED]] = counts * way
+    return found
+
+
+def _least(table: PassTable, counts: Floats, way: Floats) -> float:
+    weights = _weights(counts, way).ravel()
+    used = weights.nonzero()[0]
+    flat = table.columns.reshape(len(table.strategies), -1)
+    return float((flat[:, used] @ weights[used]).min())
+
+
+def _once(table: PassTable, counts: Floats, way: Floats) -> float:
+    """What a row of such layers has once, which is never positive."""
+    return float((counts * way)[-1] @ table.once_s)

@@ -1,0 +1,263 @@
+"""What each option of a layer adds to every kind of pass: the columns that bounds weigh.
+
+A pass of a chunk takes at least the work of its layers, and at least the traffic that the stack
+hides beside them (both are streams of their own, :mod:`..costmodel.pass_time`). So for every
+direction and end of the step an option has two columns, seconds of work and seconds of hidden
+traffic, and whatever is a sum of passes is at least a weighted sum of one of the two for each.
+
+While work and hidden traffic share the device both are slower by the stack's factor f. In a row of
+like layers each shares with its neighbours, whose work is at least ω, the least of any option: it
+is certain that a layer's work is longer by (f - 1) of the smaller of its traffic and ω/2 each for
+gathers and reductions, all but once in the row. Nothing hides the gather of the layer that a pass begins with, nor the
+reduction of the one it ends with; and among n layers no traffic hides beside more than the n - 1
+others' work. Alone, the traffic of a row comes before or after the work of
+one of its layers, which no other hides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..costmodel.layer_work import LayerWork, LayerWorks
+from ..costmodel.lowering import Lowering, split_key
+from ..costmodel.pass_pairs import hiding_terms
+from ..costmodel.pass_time import traffic_seconds
+from ..costmodel.prices import PassCost, Pricer
+from ..costmodel.stage_passes import PassKind
+from ..costmodel.unit import Unit
+from ..spec.strategy import LayerStrategy
+
+Floats = NDArray[np.float64]
+
+ENDS = ((True, True), (True, False), (False, False), (False, True))
+"""Where in the step a micro-batch is, as (first, last)."""
+DIRECTIONS = ("forward", "whole", "input", "weight")
+"""Forward, and the backward whole or in its two parts."""
+WORK, TRAFFIC, INSIDE, SHARED = range(4)
+"""Columns of a kind of pass: work; hidden traffic; what of the work hides beside another pass; by
+how much work is longer beside traffic."""
+COLUMNS = 4
+KINDS = len(DIRECTIONS) * len(ENDS)
+
+
+def kind_number(kind: PassKind) -> int:
+    """The number of a kind of pass, whatever chunk it is of."""
+    direction = 0 if kind.forward else DIRECTIONS.index(kind.part)
+    return direction * len(ENDS) + ENDS.index((kind.first, kind.last))
+
+
+@dataclass(frozen=True, slots=True)
+class PassTable:
+    """The options of a layer kind in a place.
+
+    ``columns``: seconds, shape (options, COLUMNS, KINDS). ``once_s``: what the SHARED column of a
+    row of such layers promises too much in a pass, shape (KINDS,), as a negative number. ``least_s`` and ``most_s``: the least and
+    the most work of a layer, shape (KINDS,). ``hidden_s``: hidden traffic in all, of a layer that
+    a chunk begins with, of one that it ends with, shape (3, options, KINDS). ``resident_bytes`` and ``kept_bytes``: shape (options,), held
+    all along and by every micro-batch in flight; ``extra_bytes``: gradients and buffers on top at
+    the fullest moment (estimate); ``output_bytes``: what the layer hands to the next.
+    """
+
+    strategies: tuple[LayerStrategy, ...]
+    columns: Floats
+    hidden_s: Floats
+    once_s: Floats
+    least_s: Floats
+    most_s: Floats
+    resident_bytes: Floats
+    extra_bytes: Floats
+    kept_bytes: Floats
+    output_bytes: Floats
+
+    def shown_s(self, layers: int, most_s: Floats, first: bool, last: bool) -> Floats:
+        """Hidden traffic that shows all the same, shape (options, KINDS).
+
+        Args:
+            layers: of the chunk.
+            most_s: the most work of any of them, shape (KINDS,).
+            first: whether the chunk begins with this layer.
+            last: whether it ends with it.
+        """
+        every_s, first_s, last_s = self.hidden_s
+        found = np.maximum(every_s - (layers - 1) * most_s, 0.0)
+        found = np.maximum(found, first_s) if first else found
+        return np.maximum(found, last_s) if last else found
+
+    def bytes_at(self, in_flight: float) -> Floats:
+        """Bytes with this many micro-batches in flight."""
+        return self.resident_bytes + in_flight * self.kept_bytes
+
+
+class PassTables:
+    """Builds pass tables, each split and each unit priced once.
+
+    Args:
+        lowering: of the model, workload and stack.
+        works: of its layers.
+        pricer: of the machine.
+    """
+
+    def __init__(self, lowering: Lowering, works: LayerWorks, pricer: Pricer) -> None:
+        self.lowering = lowering
+        self.works = works
+        self.pricer = pricer
+        self._splits: dict[tuple[Hashable, ...], Floats] = {}
+        self._units: dict[tuple[Hashable, ...], Floats] = {}
+
+    def table(
+        self,
+        layer: int,
+        strategies: tuple[LayerStrategy, ...],
+        place: tuple[int, int, int],
+        members: tuple[int, ...],
+        splits: bool,
+    ) -> PassTable:
+        """The table of ``layer`` under ``strategies``.
+
+        Args:
+            layer: layer number.
+            strategies: its legal strategies.
+            place: ranks of the stage, samples of a micro-batch over it, link levels that its
+                groups cross.
+            members: the layers whose parameters move with this one's.
+            splits: whether backwards are in two parts somewhere.
+        """
+        ranks, samples, reach = place
+        own: dict[Hashable, int] = {}
+        units: dict[Hashable, int] = {}
+        split_rows, unit_rows, at = [], [], np.empty((2, len(strategies)), dtype=np.int64)
+        for number, strategy in enumerate(strategies):
+            key = split_key(strategy)
+            if key not in own:
+                own[key] = len(split_rows)
+                split_rows.append(self._split(layer, strategy, place, not members, splits))
+            moved = unit_key(strategy)
+            if moved not in units:
+                units[moved] = len(unit_rows)
+                unit_rows.append(self._unit(members, strategy, ranks, reach))
+            at[:, number] = own[key], units[moved]
+        split, unit = np.array(split_rows)[at[0]], np.array(unit_rows)[at[1]]
+        seconds = self._columns(split[:, 2:], unit)
+        return PassTable(strategies, *seconds, unit[:, 0], unit[:, -1], split[:, 0], split[:, 1])
+
+    def _split(
+        self,
+        layer: int,
+        strategy: LayerStrategy,
+        place: tuple[int, int, int],
+        shares: bool,
+        splits: bool,
+    ) -> Floats:
+        """Kept bytes, output bytes, then seconds of each kind of pass with gradients added and without."""
+        ranks, samples, reach = place
+        batch = samples // strategy.data_parallel(ranks)
+        key = (layer, split_key(strategy), batch, reach, shares, splits)
+        if key not in self._splits:
+            work = self.works.of(layer, strategy, ranks, samples, shares)
+            self._splits[key] = self._split_row(work, self.pricer.reaching(reach), splits)
+        return self._splits[key]
+
+    @staticmethod
+    def _split_row(work: LayerWork, pricer: Pricer, splits: bool) -> Floats:
+        hides = hiding_terms(pricer)
+
+        def pair(cost: PassCost) -> tuple[float, float]:
+            return cost.time_s, sum(cost.terms_s[number] for number in hides)
+
+        row = [float(work.kept_bytes), float(work.output_bytes)]
+        row += [*pair(pricer.chained(work.forward))]
+        for adds in (False, True):
+            whole_s, inside_s = pair(pricer.chained(work.backward(adds)))
+            weight_s = weight_inside_s = 0.0
+            if splits:
+                weight_s, weight_inside_s = pair(pricer.chained(work.weight_part(adds)))
+            row += [whole_s, inside_s, whole_s - weight_s, inside_s - weight_inside_s]
+            row += [weight_s, weight_inside_s]
+        return np.array(row)
+
+    def _unit(
+        self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, reach: int
+    ) -> Floats:
+        """Resident bytes, whether gradients start anew, then copies, gathers, reductions."""
+        if not members:
+            return np.array([0.0, 1.0] + [0.0] * (3 * KINDS + 1))
+        kinds = tuple(self.lowering.kinds[i] for i in members)
+        key = (kinds, unit_key(strategy), ranks, reach)
+        if key not in self._units:
+            unit = self.lowering.unit(members, strategy, ranks)
+            self._units[key] = self._unit_row(unit, reach)
+        return self._units[key]
+
+    def _unit_row(self, unit: Unit, reach: int) -> Floats:
+        cost = self.pricer.reaching(reach).unit(unit)
+        traffic = [
+            traffic_seconds(unit, cost, PassKind(part == "forward", 0, *ends, _part(part)))
+            for part, ends in product(DIRECTIONS, ENDS)
+        ]
+        resident = resident_bytes(unit, self.lowering.stack.state_layout == "contiguous")
+        own = np.array(traffic).T.ravel()
+        return np.array([resident, float(unit.starts_anew), *own, waiting_bytes(unit, 2)])
+
+    def _columns(self, split: Floats, unit: Floats) -> tuple[Floats, ...]:
+        """Columns, traffic, what a row of layers has once, least and most work of a layer."""
+        options = len(split)
+        copies, gathers, reductions = (unit[:, 2 + n * KINDS : 2 + (n + 1) * KINDS] for n in (0, 1, 2))
+        own_s, inside_s = np.empty((options, KINDS)), np.empty((options, KINDS))
+        fresh = unit[:, 1] > 0
+        for number, (direction, (first, _)) in enumerate(product(range(4), ENDS)):
+            plain = 0 if direction == 0 else 2 * direction
+            added = plain if direction == 0 or first else plain + 6
+            own_s[:, number] = np.where(fresh, split[:, plain], split[:, added])
+            inside_s[:, number] = np.where(fresh, split[:, plain + 1], split[:, added + 1])
+        hides, extra = self.pricer.overlaps, self.pricer.stack.overlap_slowdown - 1.0
+        own_s = own_s + copies
+        gathered_s = gathers if hides.dp_parameter else np.zeros_like(gathers)
+        reduced_s = reductions if hides.dp_gradient else np.zeros_like(reductions)
+        work_s = own_s + (gathers - gathered_s) + (reductions - reduced_s)
+        half_s = own_s.min(axis=0) / 2
+        shared_s = extra * (np.minimum(gathered_s, half_s) + np.minimum(reduced_s, half_s))
+        both = (gathered_s > 0) & (reduced_s > 0)
+        lone_s = np.where(both, 2 * half_s, 0.0)
+        traffic_s = np.maximum(gathered_s + reduced_s - lone_s, 0.0)
+        forward = np.arange(KINDS) < len(ENDS)
+        first_s = np.where(forward, gathered_s, reduced_s)
+        last_s = np.where(forward, 0.0, gathered_s)
+        columns = np.stack([work_s, traffic_s, inside_s, shared_s], axis=1)
+        ends = np.stack([gathered_s + reduced_s, first_s, last_s])
+        return columns, ends, -shared_s.max(axis=0), 2 * half_s, own_s.max(axis=0)
+
+
+def _part(direction: str) -> str:
+    return "whole" if direction == "forward" else direction
+
+
+def unit_key(strategy: LayerStrategy) -> Hashable:
+    """What the movement of the layer's parameters depends on."""
+    s = strategy
+    return (s.weight_split, s.megatron_sp, s.ep, s.etp, s.shard)
+
+
+def resident_bytes(unit: Unit, contiguous: bool) -> float:
+    """Bytes of a unit that live from the first forward pass on.
+
+    Args:
+        unit: the unit.
+        contiguous: whether gradients have buffers of their own all along.
+    """
+    whole = 0 if unit.gathers_each_use else unit.whole_bytes
+    gradients = unit.accumulated_bytes if contiguous else 0
+    return float(unit.parameter_bytes + unit.optimizer_bytes + whole + gradients)
+
+
+def waiting_bytes(unit: Unit, microbatches: int) -> float:
+    """Gradients at the fullest moment: whole ones where they wait, shards where they do not."""
+    if not unit.wrapped:
+        return float(unit.gradient_bytes)
+    if unit.reduces_each_micro_batch:
+        return float(unit.shard_gradient_bytes)
+    return float(unit.accumulated_bytes if microbatches > 1 else unit.shard_gradient_bytes)

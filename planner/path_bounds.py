@@ -1,0 +1,431 @@
+"""Lower bounds and estimates of pipelines from chains of passes.
+
+Every pass of a chain takes at least a sum over its layers (:mod:`.pass_table`), so with fixed cuts
+the shortest that a chain can be is found layer by layer, and no plan with these cuts is faster.
+What the chain's own stage may hold counts by a price λ of bytes: any λ ≥ 0 gives a bound,
+``Σ min(seconds + λ bytes) - λ budget`` (weak duality).
+
+The same sums with one option for all blocks say how long a uniform plan takes, up to what shows
+of messages and of the end of the step. The critical path of the best uniform plan is one more
+chain, and the one that counts most where backwards are split or passes overlap.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..costmodel.stage_passes import Together
+from ..spec.schedule import chunk_place
+from .chains import Chain, Pipeline, chains
+from .critical import critical_chains
+from .pass_table import (
+    COLUMNS,
+    DIRECTIONS,
+    ENDS,
+    INSIDE,
+    KINDS,
+    SHARED,
+    TRAFFIC,
+    WORK,
+    PassTable,
+    kind_number,
+)
+from .priced_bytes import least_within
+from .shape import Shape
+
+Floats = NDArray[np.float64]
+HIDDEN_SHARES = (0.0, 0.5, 1.0)
+"""Of an overlapping pair: how its inside communication is weighed against its work."""
+MOST_PASSES = 100_000
+"""Pipelines of more passes are bounded by the closed chains alone."""
+PLAYS, CLOSE = 4, 0.002
+"""Critical paths that are followed, until the bound is this close."""
+FLIGHT_BITS = 4
+"""Leading bits of micro-batches in flight that stages are told apart by."""
+ROUNDING = 1e-9
+
+
+def _ways() -> NDArray[np.float64]:
+    """How passes are weighed, by work, hidden traffic and sharing: shape (ways, 3, KINDS)."""
+    first = np.array([d == 0 and e[0] for d in range(len(DIRECTIONS)) for e in ENDS])
+    last = np.array([d > 0 and e[1] for d in range(len(DIRECTIONS)) for e in ENDS])
+    ends = (first | last).astype(np.float64)
+    by_traffic = [0 * ends, 0 * ends, 1.0 * first, 1.0 * last, ends, ends / 2]
+    by_traffic += [np.full(KINDS, share) for share in (0.25, 0.5, 0.75, 1.0)]
+    traffic = np.array(by_traffic)
+    shared = np.zeros_like(traffic)
+    shared[1] = 1.0
+    return np.stack([1.0 - traffic, traffic, shared], axis=1)
+
+
+WAYS = _ways()
+
+
+Seat = tuple[int, int, Hashable, bool, bool]
+"""Kind of layers, layers and kinds of their chunk, and whether it begins or ends with them."""
+Place = tuple[int, int, int, Hashable, bool, bool]
+"""Role of a chunk, and a seat in it."""
+MessageSeconds = Callable[[Shape, int, int, float], float]
+"""Of a shape: seconds from one stage to another of a message of so many bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathBound:
+    """What is known of a pipeline.
+
+    ``seconds`` bound all its plans with the cuts; ``estimate_s`` is about what the best uniform
+    plan takes, infinite where none fits. ``shares_s``: of each layer kind, seconds that each of
+    its options adds to the time of a stage, shape (options,), as the chains weigh them.
+    ``rows``: of each layer kind, the option of the best uniform plan; none where none fits.
+    """
+
+    seconds: float
+    estimate_s: float
+    shares_s: Mapping[int, Floats]
+    rows: Mapping[int, int]
+
+
+class PathBounds:
+    """Bounds of the pipelines of a place.
+
+    Args:
+        tables: of each layer kind.
+        kinds: the kind of every layer.
+        slowdown: factor of work and communication while they share the device.
+        message_s: seconds of a message of so many bytes between two stages of a pipeline.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[int, PassTable],
+        kinds: Sequence[int],
+        slowdown: float,
+        message_s: MessageSeconds,
+    ) -> None:
+        self.tables = tables
+        self.kinds = tuple(kinds)
+        self.main = Counter(self.kinds).most_common(1)[0][0]
+        self.slowdown = min(slowdown, 2.0)
+        self.message_s = message_s
+
+    def bound(
+        self, shape: Shape, cuts: Sequence[int], budget_bytes: float, enough_s: float = float("inf")
+    ) -> PathBound:
+        """What is certain of the passes of a pipeline cut like this.
+
+        Args:
+            shape: the pipeline.
+            cuts: cut points of its chunks.
+            budget_bytes: what a device may hold.
+            enough_s: a bound as high as this is high enough.
+        """
+        return _Cut(self, shape, cuts, budget_bytes).found(enough_s)
+
+
+class _Cut:
+    """A pipeline with fixed cuts, while it is bounded."""
+
+    def __init__(
+        self, bounds: PathBounds, shape: Shape, cuts: Sequence[int], budget_bytes: float
+    ) -> None:
+        self.bounds = bounds
+        self.tables = bounds.tables
+        self.shape = shape
+        self.pipeline: Pipeline = (shape.kind, shape.stages, shape.chunks, shape.microbatches)
+        self.budget_bytes = budget_bytes
+        self.held = [Counter(bounds.kinds[a:b]) for a, b in pairwise(cuts)]
+        self.places: list[Counter[Seat]] = []
+        self._known_shown: dict[Seat, Floats] = {}
+        self.edges = [(bounds.kinds[a], bounds.kinds[b - 1]) for a, b in pairwise(cuts)]
+        self.places += [self._places(position) for position in range(shape.positions)]
+        self._best_s = 0.0
+        self._least_travel_s = self._travels()
+        self._uniform_s = np.zeros(len(self.tables[bounds.main].strategies))
+        self._shares_s = {kind: np.zeros(len(t.strategies)) for kind, t in self.tables.items()}
+
+    def found(self, enough_s: float) -> PathBound:
+        """The bound, with every chain that is looked at."""
+        needs = self._need_bytes()
+        if self._least_need() > self.budget_bytes:
+            return PathBound(float("inf"), float("inf"), {}, {})
+        for chain in chains(self.pipeline, self._stages()):
+            self._weigh(chain)
+        fits = needs <= self.budget_bytes
+        played_s, rows = self._play(fits, enough_s)
+        seconds = self._best_s * (1 - ROUNDING)
+        return PathBound(seconds, max(played_s, seconds), self._spread(), rows)
+
+    def _play(self, fits: NDArray[np.bool_], enough_s: float) -> tuple[float, dict[int, int]]:
+        """Weigh the critical paths of good uniform plans: each is a chain, and tells of a better.
+
+        Returns:
+            Seconds of the best that fits and its options, infinite and none if none does.
+        """
+        best: tuple[float, dict[int, int]] = (float("inf"), {})
+        known: set[tuple[int, ...]] = set()
+        for _ in range(PLAYS if self.shape.passes <= MOST_PASSES else 0):
+            if self._best_s >= enough_s:
+                break
+            wanted = np.where(fits, self._uniform_s, np.inf) if fits.any() else self._uniform_s
+            row = int(np.argmin(wanted))
+            rows = {kind: self.row_beside(kind, row) for kind in self.tables}
+            if tuple(rows.values()) in known:
+                break
+            known.add(tuple(rows.values()))
+            played_s, chains_ = critical_chains(
+                self.pipeline, Reference(self, rows), self._travels(rows).tolist()
+            )
+            if fits.any() and played_s < best[0]:
+                best = played_s, rows
+            for chain in chains_:
+                self._weigh(chain)
+            if self._best_s >= played_s * (1 - CLOSE):
+                break
+        if not known and fits.any():
+            row = int(np.argmin(np.where(fits, self._uniform_s, np.inf)))
+            rows = {kind: self.row_beside(kind, row) for kind in self.tables}
+            best = float(self._uniform_s[row]), rows
+        return best
+
+    def _travels(self, rows: Mapping[int, int] | None = None) -> Floats:
+        """Seconds of the message into each position, forward and backward; the least without rows."""
+        found = np.zeros((2, self.shape.positions))
+        for position in range(1, self.shape.positions):
+            kind = self.edges[position - 1][1]
+            sizes = self.tables[kind].output_bytes
+            size = float(sizes.min() if rows is None else sizes[rows[kind]])
+            ends = (self._stage_of(position - 1), self._stage_of(position))
+            found[0, position] = found[1, position - 1] = self._message(*ends, size)
+        return found
+
+    def _message(self, stage: int, peer: int, size: float) -> float:
+        return 0.0 if stage == peer else self.bounds.message_s(self.shape, stage, peer, size)
+
+    def _stage_of(self, position: int) -> int:
+        return chunk_place(self.shape.kind, position, self.shape.stages)[0]
+
+    def row_beside(self, kind: int, main: int) -> int:
+        """The best option of a kind beside this one of the main kind, in the same layout."""
+        if kind == self.bounds.main:
+            return main
+        table, layout = self.tables[kind], self.tables[self.bounds.main].strategies[main].layout
+        like = np.array([strategy.layout == layout for strategy in table.strategies])
+        seconds = self._shares_s[kind]
+        return int(np.argmin(np.where(like, seconds, np.inf) if like.any() else seconds))
+
+    def _spread(self) -> dict[int, Floats]:
+        """The seconds of each kind's options on one layer, as if they were its whole stage's."""
+        found = {}
+        for kind, seconds in self._shares_s.items():
+            layers = sum(chunk[kind] for chunk in self.held)
+            stages = {
+                stage
+                for stage in range(self.shape.stages)
+                for chunk in range(self.shape.chunks)
+                if self.held[self.shape.position(stage, chunk)][kind]
+            }
+            found[kind] = seconds * len(stages) / layers
+        return found
+
+    def _stages(self) -> tuple[int, ...]:
+        """The last stage, the first, and the last of those with most layers."""
+        p = self.shape.stages
+        sizes = [
+            sum(self.held[self.shape.position(s, c)].total() for c in range(self.shape.chunks))
+            for s in range(p)
+        ]
+        fullest = max(range(p), key=lambda s: (sizes[s], s))
+        return tuple(dict.fromkeys((p - 1, fullest, 0)))
+
+    def _weights(self, chain: Chain) -> Floats:
+        """Weights of the columns, shape (roles, ways, COLUMNS, KINDS)."""
+        shares = HIDDEN_SHARES if chain.paired.any() else HIDDEN_SHARES[:1]
+        s = self.bounds.slowdown
+        found = np.zeros((len(chain.single), len(WAYS), len(shares), COLUMNS, KINDS))
+        single = chain.single[:, None, None, :] * WAYS  # roles, ways, three columns, kinds
+        for number, column in enumerate((WORK, TRAFFIC, SHARED)):
+            found[:, :, :, column] = single[:, :, None, number]
+        for place, share in enumerate(shares):
+            found[:, :, place, WORK] += (chain.paired * (1 - (2 - s) * share))[:, None]
+            found[:, :, place, INSIDE] += (chain.paired * (2 - s) * (2 * share - 1))[:, None]
+        return found.reshape(len(chain.single), -1, COLUMNS, KINDS)
+
+    def _weigh(self, chain: Chain) -> None:
+        """Note the least that a chain takes, and what it takes in uniform plans."""
+        weights = self._weights(chain)
+        costs = {kind: _weighed(table, weights) for kind, table in self.tables.items()}
+        layers = self._layers(chain)
+        ways = weights.shape[1]
+        rest = self._once(chain, weights) + float((chain.hops * self._least_travel_s).sum())
+        least = np.zeros(ways)
+        uniform = np.repeat(rest[None], len(self._uniform_s), axis=0)
+        shares = {kind: np.zeros((len(known), ways)) for kind, known in self._shares_s.items()}
+        each: dict[Place, Floats] = {}
+        for place, count in layers.items():
+            role, kind, *_ = place
+            seconds = costs[kind][:, role] + self._shown(place[1:]) @ weights[role, :, WORK].T
+            each[place] = seconds
+            own = count * seconds.min(axis=0)
+            least += own
+            uniform += count * seconds if kind == self.bounds.main else own
+            shares[kind] += count * seconds
+        way = int(np.argmax(rest + least))
+        held_s = self._within(chain, {place: s[:, way] for place, s in each.items()})
+        self._best_s = max(self._best_s, float(rest[way]) + held_s)
+        self._uniform_s = np.maximum(self._uniform_s, uniform.max(axis=1))
+        for kind, by_way in shares.items():
+            self._shares_s[kind] = np.maximum(self._shares_s[kind], by_way.max(axis=1))
+
+    def _layers(self, chain: Chain) -> Counter[Place]:
+        """How many layers there are in each place of a chain."""
+        found: Counter[Place] = Counter()
+        for position, role in enumerate(chain.roles):
+            for seat, count in self.places[position].items():
+                found[role, *seat] += count
+        return found
+
+    def _shown(self, seat: Seat) -> Floats:
+        """Hidden traffic of layers that shows all the same, shape (options, KINDS)."""
+        if seat not in self._known_shown:
+            kind, layers, kinds, first, last = seat
+            most_s = np.max([self.tables[other].most_s for other in kinds], axis=0)
+            self._known_shown[seat] = self.tables[kind].shown_s(layers, most_s, first, last)
+        return self._known_shown[seat]
+
+    def _places(self, position: int) -> Counter[Seat]:
+        """The seats of a chunk."""
+        chunk, (first, last) = self.held[position], self.edges[position]
+        layers, kinds = chunk.total(), tuple(sorted(chunk))
+        if layers == 1:
+            return Counter({(first, layers, kinds, True, True): 1})
+        inner = chunk - Counter((first, last))
+        found = Counter({(kind, layers, kinds, False, False): n for kind, n in inner.items()})
+        ends = ((first, layers, kinds, True, False), (last, layers, kinds, False, True))
+        return found + Counter(ends)
+
+    def _within(self, chain: Chain, seconds: Mapping[Place, Floats]) -> float:
+        """The least of all layers on their stages, each within what a device may hold."""
+        known: dict[tuple[object, ...], float] = {}
+        total = 0.0
+        for stage in range(self.shape.stages):
+            flights = self.shape.first_in_flight(stage)
+            places = [self.shape.position(stage, chunk) for chunk in range(self.shape.chunks)]
+            coarse = [_coarse(flight) for flight in flights]
+            key = tuple(
+                (chain.roles[place], flight, *sorted(self.places[place].items()))
+                for place, flight in zip(places, coarse, strict=True)
+            )
+            if key not in known:
+                known[key] = least_within(
+                    [
+                        (
+                            count,
+                            seconds[chain.roles[place], *seat],
+                            self.tables[seat[0]].bytes_at(flight),
+                        )
+                        for place, flight in zip(places, coarse, strict=True)
+                        for seat, count in self.places[place].items()
+                    ],
+                    self.budget_bytes,
+                )
+            total += known[key]
+        return total
+
+    def _once(self, chain: Chain, weights: Floats) -> Floats:
+        """What rows of like layers have once a pass, by way."""
+        found = np.zeros(weights.shape[1])
+        known: Counter[tuple[int, tuple[int, ...]]] = Counter()
+        for role, chunk in zip(chain.roles, self.held, strict=True):
+            known[role, tuple(sorted(chunk))] += 1
+        for (role, kinds), count in known.items():
+            once_s = np.sum([self.tables[kind].once_s for kind in kinds], axis=0)
+            least_s = np.min([self.tables[kind].least_s for kind in kinds], axis=0)
+            found += count * (weights[role, :, SHARED] @ once_s)
+            found += count * (weights[role, :, TRAFFIC] @ least_s)
+        return found
+
+    def _need_bytes(self) -> Floats:
+        """Bytes of the fullest stage in each uniform plan, shape (rows of the main kind,)."""
+        table = self.tables[self.bounds.main]
+        needs = {self._stage_need(stage) for stage in range(self.shape.stages)}
+        found = [n * table.resident_bytes + q * table.kept_bytes + ends for n, q, ends in needs]
+        return np.max(found, axis=0)
+
+    def _stage_need(self, stage: int) -> tuple[int, float, float]:
+        """Blocks of a stage, blocks times micro-batches in flight, least bytes of other layers."""
+        flights = self.shape.first_in_flight(stage)
+        blocks, flying, other = 0, 0.0, 0.0
+        for chunk in range(self.shape.chunks):
+            for kind, count in self.held[self.shape.position(stage, chunk)].items():
+                if kind == self.bounds.main:
+                    blocks, flying = blocks + count, flying + count * flights[chunk]
+                else:
+                    other += count * float(self.tables[kind].bytes_at(flights[chunk]).min())
+        return blocks, flying, other
+
+    def _least_need(self) -> float:
+        """Bytes of the fullest stage with each layer at its smallest."""
+        table = self.tables[self.bounds.main]
+        needs = {self._stage_need(stage) for stage in range(self.shape.stages)}
+        return max(
+            float((n * table.resident_bytes + q * table.kept_bytes).min()) + ends
+            for n, q, ends in needs
+        )
+
+
+def _coarse(flights: int) -> int:
+    """At most so many micro-batches: the same for stages that hold about as many."""
+    step = 1 << max(0, flights.bit_length() - FLIGHT_BITS)
+    return flights // step * step
+
+
+def _weighed(table: PassTable, weights: Floats) -> Floats:
+    """Seconds of the options, shape (options, roles, ways)."""
+    flat = weights.reshape(-1, COLUMNS * KINDS)
+    used = flat.any(axis=0)
+    columns = table.columns.reshape(len(table.strategies), -1)
+    return (columns[:, used] @ flat[:, used].T).reshape(-1, *weights.shape[:2])
+
+
+class Reference:
+    """Seconds of the passes of a plan with one option for all blocks."""
+
+    def __init__(self, cut: _Cut, rows: Mapping[int, int]) -> None:
+        self._cut = cut
+        self._known: dict[tuple[int, int], tuple[float, float]] = {}
+        self._rows = rows
+
+    def __call__(self, stage: int, together: Together) -> float:
+        parts = [self._pass(stage, kind.chunk, kind_number(kind)) for kind in together]
+        total = sum(seconds for seconds, _ in parts)
+        if len(parts) == 1:
+            return total
+        inside = sum(inside for _, inside in parts)
+        s = self._cut.bounds.slowdown
+        beside = max(total - inside, inside, *(seconds for seconds, _ in parts))
+        return (s - 1) * total + (2 - s) * beside
+
+    def _pass(self, stage: int, chunk: int, number: int) -> tuple[float, float]:
+        """Seconds of a pass, and of what hides beside another."""
+        position = self._cut.shape.position(stage, chunk)
+        key = (position, number)
+        if key not in self._known:
+            work = traffic = inside = 0.0
+            held = self._cut.held[position]
+            for kind, count in held.items():
+                column = self._cut.tables[kind].columns[self._rows[kind], :, number]
+                work += count * column[WORK] + (count - 1) * column[SHARED]
+                traffic += count * column[TRAFFIC]
+                inside += count * column[INSIDE]
+            first, last = self._cut.edges[position]
+            work += self._cut.tables[first].hidden_s[1, self._rows[first], number]
+            work += self._cut.tables[last].hidden_s[2, self._rows[last], number]
+            traffic += min(self._cut.tables[kind].least_s[number] for kind in held)
+            self._known[key] = (float(max(work, traffic)), float(inside))
+        return self._known[key]
