@@ -91,6 +91,19 @@ def chain_of(single: Floats, paired: Floats, hops: Floats) -> Chain:
     return Chain(tuple(roles), single[places], paired[places], hops)
 
 
+def mixed(one: Chain, other: Chain, share: float) -> Chain:
+    """The mean of two chains of a pipeline, ``share`` of it the other's."""
+
+    def mean(a: Floats, b: Floats) -> Floats:
+        return (1 - share) * a + share * b
+
+    return chain_of(
+        mean(one.single[list(one.roles)], other.single[list(other.roles)]),
+        mean(one.paired[list(one.roles)], other.paired[list(other.roles)]),
+        mean(one.hops, other.hops),
+    )
+
+
 def outer_counts(kind: ScheduleKind, microbatches: int, drains: bool) -> Floats:
     """What the chain has of chunks before its own: a forward, and a backward or its input part."""
     counts = np.zeros(KINDS)

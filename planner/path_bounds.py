@@ -13,7 +13,7 @@ chain, and the one that counts most where backwards are split or passes overlap.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..costmodel.stage_passes import Together
 from ..spec.schedule import chunk_place
-from .chains import Chain, Pipeline, chains
+from .chains import Chain, Pipeline, chains, mixed
 from .critical import critical_chains
 from .pass_table import (
     COLUMNS,
@@ -36,7 +36,7 @@ from .pass_table import (
     PassTable,
     kind_number,
 )
-from .priced_bytes import least_within
+from .priced_bytes import Rows, best_price, least_within
 from .shape import Shape
 
 Floats = NDArray[np.float64]
@@ -44,8 +44,8 @@ HIDDEN_SHARES = (0.0, 0.5, 1.0)
 """Of an overlapping pair: how its inside communication is weighed against its work."""
 MOST_PASSES = 100_000
 """Pipelines of more passes are bounded by the closed chains alone."""
-PLAYS, CLOSE = 4, 0.002
-"""Critical paths that are followed, until the bound is this close."""
+PLAYS, ASCENTS, CLOSE = 3, 1, 0.002
+"""Critical paths of uniform plans, and of others, that are followed until the bound is close."""
 FLIGHT_BITS = 4
 """Leading bits of micro-batches in flight that stages are told apart by."""
 ROUNDING = 1e-9
@@ -71,6 +71,8 @@ Seat = tuple[int, int, Hashable, bool, bool]
 """Kind of layers, layers and kinds of their chunk, and whether it begins or ends with them."""
 Place = tuple[int, int, int, Hashable, bool, bool]
 """Role of a chunk, and a seat in it."""
+Choice = Callable[[int, Seat], int]
+"""The option of the layers in a seat of a position, a row of their table."""
 MessageSeconds = Callable[[Shape, int, int, float], float]
 """Of a shape: seconds from one stage to another of a message of so many bytes."""
 
@@ -144,6 +146,7 @@ class _Cut:
         self._known_shown: dict[Seat, Floats] = {}
         self.edges = [(bounds.kinds[a], bounds.kinds[b - 1]) for a, b in pairwise(cuts)]
         self.places += [self._places(position) for position in range(shape.positions)]
+        self._mean: Chain | None = None
         self._best_s = 0.0
         self._least_travel_s = self._travels()
         self._uniform_s = np.zeros(len(self.tables[bounds.main].strategies))
@@ -158,6 +161,8 @@ class _Cut:
             self._weigh(chain)
         fits = needs <= self.budget_bytes
         played_s, rows = self._play(fits, enough_s)
+        if self._mean is not None and self._best_s < played_s * (1 - CLOSE):
+            self._ascend(self._mean, min(enough_s, played_s))
         seconds = self._best_s * (1 - ROUNDING)
         return PathBound(seconds, max(played_s, seconds), self._spread(), rows)
 
@@ -179,10 +184,11 @@ class _Cut:
                 break
             known.add(tuple(rows.values()))
             played_s, chains_ = critical_chains(
-                self.pipeline, Reference(self, rows), self._travels(rows).tolist()
+                self.pipeline, Reference(self, by_kind(rows)), self._travels(by_kind(rows)).tolist()
             )
             if fits.any() and played_s < best[0]:
                 best = played_s, rows
+                self._mean = chains_[-1]
             for chain in chains_:
                 self._weigh(chain)
             if self._best_s >= played_s * (1 - CLOSE):
@@ -193,13 +199,31 @@ class _Cut:
             best = float(self._uniform_s[row]), rows
         return best
 
-    def _travels(self, rows: Mapping[int, int] | None = None) -> Floats:
-        """Seconds of the message into each position, forward and backward; the least without rows."""
+    def _ascend(self, mean: Chain, enough_s: float) -> None:
+        """Raise the bound: play the plan that the mean of all chains makes best, and add its own.
+
+        What a plan gains by being fast on one chain only, it loses on the next (Frank and Wolfe's
+        method on the dual problem).
+        """
+        for number in range(ASCENTS):
+            if self._best_s >= enough_s:
+                return
+            choice = self._chosen(mean, self._weigh(mean))
+            _, found = critical_chains(
+                self.pipeline, Reference(self, choice), self._travels(choice).tolist()
+            )
+            mean = mixed(mean, found[-1], 2.0 / (number + 3))
+        self._weigh(mean)
+
+    def _travels(self, choice: Choice | None = None) -> Floats:
+        """Seconds of the message into each position, forward and backward; else the least."""
         found = np.zeros((2, self.shape.positions))
         for position in range(1, self.shape.positions):
             kind = self.edges[position - 1][1]
             sizes = self.tables[kind].output_bytes
-            size = float(sizes.min() if rows is None else sizes[rows[kind]])
+            last = next(s for s in self.places[position - 1] if s[-1])
+            row = None if choice is None else choice(position - 1, last)
+            size = float(sizes.min() if row is None else sizes[row])
             ends = (self._stage_of(position - 1), self._stage_of(position))
             found[0, position] = found[1, position - 1] = self._message(*ends, size)
         return found
@@ -256,8 +280,12 @@ class _Cut:
             found[:, :, place, INSIDE] += (chain.paired * (2 - s) * (2 * share - 1))[:, None]
         return found.reshape(len(chain.single), -1, COLUMNS, KINDS)
 
-    def _weigh(self, chain: Chain) -> None:
-        """Note the least that a chain takes, and what it takes in uniform plans."""
+    def _weigh(self, chain: Chain) -> dict[Place, Floats]:
+        """Note the least that a chain takes, and what it takes in uniform plans.
+
+        Returns:
+            Seconds of the options of the layers in each place, as they are best weighed.
+        """
         weights = self._weights(chain)
         costs = {kind: _weighed(table, weights) for kind, table in self.tables.items()}
         layers = self._layers(chain)
@@ -276,11 +304,13 @@ class _Cut:
             uniform += count * seconds if kind == self.bounds.main else own
             shares[kind] += count * seconds
         way = int(np.argmax(rest + least))
-        held_s = self._within(chain, {place: s[:, way] for place, s in each.items()})
+        weighed = {place: seconds[:, way] for place, seconds in each.items()}
+        held_s = sum(least_within(rows, self.budget_bytes) for rows in self._rows(chain, weighed))
         self._best_s = max(self._best_s, float(rest[way]) + held_s)
         self._uniform_s = np.maximum(self._uniform_s, uniform.max(axis=1))
         for kind, by_way in shares.items():
             self._shares_s[kind] = np.maximum(self._shares_s[kind], by_way.max(axis=1))
+        return weighed
 
     def _layers(self, chain: Chain) -> Counter[Place]:
         """How many layers there are in each place of a chain."""
@@ -309,33 +339,48 @@ class _Cut:
         ends = ((first, layers, kinds, True, False), (last, layers, kinds, False, True))
         return found + Counter(ends)
 
-    def _within(self, chain: Chain, seconds: Mapping[Place, Floats]) -> float:
-        """The least of all layers on their stages, each within what a device may hold."""
-        known: dict[tuple[object, ...], float] = {}
-        total = 0.0
+    def _rows(self, chain: Chain, seconds: Mapping[Place, Floats]) -> Iterator[Rows]:
+        """The layers of each stage, with their options' seconds on a chain and bytes."""
+        known: dict[tuple[object, ...], Rows] = {}
         for stage in range(self.shape.stages):
-            flights = self.shape.first_in_flight(stage)
-            places = [self.shape.position(stage, chunk) for chunk in range(self.shape.chunks)]
-            coarse = [_coarse(flight) for flight in flights]
+            places = self._held(stage)
             key = tuple(
                 (chain.roles[place], flight, *sorted(self.places[place].items()))
-                for place, flight in zip(places, coarse, strict=True)
+                for place, flight in places
             )
             if key not in known:
-                known[key] = least_within(
-                    [
-                        (
-                            count,
-                            seconds[chain.roles[place], *seat],
-                            self.tables[seat[0]].bytes_at(flight),
-                        )
-                        for place, flight in zip(places, coarse, strict=True)
-                        for seat, count in self.places[place].items()
-                    ],
-                    self.budget_bytes,
-                )
-            total += known[key]
-        return total
+                known[key] = [
+                    (
+                        count,
+                        seconds[chain.roles[place], *seat],
+                        self.tables[seat[0]].bytes_at(flight),
+                    )
+                    for place, flight in places
+                    for seat, count in self.places[place].items()
+                ]
+            yield known[key]
+
+    def _held(self, stage: int) -> list[tuple[int, int]]:
+        """The chunks of a stage by position, with micro-batches that it certainly holds."""
+        flights = self.shape.first_in_flight(stage)
+        return [
+            (self.shape.position(stage, chunk), _coarse(flight))
+            for chunk, flight in enumerate(flights)
+        ]
+
+    def _chosen(self, chain: Chain, seconds: Mapping[Place, Floats]) -> Choice:
+        """The best option of each seat of each position on a chain, within what devices hold."""
+        found: dict[tuple[int, Seat], int] = {}
+        prices: dict[int, float] = {}
+        for stage, rows in enumerate(self._rows(chain, seconds)):
+            if id(rows) not in prices:
+                prices[id(rows)] = best_price(rows, self.budget_bytes)
+            price, layers = prices[id(rows)], iter(rows)
+            for place, _ in self._held(stage):
+                for seat in self.places[place]:
+                    _, own_s, bytes_ = next(layers)
+                    found[place, seat] = int(np.argmin(own_s + price * bytes_))
+        return lambda position, seat: found[position, seat]
 
     def _once(self, chain: Chain, weights: Floats) -> Floats:
         """What rows of like layers have once a pass, by way."""
@@ -393,15 +438,21 @@ def _weighed(table: PassTable, weights: Floats) -> Floats:
     return (columns[:, used] @ flat[:, used].T).reshape(-1, *weights.shape[:2])
 
 
-class Reference:
-    """Seconds of the passes of a plan with one option for all blocks."""
+def by_kind(rows: Mapping[int, int]) -> Choice:
+    """The same option for all layers of a kind."""
+    return lambda position, seat: rows[seat[0]]
 
-    def __init__(self, cut: _Cut, rows: Mapping[int, int]) -> None:
+
+class Reference:
+    """Seconds of the passes of a plan with one option for each seat of a position."""
+
+    def __init__(self, cut: _Cut, choice: Choice) -> None:
         self._cut = cut
         self._known: dict[tuple[int, int], tuple[float, float]] = {}
-        self._rows = rows
+        self._choice = choice
 
     def __call__(self, stage: int, together: Together) -> float:
+        """Seconds of passes that start together."""
         parts = [self._pass(stage, kind.chunk, kind_number(kind)) for kind in together]
         total = sum(seconds for seconds, _ in parts)
         if len(parts) == 1:
@@ -416,16 +467,20 @@ class Reference:
         position = self._cut.shape.position(stage, chunk)
         key = (position, number)
         if key not in self._known:
-            work = traffic = inside = 0.0
-            held = self._cut.held[position]
-            for kind, count in held.items():
-                column = self._cut.tables[kind].columns[self._rows[kind], :, number]
-                work += count * column[WORK] + (count - 1) * column[SHARED]
+            tables, seats = self._cut.tables, self._cut.places[position]
+            work = traffic = inside = shared = largest = 0.0
+            for seat, count in seats.items():
+                table, row = tables[seat[0]], self._choice(position, seat)
+                column = table.columns[row, :, number]
+                work += count * column[WORK]
                 traffic += count * column[TRAFFIC]
                 inside += count * column[INSIDE]
-            first, last = self._cut.edges[position]
-            work += self._cut.tables[first].hidden_s[1, self._rows[first], number]
-            work += self._cut.tables[last].hidden_s[2, self._rows[last], number]
-            traffic += min(self._cut.tables[kind].least_s[number] for kind in held)
-            self._known[key] = (float(max(work, traffic)), float(inside))
+                shared += count * column[SHARED]
+                largest = max(largest, column[SHARED])
+                if seat[-2]:
+                    work += table.hidden_s[1, row, number]
+                if seat[-1]:
+                    work += table.hidden_s[2, row, number]
+            traffic += min(tables[seat[0]].least_s[number] for seat in seats)
+            self._known[key] = (float(max(work + shared - largest, traffic)), float(inside))
         return self._known[key]
