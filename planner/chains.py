@@ -118,23 +118,37 @@ def _stage_counts(
     passes: StagePasses, chunk: int, last: int, chunks: int, drains: bool
 ) -> tuple[Floats, Floats]:
     """Passes of a stage in its part of a chain, by chunk and kind, alone and in pairs."""
-    single, paired = np.zeros((chunks, KINDS)), np.zeros((chunks, KINDS))
-    begun = False
-    for group in groups_of(passes):
-        items = [passes.order[place] for place in group]
-        begun = begun or any(i.forward and i.chunk == chunk and i.micro_batch == 0 for i in items)
-        if not begun:
+    start, stop = 0, len(passes.rows)
+    for number, kind in enumerate(passes.kinds):
+        if kind.chunk != chunk or kind.part == "weight":
             continue
-        counts = single if len(group) == 1 else paired
-        for place in group:
-            kind = passes.kinds[passes.rows[place]]
-            counts[kind.chunk, kind_number(kind)] += 1
-        if drains and any(
-            not i.forward and i.part != "weight" and i.chunk == chunk and i.micro_batch == last
-            for i in items
-        ):
-            break
-    return single, paired
+        if kind.forward and kind.first:
+            start = int(np.argmax(passes.rows == number))
+        elif not kind.forward and kind.last and drains:
+            stop = int(np.argmax(passes.rows == number)) + 1
+    first, beside = _pairing(passes)
+    if beside[start] and not first[start]:
+        start -= 1
+    if stop < len(first) and beside[stop - 1] and not first[stop]:
+        stop += 1
+    found = []
+    for mask in (~beside, beside):
+        rows = passes.rows[start:stop][mask[start:stop]]
+        counts = np.zeros((chunks, KINDS))
+        for number, count in enumerate(np.bincount(rows, minlength=len(passes.kinds))):
+            counts[passes.kinds[number].chunk, kind_number(passes.kinds[number])] += count
+        found.append(counts)
+    return found[0], found[1]
+
+
+def _pairing(passes: StagePasses) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Of each pass: whether it begins a group, and whether it overlaps with another."""
+    if passes.groups is None:
+        return np.ones(len(passes.rows), dtype=bool), np.zeros(len(passes.rows), dtype=bool)
+    sizes = np.array([len(kinds) for kinds in passes.together])[list(passes.groups)]
+    first = np.zeros(len(passes.rows), dtype=bool)
+    first[np.cumsum(sizes) - sizes] = True
+    return first, np.repeat(sizes > 1, sizes)
 
 
 def groups_of(passes: StagePasses) -> Iterator[range]:

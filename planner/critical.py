@@ -18,6 +18,8 @@ from .pass_table import KINDS, kind_number
 
 ABOUT = 0.05
 """Stages that end this fraction of the time before the last one end about as late."""
+MOST_TRACED = 6
+"""Stages whose chains the mean is of, about."""
 Step = tuple[int, int]
 """A stage, and a group of passes that it starts together, by its number."""
 
@@ -63,10 +65,12 @@ def critical_chains(
     _play(shape, every, travel_s)
     last = max(every, key=lambda stage: (stage.clock_s, stage.stage))
     late = [stage for stage in every if stage.clock_s >= last.clock_s * (1 - ABOUT)]
-    traces = {each.stage: _traced(shape, every, each) for each in {s.stage: s for s in (last, *late)}.values()}
+    spread = [last, *late[:: max(1, len(late) // MOST_TRACED)]]
+    traces = {stage.stage: _traced(shape, every, stage) for stage in spread}
     found = [chain_of(*traces[last.stage])]
     if len(traces) > 1:
-        found.append(chain_of(*(sum(parts) / len(traces) for parts in zip(*traces.values(), strict=True))))
+        means = [sum(parts) / len(traces) for parts in zip(*traces.values(), strict=True)]
+        found.append(chain_of(means[0], means[1], means[2]))
     return last.clock_s, found
 
 

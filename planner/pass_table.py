@@ -17,7 +17,7 @@ one of its layers, which no other hides.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -42,6 +42,8 @@ WORK, TRAFFIC, INSIDE, SHARED = range(4)
 """Columns of a kind of pass: work; hidden traffic; what of the work hides beside another pass; by
 how much work is longer beside traffic."""
 COLUMNS = 4
+FEW, SAMPLES, UNEVEN = 32, 200, 4
+"""Tables of few options are left whole; weights by which the best of others are found."""
 KINDS = len(DIRECTIONS) * len(ENDS)
 
 
@@ -88,9 +90,53 @@ class PassTable:
         found = np.maximum(found, first_s) if first else found
         return np.maximum(found, last_s) if last else found
 
+    def only(self, kept: NDArray[np.bool_]) -> PassTable:
+        """The table with these options only."""
+        return replace(
+            self,
+            strategies=tuple(s for s, keep in zip(self.strategies, kept, strict=True) if keep),
+            columns=self.columns[kept],
+            hidden_s=self.hidden_s[:, kept],
+            resident_bytes=self.resident_bytes[kept],
+            extra_bytes=self.extra_bytes[kept],
+            kept_bytes=self.kept_bytes[kept],
+            output_bytes=self.output_bytes[kept],
+        )
+
     def bytes_at(self, in_flight: float) -> Floats:
         """Bytes with this many micro-batches in flight."""
         return self.resident_bytes + in_flight * self.kept_bytes
+
+
+def undominated(table: PassTable) -> PassTable:
+    """The table without options that another beats, or equals, in every figure.
+
+    Whatever weighs figures, none of them below zero, is never best with those alone. Not all are
+    found: each is compared with the best by a few weights.
+    """
+    work_s, inside_s = table.columns[:, WORK], table.columns[:, INSIDE]
+    figures = np.concatenate(
+        [
+            work_s - inside_s,
+            inside_s,
+            table.columns[:, TRAFFIC],
+            table.columns[:, SHARED],
+            *table.hidden_s,
+            np.stack([table.resident_bytes, table.kept_bytes, table.output_bytes], axis=1),
+        ],
+        axis=1,
+    )
+    figures = figures[:, np.ptp(figures, axis=0) > 0]
+    if len(figures) <= FEW or not figures.shape[1]:
+        return table
+    scaled = figures / figures.mean(axis=0)
+    weights = np.random.default_rng(0).random((scaled.shape[1], SAMPLES)) ** UNEVEN
+    kept = np.ones(len(figures), dtype=bool)
+    for best in np.unique(np.argmin(scaled @ weights, axis=0)).tolist():
+        beaten = (figures >= figures[best]).all(axis=1)
+        beaten[best] = False
+        kept &= ~beaten
+    return table.only(kept)
 
 
 class PassTables:
@@ -143,7 +189,8 @@ class PassTables:
             at[:, number] = own[key], units[moved]
         split, unit = np.array(split_rows)[at[0]], np.array(unit_rows)[at[1]]
         seconds = self._columns(split[:, 2:], unit)
-        return PassTable(strategies, *seconds, unit[:, 0], unit[:, -1], split[:, 0], split[:, 1])
+        found = PassTable(strategies, *seconds, unit[:, 0], unit[:, -1], split[:, 0], split[:, 1])
+        return undominated(found)
 
     def _split(
         self,

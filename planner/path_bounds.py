@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..costmodel.stage_passes import Together
-from ..spec.schedule import chunk_place
+from ..spec.schedule import SPLIT_KINDS, chunk_place
 from .chains import Chain, Pipeline, chains, mixed
 from .critical import critical_chains
 from .pass_table import (
@@ -44,8 +44,10 @@ HIDDEN_SHARES = (0.0, 0.5, 1.0)
 """Of an overlapping pair: how its inside communication is weighed against its work."""
 MOST_PASSES = 100_000
 """Pipelines of more passes are bounded by the closed chains alone."""
-PLAYS, ASCENTS, CLOSE = 3, 1, 0.002
+PLAYS, ASCENTS, CLOSE = 2, 1, 0.002
 """Critical paths of uniform plans, and of others, that are followed until the bound is close."""
+PRICED = 3
+"""Chains whose memory is looked at."""
 FLIGHT_BITS = 4
 """Leading bits of micro-batches in flight that stages are told apart by."""
 ROUNDING = 1e-9
@@ -143,10 +145,11 @@ class _Cut:
         self.budget_bytes = budget_bytes
         self.held = [Counter(bounds.kinds[a:b]) for a, b in pairwise(cuts)]
         self.places: list[Counter[Seat]] = []
-        self._known_shown: dict[Seat, Floats] = {}
+        self._known_shown: dict[Seat, Floats | None] = {}
         self.edges = [(bounds.kinds[a], bounds.kinds[b - 1]) for a, b in pairwise(cuts)]
         self.places += [self._places(position) for position in range(shape.positions)]
         self._mean: Chain | None = None
+        self._weighed: list[tuple[float, float, Chain, dict[Place, Floats]]] = []
         self._best_s = 0.0
         self._least_travel_s = self._travels()
         self._uniform_s = np.zeros(len(self.tables[bounds.main].strategies))
@@ -163,8 +166,27 @@ class _Cut:
         played_s, rows = self._play(fits, enough_s)
         if self._mean is not None and self._best_s < played_s * (1 - CLOSE):
             self._ascend(self._mean, min(enough_s, played_s))
+        self._price(enough_s)
         seconds = self._best_s * (1 - ROUNDING)
         return PathBound(seconds, max(played_s, seconds), self._spread(), rows)
+
+    @property
+    def _is_played(self) -> bool:
+        """Whether critical paths are followed: where closed chains say less than they do."""
+        return self.shape.kind in SPLIT_KINDS and self.shape.passes <= MOST_PASSES
+
+    def _price(self, enough_s: float) -> None:
+        """Raise the bound by what devices may hold, on the chains that take longest."""
+        longest = sorted(self._weighed, key=lambda each: -each[0])[:PRICED]
+        for _, rest_s, chain, seconds in longest:
+            if self._best_s < enough_s:
+                known: dict[int, float] = {}
+                held_s = 0.0
+                for rows in self._rows(chain, seconds):
+                    if id(rows) not in known:
+                        known[id(rows)] = least_within(rows, self.budget_bytes)
+                    held_s += known[id(rows)]
+                self._best_s = max(self._best_s, rest_s + held_s)
 
     def _play(self, fits: NDArray[np.bool_], enough_s: float) -> tuple[float, dict[int, int]]:
         """Weigh the critical paths of good uniform plans: each is a chain, and tells of a better.
@@ -174,7 +196,7 @@ class _Cut:
         """
         best: tuple[float, dict[int, int]] = (float("inf"), {})
         known: set[tuple[int, ...]] = set()
-        for _ in range(PLAYS if self.shape.passes <= MOST_PASSES else 0):
+        for _ in range(PLAYS if self._is_played else 0):
             if self._best_s >= enough_s:
                 break
             wanted = np.where(fits, self._uniform_s, np.inf) if fits.any() else self._uniform_s
@@ -292,24 +314,27 @@ class _Cut:
         ways = weights.shape[1]
         rest = self._once(chain, weights) + float((chain.hops * self._least_travel_s).sum())
         least = np.zeros(ways)
-        uniform = np.repeat(rest[None], len(self._uniform_s), axis=0)
-        shares = {kind: np.zeros((len(known), ways)) for kind, known in self._shares_s.items()}
         each: dict[Place, Floats] = {}
         for place, count in layers.items():
             role, kind, *_ = place
-            seconds = costs[kind][:, role] + self._shown(place[1:]) @ weights[role, :, WORK].T
-            each[place] = seconds
-            own = count * seconds.min(axis=0)
-            least += own
-            uniform += count * seconds if kind == self.bounds.main else own
-            shares[kind] += count * seconds
+            each[place] = costs[kind][:, role]
+            shown = self._shown(place[1:])
+            if shown is not None:
+                each[place] = each[place] + shown @ weights[role, :, WORK].T
+            least += count * each[place].min(axis=0)
         way = int(np.argmax(rest + least))
         weighed = {place: seconds[:, way] for place, seconds in each.items()}
-        held_s = sum(least_within(rows, self.budget_bytes) for rows in self._rows(chain, weighed))
-        self._best_s = max(self._best_s, float(rest[way]) + held_s)
-        self._uniform_s = np.maximum(self._uniform_s, uniform.max(axis=1))
-        for kind, by_way in shares.items():
-            self._shares_s[kind] = np.maximum(self._shares_s[kind], by_way.max(axis=1))
+        least_s = float((rest + least)[way])
+        self._best_s = max(self._best_s, least_s)
+        self._weighed.append((least_s, float(rest[way]), chain, weighed))
+        shares = {kind: np.zeros(len(known)) for kind, known in self._shares_s.items()}
+        for place, seconds in weighed.items():
+            shares[place[1]] += layers[place] * seconds
+        others_s = sum(float(s.min()) for kind, s in shares.items() if kind != self.bounds.main)
+        uniform_s = shares[self.bounds.main] + others_s + float(rest[way])
+        self._uniform_s = np.maximum(self._uniform_s, uniform_s)
+        for kind, seconds in shares.items():
+            self._shares_s[kind] = np.maximum(self._shares_s[kind], seconds)
         return weighed
 
     def _layers(self, chain: Chain) -> Counter[Place]:
@@ -320,12 +345,13 @@ class _Cut:
                 found[role, *seat] += count
         return found
 
-    def _shown(self, seat: Seat) -> Floats:
-        """Hidden traffic of layers that shows all the same, shape (options, KINDS)."""
+    def _shown(self, seat: Seat) -> Floats | None:
+        """Hidden traffic of layers that shows all the same, shape (options, KINDS); None if none."""
         if seat not in self._known_shown:
             kind, layers, kinds, first, last = seat
             most_s = np.max([self.tables[other].most_s for other in kinds], axis=0)
-            self._known_shown[seat] = self.tables[kind].shown_s(layers, most_s, first, last)
+            shown_s = self.tables[kind].shown_s(layers, most_s, first, last)
+            self._known_shown[seat] = shown_s if shown_s.any() else None
         return self._known_shown[seat]
 
     def _places(self, position: int) -> Counter[Seat]:

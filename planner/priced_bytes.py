@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Rows = Sequence[tuple[float, Floats, Floats]]
 """Layers of a kind: how many, and the seconds and bytes of each option, shape (options,)."""
-STEPS = 16
+STEPS = 10
 FIRST_PRICE, GROWTH, MOST_PRICE = 1e-13, 8.0, 1e3
 """Seconds a byte."""
 
@@ -64,7 +64,7 @@ def _at(rows: Rows, price: float, budget_bytes: float) -> tuple[float, float]:
     seconds, over = 0.0, -budget_bytes
     for count, own_s, bytes_ in rows:
         values = own_s + price * bytes_
-        row = int(np.argmin(values))
+        row = int(values.argmin())
         seconds += count * float(values[row])
         over += count * float(bytes_[row])
     return seconds - price * budget_bytes, over
