@@ -12,9 +12,9 @@ from ...costmodel.galvatron.price import GalvatronPlan
 from ...costmodel.galvatron.strategy import GalvatronStrategy
 from .combine import Front, combined, front_of
 from .degree_sets import DegreeSets
-from .field import Field
+from .field import Field, Orders
 from .forms import Form, forms_of
-from .options import Ends
+from .options import Ends, Ints
 from .stage_labels import ROUNDING, Labels, StageForm, stage_labels
 
 
@@ -158,7 +158,20 @@ class Corner:
             for (plain, reduce), constant in merged.items()
         ]
         runs = [run for run, _ in self.field.runs(stage, orders)]
-        return stage_labels(runs, room, forms, best_s, most)
+        labels = stage_labels(runs, room, forms, best_s, most)
+        return labels.taken(self._uses_all(stage, orders, labels.counts))
+
+    def _uses_all(self, stage: int, orders: Orders, counts: Ints) -> np.ndarray:
+        """Which labels use every degree of their sets, which is what changes were counted for."""
+        used, start = np.ones(len(counts), dtype=bool), 0
+        strategies = self.field.options.strategies
+        for degrees, (_, numbers) in zip(orders, self.field.runs(stage, orders), strict=True):
+            own = np.array([strategies[k].degree for k in numbers])
+            for degree in degrees:
+                columns = start + np.flatnonzero(own == degree)
+                used &= counts[:, columns].sum(axis=1) > 0
+            start += len(numbers)
+        return used
 
     def _layers(
         self, choices: Sequence[_Choice], front: Front, row: int
@@ -181,6 +194,6 @@ def _recomputed_first(strategy: GalvatronStrategy) -> tuple[bool, GalvatronStrat
     return (not strategy.recompute, strategy)
 
 
-def _whole(sets: DegreeSets) -> tuple[tuple[int, ...], ...]:
+def _whole(sets: DegreeSets) -> Orders:
     """The degrees of each run, whatever their order: the key of what depends on them alone."""
     return tuple(tuple(sorted(order)) for order in sets.orders)

@@ -77,7 +77,7 @@ def search(
         for most in (GLANCE, None):
             answer = corner.solve(best_s, most)
             if answer is None:
-                break
+                continue
             if most is None:
                 bound_s = min(bound_s, answer.bound_s)
             if answer.step_s < best_s:
