@@ -14,6 +14,8 @@ from typing import Any, ParamSpec, TypeVar
 from ..spec.errors import InputError
 from ..spec.plan import Plan
 from .explaining import Explanation
+from .galvatron_flags import EXACTLY, foreign_costs
+from .galvatron_search import galvatron_plan
 from .handles import PlanHandle, SimulationHandle
 from .inputs import Inputs, plan_pricing, resolve
 from .nouns import ClusterLike, ModelLike, check_plan
@@ -65,6 +67,8 @@ def plan(
     deadline_s: float | None = None,
     oom_risk: float | None = None,
     executable: bool = False,
+    galvatron_profile: str | Path | None = None,
+    costs: str | None = None,
 ) -> PlanHandle:
     """Search for the fastest plan.
 
@@ -85,6 +89,8 @@ def plan(
         deadline_s: answer after so many seconds with the best plan so far.
         oom_risk: accepted chance of running out of memory, 0.05 if None.
         executable: keep to what ``PlanHandle.execute`` runs.
+        galvatron_profile: a folder of Galvatron's profilers, to plan under its costs.
+        costs: with such a folder ``galvatron`` (what None means) or ``ours``.
 
     Raises:
         InputError: an argument that cannot be used.
@@ -103,7 +109,14 @@ def plan(
         stack=stack,
         calibration=calibration,
     )
-    problem = resolve(inputs)
+    given = {"galvatron_profile": galvatron_profile, "costs": costs, "execute": executable,
+             "pins": tuple(pins), "oom_risk": oom_risk, "calibration": calibration,
+             "stack": stack}  # fmt: skip
+    galvatron, problem = foreign_costs(given), resolve(inputs)
+    if galvatron_profile is not None and galvatron:
+        found = galvatron_plan(problem, galvatron_profile, top, deadline_s)
+        return PlanHandle(report=found, stack=problem.stack, risk=EXACTLY.risk)
+    pins = given["pins"]
     risk, fixed = memory_rule(oom_risk).risk, resolve_pins(pins, problem, executable)
     report = search_plan(problem, fixed, top, deadline_s, risk, executable)
     return PlanHandle(report=report, stack=problem.stack, measured=problem.measured, risk=risk)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...datasets.galvatron.profile import EndsProfile
 from .job import CONTEXT_MB, GalvatronJob
-from .layer_memory import LayerMemory, state_share
+from .layer_memory import state_share
 from .layer_time import BACKWARD, MS
 from .strategy import GalvatronStrategy
 
@@ -26,8 +26,7 @@ class EndMemory(NamedTuple):
     @property
     def whole_mb(self) -> int:
         """What is counted against the budget."""
-        return math.ceil(LayerMemory(self.states_mb, self.activation_mb).states_mb
-                         + self.activation_mb + CONTEXT_MB)  # fmt: skip
+        return math.ceil(self.states_mb + self.activation_mb + CONTEXT_MB)
 
 
 def ends_seconds(

@@ -21,10 +21,15 @@ MS = 0.001
 
 
 class LayerTime(NamedTuple):
-    """Seconds of a layer in a micro-batch that does not reduce gradients, and what one adds."""
+    """Seconds of a layer in a micro-batch that does not reduce gradients, and what one adds.
+
+    ``parts`` of the first are: computation, recomputation, messages of split layers, gathers of
+    parameters, messages between stages.
+    """
 
     plain_s: float
     reduce_s: float
+    parts: tuple[float, float, float, float, float]
 
 
 def layer_time(
@@ -40,20 +45,23 @@ def layer_time(
     """
     samples = job.samples(microbatches, strategy.dp)
     forward = job.forward[layer_type].at(samples / strategy.degree)
-    backward = forward * BACKWARD + (forward if strategy.recompute else 0.0)
+    again = forward if strategy.recompute else 0.0
     weights_mb = job.profile.model.layers[layer_type].parameter_mb / strategy.tp
     reduce_mb = _reduced_mb(job, weights_mb, strategy.shard_ranks)
     per_mb = job.rates.reduce_ms_per_mb(strategy.shard_ranks, strategy.tp == 1)
-    plain = forward + backward + _messages_ms(job, layer_type, strategy, samples)
-    if strategy.zero3:
-        plain += reduce_mb * 0.5 * per_mb
+    gather = reduce_mb * 0.5 * per_mb if strategy.zero3 else 0.0
+    between = 0.0
     if strategy.pp > 1:
-        plain += _stage_ms(job, layer_type, strategy, samples) / job.layers[layer_type]
-    if strategy.dp == 1:
-        return LayerTime(plain * MS, 0.0)
-    reduce = reduce_mb * per_mb
-    beside = max(reduce, backward) + (job.rates.slowdown - 1) * min(reduce, backward)
-    return LayerTime(plain * MS, (beside - backward) * MS)
+        between = _stage_ms(job, layer_type, strategy, samples) / job.layers[layer_type]
+    messages = _messages_ms(job, layer_type, strategy, samples)
+    parts = (forward * (1 + BACKWARD), again, messages, gather, between)
+    added = 0.0
+    if strategy.dp > 1:
+        backward, reduce = forward * BACKWARD + again, reduce_mb * per_mb
+        beside = max(reduce, backward) + (job.rates.slowdown - 1) * min(reduce, backward)
+        added = beside - backward
+    in_s = tuple(part * MS for part in parts)
+    return LayerTime(sum(in_s), added * MS, in_s)
 
 
 def _reduced_mb(job: GalvatronJob, weights_mb: float, ranks: int) -> float:

@@ -37,11 +37,29 @@ class GalvatronPlan:
         cuts = accumulate(self.division, initial=0)
         return [self.layers[a:b] for a, b in pairwise(cuts)]
 
-    @property
-    def buffer_degree(self) -> int:
-        """The largest degree in the plan where anything is tensor-parallel; 0 where nothing is."""
+    def kinds(self, job: GalvatronJob) -> list[tuple[int, ...]]:
+        """The types of the layers of each stage."""
+        types = tuple(kind for kind, count in enumerate(job.layers) for _ in range(count))
+        cuts = accumulate(self.division, initial=0)
+        return [types[a:b] for a, b in pairwise(cuts)]
+
+    def changes_s(self, job: GalvatronJob, stage: int) -> float:
+        """Seconds a micro-batch of the changes of degree inside a stage."""
+        neighbours = zip(self.kinds(job)[stage][1:], pairwise(self.stages[stage]), strict=True)
+        count, m = len(self.division), self.microbatches
+        return sum(
+            change_seconds(job, kind, before.degree, after.degree, count, m)
+            for kind, (before, after) in neighbours
+        )
+
+    def buffer_mb(self, job: GalvatronJob) -> int:
+        """The buffer of the largest degree in the plan; none where nothing is tensor-parallel."""
         every = (*self.layers, self.ends)
-        return max(s.degree for s in every) if any(s.tp > 1 for s in every) else 0
+        if not any(strategy.tp > 1 for strategy in every):
+            return 0
+        m, p = self.microbatches, len(self.division)
+        degree = max(least_buffer_degree(job, m, p), *(s.degree for s in every))
+        return job.buffer_mb(m, p, degree)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,27 +94,21 @@ def priced(job: GalvatronJob, plan: GalvatronPlan) -> Price:
     Raises:
         InputError: the profile lacks a figure that it needs.
     """
-    types = [kind for kind, count in enumerate(job.layers) for _ in range(count)]
-    m, changes = plan.microbatches, 0.0
+    m = plan.microbatches
     ends_s = ends_seconds(job, plan.ends, m)
     with_changes, without = [], []
-    start = 0
-    for own, strategies in zip(ends_s, plan.stages, strict=True):
-        kinds = types[start : start + len(strategies)]
-        start += len(strategies)
+    for stage, (kinds, strategies) in enumerate(zip(plan.kinds(job), plan.stages, strict=True)):
         times = [layer_time(job, k, s, m) for k, s in zip(kinds, strategies, strict=True)]
-        added = _changes_s(job, kinds, strategies, m)
+        own, added = ends_s[stage], plan.changes_s(job, stage)
         plain, reduce = sum(t.plain_s for t in times), sum(t.reduce_s for t in times)
         without.append(StageTime(plain + own, reduce - own))
         with_changes.append(StageTime(plain + added + own, reduce - own))
-        changes += added
     work, exposed = _parts(with_changes, m)
-    plain_step = sum(_parts(without, m)) if changes else work + exposed
     return Price(
         step_s=work + exposed,
         work_s=work,
         exposed_s=exposed,
-        change_s=work + exposed - plain_step,
+        change_s=work + exposed - sum(_parts(without, m)),
         used_mb=used_mb(job, plan),
     )
 
@@ -106,31 +118,13 @@ def _parts(stages: Sequence[StageTime], microbatches: int) -> tuple[float, float
     return work_seconds(times, microbatches), exposed_seconds(stages)
 
 
-def _changes_s(
-    job: GalvatronJob,
-    kinds: Sequence[int],
-    strategies: Sequence[GalvatronStrategy],
-    microbatches: int,
-) -> float:
-    stages = strategies[0].pp
-    return sum(
-        change_seconds(job, kind, before.degree, after.degree, stages, microbatches)
-        for kind, (before, after) in zip(kinds[1:], pairwise(strategies), strict=True)
-    )
-
-
 def used_mb(job: GalvatronJob, plan: GalvatronPlan) -> tuple[int, ...]:
     """Whole MB of each stage, each layer rounded up, without what a budget withholds."""
-    m, p = plan.microbatches, len(plan.division)
-    types = [kind for kind, count in enumerate(job.layers) for _ in range(count)]
-    least = least_buffer_degree(job, m, p)
-    buffer = job.buffer_mb(m, p, max(plan.buffer_degree, least)) if plan.buffer_degree else 0
-    found, start = [], 0
+    m, buffer = plan.microbatches, plan.buffer_mb(job)
     ends = ends_memory(job, plan.ends, m)
-    for stage, strategies in enumerate(plan.stages):
-        kinds = types[start : start + len(strategies)]
-        start += len(strategies)
-        layers = zip(kinds, strategies, strict=True)
-        whole = sum(layer_memory(job, k, s, m, stage).whole_mb for k, s in layers)
-        found.append(whole + ends[stage].whole_mb + buffer)
-    return tuple(found)
+    return tuple(
+        ends[stage].whole_mb
+        + buffer
+        + sum(layer_memory(job, k, s, m, stage).whole_mb for k, s in zip(*layers, strict=True))
+        for stage, layers in enumerate(zip(plan.kinds(job), plan.stages, strict=True))
+    )

@@ -7,7 +7,9 @@ embedding and head together have one strategy of their own without it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,8 @@ MOST_DEGREE = 8
 """Galvatron's default limit of stages and of ranks that work on one sample."""
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Place = Literal["layers", "ends"]
+Legal = Callable[[Place, GalvatronStrategy], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +60,30 @@ class Options:
         return len(self.division)
 
 
-def options_of(job: GalvatronJob, microbatches: int, stages: int) -> Options:
+def anything(place: Place, strategy: GalvatronStrategy) -> bool:
+    """Every split is legal."""
+    return True
+
+
+def options_of(
+    job: GalvatronJob, microbatches: int, stages: int, legal: Legal = anything
+) -> Options:
     """Everything that may be chosen, priced once.
+
+    Args:
+        job: the question.
+        microbatches: micro-batches of a step.
+        stages: pipeline stages.
+        legal: whether layers, or embedding and head, may be split so.
 
     Raises:
         InputError: the profile lacks a figure.
     """
     splits = _splits(job, microbatches, stages)
-    layers = [s for s in splits if _measured(job, s)]
+    layers = [s for s in splits if _measured(job, s) and legal("layers", s)]
     types = range(len(job.layers))
     times = [[layer_time(job, kind, s, microbatches) for s in layers] for kind in types]
-    heads = [s for s in splits if not s.recompute and _ends_measured(job, s)]
+    heads = [s for s in splits if _may_be_ends(job, s) and legal("ends", s)]
     return Options(
         microbatches=microbatches,
         division=even_division(sum(job.layers), stages),
@@ -111,7 +128,9 @@ def _measured(job: GalvatronJob, strategy: GalvatronStrategy) -> bool:
     return all(strategy.degree in layer.activation_mb for layer in job.profile.model.layers)
 
 
-def _ends_measured(job: GalvatronJob, strategy: GalvatronStrategy) -> bool:
+def _may_be_ends(job: GalvatronJob, strategy: GalvatronStrategy) -> bool:
+    if strategy.recompute:
+        return False
     model = job.profile.model
     parts = (model.together,) if strategy.pp == 1 else (model.first, model.last)
     return all(strategy.tp in p.states_mb and strategy.degree in p.activation_mb for p in parts)

@@ -17,7 +17,7 @@ from ...costmodel.galvatron.price import GalvatronPlan, Price, priced
 from ..numbers import divisors
 from .corner import Answer, Corner
 from .field import fields_of
-from .options import Options, degrees_of, options_of
+from .options import Legal, Options, anything, degrees_of, options_of
 from .stage_labels import ROUNDING
 
 GLANCE = 24
@@ -47,13 +47,17 @@ def shapes_of(job: GalvatronJob) -> list[tuple[int, int]]:
 
 
 def search(
-    job: GalvatronJob, budget_mb: int, is_late: Callable[[], bool] = lambda: False
+    job: GalvatronJob,
+    budget_mb: int,
+    legal: Legal = anything,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> GalvatronFound | None:
     """The fastest plan within a budget; None where nothing fits.
 
     Args:
         job: the question.
         budget_mb: MB of a device, of which a part may be withheld.
+        legal: whether layers, or embedding and head, may be split so.
         is_late: whether to stop with what is known.
 
     Raises:
@@ -62,7 +66,7 @@ def search(
     start_s = time.monotonic()
     usable = usable_mb(budget_mb)
     corners = sorted(
-        (c for options in _options(job) for c in _corners(job, options, usable)),
+        (c for options in _options(job, legal) for c in _corners(job, options, usable)),
         key=lambda corner: corner.bound_s,
     )
     known: dict[tuple[int, int], Answer] = {}
@@ -101,9 +105,9 @@ def search(
     )
 
 
-def _options(job: GalvatronJob) -> Iterator[Options]:
+def _options(job: GalvatronJob, legal: Legal) -> Iterator[Options]:
     for microbatches, stages in shapes_of(job):
-        options = options_of(job, microbatches, stages)
+        options = options_of(job, microbatches, stages, legal)
         if options.strategies and options.ends:
             yield options
 
