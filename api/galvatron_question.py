@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..costmodel.galvatron.job import MB, GalvatronJob
+from ..costmodel.galvatron.layer_memory import STATES
+from ..datasets.galvatron.profile import GalvatronProfile
 from ..datasets.galvatron.read import read_profile
 from ..spec.errors import InputError
 from ..spec.model import BlockLayer, ModelSpec, MultiTokenLayer
 from ..spec.parameters import layer_elements
 from .inputs import Problem
 
-ALIKE, MEASURED_ALIKE = 0.01, 0.1
-"""Relative distance in parameters within which neighbouring blocks are one type of layer, and
-within which a profile's layer is taken to be the model's."""
+ALIKE, MEASURED_ALIKE, ENDS_ALIKE = 0.01, 0.03, 0.1
+"""Relative distances in parameters: within which neighbouring blocks are one type of layer, and
+within which a profile's layer, and its embedding and head, are taken to be the model's."""
 FORMATS = ("bf16", "fp16", "fp32")
 OPTIMIZERS = ("adamw", "adam")
 
@@ -55,12 +57,7 @@ def galvatron_job(problem: Problem, folder: str | Path) -> GalvatronJob:
         group.nodes,
         group.devices_per_node,
     )
-    for number, (kind, layer) in enumerate(zip(types, profile.model.layers, strict=True)):
-        own_mb = kind.parameters * 4 / MB
-        if abs(layer.parameter_mb / own_mb - 1) > MEASURED_ALIKE:
-            where = f"{profile.files[1]}: layertype_{number}_sp: parameter_size"
-            allowed = f"about the {own_mb:.0f} MB of {problem.model.name}'s blocks in 32 bits"
-            raise InputError(where, layer.parameter_mb, allowed)
+    _refuse_other_model(problem, types, profile)
     return GalvatronJob(
         profile=profile,
         layers=tuple(kind.count for kind in types),
@@ -70,6 +67,28 @@ def galvatron_job(problem: Problem, folder: str | Path) -> GalvatronJob:
         global_batch=problem.workload.global_batch,
         half=dtype != "fp32",
     )
+
+
+def _refuse_other_model(
+    problem: Problem, types: list[LayerType], profile: GalvatronProfile
+) -> None:
+    """Refuse a profile of which a layer is not as large as the model's."""
+    memory = profile.files[1]
+    for number, (kind, layer) in enumerate(zip(types, profile.model.layers, strict=True)):
+        key = f"{memory}: layertype_{number}_sp: parameter_size"
+        _refuse_size(key, layer.parameter_mb, kind.parameters * 4 / MB, MEASURED_ALIKE, problem)
+    whole = profile.model.together.states_mb.get(1)
+    blocks = sum(kind.count * kind.parameters for kind in types)
+    ends = problem.model.param_count(problem.workload.seq_len) - blocks
+    if whole is not None:
+        key = f"{memory}: other_memory_pp_off_sp: model_states: 1"
+        _refuse_size(key, whole, ends * 4 * STATES / MB, ENDS_ALIKE, problem)
+
+
+def _refuse_size(key: str, given_mb: float, own_mb: float, within: float, problem: Problem) -> None:
+    if abs(given_mb / own_mb - 1) > within:
+        allowed = f"about the {own_mb:.0f} MB of {problem.model.name}"
+        raise InputError(key, given_mb, allowed)
 
 
 def layer_types(model: ModelSpec, seq_len: int) -> list[LayerType]:

@@ -97,9 +97,7 @@ def _alternatives(
         plan, predicted = simplest
         tied = predicted.step_time_s <= best[1].step_time_s * (1 + TIE_WITHIN)
         lost_by = _lost_by(best[1], predicted)
-        found.append(
-            Alternative(plan=plan, prediction=predicted, lost_by=lost_by, simplest=tied)
-        )
+        found.append(Alternative(plan=plan, prediction=predicted, lost_by=lost_by, simplest=tied))
     return tuple(found)
 
 

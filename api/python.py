@@ -109,15 +109,21 @@ def plan(
         stack=stack,
         calibration=calibration,
     )
-    given = {"galvatron_profile": galvatron_profile, "costs": costs, "execute": executable,
-             "pins": tuple(pins), "oom_risk": oom_risk, "calibration": calibration,
-             "stack": stack}  # fmt: skip
+    fixed_texts = tuple(pins)
+    given = {
+        "galvatron_profile": galvatron_profile,
+        "costs": costs,
+        "execute": executable,
+        "pins": fixed_texts,
+        "oom_risk": oom_risk,
+        "calibration": calibration,
+        "stack": stack,
+    }
     galvatron, problem = foreign_costs(given), resolve(inputs)
     if galvatron_profile is not None and galvatron:
         found = galvatron_plan(problem, galvatron_profile, top, deadline_s)
         return PlanHandle(report=found, stack=problem.stack, risk=EXACTLY.risk)
-    pins = given["pins"]
-    risk, fixed = memory_rule(oom_risk).risk, resolve_pins(pins, problem, executable)
+    risk, fixed = memory_rule(oom_risk).risk, resolve_pins(fixed_texts, problem, executable)
     report = search_plan(problem, fixed, top, deadline_s, risk, executable)
     return PlanHandle(report=report, stack=problem.stack, measured=problem.measured, risk=risk)
 

@@ -40,9 +40,7 @@ def breakdown(job: GalvatronJob, plan: GalvatronPlan, price: Price) -> dict[str,
     The formula holds no other stage's work against the step.
     """
     ends = ends_seconds(job, plan.ends, plan.microbatches)
-    stages = [
-        _stage_terms(job, plan, stage, ends[stage]) for stage in {0, len(plan.division) - 1}
-    ]
+    stages = [_stage_terms(job, plan, stage, ends[stage]) for stage in {0, len(plan.division) - 1}]
     busiest = max(stages, key=lambda parts: sum(parts.values()))
     found = dict.fromkeys(BREAKDOWN_TERMS, 0.0)
     for name, seconds in busiest.items():

@@ -29,7 +29,7 @@ class LayerTime(NamedTuple):
 
     plain_s: float
     reduce_s: float
-    parts: tuple[float, float, float, float, float]
+    parts: tuple[float, ...]
 
 
 def layer_time(

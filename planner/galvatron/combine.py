@@ -108,4 +108,11 @@ def _thinned(walk: _Walk) -> _Walk:
         if walk.shown_s[row] < shown or walk.early_s[row] < early:
             kept.append(row)
             shown, early = min(shown, walk.shown_s[row]), min(early, walk.early_s[row])
-    return _Walk(*(values[kept] for values in walk))
+    return _Walk(
+        walk.first_s[kept],
+        walk.sum_s[kept],
+        walk.last_s[kept],
+        walk.shown_s[kept],
+        walk.early_s[kept],
+        walk.rows[kept],
+    )

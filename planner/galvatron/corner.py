@@ -117,7 +117,10 @@ class Corner:
         if not labels:
             return None, []
         return front_of(
-            [found.plain_s + c.sets.seconds + own for found, c in zip(labels, choices, strict=True)],
+            [
+                found.plain_s + c.sets.seconds + own
+                for found, c in zip(labels, choices, strict=True)
+            ],
             [found.reduce_s - own for found in labels],
         ), choices
 

@@ -92,7 +92,7 @@ class Field:
         if key not in self._knapsacks:
             self._knapsacks[key] = Knapsack(
                 [
-                    (run.count, run.used_mb, plain * run.plain_s + reduce * run.reduce_s)
+                    (run.layers, run.used_mb, plain * run.plain_s + reduce * run.reduce_s)
                     for run, _ in self.runs(stage, orders)
                 ]
             )
@@ -112,9 +112,7 @@ class Field:
 
     def _change(self, kind: int, before: int, after: int) -> float:
         options = self.options
-        return change_seconds(
-            self.job, kind, before, after, options.stages, options.microbatches
-        )
+        return change_seconds(self.job, kind, before, after, options.stages, options.microbatches)
 
 
 def fields_of(job: GalvatronJob, options: Options) -> Iterator[Field]:

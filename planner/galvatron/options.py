@@ -40,7 +40,7 @@ class Ends:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Strategies of layers, and of the ends, for ``microbatches`` on as many stages as ``division``.
+    """Strategies of layers, and of the ends, for some micro-batches on some stages.
 
     ``plain_s`` and ``reduce_s`` are by layer type and strategy, ``used_mb`` by stage, layer type
     and strategy.

@@ -40,9 +40,8 @@ class GalvatronFound:
 
 def shapes_of(job: GalvatronJob) -> list[tuple[int, int]]:
     """(micro-batches, stages) of the space: never more stages than micro-batches or layers."""
-    stages = [
-        p for p in degrees_of(job) if p <= sum(job.layers) and (p == 1 or p in job.profile.machine.p2p)
-    ]  # fmt: skip
+    between, layers = job.profile.machine.p2p, sum(job.layers)
+    stages = [p for p in degrees_of(job) if p <= layers and (p == 1 or p in between)]
     return [(m, p) for m in divisors(job.global_batch) for p in stages if p <= m]
 
 

@@ -29,7 +29,7 @@ def least_budget_mb(job: GalvatronJob, legal: Legal) -> int | None:
 def _needed_mb(field: Field, ends: Ends) -> int:
     """The MB of the fullest stage with every layer at its smallest."""
     return max(
-        sum(run.count * int(run.used_mb.min()) for run, _ in field.runs(stage, None))
+        sum(run.layers * int(run.used_mb.min()) for run, _ in field.runs(stage, None))
         + own
         + field.buffer_mb
         for stage, own in enumerate(ends.used_mb)

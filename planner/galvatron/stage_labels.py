@@ -25,7 +25,7 @@ ROUNDING = 1e-12
 class Run(NamedTuple):
     """Layers of one kind in a stage and what each may be: MB, seconds, seconds of reducing."""
 
-    count: int
+    layers: int
     used_mb: Ints
     plain_s: Floats
     reduce_s: Floats
@@ -80,7 +80,7 @@ def stage_labels(
     one = np.zeros(1, dtype=np.int64)
     labels = Labels(one, one, np.zeros(1), np.zeros(1), np.zeros((1, 0), dtype=np.int64))
     for number, run in enumerate(runs):
-        labels = replace(labels, left=np.full(len(labels), run.count))
+        labels = replace(labels, left=np.full(len(labels), run.layers))
         rest = _Rest(runs[number + 1 :], forms)
         order = _turns(run, forms)
         for turn in range(len(order)):
@@ -136,9 +136,9 @@ class _Rest:
     """
 
     def __init__(self, runs: Sequence[Run], forms: Sequence[StageForm]) -> None:
-        self._mb = sum(run.count * int(run.used_mb.min()) for run in runs)
+        self._mb = sum(run.layers * int(run.used_mb.min()) for run in runs)
         self._forms = [
-            (f, f.constant_s + sum(run.count * float(_priced(run, f).min()) for run in runs))
+            (f, f.constant_s + sum(run.layers * float(_priced(run, f).min()) for run in runs))
             for f in forms
         ]
 

@@ -15,7 +15,7 @@ from ...costmodel.galvatron.price import GalvatronPlan
 from ...costmodel.galvatron.strategy import GalvatronStrategy
 from ...spec.cluster import ClusterSpec
 from ...spec.layer_legality import layer_reason
-from ...spec.model import BlockLayer, ModelSpec
+from ...spec.model import BlockLayer, Layer, ModelSpec
 from ...spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
 from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.workload import Workload
@@ -25,9 +25,7 @@ from .options import Legal, Place
 def layer_strategy(strategy: GalvatronStrategy) -> LayerStrategy:
     """One layer's decisions."""
     ranks = strategy.shard_ranks if strategy.dp > 1 else 1
-    shard = Sharding(
-        parameters=ranks if strategy.zero3 else 1, gradients=ranks, optimizer=ranks
-    )
+    shard = Sharding(parameters=ranks if strategy.zero3 else 1, gradients=ranks, optimizer=ranks)
     return LayerStrategy(
         tp=strategy.degree,
         sequence_parallel=(
@@ -46,7 +44,7 @@ def legality(model: ModelSpec, workload: Workload, job: GalvatronJob) -> Legal:
         workload: batch and sequence.
         job: the same as Galvatron's question.
     """
-    kinds: dict[Place, list[tuple[object, int]]] = {"layers": [], "ends": []}
+    kinds: dict[Place, list[tuple[Layer, int]]] = {"layers": [], "ends": []}
     for tower in model.towers:
         for run in tower.layers:
             place: Place = "layers" if isinstance(run.layer, BlockLayer) else "ends"
