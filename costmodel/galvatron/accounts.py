@@ -74,7 +74,7 @@ def stage_bytes(
     return [
         _stage_bytes(job, plan, stage, (ends[stage].states_mb, ends[stage].activation_mb),
                      used, withheld_mb)
-        for stage, used in enumerate(price.used_mb)
+        for stage, used in enumerate(price.used_bytes)
     ]  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def _stage_bytes(
     plan: GalvatronPlan,
     stage: int,
     ends_mb: tuple[float, float],
-    used_mb: int,
+    used_bytes: int,
     withheld_mb: int,
 ) -> StageBytes:
     m = plan.microbatches
@@ -100,9 +100,9 @@ def _stage_bytes(
     by["activations"] = int(sum(kept for *_, kept in parts) * MB)
     by["communication"] = plan.buffer_mb(job) * MB
     by["context"] = int(CONTEXT_MB) * MB
-    reserved = (used_mb + withheld_mb) * MB
+    reserved = used_bytes + withheld_mb * MB
     by["fragmentation"] = reserved - sum(by.values())
-    return StageBytes(used_bytes=used_mb * MB, reserved_bytes=reserved, by=by)
+    return StageBytes(used_bytes=used_bytes, reserved_bytes=reserved, by=by)
 
 
 def _states(

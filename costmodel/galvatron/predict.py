@@ -34,7 +34,7 @@ def predict(
     rate = peak_flops_per_s(device(plan.cluster.groups[0].device), workload.dtype.param)
     peak = job.devices * rate
     return Prediction(
-        feasible=max(price.used_mb) <= usable_mb(budget_mb),
+        feasible=max(price.used_bytes) <= usable_mb(budget_mb) * MB,
         step_time_s=step_s,
         step_time_interval_s=(step_s * (1 - HALF_WIDTH), step_s * (1 + HALF_WIDTH)),
         samples_per_s=workload.global_batch / step_s,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from .ends import ends_memory, ends_seconds
-from .job import GalvatronJob
+from .job import MB, GalvatronJob
 from .layer_memory import layer_memory
 from .layer_time import layer_time
 from .pipeline import StageTime, exposed_seconds, work_seconds
@@ -64,7 +64,7 @@ class GalvatronPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Seconds of a step by part, and whole MB by stage.
+    """Seconds of a step by part, and bytes by stage, which are whole MB.
 
     ``step_s`` is all of it, ``change_s`` the part that changes of degree add.
     """
@@ -73,7 +73,7 @@ class Price:
     work_s: float
     exposed_s: float
     change_s: float
-    used_mb: tuple[int, ...]
+    used_bytes: tuple[int, ...]
 
 
 def even_division(layers: int, stages: int) -> tuple[int, ...]:
@@ -109,7 +109,7 @@ def priced(job: GalvatronJob, plan: GalvatronPlan) -> Price:
         work_s=work,
         exposed_s=exposed,
         change_s=work + exposed - sum(_parts(without, m)),
-        used_mb=used_mb(job, plan),
+        used_bytes=tuple(mb * MB for mb in used_mb(job, plan)),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...costmodel.galvatron.job import GalvatronJob, usable_mb
+from ...costmodel.galvatron.job import MB, GalvatronJob, usable_mb
 from ...costmodel.galvatron.price import GalvatronPlan, Price, priced
 from .options import Legal, options_of
 
@@ -19,7 +19,7 @@ def best_uniform(
         legal: whether layers, or embedding and head, may be split so.
     """
     options = options_of(job, like.microbatches, len(like.division), legal)
-    usable, best = usable_mb(budget_mb), None
+    usable, best = usable_mb(budget_mb) * MB, None
     for strategy in options.strategies:
         for ends in options.ends:
             plan = GalvatronPlan(
@@ -29,7 +29,7 @@ def best_uniform(
                 division=like.division,
             )
             price = priced(job, plan)
-            fits = max(price.used_mb) <= usable
+            fits = max(price.used_bytes) <= usable
             if fits and (best is None or price.step_s < best[1].step_s):
                 best = plan, price
     return best

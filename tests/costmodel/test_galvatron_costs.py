@@ -47,7 +47,7 @@ def test_printed_plans_cost_what_was_printed(
     assert 16 / price.step_s == pytest.approx(rate, abs=1e-6)
     assert price.step_s == pytest.approx(step_s, abs=1e-6)
     withheld = gib * 1024 - usable_mb(gib * 1024)
-    assert price.used_mb[0] + withheld == used_mb
+    assert price.used_bytes[0] + withheld * MB == used_mb * MB
     assert price.change_s == 0
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from galvatron_cases import every_plan, llama_job, random_job
 
-from shardwright.costmodel.galvatron.job import usable_mb
+from shardwright.costmodel.galvatron.job import MB, usable_mb
 from shardwright.costmodel.galvatron.pipeline import StageTime, step_seconds
 from shardwright.costmodel.galvatron.price import priced
 from shardwright.costmodel.galvatron.strategy import GalvatronStrategy
@@ -40,7 +40,7 @@ def test_the_search_equals_every_plan(seed: int) -> None:
         assert best_s == math.inf
         return
     assert found.price.step_s == priced(job, found.plan).step_s
-    assert max(found.price.used_mb) <= usable_mb(budget_mb)
+    assert max(found.price.used_bytes) <= usable_mb(budget_mb) * MB
     assert found.lower_bound_s <= best_s * (1 + TOLERANCE)
     assert found.price.step_s == pytest.approx(best_s, rel=TOLERANCE)
     assert found.stopped_by == "proof"
@@ -57,7 +57,7 @@ def test_no_published_run_is_better(gib: int, batch: int, least: float) -> None:
     found = found_of(batch, gib)
     assert batch / found.price.step_s >= least - 5e-7
     assert found.stopped_by == "proof"
-    assert max(found.price.used_mb) <= usable_mb(gib * 1024)
+    assert max(found.price.used_bytes) <= usable_mb(gib * 1024) * MB
 
 
 @pytest.mark.parametrize("batch", [8, 16, 64])
