@@ -19,8 +19,18 @@ import click
 from .. import __version__
 from ..spec.errors import InputError, NotBuiltError, ShardwrightError, nearest_name
 from .cli_errors import InterruptedRunError, report
-from .cli_options import JSON, OBJECTIVES, PRICING, PROBLEM, RUN, preset_names, together, unbuilt
-from .cli_types import BuiltWord, FileTarget, Number, WholeNumber
+from .cli_options import (
+    COSTS,
+    JSON,
+    OBJECTIVES,
+    PRICING,
+    PROBLEM,
+    RUN,
+    preset_names,
+    together,
+    unbuilt,
+)
+from .cli_types import BuiltWord, FileSource, FileTarget, Number, WholeNumber, Word
 from .cli_verbs import VERBS
 
 NAME = "plan"
@@ -110,12 +120,16 @@ def _verb_error(typed: str) -> ShardwrightError:
                  help="How many other plans to show (default 3)."),
     click.option("--deadline", type=Number(unit="seconds", most=1e6), metavar="S",
                  help="Answer after S seconds with the best plan so far."),
+    click.option("--galvatron-profile", type=FileSource(), metavar="DIR",
+                 help="Plan by what Galvatron's profilers wrote there, under its own costs."),
+    click.option("--costs", type=Word("galvatron|ours", lambda: COSTS),
+                 help="With such a profile: whose costs (galvatron)."),
     click.option("--out", type=FileTarget(), help="Write the plan here."),
     JSON,
     click.option("--execute", is_flag=True, help="Run the plan on this machine."),
     RUN,
     unbuilt("--host-gib", "--nvme-gib", "--prices", "--allow", "--for", "--prefer",
-            "--galvatron-profile", "--costs", "--measure-top"),
+            "--measure-top"),
     click.version_option(__version__, "--version", prog_name="shardwright",
                          message="%(prog)s %(version)s"),
 )  # fmt: skip

@@ -17,6 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[F], F]
 
 OBJECTIVES = ("cost", "largest-batch", "largest-sequence")
+COSTS = ("galvatron", "ours")
 INPUT_NAMES = (
     "model",
     "cluster",

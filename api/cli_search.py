@@ -29,6 +29,7 @@ def search(given: dict[str, Any]) -> None:
         RunError: the plan was found, and its run failed.
     """
     from ..spec.codec import dump_pretty
+    from .galvatron_flags import EXACTLY, OURS, foreign_costs
     from .inputs import Inputs, resolve
     from .pinning import resolve_pins
     from .reports import memory_rule, no_garbage_collection
@@ -38,7 +39,11 @@ def search(given: dict[str, Any]) -> None:
         _refuse_run_flags(given)
     rule = memory_rule(given["oom_risk"])
     inputs = Inputs(**typed_inputs(given))
+    if galvatron := foreign_costs(given):
+        rule = EXACTLY
     problem = resolve(inputs)
+    if given["galvatron_profile"] and not galvatron:
+        problem = replace(problem, assumptions=(*problem.assumptions, OURS))
     if given["execute"]:
         from .cli_execute import measured, require_runnable
 
@@ -47,7 +52,8 @@ def search(given: dict[str, Any]) -> None:
     if given["execute"]:
         problem = measured(inputs, problem)
     with no_garbage_collection(leaves=True):  # until the answer is out: what a search made is large
-        report = _search(problem, pins, given, rule)
+        search_one = _search_galvatron if galvatron else _search
+        report = search_one(problem, pins, given, rule)
         if given["out"]:
             write_file(given["out"], dump_pretty(report.plan.to_document()))
         steps: list[dict[str, Any]] = []
@@ -88,6 +94,15 @@ def _search(
             executable=given["execute"],
             progress=progress,
         )
+
+
+def _search_galvatron(
+    problem: Problem, pins: tuple[Pin, ...], given: dict[str, Any], rule: MemoryRule
+) -> Report:
+    from .galvatron_search import galvatron_plan
+
+    top = DEFAULT_TOP if given["top"] is None else given["top"]
+    return galvatron_plan(problem, given["galvatron_profile"], top, given["deadline"])
 
 
 def _emit(

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ..spec.errors import InputError
 from ..spec.plan import Plan
 from .explaining import Explanation
+from .galvatron_flags import EXACTLY, foreign_costs
+from .galvatron_search import galvatron_plan
 from .handles import PlanHandle, SimulationHandle
 from .inputs import Inputs, plan_pricing, resolve
 from .nouns import ClusterLike, ModelLike, check_plan
@@ -65,6 +67,7 @@ def plan(
     deadline_s: float | None = None,
     oom_risk: float | None = None,
     executable: bool = False,
+    **foreign: Any,
 ) -> PlanHandle:
     """Search for the fastest plan.
 
@@ -85,6 +88,7 @@ def plan(
         deadline_s: answer after so many seconds with the best plan so far.
         oom_risk: accepted chance of running out of memory, 0.05 if None.
         executable: keep to what ``PlanHandle.execute`` runs.
+        foreign: ``galvatron_profile``, a folder that Galvatron's profilers wrote, and ``costs``.
 
     Raises:
         InputError: an argument that cannot be used.
@@ -103,9 +107,39 @@ def plan(
         stack=stack,
         calibration=calibration,
     )
-    problem = resolve(inputs)
-    risk, fixed = memory_rule(oom_risk).risk, resolve_pins(pins, problem, executable)
-    report = search_plan(problem, fixed, top, deadline_s, risk, executable)
+    wanted = _Wanted(tuple(pins), top, deadline_s, oom_risk, executable)
+    return _planned(inputs, wanted, _picked(foreign, FOREIGN_FLAGS))
+
+
+class _Wanted(NamedTuple):
+    """What is asked of a search beside the problem."""
+
+    pins: tuple[str, ...]
+    top: int
+    deadline_s: float | None
+    oom_risk: float | None
+    executable: bool
+
+
+def _planned(inputs: Inputs, wanted: _Wanted, foreign: dict[str, Any]) -> PlanHandle:
+    """The answer under our costs, or under Galvatron's where a profile of its own is given."""
+    flags = {
+        **dict.fromkeys(FOREIGN_FLAGS),
+        **foreign,
+        "execute": wanted.executable,
+        "pins": wanted.pins,
+        "oom_risk": wanted.oom_risk,
+        "calibration": inputs.calibration,
+        "stack": inputs.stack,
+    }
+    galvatron, problem = foreign_costs(flags), resolve(inputs)
+    if galvatron:
+        folder = flags["galvatron_profile"]
+        report = galvatron_plan(problem, folder, wanted.top, wanted.deadline_s)
+        return PlanHandle(report=report, stack=problem.stack, risk=EXACTLY.risk)
+    risk = memory_rule(wanted.oom_risk).risk
+    fixed = resolve_pins(wanted.pins, problem, wanted.executable)
+    report = search_plan(problem, fixed, wanted.top, wanted.deadline_s, risk, wanted.executable)
     return PlanHandle(report=report, stack=problem.stack, measured=problem.measured, risk=risk)
 
 
@@ -147,6 +181,7 @@ def simulate(
     )
 
 
+FOREIGN_FLAGS = ("galvatron_profile", "costs")
 PRICING_FLAGS = ("stack", "attention", "overlap", "calibration")
 INPUT_FLAGS = tuple(n for n in Inputs.__dataclass_fields__ if n not in ("model", "cluster"))
 STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)

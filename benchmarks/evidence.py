@@ -46,6 +46,7 @@ NAMES = (
     "distributed",
     "tracked_peak",
     "planner_speed",
+    "galvatron_speed",
     "simulate_speed",
     "accuracy",
     "gpu",

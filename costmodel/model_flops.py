@@ -45,6 +45,14 @@ def model_flops_per_sample(model: ModelSpec, workload: Workload) -> int:
     return sum(count * _layer_flops(*kind, dtype) for kind, count in kinds.items())
 
 
+def forward_flops(model: ModelSpec, workload: Workload) -> tuple[int, ...]:
+    """Model FLOPs of every layer's forward pass on one sample, unsplit and unpadded."""
+    places, dtype = layer_places(model, workload.seq_len), workload.dtype.param
+    kinds = list(zip(model.layers(), places, strict=True))
+    known = {kind: _forward(*kind, FULLY_TRAINED, dtype).flops for kind in dict.fromkeys(kinds)}
+    return tuple(known[kind] for kind in kinds)
+
+
 def _layer_flops(layer: Layer, place: LayerPlace, training: LayerTraining, dtype: str) -> int:
     forward = _forward(layer, place, FULLY_TRAINED, dtype)
     if not training.backward:

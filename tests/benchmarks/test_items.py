@@ -9,7 +9,14 @@ from pathlib import Path
 
 import plan_sample
 import pytest
-from items import coverage, monotone, planner_mutants, published, published_families
+from items import (
+    coverage,
+    galvatron_speed,
+    monotone,
+    planner_mutants,
+    published,
+    published_families,
+)
 from mutant_planners import MUTANTS
 from problems import problem
 from random_spaces import random_cluster
@@ -119,3 +126,23 @@ def test_plans_to_measure_are_legal_and_ordered(
     again = plan_sample.predicted_plans(found, 5, 0)
     assert [p.plan.hash for p in plans] == [p.plan.hash for p in again]
     assert all(plan_sample.in_words(p.plan) for p in plans)
+
+
+def test_galvatron_is_beaten_where_costs_are_the_same() -> None:
+    def outcome(ours_s: float, rate: float, version: str) -> str:
+        ours = {"seconds": ours_s, "samples_per_s": rate}
+        theirs = {"seconds": 30.0, "samples_per_s": 14.0, "version": version}
+        return galvatron_speed._row(36, [{"ours": ours, "theirs": theirs}] * 3).outcome
+
+    assert outcome(0.2, 14.0, "main") == outcome(0.2, 13.0, "2.4.0") == "PASS"
+    assert outcome(0.2, 13.9, "main") == outcome(0.4, 14.0, "2.4.0") == "MISS"
+
+
+def test_without_galvatron_nothing_is_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(galvatron_speed.CHECKOUT, raising=False)
+    monkeypatch.setattr(galvatron_speed, "PACKAGE", "--no-such-option")
+    peer, why = galvatron_speed._peer(tmp_path)
+    assert peer is None
+    assert "could not be installed" in why

@@ -1,0 +1,36 @@
+"""One search of ours under Galvatron's costs, its start-up outside the clock; answers in JSON.
+
+Run as a script: PROFILES GIB BATCH.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+from shardwright.api.galvatron_question import galvatron_job
+from shardwright.api.inputs import Inputs, resolve
+from shardwright.planner.galvatron.search import search
+from shardwright.planner.galvatron.translate import legality
+
+
+def main(profiles: str, gib: int, batch: int) -> dict[str, Any]:
+    """Seconds and samples a second of one search."""
+    asked = Inputs(model="llama-2-7b", cluster="1x8xA100-80GB", global_batch=batch, seq_len=2048,
+                   memory_gib=float(gib), calibration="none")  # fmt: skip
+    problem = resolve(asked)
+    job = galvatron_job(problem, profiles)
+    legal = legality(problem.model, problem.workload, job)
+    start_s = time.perf_counter()
+    found = search(job, gib * 1024, legal)
+    seconds = time.perf_counter() - start_s
+    if found is None:
+        raise SystemExit("nothing fits")
+    gap = found.price.step_s / found.lower_bound_s - 1
+    return {"seconds": seconds, "samples_per_s": batch / found.price.step_s, "gap": gap}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))

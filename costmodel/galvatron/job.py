@@ -1,0 +1,78 @@
+"""What Galvatron is asked: the layers of a model by type, a batch, and devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...datasets.galvatron.profile import GalvatronProfile
+from .rates import Line, Rates, forward_line
+
+MB = 2**20
+CONTEXT_MB = 1024.0
+RESERVED_SHARE, RESERVED_ABOVE_GB = 0.2, 20
+"""What is withheld of a budget for the allocator's cache, and above which budget."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GalvatronJob:
+    """A question under Galvatron's costs.
+
+    Args:
+        profile: what was measured.
+        layers: layers of each type, in the model's order.
+        hidden: hidden size of each type.
+        seq_lens: tokens of a sample for each type.
+        devices: devices in all, a power of two.
+        global_batch: samples a step.
+        half: 16-bit computation (mixed precision), else 32-bit.
+    """
+
+    profile: GalvatronProfile
+    layers: tuple[int, ...]
+    hidden: tuple[int, ...]
+    seq_lens: tuple[int, ...]
+    devices: int
+    global_batch: int
+    half: bool = True
+
+    @cached_property
+    def rates(self) -> Rates:
+        """Milliseconds of messages."""
+        return Rates(self.profile.machine)
+
+    @cached_property
+    def forward(self) -> tuple[Line, ...]:
+        """Forward milliseconds over samples, by layer type."""
+        return tuple(forward_line(layer.forward_ms) for layer in self.profile.model.layers)
+
+    @cached_property
+    def ends_forward(self) -> Line:
+        """The same of embedding and head together."""
+        return forward_line(self.profile.model.ends_forward_ms)
+
+    def samples(self, microbatches: int, dp: int) -> int:
+        """Samples of a micro-batch on one replica."""
+        return self.global_batch // microbatches // dp
+
+    def message_mb(self, layer_type: int, samples: float) -> float:
+        """The activations between layers of so many samples."""
+        size = 2 if self.half else 4
+        return samples * self.seq_lens[layer_type] * self.hidden[layer_type] * size / 1024 / 1024
+
+    def buffer_mb(self, microbatches: int, stages: int, degree: int) -> int:
+        """The buffer that tensor-parallel layers of at most ``degree`` gather into.
+
+        Galvatron halves it for every number format.
+        """
+        dp = self.devices // stages // degree
+        samples = self.global_batch / microbatches / dp
+        whole = samples * self.hidden[0] * max(self.seq_lens) * 4 / 1024 / 1024
+        return int(whole / 2)
+
+
+def usable_mb(budget_mb: int) -> int:
+    """What Galvatron plans with: a fifth of a budget of more than 20 GB is withheld."""
+    if budget_mb // 1024 > RESERVED_ABOVE_GB:
+        return budget_mb - int(budget_mb * RESERVED_SHARE)
+    return budget_mb

@@ -1,0 +1,69 @@
+"""Whole MB of one layer on a stage, as Galvatron counts and rounds them.
+
+States take four times the 32-bit weights. With d ranks that hold equal weights, ZeRO-3 keeps
+1/d + 0.003 of them; of 16-bit training ZeRO-2 keeps all of an eighth (parameters), and with
+several micro-batches, whose gradients add up, of two eighths. Activations are kept for as many
+micro-batches as are in flight: p - s on stage s of p.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from .job import GalvatronJob
+from .strategy import GalvatronStrategy
+
+STATES = 4
+UNEVEN = 0.003
+"""What sharding adds over an even share."""
+
+
+class LayerMemory(NamedTuple):
+    """MB of states and of activations."""
+
+    states_mb: float
+    activation_mb: float
+
+    @property
+    def whole_mb(self) -> int:
+        """What is counted against the budget."""
+        return math.ceil(self.states_mb + self.activation_mb)
+
+
+def state_share(
+    job: GalvatronJob, zero3: bool, replicas: int, ranks: int, microbatches: int
+) -> float:
+    """Share of a layer's states that one rank keeps.
+
+    Args:
+        job: the question.
+        zero3: whether parameters are sharded too.
+        replicas: data-parallel ranks; alone, nothing is sharded.
+        ranks: those that hold equal weights.
+        microbatches: micro-batches of a step.
+    """
+    if replicas == 1:
+        return 1.0
+    even = 1 / ranks + UNEVEN
+    eighths = (8, 7, 6) if job.half else (8, 6, 4)
+    sharded = eighths[(0 if zero3 else 1) + (0 if microbatches == 1 else 1)]
+    return even if sharded == 8 else sharded / 8 * even + (8 - sharded) / 8
+
+
+def layer_memory(
+    job: GalvatronJob,
+    layer_type: int,
+    strategy: GalvatronStrategy,
+    microbatches: int,
+    stage: int,
+) -> LayerMemory:
+    """MB of a layer on stage ``stage``, counted from 0."""
+    profile = job.profile.model.layers[layer_type]
+    share = state_share(job, strategy.zero3, strategy.dp, strategy.shard_ranks, microbatches)
+    states = STATES * (profile.parameter_mb / strategy.tp) * share
+    in_flight = 1 if strategy.pp == 1 else strategy.pp - stage
+    samples = in_flight * job.samples(microbatches, strategy.dp)
+    if strategy.recompute:
+        return LayerMemory(states, profile.recomputed_mb * samples / strategy.degree)
+    return LayerMemory(states, profile.activation_mb[strategy.degree] * samples)

@@ -1,0 +1,92 @@
+"""Seconds of one layer for one micro-batch, as Galvatron counts them.
+
+With f = m·(b/t) + c the forward milliseconds for b samples on t ranks, backward takes 2f, and f
+more where the layer is recomputed. Gradients of p MB of weights are 2(d-1)/d · p MB on d ranks,
+half of it in 16 bits, and are reduced beside the backward, both slowed by k while they coexist:
+max(reduce, backward) + (k-1)·min(reduce, backward). ZeRO-3 adds half that message, hidden by
+nothing. Tensor parallelism adds 6 all-gathers, Ulysses 4 all-to-alls, half as many again with
+recomputation. A pipeline's message is charged once for all layers of a type.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .job import GalvatronJob
+from .strategy import GalvatronStrategy
+
+BACKWARD = 2.0
+GATHERS, EXCHANGES, RECOMPUTED_MESSAGES = 6, 4, 1.5
+MS = 0.001
+
+
+class LayerTime(NamedTuple):
+    """Seconds of a layer in a micro-batch that does not reduce gradients, and what one adds.
+
+    ``parts`` of the first are: computation, recomputation, messages of split layers, gathers of
+    parameters, messages between stages.
+    """
+
+    plain_s: float
+    reduce_s: float
+    parts: tuple[float, ...]
+
+
+def layer_time(
+    job: GalvatronJob, layer_type: int, strategy: GalvatronStrategy, microbatches: int
+) -> LayerTime:
+    """Seconds of a layer.
+
+    Args:
+        job: the question.
+        layer_type: which kind of layer.
+        strategy: its split; its data-parallel ranks divide the micro-batch.
+        microbatches: micro-batches of a step.
+    """
+    samples = job.samples(microbatches, strategy.dp)
+    forward = job.forward[layer_type].at(samples / strategy.degree)
+    again = forward if strategy.recompute else 0.0
+    weights_mb = job.profile.model.layers[layer_type].parameter_mb / strategy.tp
+    reduce_mb = _reduced_mb(job, weights_mb, strategy.shard_ranks)
+    per_mb = job.rates.reduce_ms_per_mb(strategy.shard_ranks, strategy.tp == 1)
+    gather = reduce_mb * 0.5 * per_mb if strategy.zero3 else 0.0
+    between = 0.0
+    if strategy.pp > 1:
+        between = _stage_ms(job, layer_type, strategy, samples) / job.layers[layer_type]
+    messages = _messages_ms(job, layer_type, strategy, samples)
+    parts = (forward * (1 + BACKWARD), again, messages, gather, between)
+    added = 0.0
+    if strategy.dp > 1:
+        backward, reduce = forward * BACKWARD + again, reduce_mb * per_mb
+        beside = max(reduce, backward) + (job.rates.slowdown - 1) * min(reduce, backward)
+        added = beside - backward
+    in_s = tuple(part * MS for part in parts)
+    return LayerTime(sum(in_s), added * MS, in_s)
+
+
+def _reduced_mb(job: GalvatronJob, weights_mb: float, ranks: int) -> float:
+    """What a rank sends to reduce the gradients of so many MB of 32-bit weights."""
+    whole = 2 * (ranks - 1) * (weights_mb / ranks)
+    return whole / 2 if job.half else whole
+
+
+def _messages_ms(
+    job: GalvatronJob, layer_type: int, strategy: GalvatronStrategy, samples: int
+) -> float:
+    """Tensor-parallel or Ulysses messages of a layer, forward and backward."""
+    if strategy.degree == 1:
+        return 0.0
+    size_mb = job.message_mb(layer_type, samples)
+    more = RECOMPUTED_MESSAGES if strategy.recompute else 1.0
+    if strategy.tp == 1:
+        return job.rates.exchange_ms(strategy.sp, size_mb) * (EXCHANGES * more)
+    return job.rates.gather_ms(strategy.tp, size_mb) * (GATHERS * more)
+
+
+def _stage_ms(
+    job: GalvatronJob, layer_type: int, strategy: GalvatronStrategy, samples: int
+) -> float:
+    """The message between stages, which Galvatron multiplies by the number of stages."""
+    tokens = samples * job.seq_lens[layer_type] * job.hidden[layer_type]
+    size_mb = strategy.pp * 2 * tokens * 4 / 1024 / 1024
+    return (size_mb / 2 if job.half else size_mb) * job.rates.stage_ms_per_mb(strategy.pp)

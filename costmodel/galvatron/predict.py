@@ -1,0 +1,73 @@
+"""A report's prediction of a plan under Galvatron's costs."""
+
+from __future__ import annotations
+
+from ...datasets.catalogue.device import device
+from ...spec.model import BlockLayer
+from ...spec.plan import Plan
+from ...spec.report import MemoryRow, Prediction
+from ..model_flops import flops_convention, forward_flops, model_flops_per_sample
+from ..roofline import peak_flops_per_s
+from .accounts import breakdown, stage_bytes
+from .job import MB, GalvatronJob, usable_mb
+from .price import GalvatronPlan, Price
+
+HALF_WIDTH = 0.25
+"""Half of the 80 % interval over the step time, that of prices nobody measured here."""
+
+
+def predict(
+    job: GalvatronJob, found: GalvatronPlan, price: Price, plan: Plan, budget_mb: int
+) -> Prediction:
+    """Time, throughput and memory of a step.
+
+    Args:
+        job: the question.
+        found: Galvatron's decisions.
+        price: their price.
+        plan: the same decisions as a plan of ours.
+        budget_mb: MB of a device, of which a part may be withheld.
+    """
+    workload, step_s = plan.workload, price.step_s
+    flops = model_flops_per_sample(plan.model, workload) * workload.global_batch
+    again = _recomputed_flops(plan, found) * workload.global_batch
+    rate = peak_flops_per_s(device(plan.cluster.groups[0].device), workload.dtype.param)
+    peak = job.devices * rate
+    return Prediction(
+        feasible=max(price.used_bytes) <= usable_mb(budget_mb) * MB,
+        step_time_s=step_s,
+        step_time_interval_s=(step_s * (1 - HALF_WIDTH), step_s * (1 + HALF_WIDTH)),
+        samples_per_s=workload.global_batch / step_s,
+        tokens_per_s_per_device=workload.tokens_per_step / step_s / job.devices,
+        flops_per_s_per_device=flops / step_s / job.devices,
+        mfu=flops / step_s / peak,
+        hfu=(flops + again) / step_s / peak,
+        memory=_memory(job, found, price, plan, budget_mb),
+        breakdown_s=breakdown(job, found, price),
+        flops_convention=flops_convention(workload),
+    )
+
+
+def _recomputed_flops(plan: Plan, found: GalvatronPlan) -> int:
+    """FLOPs a sample that recomputed blocks run again."""
+    forward = zip(plan.model.layers(), forward_flops(plan.model, plan.workload), strict=True)
+    blocks = [flops for layer, flops in forward if isinstance(layer, BlockLayer)]
+    return sum(f for f, s in zip(blocks, found.layers, strict=True) if s.recompute)
+
+
+def _memory(
+    job: GalvatronJob, found: GalvatronPlan, price: Price, plan: Plan, budget_mb: int
+) -> tuple[MemoryRow, ...]:
+    withheld = budget_mb - usable_mb(budget_mb)
+    return tuple(
+        MemoryRow(
+            program=plan.program.name,
+            stage=stage,
+            device_group=plan.cluster.groups[0].name,
+            allocated_bytes=part.used_bytes,
+            reserved_bytes=part.reserved_bytes,
+            capacity_bytes=budget_mb * MB,
+            by=part.by,
+        )
+        for stage, part in enumerate(stage_bytes(job, found, price, withheld))
+    )

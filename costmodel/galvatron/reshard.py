@@ -1,0 +1,35 @@
+"""What Galvatron charges where neighbouring layers split samples over different numbers of ranks.
+
+An all-gather of (g-1)/g of the activations, g the larger number, at 1e-7 s for a byte over the
+bandwidth's GB/s: about a hundred times what the bandwidth means. Galvatron weighs layers by it
+and leaves it out of the time that it prints; here a plan pays it, so that no change is free.
+"""
+
+from __future__ import annotations
+
+from .job import GalvatronJob
+
+SECONDS_PER_BYTE = 1e-7
+"""At 1 GB/s. The bandwidth itself would mean 1e-9."""
+
+
+def change_seconds(
+    job: GalvatronJob, layer_type: int, before: int, after: int, stages: int, microbatches: int
+) -> float:
+    """Seconds a micro-batch of a change of degree in front of a layer of a type.
+
+    Args:
+        job: the question.
+        layer_type: of the layer behind the change.
+        before: ranks that work on a sample in front of it.
+        after: ranks behind it.
+        stages: pipeline stages.
+        microbatches: micro-batches of a step.
+    """
+    if before == after:
+        return 0.0
+    degree = max(before, after)
+    samples = job.global_batch / microbatches / (job.devices // stages // degree)
+    one_bytes = job.seq_lens[layer_type] * job.hidden[0] * (2 if job.half else 4)
+    per_mb = job.rates.reduce_ms_per_mb(degree, True)
+    return (degree - 1) / degree * samples * one_bytes * per_mb * SECONDS_PER_BYTE

@@ -1,0 +1,1 @@
+"""Profiles in Hetu-Galvatron's file formats, and their reader."""

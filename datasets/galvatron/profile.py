@@ -1,0 +1,69 @@
+"""What Galvatron measures of a model and a machine: times, memory, bandwidths.
+
+Units are those of its files, for its rules round in them: milliseconds, MB of 2^20 bytes, and
+bandwidths of which the inverse is read as milliseconds per MB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerProfile:
+    """One kind of layer.
+
+    ``forward_ms`` holds (samples, milliseconds a sample) going forward on one device.
+    ``activation_mb`` is kept per sample by tensor-parallel degree; ``recomputed_mb`` where the
+    layer is recomputed.
+    """
+
+    parameter_mb: float
+    activation_mb: Mapping[int, float]
+    recomputed_mb: float
+    forward_ms: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndsProfile:
+    """Embedding and head on one stage: model states, and activations per sample, by degree."""
+
+    states_mb: Mapping[int, float]
+    activation_mb: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelProfile:
+    """The layers of a model by type, and its embedding and head together and apart."""
+
+    layers: tuple[LayerProfile, ...]
+    ends_forward_ms: tuple[tuple[int, float], ...]
+    together: EndsProfile
+    first: EndsProfile
+    last: EndsProfile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineProfile:
+    """Links of a cluster.
+
+    ``allreduce`` is the bandwidth by (ranks, 1 for consecutive ranks or 0); ``p2p`` that between
+    stages by their number; ``allreduce_ms`` and ``all2all_ms`` are by ranks, then (MB, ms).
+    ``slowdown`` is that of computation and communication beside each other.
+    """
+
+    allreduce: Mapping[tuple[int, int], float]
+    p2p: Mapping[int, float]
+    allreduce_ms: Mapping[int, tuple[tuple[int, float], ...]]
+    all2all_ms: Mapping[int, tuple[tuple[int, float], ...]]
+    slowdown: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GalvatronProfile:
+    """A whole profile folder, as far as one question reads it."""
+
+    model: ModelProfile
+    machine: MachineProfile
+    files: tuple[str, ...]

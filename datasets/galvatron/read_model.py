@@ -1,0 +1,99 @@
+"""Times and memory of a model's layers from Galvatron's files.
+
+Only what was measured with Megatron's sequence parallelism is read (keys that end in ``_sp``),
+which is how its search runs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...spec.errors import InputError
+from .fields import Fields
+from .profile import EndsProfile, LayerProfile, ModelProfile
+
+LEAST_BATCHES = 8
+"""Batch sizes that a line is fitted to; Galvatron refuses fewer, but for a single one."""
+TIMES = r"layertype_(\d{1,4}|other)_bsz([1-9]\d{0,6})_seq([\d_]{1,40})"
+RAW_TIMES = r"layernum\[[\d,]+\]_bsz\d+_seq[\d_,\[\]]+"
+RAW_MEMORY = r"\d+_\d+_\d+(_vtp)?(_c)?(_sp)?|layertype_\d+|other_memory_pp_(off|on_first|on_last)"
+Rows = tuple[tuple[int, float], ...]
+
+
+def read_model(times: Path, memory: Path, seq_lens: tuple[int, ...]) -> ModelProfile:
+    """The profile of a model.
+
+    Args:
+        times: its ``computation_profiling_*`` file.
+        memory: its ``memory_profiling_*`` file.
+        seq_lens: tokens of a sample, by layer type.
+
+    Raises:
+        InputError: a file or key that is missing or unusable, or other layer types than asked.
+    """
+    forward = _forward(Fields.of_file(times), seq_lens)
+    fields = Fields.of_file(memory)
+    known = fields.matching(
+        r"layertype_(\d{1,4})_sp", r"other_memory_pp_(off|on_first|on_last)_sp", beside=RAW_MEMORY
+    )
+    types = {int(m[1]) for m, _ in known if m[1].isdigit()}
+    if types != set(range(len(seq_lens))):
+        given = f"layer types {sorted(types)}"
+        raise InputError(str(memory), given, f"the model's {len(seq_lens)}, counted from 0")
+    layers = tuple(
+        _layer(fields.inner(f"layertype_{number}_sp"), seq_len, forward[str(number)])
+        for number, seq_len in enumerate(seq_lens)
+    )
+    together, first, last = (
+        _ends(fields.inner(f"other_memory_pp_{place}_sp"), seq_lens)
+        for place in ("off", "on_first", "on_last")
+    )
+    return ModelProfile(
+        layers=layers, ends_forward_ms=forward["other"], together=together, first=first, last=last
+    )
+
+
+def _forward(fields: Fields, seq_lens: tuple[int, ...]) -> dict[str, Rows]:
+    """(samples, ms a sample) by layer type, at the sequence length asked for."""
+    lengths = {str(n): {str(s)} for n, s in enumerate(seq_lens)}
+    lengths["other"] = {str(seq_lens[0]), _joined(seq_lens)}
+    found: dict[str, list[tuple[int, float]]] = {name: [] for name in lengths}
+    for match, key in fields.matching(TIMES, beside=RAW_TIMES):
+        value = fields.number(key)
+        if match[1] not in found:
+            allowed = f"the model's {len(seq_lens)} layer types, counted from 0"
+            raise InputError(fields.where, key, allowed)
+        if match[3] in lengths[match[1]]:
+            found[match[1]].append((int(match[2]), value))
+    for name, rows in found.items():
+        if len(rows) != 1 and len(rows) < LEAST_BATCHES:
+            tokens = " or ".join(sorted(lengths[name]))
+            where = f"{fields.where}: layertype_{name}_bsz*_seq{tokens}"
+            allowed = f"one, or at least {LEAST_BATCHES}, for a line is fitted to them"
+            raise InputError(where, f"{len(rows)} batch sizes", allowed)
+    return {name: tuple(rows) for name, rows in found.items()}
+
+
+def _joined(seq_lens: tuple[int, ...]) -> str:
+    """The name of several sequence lengths in keys."""
+    return "_".join(map(str, seq_lens))
+
+
+def _layer(fields: Fields, seq_len: int, forward_ms: Rows) -> LayerProfile:
+    at = fields.inner(str(seq_len))
+    kept = at.inner("tp_activation_per_bsz_dict")
+    degrees = [(m, k) for m, k in kept.matching(r"[1-9]\d{0,6}", "checkpoint") if k.isdigit()]
+    return LayerProfile(
+        parameter_mb=at.number("parameter_size"),
+        activation_mb={int(key): kept.number(key) for _, key in degrees},
+        recomputed_mb=kept.number("checkpoint"),
+        forward_ms=forward_ms,
+    )
+
+
+def _ends(fields: Fields, seq_lens: tuple[int, ...]) -> EndsProfile:
+    joined = _joined(seq_lens)
+    at = fields.inner(joined if joined in fields.values else str(seq_lens[0]))
+    return EndsProfile(
+        states_mb=at.by_degree("model_states"), activation_mb=at.by_degree("activation")
+    )

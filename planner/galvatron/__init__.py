@@ -1,0 +1,1 @@
+"""An exact search over Galvatron's space under Galvatron's costs."""

@@ -1,0 +1,145 @@
+"""What Galvatron may choose for one pair of micro-batches and stages, with times and MB.
+
+Degrees are powers of two up to 8, as its search has them. A layer has ``pp`` stages, tensor
+parallelism or Ulysses, data parallelism over the rest with ZeRO-2 or ZeRO-3, and recomputation;
+embedding and head together have one strategy of their own without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ...costmodel.galvatron.ends import ends_memory, ends_seconds
+from ...costmodel.galvatron.job import GalvatronJob
+from ...costmodel.galvatron.layer_memory import layer_memory
+from ...costmodel.galvatron.layer_time import layer_time
+from ...costmodel.galvatron.price import even_division
+from ...costmodel.galvatron.strategy import GalvatronStrategy
+
+MOST_DEGREE = 8
+"""Galvatron's default limit of stages and of ranks that work on one sample."""
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Place = Literal["layers", "ends"]
+Legal = Callable[[Place, GalvatronStrategy], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """A strategy of embedding and head: seconds and MB by stage."""
+
+    strategy: GalvatronStrategy
+    seconds: tuple[float, ...]
+    used_mb: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Strategies of layers, and of the ends, for some micro-batches on some stages.
+
+    ``plain_s`` and ``reduce_s`` are by layer type and strategy, ``used_mb`` by stage, layer type
+    and strategy.
+    """
+
+    microbatches: int
+    division: tuple[int, ...]
+    strategies: tuple[GalvatronStrategy, ...]
+    plain_s: Floats
+    reduce_s: Floats
+    used_mb: Ints
+    ends: tuple[Ends, ...]
+
+    @property
+    def stages(self) -> int:
+        """Pipeline stages."""
+        return len(self.division)
+
+
+def anything(place: Place, strategy: GalvatronStrategy) -> bool:
+    """Every split is legal."""
+    return True
+
+
+def options_of(
+    job: GalvatronJob, microbatches: int, stages: int, legal: Legal = anything
+) -> Options:
+    """Everything that may be chosen, priced once.
+
+    Args:
+        job: the question.
+        microbatches: micro-batches of a step.
+        stages: pipeline stages.
+        legal: whether layers, or embedding and head, may be split so.
+
+    Raises:
+        InputError: the profile lacks a figure.
+    """
+    splits = _splits(job, microbatches, stages)
+    layers = [s for s in splits if _measured(job, s) and legal("layers", s)]
+    types = range(len(job.layers))
+    times = [[layer_time(job, kind, s, microbatches) for s in layers] for kind in types]
+    heads = [s for s in splits if _may_be_ends(job, s) and legal("ends", s)]
+    return Options(
+        microbatches=microbatches,
+        division=even_division(sum(job.layers), stages),
+        strategies=tuple(layers),
+        plain_s=np.array([[t.plain_s for t in row] for row in times]),
+        reduce_s=np.array([[t.reduce_s for t in row] for row in times]),
+        used_mb=np.array(
+            [
+                [
+                    [layer_memory(job, kind, s, microbatches, stage).whole_mb for s in layers]
+                    for kind in types
+                ]
+                for stage in range(stages)
+            ]
+        ),
+        ends=tuple(_ends(job, s, microbatches) for s in heads),
+    )
+
+
+def degrees_of(job: GalvatronJob) -> list[int]:
+    """Powers of two up to the devices and to Galvatron's limit."""
+    most = min(job.devices, MOST_DEGREE)
+    return [2**n for n in range(most.bit_length())]
+
+
+def _splits(job: GalvatronJob, microbatches: int, stages: int) -> list[GalvatronStrategy]:
+    ranks, samples = job.devices // stages, job.global_batch // microbatches
+    found = []
+    for degree in degrees_of(job):
+        if ranks % degree or samples % (ranks // degree):
+            continue
+        dp = ranks // degree
+        for tp, sp in ((degree, 1), (1, degree)) if degree > 1 else ((1, 1),):
+            for zero3 in (False, True) if dp > 1 else (False,):
+                found += [
+                    GalvatronStrategy(stages, tp, sp, dp, zero3, again) for again in (False, True)
+                ]
+    return found
+
+
+def _measured(job: GalvatronJob, strategy: GalvatronStrategy) -> bool:
+    return all(strategy.degree in layer.activation_mb for layer in job.profile.model.layers)
+
+
+def _may_be_ends(job: GalvatronJob, strategy: GalvatronStrategy) -> bool:
+    if strategy.recompute:
+        return False
+    model = job.profile.model
+    parts = (model.together,) if strategy.pp == 1 else (model.first, model.last)
+    return all(strategy.tp in p.states_mb and strategy.degree in p.activation_mb for p in parts)
+
+
+def _ends(job: GalvatronJob, strategy: GalvatronStrategy, microbatches: int) -> Ends:
+    memory = ends_memory(job, strategy, microbatches)
+    return Ends(
+        strategy=strategy,
+        seconds=ends_seconds(job, strategy, microbatches),
+        used_mb=tuple(part.whole_mb for part in memory),
+    )
