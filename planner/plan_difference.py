@@ -11,14 +11,17 @@ from ..spec.techniques.compile import text_of
 
 
 class Difference(NamedTuple):
-    """An axis, and its values among the layers of both plans (``2/4`` where they are several)."""
+    """An axis, and its values among the layers of both plans (``2/4`` where they are several).
+
+    ``was`` is empty where ``now`` says in words what no single value does.
+    """
 
     axis: str
     was: str
     now: str
 
     def __str__(self) -> str:
-        return f"{self.axis} {self.was} -> {self.now}"
+        return f"{self.axis} {self.was} -> {self.now}" if self.was else f"{self.axis} {self.now}"
 
 
 def plan_difference(was: Plan, now: Plan) -> tuple[Difference, ...]:
@@ -31,7 +34,17 @@ def plan_difference(was: Plan, now: Plan) -> tuple[Difference, ...]:
     )
     if found or _decisions(was) == _decisions(now):
         return found
-    return (Difference("layers", "their stages or strategies", "others"),)
+    cut = _cuts(was) != _cuts(now)
+    words = "cut otherwise between the stages" if cut else "with each other's strategies"
+    return (Difference("layers", "", words),)
+
+
+def _cuts(plan: Plan) -> object:
+    """Which layers each chunk holds."""
+    return [
+        (parts[0].layers[:2], parts[-1].layers[0], parts[-1].layers[2])
+        for _, _, parts in plan.program.chunks()
+    ]
 
 
 def _decisions(plan: Plan) -> object:
@@ -52,9 +65,7 @@ def _axes(plan: Plan) -> dict[str, str]:
     schedule = program.schedule
     return {
         "devices": str(used),
-        "groups": _several(part.device_group for s in program.stages for part in s.devices)
-        if len(plan.cluster.groups) > 1
-        else "",
+        "device group": _several(p.device_group for s in program.stages for p in s.devices),
         "tp": _several(s.tp for s in every),
         "pp": str(len(program.stages)),
         "vpp": str(program.chunks_per_stage),

@@ -56,11 +56,11 @@ def _renamed(stage: Stage, names: Mapping[str, str]) -> Stage:
         replace(part, device_group=names.get(part.device_group, part.device_group))
         for part in stage.devices
     )
-    chunks = tuple(tuple(_renamed_layers(p, names) for p in parts) for parts in stage.virtual_stages)
+    chunks = tuple(tuple(_of_groups(p, names) for p in parts) for parts in stage.virtual_stages)
     return replace(stage, devices=devices, virtual_stages=chunks)
 
 
-def _renamed_layers(part: LayerPlan, names: Mapping[str, str]) -> LayerPlan:
+def _of_groups(part: LayerPlan, names: Mapping[str, str]) -> LayerPlan:
     own = {names.get(name, name): strategy for name, strategy in part.by_device_group.items()}
     return replace(part, by_device_group=own)
 

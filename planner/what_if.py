@@ -164,9 +164,7 @@ def _with_best(found: Answer, baseline: Priced, pricing: Pricing) -> Answer:
 def _judged(plan: Plan, prediction: Prediction, rule: MemoryRule) -> Priced:
     over = tuple(_excess(row, rule) for row in prediction.memory if rule.excess_bytes(row) > 0)
     worst = tuple(sorted(over, key=lambda item: (-item.excess_bytes, item.stage)))
-    return Priced(
-        plan=plan, prediction=prediction, excess=worst, idle_devices=idle_devices(plan)
-    )
+    return Priced(plan=plan, prediction=prediction, excess=worst, idle_devices=idle_devices(plan))
 
 
 def _excess(row: MemoryRow, rule: MemoryRule) -> Excess:

@@ -143,8 +143,9 @@ def _work(setting: Setting, path: str, value: Value, where: str) -> tuple[Settin
     workload = setting.workload
     if path in ("global_batch", "seq_len"):
         size: int = getattr(workload, path)
-        change = Change(path, size, _whole(path, value, size, where))
-        workload = replace(workload, **{path: change.now})
+        sizes = {path: _whole(path, value, size, where)}
+        change = Change(path, size, sizes[path])
+        workload = replace(workload, **sizes)  # type: ignore[arg-type]
     elif path == "optimizer":
         optimizer = one_of(where, _word(value, where), OPTIMIZERS)
         change = Change(path, workload.optimizer, optimizer)

@@ -122,9 +122,7 @@ def _added(setting: Setting, added: ParsedCluster) -> tuple[Setting, Change]:
     return setting.resized(found), Change("cluster", was, expansion(found.cluster))
 
 
-def _scaled(
-    setting: Setting, base: Setting, changes: list[Change]
-) -> tuple[Setting, list[Change]]:
+def _scaled(setting: Setting, base: Setting, changes: list[Change]) -> tuple[Setting, list[Change]]:
     """The batch grown with the devices, on top of what else changes it."""
     was, devices = setting.workload.global_batch, setting.cluster.device_count
     now, rest = divmod(was * devices, base.cluster.device_count)

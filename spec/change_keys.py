@@ -55,8 +55,7 @@ CHANGE_KEYS = (
 def keys_text() -> list[tuple[str, str]]:
     """Each key with an example, and what it is, for a list in help."""
     rows = [(f"{key.path}={key.example}", key.meaning) for key in CHANGE_KEYS]
-    levels = ", ".join(LINK_LEVELS)
-    return [*rows, ("LEVEL", f"{levels}, as far as the cluster has them")]
+    return [*rows, ("LEVEL", "that the cluster has, of " + ", ".join(LINK_LEVELS))]
 
 
 def change_key(path: str, where: str, levels: tuple[str, ...], groups: tuple[str, ...]) -> str:

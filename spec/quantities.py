@@ -1,4 +1,4 @@
-"""Quantities as a person types them in a question: ``40GiB``, ``50GB/s``, ``5us``, ``2x``, ``+10%``.
+"""Quantities as a person types them: ``40GiB``, ``50GB/s``, ``5us``, ``2x``, ``+10%``.
 
 A quantity is absolute, with the unit of its kind, or a factor on what there is. Numbers that come
 as numbers (Python, JSON) are SI. Sizes are read as ``--memory-gib`` reads them, upper and lower
