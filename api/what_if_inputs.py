@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..planner.what_if_question import SCALES, Question, Sweep
 from ..planner.what_if_setting import Value
+from ..spec.change_keys import CHANGE_KEYS
 from ..spec.errors import InputError, one_of
 from .nouns import ClusterLike, cluster_of
 
@@ -62,8 +63,9 @@ def _set(given: str | tuple[str, Value]) -> tuple[str, Value]:
 def _with_value(path: str, example: str) -> str:
     """What was typed with a value, where it could be a key."""
     name = path.strip()
-    plain = name.replace(".", "").replace("_", "").replace("-", "")
-    return f"{name}={example.partition('=')[2]}" if plain.isalnum() else example
+    known = [key.path.rpartition(".")[2] for key in CHANGE_KEYS]
+    is_key = name.rpartition(".")[2] in known
+    return f"{name}={example.partition('=')[2]}" if is_key else example
 
 
 def _sweep(given: Swept | Sequence[Swept]) -> Sweep:

@@ -70,6 +70,9 @@ def quantity(kind: QuantityKind, given: str | float, was: float, where: str) -> 
         InputError: neither an amount of this kind nor a factor, or one outside what is sensible.
     """
     found = _amount(kind, given, was, where)
+    if kind == "count" and found < 1:
+        near = max(1, round(abs(found)))
+        raise InputError(where, given, "a whole number of at least 1, or a factor (2x)", near)
     if kind == "count" and found != round(found):
         low = max(1, math.floor(found))
         allowed = f"a whole number; this is {found:g}"
@@ -115,7 +118,7 @@ def _unit(kind: QuantityKind, unit: str) -> float | None:
 
 def _nearest(kind: QuantityKind, text: str) -> str:
     """What was probably meant."""
-    found = WITH_UNIT.match(text)
+    found = WITH_UNIT.match(text.lstrip("+-"))
     if found is None:
         return "2x"
     number, unit = found[1], found[2]
