@@ -12,7 +12,7 @@ MOVED_REF = {"oneOf": [{"$ref": "#/components/schemas/Moved"}, {"type": "null"}]
 
 
 def what_if_schemas() -> dict[str, Any]:
-    """Every component of the answer; a sweep has ``sweep`` and ``rows`` instead of one row's keys."""
+    """Every component; a sweep has ``sweep`` and ``rows`` instead of the keys of one row."""
     change = _object({"path": TEXT, "was": VALUE, "now": VALUE})
     priced = {
         "plan": {"type": "object", "description": "The decisions, in the changed setting."},
