@@ -44,7 +44,11 @@ def question_of(
 def _listed(sets: Sets) -> Iterable[str | tuple[str, Value]]:
     if isinstance(sets, Mapping):
         return list(sets.items())
-    return [sets] if isinstance(sets, str) else sets
+    if isinstance(sets, str):
+        return [sets]
+    if not isinstance(sets, Iterable):
+        raise InputError("--set", sets, "KEY=VALUE, several, or a mapping", SET_EXAMPLE)
+    return sets
 
 
 def _set(given: str | tuple[str, Value]) -> tuple[str, Value]:

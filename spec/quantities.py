@@ -70,17 +70,22 @@ def quantity(kind: QuantityKind, given: str | float, was: float, where: str) -> 
         InputError: neither an amount of this kind nor a factor, or one outside what is sensible.
     """
     found = _amount(kind, given, was, where)
-    if kind == "count" and found < 1:
-        near = max(1, round(abs(found)))
-        raise InputError(where, given, "a whole number of at least 1, or a factor (2x)", near)
-    if kind == "count" and found != round(found):
-        low = max(1, math.floor(found))
-        allowed = f"a whole number; this is {found:g}"
-        raise InputError(where, given, allowed, f"{low} or {low + 1}")
-    if not (math.isfinite(found) and LEAST_FACTOR <= found / was <= LARGEST_FACTOR):
+    if kind == "count" and math.isfinite(found):
+        _check_whole(given, found, where)
+    elif not (math.isfinite(found) and LEAST_FACTOR <= found / was <= LARGEST_FACTOR):
         allowed = f"{_allowed(kind)}, above nil and at most {LARGEST_FACTOR:g} times what there is"
         raise InputError(where, given, allowed, "2x")
     return found
+
+
+def _check_whole(given: object, found: float, where: str) -> None:
+    if found < 1:
+        near = max(1, round(abs(found)))
+        raise InputError(where, given, "a whole number of at least 1, or a factor (2x)", near)
+    if found != round(found):
+        low = math.floor(found)
+        allowed = f"a whole number; this is {found:g}"
+        raise InputError(where, given, allowed, f"{low} or {low + 1}")
 
 
 def _allowed(kind: QuantityKind) -> str:
