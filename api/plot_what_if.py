@@ -30,6 +30,8 @@ WIDTH, HEIGHT, LEFT, TOP, LEGEND = 620, 360, 90, 70, 200
 """Of the drawn area, and what stands left of, above and right of it; pixels."""
 ROW, BAR = 64, 34
 """Of a bar's row, and the bar; pixels."""
+TITLE = 95
+"""Characters of a title that fit above a drawing."""
 SAME, BEST = COLOURS[1], COLOURS[2]
 
 
@@ -50,8 +52,8 @@ def _title(found: WhatIf) -> str:
     changes = [change_text(change) for change in found.answers[0].row.changes]
     if found.question.sweep is not None:
         changes = [swept_path(found)]
-    shown = ", ".join(changes)
-    return f"{found.baseline.plan.model.name}: what if {shown if len(shown) < 80 else 'changed'}"
+    title = f"{found.baseline.plan.model.name}: what if {', '.join(changes)}"
+    return title if len(title) <= TITLE else f"{title[: TITLE - 1]}…"
 
 
 def _bars(found: WhatIf) -> list[str]:

@@ -23,8 +23,10 @@ from .what_if_rows import (
     shown_terms,
     signed_seconds,
     speed_text,
+    swept_change,
     tokens_per_s,
     tokens_text,
+    value_text,
     work_differs,
 )
 from .what_ifs import WhatIf
@@ -140,7 +142,9 @@ def _print_sweep(out: Console, found: WhatIf) -> None:
     if fixed:
         text = "in every row: " + ", ".join(map(change_text, fixed))
         out.print(Text(text, style="bold"), overflow="fold")
-    heads = (swept_path(found), "same plan", "moved", "re-planned", "tokens/s", "gain", "change")
+    path = swept_path(found)
+    out.print(Text(f"what if {path} were not {_base_text(found)} but", style="bold"))
+    heads = ("", "same plan", "moved", "re-planned", "tokens/s", "gain", "change")
     table = columns(*heads, right=("same plan", "re-planned", "tokens/s"))
     for answer in found.answers:
         table.add_row(*_sweep_cells(found, answer))
@@ -148,6 +152,12 @@ def _print_sweep(out: Console, found: WhatIf) -> None:
     _print_remarks(out, found)
     out.print()
     _print_bars(out, found)
+
+
+def _base_text(found: WhatIf) -> str:
+    """The value that a sweep begins from."""
+    change = swept_change(found, found.answers[0])
+    return value_text(change.path, change.was)
 
 
 def _sweep_cells(found: WhatIf, answer: Answer) -> list[str | Text]:

@@ -28,50 +28,56 @@ class ChangedLink:
     """Factors on one link level: its bytes per second, and its seconds before the first byte."""
 
     level: LevelName
-    bandwidth: float = 1.0
-    latency: float = 1.0
+    bandwidth_factor: float = 1.0
+    latency_factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedRates:
     """Factors on the figures of devices, host and links; 1 everywhere is the catalogue itself.
 
-    ``flops`` is of every number format; ``memory_bandwidth`` of a device's own memory;
-    ``kernel_launch`` of the least seconds of a kernel; ``host_launch`` of the host's seconds a
+    ``flops_factor`` is of every number format; ``memory_bandwidth_factor`` of a device's own memory;
+    ``kernel_launch_factor`` of the least seconds of a kernel; ``host_launch_factor`` of the host's seconds a
     kernel. ``overlap_slowdown`` is the stack's factor itself, None where it stays.
     """
 
-    flops: float = 1.0
-    memory_bandwidth: float = 1.0
-    kernel_launch: float = 1.0
-    host_launch: float = 1.0
+    flops_factor: float = 1.0
+    memory_bandwidth_factor: float = 1.0
+    kernel_launch_factor: float = 1.0
+    host_launch_factor: float = 1.0
     overlap_slowdown: float | None = None
     links: tuple[ChangedLink, ...] = ()
 
     @property
     def of_device(self) -> bool:
         """Whether any figure of the device itself differs."""
-        return (self.flops, self.memory_bandwidth, self.kernel_launch) != (1.0, 1.0, 1.0)
+        return (self.flops_factor, self.memory_bandwidth_factor, self.kernel_launch_factor) != (
+            1.0,
+            1.0,
+            1.0,
+        )
 
     def device(self, listed: Device) -> Device:
         """A device of the catalogue with the changed figures."""
         if not self.of_device:
             return listed
-        rates = {dtype: rate * self.flops for dtype, rate in listed.peak_flops_per_s.items()}
+        rates = {dtype: rate * self.flops_factor for dtype, rate in listed.peak_flops_per_s.items()}
         return replace(
             listed,
             peak_flops_per_s=rates,
             memory_bandwidth_bytes_per_s=listed.memory_bandwidth_bytes_per_s
-            * self.memory_bandwidth,
-            kernel_launch_s=listed.kernel_launch_s * self.kernel_launch,
+            * self.memory_bandwidth_factor,
+            kernel_launch_s=listed.kernel_launch_s * self.kernel_launch_factor,
         )
 
     def link(self, listed: LinkRates) -> LinkRates:
         """A link level with the changed figures."""
         for change in self.links:
             if change.level == listed.level:
-                rate = listed.bandwidth_bytes_per_s * change.bandwidth
-                return replace(listed, bandwidth_bytes_per_s=rate, setup_factor=change.latency)
+                rate = listed.bandwidth_bytes_per_s * change.bandwidth_factor
+                return replace(
+                    listed, bandwidth_bytes_per_s=rate, setup_factor=change.latency_factor
+                )
         return listed
 
 

@@ -57,7 +57,7 @@ class Machine:
     @property
     def fastest_device(self) -> Device:
         """Of the changed and the listed device the one of more FLOP/s: no kernel beats its peak."""
-        return self.listed.device if self.rates.flops < 1 else self.device
+        return self.listed.device if self.rates.flops_factor < 1 else self.device
 
     @cached_property
     def levels(self) -> tuple[LinkRates, ...]:

@@ -46,8 +46,8 @@ def _measured(path: str, value: Value, was: float, where: str) -> float:
 
 
 def _link(setting: Setting, path: str, value: Value, where: str) -> tuple[Setting, Change]:
-    name, _, figure = path.partition(".")
-    level = _level_called(setting.cluster, name)
+    head, _, figure = path.partition(".")
+    level = _level_called(setting.cluster, head)
     machine = next(
         Machine(cluster, rates=setting.rates)
         for cluster in _views(setting.cluster)
@@ -58,8 +58,8 @@ def _link(setting: Setting, path: str, value: Value, where: str) -> tuple[Settin
     now = _measured(path, value, was, where)
     links = {link.level: link for link in setting.rates.links}
     before = links.get(level, ChangedLink(level=level))
-    factor = getattr(before, figure) * (now / was)
-    links[level] = replace(before, **{figure: factor})
+    name = f"{figure}_factor"
+    links[level] = replace(before, **{name: getattr(before, name) * (now / was)})
     rates_now = replace(setting.rates, links=tuple(links[key] for key in sorted(links)))
     return replace(setting, rates=rates_now), Change(path, was, now)
 
@@ -84,9 +84,12 @@ def _device(setting: Setting, path: str, value: Value, where: str) -> tuple[Sett
     device, rates = setting.machine.device, setting.rates
     dtype = setting.workload.dtype
     name, was = {
-        "device.bandwidth": ("memory_bandwidth", device.memory_bandwidth_bytes_per_s),
-        "device.flops": ("flops", peak_flops_per_s(device, rate_name(dtype.matmul or dtype.param))),
-        "device.launch": ("kernel_launch", device.kernel_launch_s),
+        "device.bandwidth": ("memory_bandwidth_factor", device.memory_bandwidth_bytes_per_s),
+        "device.flops": (
+            "flops_factor",
+            peak_flops_per_s(device, rate_name(dtype.matmul or dtype.param)),
+        ),
+        "device.launch": ("kernel_launch_factor", device.kernel_launch_s),
     }[path]
     now = _measured(path, value, was, where)
     factor = getattr(rates, name) * (now / was)
@@ -177,7 +180,7 @@ def _stack(setting: Setting, path: str, value: Value, where: str) -> tuple[Setti
         if was == 0:
             raise InputError(where, value, "nothing here: this stack's kernels need no launch")
         now = _measured(path, value, was, where)
-        rates = replace(rates, host_launch=rates.host_launch * (now / was))
+        rates = replace(rates, host_launch_factor=rates.host_launch_factor * (now / was))
         return replace(setting, rates=rates), Change(path, was, now)
     key = path.rpartition(".")[2]
     word = _word(value, where)

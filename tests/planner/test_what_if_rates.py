@@ -37,8 +37,8 @@ def random_better(source: random.Random, space: Space) -> ChangedRates:
     links = tuple(
         ChangedLink(
             level=level.level,
-            bandwidth=source.choice([1.0, 1.1, 2.0, 100.0]),
-            latency=source.choice([1.0, 0.9, 0.5, 0.001]),
+            bandwidth_factor=source.choice([1.0, 1.1, 2.0, 100.0]),
+            latency_factor=source.choice([1.0, 0.9, 0.5, 0.001]),
         )
         for level in space.cluster.levels
         if source.random() < 0.7
@@ -46,10 +46,10 @@ def random_better(source: random.Random, space: Space) -> ChangedRates:
     if source.random() < 0.5:
         return ChangedRates(links=links)
     return ChangedRates(
-        flops=source.choice([1.0, 1.5, 10.0]),
-        memory_bandwidth=source.choice([1.0, 1.2, 4.0]),
-        kernel_launch=source.choice([1.0, 0.5]),
-        host_launch=source.choice([1.0, 0.1]),
+        flops_factor=source.choice([1.0, 1.5, 10.0]),
+        memory_bandwidth_factor=source.choice([1.0, 1.2, 4.0]),
+        kernel_launch_factor=source.choice([1.0, 0.5]),
+        host_launch_factor=source.choice([1.0, 0.1]),
         links=links,
     )
 
@@ -89,8 +89,8 @@ def test_faster_links_never_slow_catalogue_plans_down(model: str, cluster: str) 
         for level in [level.level for level in space.cluster.levels]:
             last_s = step_s
             for factor in (1.5, 2.0, 64.0):
-                wider = ChangedLink(level=level, bandwidth=factor)
-                quick = ChangedLink(level=level, latency=1 / factor)
+                wider = ChangedLink(level=level, bandwidth_factor=factor)
+                quick = ChangedLink(level=level, latency_factor=1 / factor)
                 wide_s = _step_s(changed_simulator(space, ChangedRates(links=(wider,))), plan)
                 quick_s = _step_s(changed_simulator(space, ChangedRates(links=(quick,))), plan)
                 assert wide_s <= last_s * (1 + ROUNDING)
@@ -113,7 +113,7 @@ def test_a_wider_link_is_what_a_person_types() -> None:
     typed = replace(space.cluster.levels[-1], bandwidth_bytes_per_s=0.25 * nominal)
     levels = (*space.cluster.levels[:-1], typed)
     other = replace(space, cluster=replace(space.cluster, levels=levels))
-    rates = ChangedRates(links=(ChangedLink(level=typed.level, bandwidth=0.25),))
+    rates = ChangedRates(links=(ChangedLink(level=typed.level, bandwidth_factor=0.25),))
     drawer, moved = Drawer(space, random.Random("typed")), 0
     for _ in range(10):
         draft = drawer.draft(idle=False)
@@ -143,10 +143,12 @@ def test_no_plan_beats_the_bound_under_changed_rates() -> None:
         space = random_problem(seed, 8)
         source = random.Random(f"bound {seed}")
         rates = ChangedRates(
-            flops=source.choice([0.3, 3.0]),
-            memory_bandwidth=source.choice([0.5, 2.0]),
+            flops_factor=source.choice([0.3, 3.0]),
+            memory_bandwidth_factor=source.choice([0.5, 2.0]),
             links=tuple(
-                ChangedLink(level=level, bandwidth=source.choice([0.1, 10.0]), latency=3.0)
+                ChangedLink(
+                    level=level, bandwidth_factor=source.choice([0.1, 10.0]), latency_factor=3.0
+                )
                 for level in LEVEL_ORDER
             ),
         )
