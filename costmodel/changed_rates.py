@@ -36,9 +36,9 @@ class ChangedLink:
 class ChangedRates:
     """Factors on the figures of devices, host and links; 1 everywhere is the catalogue itself.
 
-    ``flops_factor`` is of every number format; ``memory_bandwidth_factor`` of a device's own memory;
-    ``kernel_launch_factor`` of the least seconds of a kernel; ``host_launch_factor`` of the host's seconds a
-    kernel. ``overlap_slowdown`` is the stack's factor itself, None where it stays.
+    ``flops_factor`` is of every number format; ``memory_bandwidth_factor`` of a device's own
+    memory; ``kernel_launch_factor`` of the least seconds of a kernel; ``host_launch_factor`` of the
+    host's seconds a kernel. ``overlap_slowdown`` is the stack's factor itself, None where it stays.
     """
 
     flops_factor: float = 1.0

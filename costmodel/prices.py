@@ -118,7 +118,8 @@ class Pricer:
         self._wires = _collective_curves(machine)
         host = profile.host_s if profile is not None else {}
         slower = machine.factors.host
-        self.launch_s = host.get("kernel", stack.launch_s * slower) * machine.rates.host_launch_factor
+        self.launch_s = host.get("kernel", stack.launch_s * slower)
+        self.launch_s *= machine.rates.host_launch_factor
         self.generated_s = min(self.launch_s, LAUNCH_S * slower)
         # Older profiles have seconds of a layer pass, others what ranks wait at a collective.
         self.pass_s = stack.pass_s * slower if profile is None else host.get("layer_pass", 0.0)
