@@ -189,7 +189,7 @@ def _what_if(body: WhatIfBody, ends_s: float) -> dict[str, Any]:
     question = question_of(
         {} if body.set is None else body.set,
         body.sweep,
-        None if body.add is None else _cluster(body.add),
+        None if body.add is None else _cluster(body.add, "--add"),
         body.scale,
     )
     inputs = Inputs(
@@ -225,11 +225,11 @@ def _model(given: str | Mapping[str, Any]) -> ModelLike:
     return known
 
 
-def _cluster(given: str | Mapping[str, Any]) -> ClusterLike:
+def _cluster(given: str | Mapping[str, Any], where: str = "cluster") -> ClusterLike:
     if not isinstance(given, str):
         return given
     text = given.strip()
     if not CLUSTER_TEXT.fullmatch(text) or text.casefold().endswith(FILE_SUFFIXES):
         allowed = "NODESxDEVICESxTYPE[@FABRIC], NxTYPE[@FABRIC], local[:N], or typed keys"
-        raise InputError("cluster", given, allowed, "8x8xH100-80GB@8x400G-IB")
+        raise InputError(where, given, allowed, "8x8xH100-80GB@8x400G-IB")
     return text

@@ -318,7 +318,7 @@ def test_a_sweep_over_http_is_that_of_the_command(
         ({"sweep": {"nodes": [1, 2.5]}}, "/sweep/nodes", "2 or 3"),
         ({"set": {"inter_node.bandwith": "2x"}}, "/set/inter_node.bandwith", "intra_node"),
         ({}, "/set", "a change"),
-        ({"add": "/etc/hosts.yaml"}, "/cluster", "NxTYPE"),
+        ({"add": "/etc/hosts.yaml"}, "/add", "NxTYPE"),
         ({"plan": None, "set": {"nodes": 2}}, "/plan", "a plan"),
         ({"plan_id": "p1", "set": {"nodes": 2}}, None, "plan_id is not built yet"),
         ({"sweep": {"nodes": [1], "seq_len": [512]}}, "/sweep", "at most 1 item"),
