@@ -11,7 +11,7 @@ import click
 from ..spec.choices import ATTENTIONS, OPTIMIZERS, OVERLAPS
 from ..spec.errors import NotBuiltError
 from ..spec.formats import SHORTHANDS
-from .cli_types import FileTarget, Number, WholeNumber, Word, flag_of
+from .cli_types import FileSource, FileTarget, Number, WholeNumber, Word, flag_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[F], F]
@@ -65,6 +65,7 @@ def _words(*known: str) -> Callable[[], Iterable[str]]:
     return lambda: known
 
 
+PLAN_FILE = click.argument("plan_file", metavar="PLAN.json", required=False, type=FileSource())
 MODEL_WORD = Word("M", preset_names)
 CLUSTER_WORD = Word("C", _clusters)
 

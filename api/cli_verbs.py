@@ -13,6 +13,7 @@ from .cli_options import (
     JSON,
     KERNELS,
     MODEL_WORD,
+    PLAN_FILE,
     PRICES,
     PRICING,
     PROBLEM,
@@ -21,8 +22,8 @@ from .cli_options import (
     unbuilt,
 )
 from .cli_types import FileSource, FileTarget, Number, WholeNumber, Word
+from .cli_verb_what_if import what_if
 
-PLAN_FILE = click.argument("plan_file", metavar="PLAN.json", required=False, type=FileSource())
 SHARD_LEVELS = ("zero0", "zero1", "zero2", "zero3", "hsdp:", "hpz:")
 """What completes ``--shard``."""
 
@@ -254,6 +255,7 @@ VERBS: dict[str, click.Command] = {
     str(command.name): command
     for command in (
         simulate,
+        what_if,
         explain,
         execute,
         profile,

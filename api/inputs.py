@@ -120,17 +120,29 @@ def plan_pricing(
     Raises:
         InputError: a stack that is not known, or that cannot say the plan.
     """
-    check_types(inputs)
-    notes: list[Assumption] = []
-    found = _least_able(plan.cluster)
-    chosen = stack_of(*_software(inputs), found, plan.workload.dtype.param, notes)
+    chosen, measured, notes = pricing_on(plan.cluster, plan.workload.dtype, inputs)
     reasons = [
         stack_reason(strategy, chosen) for strategy in dict.fromkeys(plan.layer_strategies())
     ]
     for reason in (*reasons, schedule_stack_reason(plan.program.schedule.kind, chosen)):
         if reason:
             raise InputError("--stack", chosen.name, f"one that can say the plan ({reason})")
-    measured = _measured(inputs, found, plan.cluster, chosen, plan.workload.dtype, notes)
+    return chosen, measured, notes
+
+
+def pricing_on(
+    cluster: ClusterSpec, dtype: DtypeRecord, inputs: Inputs
+) -> tuple[StackSpec, Measured | None, tuple[Assumption, ...]]:
+    """How work in some formats is priced on a cluster, whatever the plan; as :func:`plan_pricing`.
+
+    Raises:
+        InputError: a stack that is not known, or a calibration for something else.
+    """
+    check_types(inputs)
+    notes: list[Assumption] = []
+    found = _least_able(cluster)
+    chosen = stack_of(*_software(inputs), found, dtype.param, notes)
+    measured = _measured(inputs, found, cluster, chosen, dtype, notes)
     return chosen, measured, tuple(notes)
 
 

@@ -13,13 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from ..costmodel.prediction_errors import Pair
+from .svg import COLOURS, FONT, svg_head, svg_line, svg_text
 
 SIZE, LEFT, TOP, LEGEND = 560, 70, 44, 230
 """Of the square of points, and of what stands left of it, above and right of it; pixels."""
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
 SHAPES = ("circle", "square", "diamond")
 BAND = 0.2
-FONT = 'font-family="sans-serif"'
 
 
 def plot_svg(title: str, unit: str, points: Mapping[str, Sequence[Pair]]) -> str:
@@ -33,7 +32,7 @@ def plot_svg(title: str, unit: str, points: Mapping[str, Sequence[Pair]]) -> str
     drawn = {name: pairs for name, pairs in points.items() if pairs}
     scale = Scale([value for pairs in drawn.values() for pair in pairs for value in pair])
     body = [*_frame(scale, unit), *_band(scale)]
-    body.append(_text(LEFT + SIZE + 18, TOP, "source: rows, median error", "start"))
+    body.append(svg_text(LEFT + SIZE + 18, TOP, "source: rows, median error", "start"))
     for number, (name, pairs) in enumerate(drawn.items()):
         body += [_mark(number, scale.x(m), scale.y(p), name) for p, m in pairs]
         body += _legend(number, name, pairs)
@@ -71,12 +70,7 @@ class Scale:
 def _head(title: str, drawn: Mapping[str, Sequence[Pair]]) -> list[str]:
     width = LEFT + SIZE + LEGEND
     height = max(TOP + SIZE + 60, TOP + 40 + 24 * len(drawn))
-    return [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="{LEFT}" y="26" {FONT} font-size="16">{escape(title)}</text>',
-    ]
+    return svg_head(width, height, title, LEFT)
 
 
 def _frame(scale: Scale, unit: str) -> Iterator[str]:
@@ -85,11 +79,11 @@ def _frame(scale: Scale, unit: str) -> Iterator[str]:
     for value in scale.ticks():
         x, y, text = scale.x(value), scale.y(value), f"{value:g}"
         for ends in ((x, TOP, x, bottom), (LEFT, y, right, y)):
-            yield _line(ends, "#e4e4e4")
-        yield _text(x, bottom + 18, text, "middle")
-        yield _text(LEFT - 8, y + 4, text, "end")
+            yield svg_line(ends, "#e4e4e4")
+        yield svg_text(x, bottom + 18, text, "middle")
+        yield svg_text(LEFT - 8, y + 4, text, "end")
     yield f'<rect x="{LEFT}" y="{TOP}" width="{SIZE}" height="{SIZE}" fill="none" stroke="#444"/>'
-    yield _text(LEFT + SIZE / 2, bottom + 42, f"measured, {unit}", "middle", 14)
+    yield svg_text(LEFT + SIZE / 2, bottom + 42, f"measured, {unit}", "middle", 14)
     middle = TOP + SIZE / 2
     yield (
         f'<text x="18" y="{middle}" {FONT} font-size="14" text-anchor="middle" '
@@ -107,7 +101,7 @@ def _band(scale: Scale) -> Iterator[str]:
     )
     text = " ".join(f"{scale.x(m):.1f},{scale.y(p):.1f}" for m, p in corners)
     yield f'<polygon points="{text}" fill="#888" fill-opacity="0.18"/>'
-    yield _line((scale.x(low), scale.y(low), scale.x(high), scale.y(high)), "#444")
+    yield svg_line((scale.x(low), scale.y(low), scale.x(high), scale.y(high)), "#444")
 
 
 def _legend(number: int, name: str, pairs: Sequence[Pair]) -> Iterator[str]:
@@ -116,7 +110,7 @@ def _legend(number: int, name: str, pairs: Sequence[Pair]) -> Iterator[str]:
     x = LEFT + SIZE + 24
     median = statistics.median(abs(predicted / measured - 1) for predicted, measured in pairs)
     yield _mark(number, x, y - 4, name)
-    yield _text(x + 14, y, f"{name}: {len(pairs)} rows, {median:.1%}", "start")
+    yield svg_text(x + 14, y, f"{name}: {len(pairs)} rows, {median:.1%}", "start")
 
 
 def _mark(number: int, x: float, y: float, name: str) -> str:
@@ -129,18 +123,3 @@ def _mark(number: int, x: float, y: float, name: str) -> str:
     turn = f' transform="rotate(45 {x:.1f} {y:.1f})"' if shape == "diamond" else ""
     place = f'x="{x - 3.2:.1f}" y="{y - 3.2:.1f}" width="6.4" height="6.4"'
     return f"<rect {place} {style}{turn}>{tip}</rect>"
-
-
-def _line(ends: tuple[float, float, float, float], colour: str) -> str:
-    x1, y1, x2, y2 = ends
-    return (
-        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
-        'stroke-width="1"/>'
-    )
-
-
-def _text(x: float, y: float, text: str, anchor: str, size: int = 12) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" {FONT} font-size="{size}" text-anchor="{anchor}">'
-        f"{escape(text)}</text>"
-    )

@@ -23,12 +23,17 @@ from .pinning import resolve_pins
 from .plans import read_plan
 from .reports import memory_rule, search_plan, simulate_plan
 from .uniform import UniformStrategy, uniform_plan
+from .what_if_handle import WhatIfs, handle_inputs
+from .what_if_inputs import Sets, Swept, question_of
+from .what_ifs import equal_parts
+from .what_ifs import what_if as answer_what_if
 
 P = ParamSpec("P")
 R = TypeVar("R")
 PlanLike = PlanHandle | Plan | str | Path
 
-__all__ = ["PlanHandle", "SimulationHandle", "execute", "explain", "plan", "simulate"]
+__all__ = ["PlanHandle", "SimulationHandle", "WhatIfs", "execute", "explain", "plan", "simulate",
+           "what_if"]  # fmt: skip
 
 
 def _arguments_named(function: Callable[P, R]) -> Callable[P, R]:
@@ -240,6 +245,50 @@ def execute(
         RunError: the run failed.
     """
     return _handle(plan, {}).execute(steps, verify=verify, **_picked(paths, ("data", "tokenizer")))
+
+
+@_arguments_named
+def what_if(
+    plan: PlanLike,
+    *,
+    set: Sets = (),
+    sweep: Swept | None = None,
+    add: ClusterLike | None = None,
+    scale: str | None = None,
+    deadline_s: float | None = None,
+    oom_risk: float | None = None,
+    **flags: Any,
+) -> WhatIfs:
+    """Price a plan in a changed setting, as it is and planned anew.
+
+    Args:
+        plan: a handle, a Plan or the path of a plan file.
+        set: ``"inter_node.bandwidth=2x"``, several such texts, or a mapping of keys to values;
+            numbers are SI. ``plan what-if --help`` lists the keys.
+        sweep: ``"global_batch=64,128"``, or a mapping of one key to its values: a row each.
+        add: a cluster that joins that of the plan.
+        scale: ``batch`` lets the global batch grow with the devices, ``fixed`` (None) keeps it.
+        deadline_s: answer after about so many seconds with the best plans so far.
+        oom_risk: accepted chance of running out of memory; a handle keeps its own.
+        flags: ``stack``, ``attention``, ``overlap``, ``calibration``; a handle keeps its own.
+
+    Returns:
+        The answers, a row a value; ``.to_frame()`` is a pandas DataFrame of them.
+
+    Raises:
+        InputError: a question that cannot be asked of this plan.
+    """
+    given = Inputs(**_picked(flags, PRICING_FLAGS))
+    risk = memory_rule(oom_risk).risk
+    if isinstance(plan, PlanHandle):
+        given = handle_inputs(plan, given)
+        risk = plan.risk if oom_risk is None else risk
+    known = _as_plan(plan)
+    if known is None:
+        raise InputError("plan", plan, "a PlanHandle, a Plan or the path of a .json file")
+    question = question_of(set, sweep, add, scale)
+    clock = None if deadline_s is None else equal_parts(deadline_s)
+    return WhatIfs(found=answer_what_if(known, question, given, risk, clock))
 
 
 def _handle(plan: PlanLike, flags: dict[str, Any]) -> PlanHandle:

@@ -41,7 +41,7 @@ def report_html(report: Report) -> str:
     return f'<div style="font-family:sans-serif">{"".join(parts)}</div>'
 
 
-def _table(heads: tuple[str, ...], rows: list[list[str]]) -> str:
+def html_table(heads: tuple[str, ...], rows: list[list[str]]) -> str:
     """A table of cells that are HTML already."""
     head = "".join(f'<th style="{CELL}">{escape(name)}</th>' for name in heads)
     body = "".join(
@@ -56,7 +56,7 @@ def _stages(report: Report) -> str:
     rows = [_cells(row) for row in first]
     if between:
         rows.append(["…", f"{between} more rows", *[""] * 6])
-    return _table(HEADS, rows + [_cells(row) for row in last])
+    return html_table(HEADS, rows + [_cells(row) for row in last])
 
 
 def _cells(row: StageRow) -> list[str]:
@@ -82,7 +82,7 @@ def _terms(report: Report) -> str:
         for name, seconds, part in terms(report.prediction)
     ]
     note = f"<p>prices: {escape(sources_text(report))}; {escape(report.provenance.stack)}</p>"
-    return _table(("where the step goes", "seconds", "share"), rows) + note
+    return html_table(("where the step goes", "seconds", "share"), rows) + note
 
 
 def _rivals(report: Report) -> str:
@@ -90,7 +90,7 @@ def _rivals(report: Report) -> str:
         [escape(r.lost_by), escape(shape_text(r.plan)), "simplest" if r.simplest else ""]
         for r in report.alternatives
     ]
-    return _table(("lost to this plan by", "other plan", ""), rows) if rows else ""
+    return html_table(("lost to this plan by", "other plan", ""), rows) if rows else ""
 
 
 def _assumptions(report: Report) -> str:
@@ -100,5 +100,5 @@ def _assumptions(report: Report) -> str:
     ]
     if not rows:
         return ""
-    table = _table(("assumed", "value", "why"), rows)
+    table = html_table(("assumed", "value", "why"), rows)
     return f"<details><summary>{len(rows)} assumptions</summary>{table}</details>"

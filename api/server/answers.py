@@ -26,12 +26,17 @@ from ..pinning import resolve_pins
 from ..plans import plan_from_text
 from ..reports import memory_rule, search_plan, simulate_plan
 from ..uniform import UniformStrategy, uniform_plan
+from ..what_if_document import what_if_document
+from ..what_if_inputs import question_of
+from ..what_ifs import equal_parts, what_if
 from .problems import INFEASIBLE, INVALID, MAX_ERRORS, NOT_BUILT, TOO_LARGE, encode, problem
 from .requests import (
     PLAN_ADAPTER,
     SIMULATION_ADAPTER,
+    WHAT_IF_ADAPTER,
     PlanBody,
     SimulationBody,
+    WhatIfBody,
     WorkloadBody,
 )
 
@@ -52,13 +57,15 @@ POINTERS = {
     "pin": "/constraints/pins",
 }
 STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)
+WITHIN = 0.8
+"""Share of the time to answer in that searches get: the rest is for simulating and writing."""
 
 
 def answer(operation: str, body: bytes, limit_s: float) -> Answer:
     """Status and JSON body for a request; every failure is a problem, none is raised.
 
     Args:
-        operation: ``plan`` or ``simulation``.
+        operation: ``plan``, ``simulation`` or ``what-if``.
         body: as it was sent.
         limit_s: seconds in which to answer.
     """
@@ -66,10 +73,12 @@ def answer(operation: str, body: bytes, limit_s: float) -> Answer:
     try:
         parse_json(body, "body")  # refuses repeated keys and numbers that are not finite
         if operation == "plan":
-            report = _plan(PLAN_ADAPTER.validate_json(body), start_s + limit_s)
+            found = _plan(PLAN_ADAPTER.validate_json(body), start_s + limit_s).to_document()
+        elif operation == "what-if":
+            found = _what_if(WHAT_IF_ADAPTER.validate_json(body), start_s + limit_s)
         else:
-            report = _simulation(SIMULATION_ADAPTER.validate_json(body))
-        return 200, encode(report.to_document())
+            found = _simulation(SIMULATION_ADAPTER.validate_json(body)).to_document()
+        return 200, encode(found)
     except ShardwrightError as error:
         return 422, encode(_refusal(error))
     except ValidationError as error:
@@ -107,6 +116,9 @@ def _refusal(error: ShardwrightError) -> dict[str, Any]:
 
 def _error_pointer(field: str) -> str:
     """Where a field of an error lies in the body: flags, or ``WHERE: dotted.path``."""
+    flag, _, key = field.partition(" ")
+    if flag in ("--set", "--sweep") and key:
+        return f"/{flag.removeprefix('--')}/{key}"
     head, _, path = field.partition(": ")
     name = head.removeprefix("--").split(" ")[0].replace("-", "_")
     parts = [part for part in path.split(".") if part and " " not in part]
@@ -168,6 +180,33 @@ def _simulation(body: SimulationBody) -> Report:
     return simulate_plan(made, problem_.stack, problem_.measured, every, risk).report
 
 
+def _what_if(body: WhatIfBody, ends_s: float) -> dict[str, Any]:
+    """The answer to a question, its searches cut short so that all are done in time."""
+    if body.plan_id is not None:
+        raise NotBuiltError("plan_id", "send the plan itself as plan")
+    if body.plan is None:
+        raise InputError("plan", "nothing", "a plan, such as POST /v1/plans answers with")
+    question = question_of(
+        {} if body.set is None else body.set,
+        body.sweep,
+        None if body.add is None else _cluster(body.add, "--add"),
+        body.scale,
+    )
+    inputs = Inputs(
+        stack=body.stack,
+        attention=body.attention,
+        overlap=body.overlap,
+        calibration=body.calibration,
+    )
+    plan = plan_from_text(encode(body.plan), "plan")
+    left_s = max(0.0, ends_s - time.monotonic())
+    if body.deadline_s is not None:
+        left_s = min(left_s, body.deadline_s)
+    clock = equal_parts(WITHIN * left_s)
+    found = what_if(plan, question, inputs, memory_rule(body.oom_risk).risk, clock)
+    return what_if_document(found)
+
+
 def _nouns(
     model: str | dict[str, Any], cluster: str | dict[str, Any], workload: WorkloadBody
 ) -> dict[str, Any]:
@@ -186,11 +225,11 @@ def _model(given: str | Mapping[str, Any]) -> ModelLike:
     return known
 
 
-def _cluster(given: str | Mapping[str, Any]) -> ClusterLike:
+def _cluster(given: str | Mapping[str, Any], where: str = "cluster") -> ClusterLike:
     if not isinstance(given, str):
         return given
     text = given.strip()
     if not CLUSTER_TEXT.fullmatch(text) or text.casefold().endswith(FILE_SUFFIXES):
         allowed = "NODESxDEVICESxTYPE[@FABRIC], NxTYPE[@FABRIC], local[:N], or typed keys"
-        raise InputError("cluster", given, allowed, "8x8xH100-80GB@8x400G-IB")
+        raise InputError(where, given, allowed, "8x8xH100-80GB@8x400G-IB")
     return text

@@ -22,6 +22,7 @@ from .openapi import (
     PLAN_DOCS,
     READY_DOCS,
     SIMULATION_DOCS,
+    WHAT_IF_DOCS,
     install_openapi,
 )
 from .pool import BusyError, ChildPool, EndingError, LostError, PoolLimits
@@ -112,14 +113,23 @@ def _add_computations(app: FastAPI, pool: ChildPool) -> None:
 
     @app.post("/v1/plans", **PLAN_DOCS)
     async def plans(request: Request) -> Response:
-        asked = _wait_s(request.headers.get("prefer", ""))
-        headers = {} if asked is None else {"Preference-Applied": f"wait={asked}"}
-        limit_s = float(MAX_WAIT_S if asked is None else asked)
-        return await _compute(request, pool, "plan", limit_s, headers)
+        return await _searched(request, pool, "plan")
 
     @app.post("/v1/simulations", **SIMULATION_DOCS)
     async def simulations(request: Request) -> Response:
         return await _compute(request, pool, "simulation", SIMULATION_S, {})
+
+    @app.post("/v1/what-ifs", **WHAT_IF_DOCS)
+    async def what_ifs(request: Request) -> Response:
+        return await _searched(request, pool, "what-if")
+
+
+async def _searched(request: Request, pool: ChildPool, operation: str) -> Response:
+    """Ask a child for what needs a search, within the seconds that the client prefers."""
+    asked = _wait_s(request.headers.get("prefer", ""))
+    headers = {} if asked is None else {"Preference-Applied": f"wait={asked}"}
+    limit_s = float(MAX_WAIT_S if asked is None else asked)
+    return await _compute(request, pool, operation, limit_s, headers)
 
 
 def _wait_s(preferences: str) -> int | None:

@@ -17,8 +17,10 @@ from .examples import (
     REPORT_EXAMPLE,
     SIMULATION_EXAMPLE,
 )
+from .examples_what_if import WHAT_IF_ANSWER_EXAMPLE, WHAT_IF_EXAMPLE
+from .openapi_what_if import what_if_schemas
 from .problems import MEDIA_TYPE, TITLES, problem
-from .requests import PLAN_ADAPTER, SIMULATION_ADAPTER
+from .requests import PLAN_ADAPTER, SIMULATION_ADAPTER, WHAT_IF_ADAPTER
 
 REF = "#/components/schemas/{model}"
 PROBLEM_SCHEMA: dict[str, Any] = {
@@ -135,6 +137,15 @@ SIMULATION_DOCS: dict[str, Any] = {
         **_problems(*EVERYWHERE, *COMPUTING),
     },
 }
+WHAT_IF_DOCS: dict[str, Any] = {
+    "operation_id": "createWhatIf",
+    "summary": "Price a plan in a changed setting, as it is and planned anew.",
+    "openapi_extra": {**_body("WhatIfBody", WHAT_IF_EXAMPLE), "parameters": [PREFER_HEADER]},
+    "responses": {
+        **_answer("WhatIf", "Both answers, and the term that moved.", WHAT_IF_ANSWER_EXAMPLE),
+        **_problems(*EVERYWHERE, *COMPUTING),
+    },
+}
 
 
 def _schemas() -> dict[str, Any]:
@@ -143,6 +154,7 @@ def _schemas() -> dict[str, Any]:
     adapters: dict[str, TypeAdapter[Any]] = {
         "PlanBody": PLAN_ADAPTER,
         "SimulationBody": SIMULATION_ADAPTER,
+        "WhatIfBody": WHAT_IF_ADAPTER,
         **{kind.__name__: TypeAdapter(kind) for kind in REPORT_PARTS},
     }
     for name, adapter in adapters.items():
@@ -152,6 +164,7 @@ def _schemas() -> dict[str, Any]:
     found["Report"] = _object(_report_properties())
     searched = {"search": _ref("SearchResult"), "alternatives": _array_of_objects()}
     found["PlanReport"] = _object({**_report_properties(), **searched})
+    found.update(what_if_schemas())
     found["Status"] = _object({"status": {"type": "string"}})
     found["Models"] = _object({"default": {"type": "string"}, "models": _array_of_objects()})
     found["Clusters"] = _object(

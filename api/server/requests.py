@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
@@ -106,5 +106,35 @@ class SimulationBody:
     oom_risk: Annotated[float, Field(gt=0, le=0.5)] | None = None
 
 
+Value = Annotated[str, Field(min_length=1, max_length=200)] | float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfBody:
+    """A plan and what changes: keys of ``plan what-if --help``; numbers are SI."""
+
+    __pydantic_config__ = STRICT
+
+    plan: dict[str, Any] | None = None
+    plan_id: Name | None = None
+    set: Annotated[dict[Name, Value], Field(max_length=30)] | None = None
+    sweep: (
+        Annotated[
+            dict[Name, Annotated[list[Value], Field(min_length=1, max_length=20)]],
+            Field(min_length=1, max_length=1),
+        ]
+        | None
+    ) = None
+    add: ClusterBody | None = None
+    scale: Literal["batch", "fixed"] | None = None
+    stack: Name | None = None
+    attention: AttentionImpl | None = None
+    overlap: Overlap | None = None
+    calibration: Name | None = None
+    oom_risk: Annotated[float, Field(gt=0, le=0.5)] | None = None
+    deadline_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+
+
 PLAN_ADAPTER = TypeAdapter(PlanBody)
 SIMULATION_ADAPTER = TypeAdapter(SimulationBody)
+WHAT_IF_ADAPTER = TypeAdapter(WhatIfBody)

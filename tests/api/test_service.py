@@ -20,6 +20,7 @@ import pytest
 from shardwright.api.server import gate
 from shardwright.api.server.app import make_app
 from shardwright.api.server.examples import PLAN_EXAMPLE, SIMULATION_EXAMPLE
+from shardwright.api.server.examples_what_if import WHAT_IF_EXAMPLE
 from shardwright.api.server.gate import Gate, GateRules, hash_token
 
 PLAN = {
@@ -242,7 +243,7 @@ def test_openapi_is_whole(service: Any) -> None:
         assert reference.removeprefix("#/components/schemas/") in schemas, reference
     operations = [op for path in document["paths"].values() for op in path.values()]
     names = [operation["operationId"] for operation in operations]
-    assert len(set(names)) == len(names) == 6
+    assert len(set(names)) == len(names) == 7
     for operation in operations:
         assert operation["summary"]
         for status, response in operation["responses"].items():
@@ -274,6 +275,65 @@ def test_examples_are_answered(service: Any, path: str, body: Any) -> None:
         assert set(row["by"]) == set(example["prediction"]["memory"][0]["by"])
     assert set(given.get("search", ())) == set(example.get("search", ()))
     assert set(given["provenance"]) == set(example["provenance"])
+
+
+def test_a_what_if_is_answered_as_its_example_says(service: Any) -> None:
+    url = service.url + "/v1/what-ifs"
+    answer = httpx.post(url, json=WHAT_IF_EXAMPLE, headers={"Prefer": "wait=25"}, timeout=40)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["preference-applied"] == "wait=25"
+    described = httpx.get(service.url + "/openapi.json").json()["paths"]["/v1/what-ifs"]["post"]
+    example = described["responses"]["200"]["content"]["application/json"]["example"]
+    given = answer.json()
+    assert set(given) == set(example)
+    for key in ("baseline", "same_plan", "re_planned"):
+        assert set(given[key]) == set(example[key])
+        assert set(given[key]["prediction"]) == set(example[key]["prediction"])
+    for key in ("changes", "plan_hash", "moved"):
+        assert type(given[key]) is type(example[key])
+    assert given["changes"] == example["changes"]
+    assert given["moved"]["term"] == example["moved"]["term"]
+    assert set(given["re_planned"]["search"]) == set(example["re_planned"]["search"])
+
+
+def test_a_sweep_over_http_is_that_of_the_command(
+    service: Any, plan: Callable[..., Any], base_report: Any, tmp_path: Path
+) -> None:
+    target = tmp_path / "plan.json"
+    target.write_text(json.dumps(base_report["plan"]))
+    body = {"plan": base_report["plan"], "sweep": {"global_batch": [32, "1x"]}, "scale": "fixed"}
+    answer = httpx.post(service.url + "/v1/what-ifs", json=body, timeout=40)
+    assert answer.status_code == 200, answer.text
+    given = answer.json()
+    typed = plan("what-if", str(target), "--sweep", "global_batch=32,1x", "--json", "-").document
+    assert given["sweep"]["values"] == [32, "1x"]
+    for row, other in zip(given["rows"], typed["rows"], strict=True):
+        assert {**row, "value": ""} == {**other, "value": ""}
+
+
+@pytest.mark.parametrize(
+    ("more", "pointer", "says"),
+    [
+        ({"set": {"device.hbm": "40"}}, "/set/device.hbm", "40GiB"),
+        ({"sweep": {"nodes": [1, 2.5]}}, "/sweep/nodes", "2 or 3"),
+        ({"set": {"inter_node.bandwith": "2x"}}, "/set/inter_node.bandwith", "intra_node"),
+        ({}, "/set", "a change"),
+        ({"add": "/etc/hosts.yaml"}, "/add", "NxTYPE"),
+        ({"plan": None, "set": {"nodes": 2}}, "/plan", "a plan"),
+        ({"plan_id": "p1", "set": {"nodes": 2}}, None, "plan_id is not built yet"),
+        ({"sweep": {"nodes": [1], "seq_len": [512]}}, "/sweep", "at most 1 item"),
+    ],
+)
+def test_what_ifs_that_cannot_be(
+    service: Any, base_report: Any, more: dict[str, Any], pointer: str | None, says: str
+) -> None:
+    body = {"plan": base_report["plan"], **more}
+    answer = httpx.post(service.url + "/v1/what-ifs", json=body, timeout=20)
+    assert answer.status_code == 422, answer.text
+    found = answer.json()
+    assert says in json.dumps(found)
+    if pointer is not None:
+        assert found["errors"][0]["pointer"].startswith(pointer)
 
 
 def test_catalogue_examples_are_parts_of_the_catalogues(service: Any) -> None:

@@ -1,0 +1,64 @@
+"""The schema of a what-if answer, as the service describes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+NUMBER = {"type": "number"}
+TEXT = {"type": "string"}
+FLAG = {"type": "boolean"}
+VALUE = {"type": ["string", "number"]}
+MOVED_REF = {"oneOf": [{"$ref": "#/components/schemas/Moved"}, {"type": "null"}]}
+
+
+def what_if_schemas() -> dict[str, Any]:
+    """Every component; a sweep has ``sweep`` and ``rows`` instead of the keys of one row."""
+    change = _object({"path": TEXT, "was": VALUE, "now": VALUE})
+    priced = {
+        "plan": {"type": "object", "description": "The decisions, in the changed setting."},
+        "plan_hash": TEXT,
+        "prediction": {"$ref": "#/components/schemas/Prediction"},
+        "excess": _list(
+            _object({"stage": NUMBER, "device_group": TEXT, "tier": TEXT, "excess_bytes": NUMBER})
+        ),
+        "idle_devices": {"type": "integer"},
+    }
+    same = {"possible": FLAG, "why": TEXT, **priced}
+    best = {
+        **same,
+        "gain": {"type": ["number", "null"]},
+        "kept": FLAG,
+        "change": _list(_object({"axis": TEXT, "was": TEXT, "now": TEXT})),
+        "moved": MOVED_REF,
+        "search": {"type": ["object", "null"]},
+    }
+    row = {
+        "changes": _list(change),
+        "same_plan": _object(same, ["possible"]),
+        "re_planned": _object(best, ["possible"]),
+        "moved": MOVED_REF,
+    }
+    always = {
+        "plan_hash": TEXT,
+        "baseline": _object(priced),
+        "scale": {"enum": ["batch", "fixed"]},
+        "assumptions": _list({"$ref": "#/components/schemas/Assumption"}),
+        "provenance": {"$ref": "#/components/schemas/Provenance"},
+    }
+    swept = {
+        "sweep": _object({"path": TEXT, "values": _list(VALUE)}),
+        "rows": _list(_object({"value": VALUE, **row})),
+    }
+    return {
+        "Moved": _object({"term": TEXT, "seconds": NUMBER}),
+        "WhatIf": _object({**always, **row, **swept}, list(always)),
+    }
+
+
+def _object(properties: dict[str, Any], required: list[str] | None = None) -> dict[str, Any]:
+    needed = list(properties) if required is None else required
+    return {"type": "object", "properties": properties, "required": needed}
+
+
+def _list(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}

@@ -1,0 +1,47 @@
+"""Pieces of drawings that are written by hand: lines, texts, and colours that all can tell apart.
+
+Okabe and Ito, "Color Universal Design", 2008.
+"""
+
+from __future__ import annotations
+
+import math
+from html import escape
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
+FONT = 'font-family="sans-serif"'
+
+
+def svg_line(ends: tuple[float, float, float, float], colour: str, extra: str = "") -> str:
+    """A thin line from one point to another: x and y of both."""
+    x1, y1, x2, y2 = ends
+    return (
+        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
+        f'stroke-width="1"{extra}/>'
+    )
+
+
+def svg_text(x: float, y: float, text: str, anchor: str, size: int = 12) -> str:
+    """A text at a place; ``anchor`` is start, middle or end."""
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" {FONT} font-size="{size}" text-anchor="{anchor}">'
+        f"{escape(text)}</text>"
+    )
+
+
+def svg_head(width: float, height: float, title: str, left: float) -> list[str]:
+    """The opening of a drawing with a white ground and a title above it."""
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
+        f'viewBox="0 0 {width:g} {height:g}">',
+        f'<rect width="{width:g}" height="{height:g}" fill="white"/>',
+        f'<text x="{left:g}" y="26" {FONT} font-size="16">{escape(title)}</text>',
+    ]
+
+
+def round_ticks(most: float, count: int = 5) -> list[float]:
+    """Round values from 0 to the first at or above ``most``, about ``count`` of them."""
+    rough = most / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough)
+    return [step * number for number in range(math.ceil(most / step - 1e-9) + 1)]
