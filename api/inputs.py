@@ -23,13 +23,17 @@ from ..spec.legality import (
 from ..spec.measured import Measured
 from ..spec.model import EmbeddingLayer, ModelSpec
 from ..spec.plan import Plan
+from ..spec.prices import Prices
 from ..spec.report import Assumption
 from ..spec.stack import StackSpec
 from ..spec.towers import placed_tokens
 from ..spec.units import GIB
 from ..spec.workload import TASKS, DtypeRecord, Workload
 from .calibrations import calibration_for
+from .goals import Goal, goal_of
 from .nouns import ClusterLike, ModelLike, cluster_of, model_of
+from .price_file import FIELD as PRICES
+from .price_file import PricesLike, price_notes, prices_of
 from .profile_notes import device_notes, profile_notes
 from .stacks import stack_of
 from .typed import check_types
@@ -57,11 +61,17 @@ class Inputs:
     attention: str | None = None
     overlap: str | None = None
     calibration: str | None = None
+    objective: str | None = None
+    prices: PricesLike | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A resolved question: model, machine, workload, stack, and what was assumed of them."""
+    """A resolved question: model, machine, workload, stack, and what was assumed of them.
+
+    Where ``goal`` is to find the largest batch or sequence, that of ``workload`` is where the
+    search begins. ``prices`` are None where none were given.
+    """
 
     model: ModelSpec
     cluster: ClusterSpec
@@ -71,6 +81,8 @@ class Problem:
     assumptions: tuple[Assumption, ...]
     expansion: str
     machine: Machine = field(compare=False)
+    goal: Goal = Goal()
+    prices: Prices | None = None
 
 
 def resolve(inputs: Inputs) -> Problem:
@@ -82,6 +94,7 @@ def resolve(inputs: Inputs) -> Problem:
     """
     check_types(inputs)
     notes: list[Assumption] = []
+    goal = goal_of(inputs.objective)
     bare = inputs.model is None and inputs.cluster is None
     parsed = _cluster(inputs, notes)
     model, model_notes = model_of(DEFAULT_MODEL if inputs.model is None else inputs.model)
@@ -89,9 +102,13 @@ def resolve(inputs: Inputs) -> Problem:
         notes.append(_note("model", DEFAULT_MODEL, "not given; the embedded default"))
     notes += model_notes
     cluster = _capped(parsed.cluster, inputs.memory_gib)
+    prices = prices_of(inputs.prices, cluster)
+    notes += price_notes(prices, cluster)
+    if goal.objective == "cost" and prices is None:
+        raise InputError(PRICES, "nothing", "a file of prices, for --objective cost", "prices.yaml")
     found = _least_able(cluster)
     dtype = dtype_of(inputs.dtype, found, [device(g.device) for g in cluster.groups], notes)
-    workload = _workload(inputs, model, dtype, bare, notes)
+    workload = _workload(inputs, model, dtype, bare, goal, notes)
     if reason := workload_reason(model, workload):
         raise _wrong_length(model, workload, reason)
     chosen = stack_of(*_software(inputs), found, dtype.param, notes)
@@ -105,6 +122,8 @@ def resolve(inputs: Inputs) -> Problem:
         assumptions=tuple(notes),
         expansion=parsed.expansion,
         machine=Machine(cluster, measured),
+        goal=goal,
+        prices=prices,
     )
 
 
@@ -184,8 +203,14 @@ def _capped(cluster: ClusterSpec, memory_gib: float | None) -> ClusterSpec:
 
 
 def _workload(
-    inputs: Inputs, model: ModelSpec, dtype: DtypeRecord, bare: bool, notes: list[Assumption]
+    inputs: Inputs,
+    model: ModelSpec,
+    dtype: DtypeRecord,
+    bare: bool,
+    goal: Goal,
+    notes: list[Assumption],
 ) -> Workload:
+    inputs = _sized(inputs, model, goal)
     alone = inputs.seq_len is None and len(model.towers) == 1  # text stands beside the others
     seq_len = model.towers[0].seq_len if alone else None
     if seq_len is None:
@@ -208,7 +233,27 @@ def _workload(
         optimizer=optimizer_of(inputs.optimizer, notes),
         trainable="full" if adapters is None else adapters,
         frozen=frozen,
+        objective=goal.objective,
     )
+
+
+def _sized(inputs: Inputs, model: ModelSpec, goal: Goal) -> Inputs:
+    """The inputs with a size to begin with, where the size is what is asked for.
+
+    Raises:
+        InputError: a sequence length is asked of a model that has its own.
+    """
+    if goal.objective == "largest-batch" and inputs.global_batch_tokens is None:
+        return replace(inputs, global_batch=inputs.global_batch or goal.grain)
+    if goal.objective != "largest-sequence":
+        return inputs
+    if model.towers[0].seq_len is not None and len(model.towers) == 1:
+        allowed = f"throughput or cost: {model.name} has a sequence of its own"
+        raise InputError("--objective", goal.objective, allowed, "throughput")
+    if inputs.global_batch_tokens is not None:
+        given, allowed = "--global-batch-tokens", "--global-batch, for the sequence is asked for"
+        raise InputError("--objective", f"{goal.objective} with {given}", allowed)
+    return replace(inputs, seq_len=inputs.seq_len or goal.grain)
 
 
 def _size(

@@ -148,7 +148,8 @@ def simulate(
 
 
 PRICING_FLAGS = ("stack", "attention", "overlap", "calibration")
-INPUT_FLAGS = tuple(n for n in Inputs.__dataclass_fields__ if n not in ("model", "cluster"))
+NOT_SIMULATED = ("model", "cluster", "objective", "prices")
+INPUT_FLAGS = tuple(n for n in Inputs.__dataclass_fields__ if n not in NOT_SIMULATED)
 STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)
 
 

@@ -18,7 +18,8 @@ class Request:
     """What is asked of the planner.
 
     ``objective`` is what is least in the best plan. ``one_fill`` keeps to plans that fill their
-    pipeline once: no gradient accumulation. ``executable`` keeps to what the bundled executor
+    pipeline once: no gradient accumulation. ``token_rules`` are those of :mod:`.splits` on tokens
+    of a rank and of a micro-batch, for axes that nobody named. ``executable`` keeps to what the bundled executor
     runs. ``values`` narrows axes to lists of values (tests and frameworks); None leaves an axis
     whole.
     """
@@ -30,5 +31,6 @@ class Request:
     pins: tuple[Pin, ...] = ()
     objective: Objective = field(default_factory=StepTime)
     one_fill: bool = False
+    token_rules: bool = True
     executable: bool = False
     values: dict[str, tuple[Any, ...]] | None = None
