@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..costmodel.machine import Machine
 from ..spec.errors import InfeasibleError
 from ..spec.plan import Plan
 from ..spec.report import Assumption, Report, SearchResult
@@ -48,7 +47,7 @@ def search_groups(problem: Problem, search_one: SearchOne) -> Report:
 def _alone(problem: Problem, name: str) -> Problem:
     """The problem on one of its groups."""
     cluster = problem.cluster.alone(name)
-    return replace(problem, cluster=cluster, machine=Machine(cluster, problem.measured))
+    return replace(problem, cluster=cluster, machine=replace(problem.machine, cluster=cluster))
 
 
 def _joined(problem: Problem, best: str, reports: dict[str, Report]) -> Report:

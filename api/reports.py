@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import __version__
+from ..costmodel.changed_rates import AS_LISTED, ChangedRates
 from ..costmodel.explain import breakdown, predict, source_share
 from ..costmodel.feasibility import DEFAULT_RISK, MemoryRule
 from ..costmodel.library_memory import calibrated_stack
@@ -57,9 +58,10 @@ def simulate_plan(
     measured: Measured | None,
     assumptions: tuple[Assumption, ...],
     risk: float = DEFAULT_RISK,
+    rates: ChangedRates = AS_LISTED,
 ) -> Simulated:
-    """Simulate one plan, whether it fits or not."""
-    simulator = simulator_for(plan, measured, calibrated_stack(stack, measured))
+    """Simulate one plan, whether it fits or not; ``rates`` are what a question changes."""
+    simulator = simulator_for(plan, measured, calibrated_stack(stack, measured), rates)
     with no_garbage_collection():
         simulation = simulator.run(plan)
     if simulation is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from ..costmodel.changed_rates import AS_LISTED, ChangedRates
 from ..costmodel.lowering import Lowering
 from ..costmodel.machine import Machine
 from ..costmodel.pass_effects import PassEffects
@@ -27,18 +28,21 @@ KEPT = 16
 """Simulators and lowerings; a large model's hold some MiB."""
 
 
-def simulator_for(plan: Plan, measured: Measured | None, stack: StackSpec) -> Simulator:
+def simulator_for(
+    plan: Plan, measured: Measured | None, stack: StackSpec, rates: ChangedRates = AS_LISTED
+) -> Simulator:
     """A simulator of a plan's model and workload on its cluster.
 
     Args:
         plan: what is simulated.
         measured: a profile or calibration of its cluster, if there is one.
         stack: the software that runs it.
+        rates: what a question changes of the cluster's figures.
     """
     about = plan.model, plan.workload, stack
     if isinstance(measured, MachineProfile):  # has rows by the thousand, which are no key
-        return _on(*about, Machine(plan.cluster, measured))
-    return _simulator(*about, plan.cluster, measured)
+        return _on(*about, Machine(plan.cluster, measured, rates=rates))
+    return _simulator(*about, plan.cluster, measured, rates)
 
 
 @lru_cache(maxsize=KEPT)
@@ -48,8 +52,9 @@ def _simulator(
     stack: StackSpec,
     cluster: ClusterSpec,
     measured: Calibration | None,
+    rates: ChangedRates,
 ) -> Simulator:
-    return _on(model, workload, stack, Machine(cluster, measured))
+    return _on(model, workload, stack, Machine(cluster, measured, rates=rates))
 
 
 def _on(model: ModelSpec, workload: Workload, stack: StackSpec, machine: Machine) -> Simulator:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..datasets.catalogue.links import link_rates
 from ..spec.kernels import Collective
 from ..spec.plan import Plan, Stage
 from .prices import Pricer
@@ -71,12 +70,8 @@ class GroupPrices:
             inside = self.inside(groups[0])
             level = inside.machine.level_between(first, last + stage.device_count - 1)
             return inside.message(size_bytes, level)
-        cluster = self.whole.machine.cluster
-        ends = [cluster.joined_at(group) for group in groups]
-        return max(
-            self._of("between", group).message(size_bytes, link_rates(c, c.levels[-1]))
-            for group, c in zip(groups, ends, strict=True)
-        )
+        ends = [self._of("between", group) for group in groups]
+        return max(end.message(size_bytes, end.machine.levels[-1]) for end in ends)
 
     def _across(self, plan: Plan, group: str) -> Pricer:
         """Prices of work over all devices of a group that a plan uses."""

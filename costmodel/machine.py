@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..datasets.catalogue.device import CPU, Device, device
@@ -11,6 +11,7 @@ from ..spec.calibration import SHIPPED, Calibration, Factors
 from ..spec.cluster import ClusterSpec
 from ..spec.measured import Measured
 from ..spec.profile import MachineProfile
+from .changed_rates import AS_LISTED, ChangedRates
 
 
 @dataclass(frozen=True)
@@ -20,11 +21,13 @@ class Machine:
     ``levels`` go from the innermost link level to the outermost; ``reach`` limits them to the
     innermost ones, for work that stays inside. A measured ``profile`` replaces the catalogue's
     figures where it has measurements; the factors of a ``calibration`` multiply what they say.
+    ``rates`` are what a question changes of them.
     """
 
     cluster: ClusterSpec
     measured: Measured | None = None
     reach: int | None = None
+    rates: ChangedRates = AS_LISTED
 
     @property
     def profile(self) -> MachineProfile | None:
@@ -43,14 +46,24 @@ class Machine:
 
     @cached_property
     def device(self) -> Device:
-        """The catalogue device of the (first) device group."""
-        return device(self.cluster.groups[0].device)
+        """The device of the (first) device group: the catalogue's, with what is changed of it."""
+        return self.rates.device(device(self.cluster.groups[0].device))
+
+    @cached_property
+    def listed(self) -> Machine:
+        """The machine with nothing changed: what measurements of it are of."""
+        return self if self.rates == AS_LISTED else replace(self, rates=AS_LISTED)
+
+    @property
+    def fastest_device(self) -> Device:
+        """Of the changed and the listed device the one of more FLOP/s: no kernel beats its peak."""
+        return self.listed.device if self.rates.flops < 1 else self.device
 
     @cached_property
     def levels(self) -> tuple[LinkRates, ...]:
         """Rates of each link level within reach."""
         levels = self.cluster.levels[: self.reach]
-        return tuple(link_rates(self.cluster, level) for level in levels)
+        return tuple(self.rates.link(link_rates(self.cluster, level)) for level in levels)
 
     @property
     def is_cpu(self) -> bool:

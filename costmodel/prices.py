@@ -17,7 +17,6 @@ from typing import NamedTuple
 from ..datasets.catalogue.links import LinkRates
 from ..spec.choices import Overlap
 from ..spec.kernels import Collective, Kernel, Term
-from ..spec.profile import MachineProfile
 from ..spec.stack import OverlapKinds, StackSpec
 from .collectives import collective_seconds, message_seconds, outermost
 from .kernel_latency.device_latency import DeviceLatency
@@ -111,15 +110,15 @@ class Pricer:
 
     def __init__(self, machine: Machine, stack: StackSpec) -> None:
         self.machine = machine
-        self.stack = stack = _sharing_as_measured(stack, machine.profile)
+        self.stack = stack = _sharing(stack, machine)
         self.overlaps = _in_line(stack) if machine.is_cpu else stack.overlaps
         profile = machine.profile
         self._table = KernelTable(profile) if profile is not None else None
-        self._latency = DeviceLatency(machine.device, stack.flash_generation)
+        self._latency = DeviceLatency(machine.listed.device, stack.flash_generation)
         self._wires = _collective_curves(machine)
         host = profile.host_s if profile is not None else {}
         slower = machine.factors.host
-        self.launch_s = host.get("kernel", stack.launch_s * slower)
+        self.launch_s = host.get("kernel", stack.launch_s * slower) * machine.rates.host_launch
         self.generated_s = min(self.launch_s, LAUNCH_S * slower)
         # Older profiles have seconds of a layer pass, others what ranks wait at a collective.
         self.pass_s = stack.pass_s * slower if profile is None else host.get("layer_pass", 0.0)
@@ -158,7 +157,8 @@ class Pricer:
         found = self._kernels.get(kernel)
         if found is None:
             measured = self._table.price(kernel) if self._table is not None else None
-            found = self._kernels[kernel] = measured or self._elsewhere(kernel)
+            found = self._elsewhere(kernel) if measured is None else self._changed(kernel, measured)
+            self._kernels[kernel] = found
         return found
 
     def _elsewhere(self, kernel: Kernel) -> Price:
@@ -167,9 +167,21 @@ class Pricer:
         found = self._latency.price(kernel)
         if found is None:
             found = Price(kernel_seconds(kernel, device, generation), "analytic")
+        else:
+            found = self._changed(kernel, found)
         factor = getattr(self.machine.factors, FACTOR_OF[kernel.term])
         seconds = found.time_s if self.machine.is_cpu else in_a_job(found.time_s, kernel)
         return Price(seconds * factor, found.source)
+
+    def _changed(self, kernel: Kernel, found: Price) -> Price:
+        """What was measured of a listed device, on one whose figures a question changes."""
+        if not self.machine.rates.of_device:
+            return found
+        now, was = (
+            kernel_seconds(kernel, machine.device, self.stack.flash_generation)
+            for machine in (self.machine, self.machine.listed)
+        )
+        return found if now == was else Price(found.time_s * (now / was), "learned")
 
     def collective(self, item: Collective) -> Price:
         """Seconds of one collective or message when nothing disturbs it."""
@@ -177,7 +189,7 @@ class Pricer:
         if found is None:
             curve = self._wires.get(_curve_key(item))
             if curve is not None and self._in_node(outermost(item, self.machine)):
-                found = Price(curve.at(item.payload_bytes), "measured")
+                found = self._changed_wire(item, Price(curve.at(item.payload_bytes), "measured"))
             else:
                 seconds = collective_seconds(item, self.machine)
                 if item.ranks > 1 and self.machine.calibration is not None:
@@ -186,11 +198,21 @@ class Pricer:
             self._collectives[item] = found
         return found
 
+    def _changed_wire(self, item: Collective, found: Price) -> Price:
+        """What was measured of listed links, on ones whose figures a question changes."""
+        if not self.machine.rates.links:
+            return found
+        machines = self.machine, self.machine.listed
+        now, was = (collective_seconds(item, machine) for machine in machines)
+        return found if now == was else Price(found.time_s * (now / was), "learned")
+
     def message(self, size_bytes: int, level: LinkRates) -> float:
         """Seconds of a message between two devices over a link level."""
         curve = self._wires.get(("send", 2))
         if curve is not None and self._in_node(level):
-            return curve.at(size_bytes) + self.message_s
+            listed = next(one for one in self.machine.listed.levels if one.level == level.level)
+            now, was = (message_seconds(size_bytes, one) for one in (level, listed))
+            return curve.at(size_bytes) * (now / was) + self.message_s
         factor = self.machine.link_factor(level)
         return message_seconds(size_bytes, level) * factor + self.message_s
 
@@ -340,11 +362,12 @@ class Pricer:
         return self.launch_s if self.machine.is_cpu else 0.0
 
 
-def _sharing_as_measured(stack: StackSpec, profile: MachineProfile | None) -> StackSpec:
-    """The stack with the slowdown of work that shares a device as a profile measured it."""
-    if profile is None or profile.overlap_slowdown is None:
-        return stack
-    return replace(stack, overlap_slowdown=profile.overlap_slowdown)
+def _sharing(stack: StackSpec, machine: Machine) -> StackSpec:
+    """The stack with the slowdown of work that shares a device as asked, or as measured."""
+    measured = None if machine.profile is None else machine.profile.overlap_slowdown
+    asked = machine.rates.overlap_slowdown
+    slowdown = measured if asked is None else asked
+    return stack if slowdown is None else replace(stack, overlap_slowdown=slowdown)
 
 
 def _in_line(stack: StackSpec) -> OverlapKinds:

@@ -157,7 +157,7 @@ class WorkBounds:
             count * self._matmul_flops(self._space.first_of_kind[kind])
             for kind, count in self._counts.items()
         )
-        dtype, found = request.workload.dtype, self._pricer.machine.device
+        dtype, found = request.workload.dtype, self._pricer.machine.fastest_device
         rate = peak_flops_per_s(found, dtype.param)
         if dtype.matmul is not None:
             rate = max(rate, peak_flops_per_s(found, rate_name(dtype.matmul)))

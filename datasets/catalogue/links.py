@@ -22,6 +22,7 @@ class LinkRates:
     ``bandwidth_bytes_per_s`` is nominal, one direction of one device, all devices of the node
     sending at once. ``typed_latency_s`` is a person's seconds a step. ``oversubscription`` 2
     leaves half of the bandwidth when every device sends out of its group at once.
+    ``setup_factor`` multiplies the seconds before the first byte, where a question changes them.
     """
 
     level: LevelName
@@ -31,6 +32,7 @@ class LinkRates:
     typed_latency_s: float | None
     oversubscription: float
     source: str
+    setup_factor: float = 1.0
 
     @property
     def duplex(self) -> bool:
@@ -40,7 +42,8 @@ class LinkRates:
     @property
     def latency_s(self) -> float:
         """Seconds of one step of small messages."""
-        return self.fabric.latency_s if self.typed_latency_s is None else self.typed_latency_s
+        typed_s = self.typed_latency_s
+        return (self.fabric.latency_s if typed_s is None else typed_s) * self.setup_factor
 
     @property
     def efficiency(self) -> float:
@@ -50,13 +53,16 @@ class LinkRates:
     def regimes(self, kind: str, ranks: int) -> tuple[Regime, Regime]:
         """The small and the bulk regime of a collective (see :mod:`.fabric`)."""
         small, bulk = self.fabric.regimes(kind, ranks)
-        if self.typed_latency_s is None:
+        if self.typed_latency_s is not None:
+            steps_s = ring_steps(kind, ranks) * self.typed_latency_s
+            small = Regime(setup_s=self.fabric.launch_s + steps_s, efficiency=small.efficiency)
+            bulk = Regime(setup_s=self.fabric.bulk_launch_s + steps_s, efficiency=bulk.efficiency)
+        if self.setup_factor == 1.0:
             return small, bulk
-        steps_s = ring_steps(kind, ranks) * self.typed_latency_s
-        return (
-            Regime(setup_s=self.fabric.launch_s + steps_s, efficiency=small.efficiency),
-            Regime(setup_s=self.fabric.bulk_launch_s + steps_s, efficiency=bulk.efficiency),
-        )
+        return self._quicker(small), self._quicker(bulk)
+
+    def _quicker(self, regime: Regime) -> Regime:
+        return Regime(setup_s=regime.setup_s * self.setup_factor, efficiency=regime.efficiency)
 
 
 def link_rates(cluster: ClusterSpec, level: LinkLevel) -> LinkRates:
