@@ -16,12 +16,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..spec.errors import InputError, nearest_name
+from ..spec.model import EmbeddingLayer, ModelSpec
+from ..spec.towers import placed_tokens
 from ..spec.workload import OBJECTIVES, Objective
 
 FIELD = "--objective"
 GRAINS: dict[Objective, int] = {"largest-batch": 1, "largest-sequence": 1024}
 """Objectives that find a size, and what it is a multiple of where nobody said."""
 MOST_GRAIN = 2**20
+LONGEST_SEQUENCE = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,24 @@ class Goal:
 
     objective: Objective = "throughput"
     grain: int = 0
+
+
+def sequence_limits(model: ModelSpec, goal: Goal) -> tuple[int, int]:
+    """The shortest and the longest sequence that a model takes, as multiples of the grain.
+
+    Raises:
+        InputError: it has a sequence of its own, or takes none as long as the grain.
+    """
+    if model.towers[0].seq_len is not None and len(model.towers) == 1:
+        allowed = f"throughput or cost: {model.name} has a sequence of its own"
+        raise InputError(FIELD, goal.objective, allowed, "throughput")
+    tables = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
+    most = min(tables, default=LONGEST_SEQUENCE)
+    if most < goal.grain:
+        given, near = f"{goal.objective}:{goal.grain}", f"{goal.objective}:{most}"
+        raise InputError(FIELD, given, f"a grain of at most the model's {most} positions", near)
+    least = max(goal.grain, placed_tokens(model, most))
+    return -(-least // goal.grain) * goal.grain, most
 
 
 def goal_of(given: str | None) -> Goal:

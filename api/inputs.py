@@ -30,7 +30,7 @@ from ..spec.towers import placed_tokens
 from ..spec.units import GIB
 from ..spec.workload import TASKS, DtypeRecord, Workload
 from .calibrations import calibration_for
-from .goals import Goal, goal_of
+from .goals import Goal, goal_of, sequence_limits
 from .nouns import ClusterLike, ModelLike, cluster_of, model_of
 from .price_file import FIELD as PRICES
 from .price_file import PricesLike, price_notes, prices_of
@@ -241,19 +241,18 @@ def _sized(inputs: Inputs, model: ModelSpec, goal: Goal) -> Inputs:
     """The inputs with a size to begin with, where the size is what is asked for.
 
     Raises:
-        InputError: a sequence length is asked of a model that has its own.
+        InputError: the model takes no such sequence.
     """
     if goal.objective == "largest-batch" and inputs.global_batch_tokens is None:
         return replace(inputs, global_batch=inputs.global_batch or goal.grain)
     if goal.objective != "largest-sequence":
         return inputs
-    if model.towers[0].seq_len is not None and len(model.towers) == 1:
-        allowed = f"throughput or cost: {model.name} has a sequence of its own"
-        raise InputError("--objective", goal.objective, allowed, "throughput")
+    least, most = sequence_limits(model, goal)
     if inputs.global_batch_tokens is not None:
         given, allowed = "--global-batch-tokens", "--global-batch, for the sequence is asked for"
         raise InputError("--objective", f"{goal.objective} with {given}", allowed)
-    return replace(inputs, seq_len=inputs.seq_len or goal.grain)
+    given = inputs.seq_len is not None and least <= inputs.seq_len <= most
+    return replace(inputs, seq_len=inputs.seq_len if given else least)
 
 
 def _size(

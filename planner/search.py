@@ -323,6 +323,11 @@ class Search(ShapeCosts):
             self._nearest = outcome
         return outcome
 
+    def seconds_within(self, shape: Shape) -> list[float]:
+        """Step times of the feasible plans that are found by looking into one shape alone."""
+        self._likely.search(shape, self._layer_tables(shape, usual=True), self._try_likely)
+        return sorted(outcome.step_time_s for outcome in self._outcomes.values())
+
     def value(self, outcome: Outcome) -> float:
         """What the objective makes of a simulated plan."""
         return outcome.step_time_s * self.objective.factor(outcome.decision.shape)
