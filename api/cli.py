@@ -19,8 +19,8 @@ import click
 from .. import __version__
 from ..spec.errors import InputError, NotBuiltError, ShardwrightError, nearest_name
 from .cli_errors import InterruptedRunError, report
-from .cli_options import JSON, OBJECTIVES, PRICING, PROBLEM, RUN, preset_names, together, unbuilt
-from .cli_types import BuiltWord, FileTarget, Number, WholeNumber
+from .cli_options import JSON, OBJECTIVE, PRICING, PROBLEM, RUN, preset_names, together, unbuilt
+from .cli_types import FileTarget, Number, WholeNumber
 from .cli_verbs import VERBS
 
 NAME = "plan"
@@ -101,8 +101,7 @@ def _verb_error(typed: str) -> ShardwrightError:
 )
 @together(
     PROBLEM,
-    click.option("--objective", type=BuiltWord("O", "throughput", OBJECTIVES),
-                 help="What is best: throughput."),
+    OBJECTIVE,
     click.option("--pin", "pins", multiple=True, metavar="KEY[@LAYERS]=V",
                  help="Fix a decision, such as tp=8 or recompute@1-40=full; repeatable."),
     PRICING,
@@ -114,8 +113,7 @@ def _verb_error(typed: str) -> ShardwrightError:
     JSON,
     click.option("--execute", is_flag=True, help="Run the plan on this machine."),
     RUN,
-    unbuilt("--host-gib", "--nvme-gib", "--prices", "--allow", "--for", "--prefer",
-            "--galvatron-profile", "--costs", "--measure-top"),
+    unbuilt("--host-gib", "--nvme-gib", "--allow", "--for", "--galvatron-profile", "--costs", "--measure-top"),
     click.version_option(__version__, "--version", prog_name="shardwright",
                          message="%(prog)s %(version)s"),
 )  # fmt: skip

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..spec.choices import OBJECTIVES, Objective
 from ..spec.errors import InputError, nearest_name
 from ..spec.model import EmbeddingLayer, ModelSpec
 from ..spec.towers import placed_tokens
-from ..spec.workload import OBJECTIVES, Objective
 
 FIELD = "--objective"
 GRAINS: dict[Objective, int] = {"largest-batch": 1, "largest-sequence": 1024}

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..spec.errors import InfeasibleError
 from ..spec.plan import Plan
-from ..spec.report import Assumption, Report, SearchResult
+from ..spec.report import Alternative, Assumption, Report, SearchResult
 from .inputs import Problem
 
 LEFT_OUT = {
@@ -79,9 +79,19 @@ def _joined(problem: Problem, best: str, reports: dict[str, Report]) -> Report:
         report,
         plan=whole(report.plan),
         assumptions=(*report.assumptions, Assumption(path="idle_devices", value=idle, why=why)),
-        search=_together(report, reports),
+        search=_with_simplest(_together(report, reports), whole(report.plan), alternatives),
         alternatives=alternatives,
     )
+
+
+def _with_simplest(
+    search: SearchResult | None, plan: Plan, alternatives: tuple[Alternative, ...]
+) -> SearchResult | None:
+    """The search with the hash that its simplest plan has when written for the whole cluster."""
+    if search is None:
+        return None
+    simplest = next((other.plan for other in alternatives if other.simplest), plan)
+    return replace(search, tie_set=replace(search.tie_set, simplest=simplest.hash))
 
 
 def _together(best: Report, reports: dict[str, Report]) -> SearchResult | None:

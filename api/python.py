@@ -11,7 +11,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from ..spec.errors import InputError
+from ..spec.choices import PREFERENCES
+from ..spec.errors import InputError, one_of
 from ..spec.plan import Plan
 from .explaining import Explanation
 from .handles import PlanHandle, SimulationHandle
@@ -19,6 +20,7 @@ from .inputs import Inputs, plan_pricing, resolve
 from .nouns import ClusterLike, ModelLike, check_plan
 from .pinning import resolve_pins
 from .plans import read_plan
+from .price_file import PricesLike
 from .reports import memory_rule, search_plan, simulate_plan
 from .uniform import UniformStrategy, uniform_plan
 
@@ -60,13 +62,16 @@ def plan(
     memory_gib: float | None = None,
     stack: str | None = None,
     calibration: str | None = None,
+    objective: str | None = None,
+    prices: PricesLike | None = None,
+    prefer: str = "best",
     pins: Iterable[str] = (),
     top: int = 3,
     deadline_s: float | None = None,
     oom_risk: float | None = None,
     executable: bool = False,
 ) -> PlanHandle:
-    """Search for the fastest plan.
+    """Search for the best plan: the fastest, unless another objective is named.
 
     Args:
         model: a name, a path, a typed document, or a ModelSpec; the embedded default if None.
@@ -80,6 +85,10 @@ def plan(
         memory_gib: cap on a device's memory in GiB, its context included.
         stack: training software that is priced.
         calibration: the name of a stored one; ``none`` to leave out this machine's profile.
+        objective: ``throughput``, ``cost`` (with prices), ``largest-batch[:GRAIN]`` or
+            ``largest-sequence[:GRAIN]``; throughput if None.
+        prices: a path, the content of a price file as a mapping, or Prices.
+        prefer: ``simple`` takes the simplest of the plans that tie with the best.
         pins: fixed decisions, such as ``tp=8`` or ``recompute@1-40=full``.
         top: how many other plans to report.
         deadline_s: answer after so many seconds with the best plan so far.
@@ -102,10 +111,13 @@ def plan(
         memory_gib=memory_gib,
         stack=stack,
         calibration=calibration,
+        objective=objective,
+        prices=prices,
     )
+    liked = one_of("--prefer", prefer, PREFERENCES)
     problem = resolve(inputs)
     risk, fixed = memory_rule(oom_risk).risk, resolve_pins(pins, problem, executable)
-    report = search_plan(problem, fixed, top, deadline_s, risk, executable)
+    report = search_plan(problem, fixed, top, deadline_s, risk, executable, prefer=liked)
     return PlanHandle(report=report, stack=problem.stack, measured=problem.measured, risk=risk)
 
 

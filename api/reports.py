@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import platform
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from ..planner.objective import Objective, StepCost, StepTime
 from ..planner.pins import Pin
 from ..planner.search import Found, Limits, Quota, Search
 from ..planner.space import Request
+from ..spec.choices import Preference
 from ..spec.errors import InfeasibleError
 from ..spec.measured import Measured
 from ..spec.plan import Plan
@@ -37,6 +38,7 @@ from .largest import search_largest
 from .rivals import Standing, alternatives, predicted, standing
 from .sensitivities import winner_sensitivities
 from .simulators import simulator_for
+from .smallest_change import with_changes
 
 PROBE = Limits(
     any_fit=True,
@@ -45,7 +47,6 @@ PROBE = Limits(
     rest=Quota(enumerated=100_000, tries=400, simulated=100),
 )
 """Work of asking whether anything fits: small spaces whole, and the leanest plans of others."""
-Preference = Literal["best", "simple"]
 Progress = Callable[[int, int, float], None]
 
 
@@ -177,9 +178,24 @@ def search_plan(
     def any_fits(asked: Problem, left_s: float | None) -> InfeasibleError | None:
         return fit_error(asked, pins, left_s, risk, executable)
 
-    if problem.goal.grain:
-        return search_largest(problem, search_one, any_fits, deadline_s)
-    return search_one(problem, deadline_s)
+    start_s = time.monotonic()
+    try:
+        if problem.goal.grain:
+            return search_largest(problem, search_one, any_fits, deadline_s)
+        return search_one(problem, deadline_s)
+    except InfeasibleError as error:
+        if error.late:
+            raise
+        until_s = None if deadline_s is None else start_s + deadline_s
+        known = error
+
+    def fits(asked: Problem, kept: tuple[Pin, ...]) -> bool:
+        left_s = None if until_s is None else until_s - time.monotonic()
+        if left_s is not None and left_s <= 0:
+            return False
+        return fit_error(asked, kept, left_s, risk, executable) is None
+
+    raise with_changes(known, problem, pins, fits)
 
 
 def fit_error(

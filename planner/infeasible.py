@@ -82,5 +82,6 @@ def _too_late(nearest: Outcome | None, evaluator: Evaluator) -> InfeasibleError:
         )
     return InfeasibleError(
         f"no plan that fits was found before the deadline{tried}; smallest change: a later "
-        "--deadline, or none"
+        "--deadline, or none",
+        late=True,
     )

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from .choices import Objective
 from .plan import Plan
-from .workload import Objective
 
 BREAKDOWN_TERMS = (
     "matmul",

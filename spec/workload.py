@@ -7,17 +7,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .choices import Optimizer
+from .choices import Objective, Optimizer
 from .errors import InputError, nearest_name
 from .formats import SHORTHANDS, Dtype, MatmulFormat, Scaling
 from .model import ModelSpec
 from .training import LayerTraining, Lora, layer_trainings
 
-Objective = Literal["throughput", "cost", "largest-batch", "largest-sequence"]
 Task = Literal["pretrain", "sft"]
 
 TASKS: tuple[Task, ...] = ("pretrain", "sft")
-OBJECTIVES: tuple[Objective, ...] = ("throughput", "cost", "largest-batch", "largest-sequence")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
