@@ -193,7 +193,12 @@ def search_plan(
         left_s = None if until_s is None else until_s - time.monotonic()
         if left_s is not None and left_s <= 0:
             return False
-        return fit_error(asked, kept, left_s, risk, executable) is None
+        limits = replace(PROBE, deadline_s=left_s)
+        with no_garbage_collection():
+            return any(
+                Search(evaluator_of(one, kept, risk, executable), limits).fits_in_haste()
+                for one in alone_problems(asked)
+            )
 
     raise with_changes(known, problem, pins, fits)
 

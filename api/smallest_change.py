@@ -1,9 +1,9 @@
 """The smallest changes with which a question that nothing fits has a plan.
 
 Each kind of change is tried by planning again, ended at the first plan that fits: without one of
-the pins; more memory a device; more nodes; a shorter sequence; a smaller batch. Amounts are
-doubled until something fits and then bisected a few times, so each is the smallest to within its
-step. The nearest, by how much of the given it changes, comes first.
+the pins; more memory a device; more nodes; a shorter sequence; a smaller batch. What is named has
+a plan. Amounts are bisected a few times, so each is the smallest to within its step, as far as a
+search in haste finds plans. The nearest, by how much of the given it changes, comes first.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ..datasets.catalogue.device import device
 from ..planner.pins import Pin
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InfeasibleError, InputError
+from ..spec.legality import workload_reason
 from ..spec.units import GIB, format_number
 from .inputs import Problem
 
@@ -50,8 +51,9 @@ def with_changes(
     found = [*_without_a_pin(problem, pins, fits)]
     if error.need_bytes is not None:
         memory = _more_memory(problem, pins, fits, error.need_bytes)
-        others = (_more_nodes, _shorter, _fewer)
-        found += [c for c in (memory, *(f(problem, pins, fits) for f in others)) if c]
+        nodes = _more_nodes(problem, pins, fits, 1.0 if memory is None else memory.share)
+        others = (f(problem, pins, fits) for f in (_shorter, _fewer))
+        found += [change for change in (memory, nodes, *others) if change is not None]
     if not found:
         return error
     text = ", or ".join(change.text for change in sorted(found))
@@ -100,8 +102,13 @@ def _on(problem: Problem, cluster: ClusterSpec) -> Problem:
     return replace(problem, cluster=cluster, machine=replace(problem.machine, cluster=cluster))
 
 
-def _more_nodes(problem: Problem, pins: tuple[Pin, ...], fits: Fits) -> Change | None:
-    """Nodes like those that there are, where the cluster was given by their number."""
+def _more_nodes(
+    problem: Problem, pins: tuple[Pin, ...], fits: Fits, share: float
+) -> Change | None:
+    """Nodes like those that there are, where the cluster was given by their number.
+
+    Tried first: as many as would bring the ``share`` of memory that is short.
+    """
     counted = COUNTED.fullmatch(problem.expansion)
     if counted is None or len(problem.cluster.groups) > 1:
         return None
@@ -116,7 +123,7 @@ def _more_nodes(problem: Problem, pins: tuple[Pin, ...], fits: Fits) -> Change |
         groups = tuple(replace(g, memory=own) for g in cluster.groups)
         return fits(_on(problem, replace(cluster, groups=groups)), pins)
 
-    low, high = given, 2 * given
+    low, high = given, given + max(1, math.ceil(given * share))
     while not enough(high):
         low, high = high, 2 * high
         if high > MOST_NODES_FACTOR * given:
@@ -133,11 +140,14 @@ def _shorter(problem: Problem, pins: tuple[Pin, ...], fits: Fits) -> Change | No
         return None
 
     def short_enough(tokens: int) -> bool:
-        return fits(_sized(problem, seq_len=tokens), pins)
+        shorter = _sized(problem, seq_len=tokens)
+        return workload_reason(shorter.model, shorter.workload) is None and fits(shorter, pins)
 
-    for halvings in range(1, MOST_HALVINGS + 1):
-        low, high = given >> halvings, given >> (halvings - 1)
-        if low and given % (1 << halvings) == 0 and short_enough(low):
+    halves = _halves(given)
+    if not halves or not short_enough(halves[-1]):
+        return None
+    for low, high in zip(halves, [given, *halves], strict=False):
+        if short_enough(low):
             step = max(1, (high - low) // FINE_STEPS)
             most = -_least(lambda n: short_enough(-n), -high, -low, step)
             return Change(1 - most / given, f"--seq-len {most}")
@@ -149,13 +159,19 @@ def _fewer(problem: Problem, pins: tuple[Pin, ...], fits: Fits) -> Change | None
     given = problem.workload.global_batch
     if problem.goal.objective == "largest-batch":
         return None
-    for halvings in range(1, MOST_HALVINGS + 1):
-        batch = given >> halvings
-        if given % (1 << halvings) or not batch:
-            return None
+    halves = _halves(given)
+    if not halves or not fits(_sized(problem, global_batch=halves[-1]), pins):
+        return None
+    for batch in halves:
         if fits(_sized(problem, global_batch=batch), pins):
             return Change(1 - batch / given, f"--global-batch {batch}")
     return None
+
+
+def _halves(given: int) -> list[int]:
+    """A number's half, the half of that, … as far as they are whole, a few of them."""
+    counts = range(1, MOST_HALVINGS + 1)
+    return [given >> n for n in counts if given % (1 << n) == 0 and given >> n]
 
 
 def _sized(problem: Problem, **sizes: int) -> Problem:

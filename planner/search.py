@@ -21,6 +21,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -161,7 +162,7 @@ class Search(ShapeCosts):
         except KeyboardInterrupt:
             self.interrupted = True
         except _EnoughError:
-            pass
+            pass  # a plan fits
         except _DeadlineError:
             late = True
         if not self._outcomes:
@@ -170,6 +171,12 @@ class Search(ShapeCosts):
         if lower_bound is None:
             lower_bound = self._bound_so_far()
         return self._found(lower_bound, proven, late or self.interrupted)
+
+    def fits_in_haste(self) -> bool:
+        """Whether a plan that fits is found among shapes that leave the fewest devices idle."""
+        with suppress(_EnoughError):
+            self._look_for_any()
+        return bool(self._outcomes)
 
     def _found(self, lower_bound: float, proven: bool, ended: bool) -> Found:
         outcomes = sorted(self._outcomes.values(), key=self._rank)
