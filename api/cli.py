@@ -113,7 +113,8 @@ def _verb_error(typed: str) -> ShardwrightError:
     JSON,
     click.option("--execute", is_flag=True, help="Run the plan on this machine."),
     RUN,
-    unbuilt("--host-gib", "--nvme-gib", "--allow", "--for", "--galvatron-profile", "--costs", "--measure-top"),
+    unbuilt("--host-gib", "--nvme-gib", "--allow", "--for", "--galvatron-profile", "--costs",
+            "--measure-top"),
     click.version_option(__version__, "--version", prog_name="shardwright",
                          message="%(prog)s %(version)s"),
 )  # fmt: skip

@@ -35,6 +35,15 @@ class Goal:
     grain: int = 0
 
 
+THROUGHPUT = Goal()
+
+
+def first_sequence(model: ModelSpec, goal: Goal, given: int | None) -> int:
+    """Where the search for the longest sequence begins: what was given, if the model takes it."""
+    least, most = sequence_limits(model, goal)
+    return given if given is not None and least <= given <= most else least
+
+
 def sequence_limits(model: ModelSpec, goal: Goal) -> tuple[int, int]:
     """The shortest and the longest sequence that a model takes, as multiples of the grain.
 
@@ -60,7 +69,7 @@ def goal_of(given: str | None) -> Goal:
         InputError: an unknown objective, or a grain that is none.
     """
     if given is None:
-        return Goal()
+        return THROUGHPUT
     name, colon, text = given.partition(":")
     found = next((objective for objective in OBJECTIVES if objective == name), None)
     if found is None:

@@ -30,7 +30,7 @@ from ..spec.towers import placed_tokens
 from ..spec.units import GIB
 from ..spec.workload import TASKS, DtypeRecord, Workload
 from .calibrations import calibration_for
-from .goals import Goal, goal_of, sequence_limits
+from .goals import THROUGHPUT, Goal, first_sequence, goal_of
 from .nouns import ClusterLike, ModelLike, cluster_of, model_of
 from .price_file import FIELD as PRICES
 from .price_file import PricesLike, price_notes, prices_of
@@ -81,8 +81,17 @@ class Problem:
     assumptions: tuple[Assumption, ...]
     expansion: str
     machine: Machine = field(compare=False)
-    goal: Goal = Goal()
+    goal: Goal = THROUGHPUT
     prices: Prices | None = None
+
+    def sized(self, global_batch: int | None = None, seq_len: int | None = None) -> Problem:
+        """The same question with another batch or sequence length."""
+        workload = replace(
+            self.workload,
+            global_batch=global_batch or self.workload.global_batch,
+            seq_len=seq_len or self.workload.seq_len,
+        )
+        return replace(self, workload=workload)
 
 
 def resolve(inputs: Inputs) -> Problem:
@@ -210,7 +219,7 @@ def _workload(
     goal: Goal,
     notes: list[Assumption],
 ) -> Workload:
-    inputs = _sized(inputs, model, goal)
+    inputs = _begun(inputs, model, goal)
     alone = inputs.seq_len is None and len(model.towers) == 1  # text stands beside the others
     seq_len = model.towers[0].seq_len if alone else None
     if seq_len is None:
@@ -237,22 +246,16 @@ def _workload(
     )
 
 
-def _sized(inputs: Inputs, model: ModelSpec, goal: Goal) -> Inputs:
-    """The inputs with a size to begin with, where the size is what is asked for.
-
-    Raises:
-        InputError: the model takes no such sequence.
-    """
+def _begun(inputs: Inputs, model: ModelSpec, goal: Goal) -> Inputs:
+    """The inputs with a size to begin with, where the largest size is what is asked for."""
     if goal.objective == "largest-batch" and inputs.global_batch_tokens is None:
         return replace(inputs, global_batch=inputs.global_batch or goal.grain)
-    if goal.objective != "largest-sequence":
-        return inputs
-    least, most = sequence_limits(model, goal)
-    if inputs.global_batch_tokens is not None:
-        given, allowed = "--global-batch-tokens", "--global-batch, for the sequence is asked for"
-        raise InputError("--objective", f"{goal.objective} with {given}", allowed)
-    given = inputs.seq_len is not None and least <= inputs.seq_len <= most
-    return replace(inputs, seq_len=inputs.seq_len if given else least)
+    if goal.objective == "largest-sequence":
+        if inputs.global_batch_tokens is not None:
+            allowed = "--global-batch instead, for the sequence is asked for"
+            raise InputError("--global-batch-tokens", inputs.global_batch_tokens, allowed)
+        return replace(inputs, seq_len=first_sequence(model, goal, inputs.seq_len))
+    return inputs
 
 
 def _size(

@@ -103,8 +103,9 @@ def _steps(problem: Problem, what: What) -> list[int]:
 
 
 def _sized(problem: Problem, what: What, size: int) -> Problem:
-    workload = replace(problem.workload, **{what: size})
-    return replace(problem, workload=workload)
+    if what == "seq_len":
+        return problem.sized(seq_len=size)
+    return problem.sized(global_batch=size)
 
 
 def _told(report: Report, problem: Problem, what: What, asked: _Asked) -> Report:

@@ -1,4 +1,4 @@
-"""Prices as a person types them, in YAML or JSON:
+"""Prices as a person types them, in YAML or JSON.
 
     currency: USD
     device_hour:                # of one device; a catalogue device, or a device group's name
@@ -6,6 +6,8 @@
       A100-80GB: 1.29
     node_hour:                  # of a node beside its devices; left out: nothing
       H100-SXM-80GB: 0.80
+
+A device group without a price is an error; prices of devices that the cluster lacks are not.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from ..costmodel.library_memory import calibrated_stack
 from ..costmodel.lowering import Lowering
 from ..costmodel.prices import Pricer
 from ..costmodel.simulate import Simulation, Simulator
-from ..planner.candidates import Evaluator, Outcome
+from ..planner.candidates import Evaluator
 from ..planner.objective import Objective, StepCost, StepTime
 from ..planner.pins import Pin
 from ..planner.search import Found, Limits, Quota, Search
@@ -29,13 +29,14 @@ from ..spec.errors import InfeasibleError
 from ..spec.measured import Measured
 from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
-from ..spec.report import Assumption, ObjectiveResult, Provenance, Report, SearchResult
+from ..spec.report import Assumption, Provenance, Report
 from ..spec.stack import StackSpec
 from .calibrations import measured_name
 from .inputs import Problem
 from .joined_search import alone_problems, search_groups
 from .largest import search_largest
-from .rivals import Standing, alternatives, predicted, standing
+from .rivals import alternatives, predicted, standing
+from .search_result import idle_note, search_result
 from .sensitivities import winner_sensitivities
 from .simulators import simulator_for
 from .smallest_change import with_changes
@@ -250,10 +251,10 @@ def _search(
         return Report(
             plan=best.plan,
             prediction=predicted(best, search, problem.prices),
-            assumptions=problem.assumptions + _idle_note(problem, best),
+            assumptions=problem.assumptions + idle_note(problem, best),
             source_share=source_share(best.simulation),
             provenance=_provenance(evaluator.simulator.pricer, problem.measured),
-            search=_search_result(search, found, stands, problem),
+            search=search_result(search, found, stands, problem),
             alternatives=alternatives(stands, top, problem.prices),
             sensitivities=winner_sensitivities(search, best),
         )
@@ -286,38 +287,3 @@ def no_garbage_collection(leaves: bool = False) -> Iterator[None]:
             if leaves:
                 gc.freeze()
             gc.enable()
-
-
-def _idle_note(problem: Problem, best: Outcome) -> tuple[Assumption, ...]:
-    used = best.decision.shape.stages * best.decision.shape.ranks
-    idle = problem.cluster.device_count - used
-    if not idle:
-        return ()
-    why = f"the best plan leaves {idle} of {problem.cluster.device_count} devices idle"
-    return (Assumption(path="idle_devices", value=idle, why=why),)
-
-
-def _search_result(
-    search: Search, found: Found, stands: Standing, problem: Problem
-) -> SearchResult:
-    value = search.value(stands.chosen)
-    return SearchResult(
-        seconds=round(found.seconds, 3),
-        candidates=search.evaluator.count,
-        lower_bound_s=found.lower_bound_s,
-        gap=value / found.lower_bound - 1 if found.lower_bound else 0.0,
-        stopped_by=found.stopped_by,
-        space=search.space.describe(found.shapes),
-        left_out=search.space.left_out(),
-        objective=_objective_result(value, found.lower_bound, problem),
-        tie_set=stands.tie_set,
-    )
-
-
-def _objective_result(value: float, bound: float, problem: Problem) -> ObjectiveResult:
-    """What was minimised, in its unit; the largest sizes are put in where they are known."""
-    name, tokens = problem.goal.objective, problem.workload.tokens_per_step
-    if name == "cost" and problem.prices is not None:
-        unit = f"{problem.prices.currency} a token"
-        return ObjectiveResult(name=name, unit=unit, value=value / tokens, bound=bound / tokens)
-    return ObjectiveResult(name="throughput", unit="seconds a step", value=value, bound=bound)

@@ -102,9 +102,7 @@ def _on(problem: Problem, cluster: ClusterSpec) -> Problem:
     return replace(problem, cluster=cluster, machine=replace(problem.machine, cluster=cluster))
 
 
-def _more_nodes(
-    problem: Problem, pins: tuple[Pin, ...], fits: Fits, share: float
-) -> Change | None:
+def _more_nodes(problem: Problem, pins: tuple[Pin, ...], fits: Fits, share: float) -> Change | None:
     """Nodes like those that there are, where the cluster was given by their number.
 
     Tried first: as many as would bring the ``share`` of memory that is short.
@@ -140,7 +138,7 @@ def _shorter(problem: Problem, pins: tuple[Pin, ...], fits: Fits) -> Change | No
         return None
 
     def short_enough(tokens: int) -> bool:
-        shorter = _sized(problem, seq_len=tokens)
+        shorter = problem.sized(seq_len=tokens)
         return workload_reason(shorter.model, shorter.workload) is None and fits(shorter, pins)
 
     halves = _halves(given)
@@ -160,10 +158,10 @@ def _fewer(problem: Problem, pins: tuple[Pin, ...], fits: Fits) -> Change | None
     if problem.goal.objective == "largest-batch":
         return None
     halves = _halves(given)
-    if not halves or not fits(_sized(problem, global_batch=halves[-1]), pins):
+    if not halves or not fits(problem.sized(global_batch=halves[-1]), pins):
         return None
     for batch in halves:
-        if fits(_sized(problem, global_batch=batch), pins):
+        if fits(problem.sized(global_batch=batch), pins):
             return Change(1 - batch / given, f"--global-batch {batch}")
     return None
 
@@ -172,10 +170,6 @@ def _halves(given: int) -> list[int]:
     """A number's half, the half of that, … as far as they are whole, a few of them."""
     counts = range(1, MOST_HALVINGS + 1)
     return [given >> n for n in counts if given % (1 << n) == 0 and given >> n]
-
-
-def _sized(problem: Problem, **sizes: int) -> Problem:
-    return replace(problem, workload=replace(problem.workload, **sizes))
 
 
 def _least(fits: Callable[[int], bool], low: int, high: int, step: int = 1) -> int:

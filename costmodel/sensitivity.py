@@ -21,9 +21,7 @@ CHANGE = 0.01
 """How much better each resource gets."""
 
 
-def sensitivities(
-    plan: Plan, simulator: Simulator, step_time_s: float
-) -> tuple[Sensitivity, ...]:
+def sensitivities(plan: Plan, simulator: Simulator, step_time_s: float) -> tuple[Sensitivity, ...]:
     """What one per cent more of each resource does to the step of a plan.
 
     Args:

@@ -19,9 +19,9 @@ class Request:
 
     ``objective`` is what is least in the best plan. ``one_fill`` keeps to plans that fill their
     pipeline once: no gradient accumulation. ``token_rules`` are those of :mod:`.splits` on tokens
-    of a rank and of a micro-batch, for axes that nobody named. ``executable`` keeps to what the bundled executor
-    runs. ``values`` narrows axes to lists of values (tests and frameworks); None leaves an axis
-    whole.
+    of a rank and of a micro-batch, for axes that nobody named. ``executable`` keeps to what the
+    bundled executor runs. ``values`` narrows axes to lists of values (tests and frameworks); None
+    leaves an axis whole.
     """
 
     model: ModelSpec

@@ -63,9 +63,7 @@ def _simpler(search: Search, tied: list[Outcome]) -> Iterator[Decision]:
                 yield made
 
 
-def _all_of(
-    search: Search, decision: Decision, wanted: LayerStrategy
-) -> tuple[LayerStrategy, ...]:
+def _all_of(search: Search, decision: Decision, wanted: LayerStrategy) -> tuple[LayerStrategy, ...]:
     """One strategy for all layers; where it is not legal, without recomputation or as it was."""
     space, shape = search.space, decision.shape
     samples = space.request.workload.global_batch // shape.microbatches
