@@ -28,6 +28,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 PlanLike = PlanHandle | Plan | str | Path
 
+INPUT_NAMES = frozenset(Inputs.__dataclass_fields__)
 __all__ = ["PlanHandle", "SimulationHandle", "execute", "explain", "plan", "simulate"]
 
 
@@ -99,23 +100,9 @@ def plan(
         InputError: an argument that cannot be used.
         InfeasibleError: nothing fits.
     """
-    inputs = Inputs(
-        model=model,
-        cluster=cluster,
-        global_batch=global_batch,
-        global_batch_tokens=global_batch_tokens,
-        seq_len=seq_len,
-        dtype=dtype,
-        optimizer=optimizer,
-        trainable=trainable,
-        memory_gib=memory_gib,
-        stack=stack,
-        calibration=calibration,
-        objective=objective,
-        prices=prices,
-    )
+    asked = {name: value for name, value in locals().items() if name in INPUT_NAMES}
     liked = one_of("--prefer", prefer, PREFERENCES)
-    problem = resolve(inputs)
+    problem = resolve(Inputs(**asked))
     risk, fixed = memory_rule(oom_risk).risk, resolve_pins(pins, problem, executable)
     report = search_plan(problem, fixed, top, deadline_s, risk, executable, prefer=liked)
     return PlanHandle(report=report, stack=problem.stack, measured=problem.measured, risk=risk)

@@ -22,7 +22,8 @@ from ..costmodel.simulate import Simulation, Simulator
 from ..planner.candidates import Evaluator
 from ..planner.objective import Objective, StepCost, StepTime
 from ..planner.pins import Pin
-from ..planner.search import Found, Limits, Quota, Search
+from ..planner.probing import PROBE, FirstFit
+from ..planner.search import Found, Limits, Search
 from ..planner.space import Request
 from ..spec.choices import Preference
 from ..spec.errors import InfeasibleError
@@ -41,13 +42,6 @@ from .sensitivities import winner_sensitivities
 from .simulators import simulator_for
 from .smallest_change import with_changes
 
-PROBE = Limits(
-    any_fit=True,
-    likely=8,
-    proof=Quota(enumerated=400_000, tries=4000, simulated=1000),
-    rest=Quota(enumerated=100_000, tries=400, simulated=100),
-)
-"""Work of asking whether anything fits: small spaces whole, and the leanest plans of others."""
 Progress = Callable[[int, int, float], None]
 
 
@@ -197,7 +191,7 @@ def search_plan(
         limits = replace(PROBE, deadline_s=left_s)
         with no_garbage_collection():
             return any(
-                Search(evaluator_of(one, kept, risk, executable), limits).fits_in_haste()
+                FirstFit(evaluator_of(one, kept, risk, executable), limits).fits_in_haste()
                 for one in alone_problems(asked)
             )
 
@@ -215,12 +209,11 @@ def fit_error(
     errors = []
     for asked in alone_problems(problem):
         limits = replace(PROBE, deadline_s=deadline_s)
-        try:
-            _run(Search(evaluator_of(asked, pins, risk, executable), limits))
-        except InfeasibleError as error:
-            errors.append(error)
-        else:
+        with no_garbage_collection():
+            error = FirstFit(evaluator_of(asked, pins, risk, executable), limits).fit_error()
+        if error is None:
             return None
+        errors.append(error)
     return errors[0]
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ..costmodel.sensitivity import CHANGE, sensitivities
 from ..planner.candidates import Evaluator, Outcome
+from ..planner.probing import OneShape
 from ..planner.search import Limits, Search
 from ..spec.cluster import ClusterSpec
 from ..spec.report import Sensitivity
@@ -37,7 +38,7 @@ def _of_memory(search: Search, best: Outcome) -> Sensitivity:
     request = replace(evaluator.request, cluster=_roomier(evaluator.request.cluster))
     found = []
     for asked in (evaluator.request, request):
-        again = Search(Evaluator(asked, evaluator.simulator, evaluator.rule), Limits())
+        again = OneShape(Evaluator(asked, evaluator.simulator, evaluator.rule), Limits())
         found.append(again.seconds_within(best.decision.shape))
     was_s = min([best.step_time_s, *found[0]])
     change = min([was_s, *found[1]]) / was_s - 1

@@ -21,7 +21,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -31,8 +30,7 @@ from .exhaustive import all_cuts, bounded_plans
 from .infeasible import no_plan
 from .leanest import leanest
 from .likely import LikelyPlans
-from .objective import StepTime
-from .shape_costs import ShapeCosts
+from .shape_values import ShapeValues
 from .space import Shape
 from .tied_ends import tied_variants
 
@@ -68,8 +66,7 @@ class Limits:
 
     Models of few layers are searched in more shapes, ``likely_layers`` layers in all, and in
     more layouts of each: a shape costs as much as it has layers. ``proof`` is the work of the
-    proof, ``rest`` what is spent for each number of devices where it fails. ``any_fit`` ends the
-    search at the first plan that fits.
+    proof, ``rest`` what is spent for each number of devices where it fails.
     """
 
     alternatives: int = 8
@@ -85,7 +82,6 @@ class Limits:
     proof: Quota = PROOF
     rest: Quota = REST
     deadline_s: float | None = None
-    any_fit: bool = False
 
 
 @dataclass(slots=True)
@@ -106,7 +102,7 @@ class Found:
     nearest: Outcome | None = None
 
 
-class Search(ShapeCosts):
+class Search(ShapeValues):
     """One search for the best plan of a request.
 
     Args:
@@ -123,7 +119,6 @@ class Search(ShapeCosts):
     ) -> None:
         super().__init__(evaluator)
         self.limits = limits
-        self.objective = evaluator.request.objective
         self._progress = progress or (lambda seen, total, best: None)
         self._start = time.monotonic()
         self._best = float("inf")  # in the objective's value
@@ -161,9 +156,7 @@ class Search(ShapeCosts):
             lower_bound, proven = self._prove(self._shapes, bounded)
         except KeyboardInterrupt:
             self.interrupted = True
-        except _EnoughError:
-            pass  # a plan fits
-        except _DeadlineError:
+        except DeadlineError:
             late = True
         if not self._outcomes:
             any_shape = bool(self._shapes)
@@ -172,20 +165,14 @@ class Search(ShapeCosts):
             lower_bound = self._bound_so_far()
         return self._found(lower_bound, proven, late or self.interrupted)
 
-    def fits_in_haste(self) -> bool:
-        """Whether a plan that fits is found among shapes that leave the fewest devices idle."""
-        with suppress(_EnoughError):
-            self._look_for_any()
-        return bool(self._outcomes)
-
     def _found(self, lower_bound: float, proven: bool, ended: bool) -> Found:
-        outcomes = sorted(self._outcomes.values(), key=self._rank)
+        outcomes = sorted(self._outcomes.values(), key=self.rank)
         lower_bound = min(lower_bound, self._best)
         stopped: Literal["proof", "work", "deadline"] = "proof" if proven else "work"
         return Found(
             outcomes=outcomes,
             lower_bound=lower_bound,
-            lower_bound_s=self._seconds_bound(lower_bound, outcomes[0]),
+            lower_bound_s=self._seconds_bound(lower_bound, self._shapes, outcomes[0]),
             stopped_by="deadline" if ended else stopped,
             simulated=self.evaluator.count,
             shapes=self._shapes or [o.decision.shape for o in outcomes],
@@ -195,22 +182,7 @@ class Search(ShapeCosts):
 
     def _bound_so_far(self) -> float:
         """A proven bound on every plan of the space where the search ended early."""
-        if self._bounded is not None:
-            return self._bounded.least
-        devices = self.request.cluster.device_count
-        return self.objective.floor(self.work.floor(), self.pricer.step_s, devices)
-
-    def _seconds_bound(self, lower_bound: float, best: Outcome) -> float:
-        """What a proven bound on the objective says of the seconds of every plan's step."""
-        if isinstance(self.objective, StepTime):
-            return lower_bound
-        if self._bounded is None:
-            return min(self.work.floor(), best.step_time_s)
-        each = (
-            max(lower_bound / self.objective.factor(shape), self._quick_bound(shape))
-            for shape in self._shapes
-        )
-        return min(best.step_time_s, *each)
+        return self._floor_value() if self._bounded is None else self._bounded.least
 
     def _look_for_any(self) -> None:
         """Some plan that fits: an answer for a deadline, a mark for the rest of the search."""
@@ -244,10 +216,6 @@ class Search(ShapeCosts):
         self._check_deadline()
         shape = self._shapes[number]
         return self._shape_bound(shape) * self.objective.factor(shape)
-
-    def _quick_value(self, shape: Shape) -> float:
-        """The quick bound in the objective's value."""
-        return self._quick_bound(shape) * self.objective.factor(shape)
 
     def _look_in_likely(self, shapes: list[Shape]) -> None:
         """Good plans from the shapes with the best estimates."""
@@ -324,25 +292,9 @@ class Search(ShapeCosts):
         if outcome.feasible:
             self._outcomes[decision] = outcome
             self._best = min(self._best, self.value(outcome))
-            if self.limits.any_fit:
-                raise _EnoughError
         elif self._nearest is None or outcome.excess_bytes < self._nearest.excess_bytes:
             self._nearest = outcome
         return outcome
-
-    def seconds_within(self, shape: Shape) -> list[float]:
-        """Step times of the feasible plans that are found by looking into one shape alone."""
-        self._likely.search(shape, self._layer_tables(shape, usual=True), self._try_likely)
-        return sorted(outcome.step_time_s for outcome in self._outcomes.values())
-
-    def value(self, outcome: Outcome) -> float:
-        """What the objective makes of a simulated plan."""
-        return outcome.step_time_s * self.objective.factor(outcome.decision.shape)
-
-    def _rank(self, outcome: Outcome) -> tuple[float, float, int, str]:
-        """Best first; among equals the fastest, the simplest, then by the plan's own bytes."""
-        simple = outcome.distinct_strategies
-        return (self.value(outcome), outcome.step_time_s, simple, outcome.plan.hash)
 
     def _best_s(self, shape: Shape) -> float:
         """Seconds with which a plan of ``shape`` is as good as the best."""
@@ -430,12 +382,8 @@ class Search(ShapeCosts):
     def _check_deadline(self) -> None:
         """End the search when it is time, if there is an answer or none was found in haste."""
         if (self._outcomes or self._looked_for_any) and self._is_late:
-            raise _DeadlineError
+            raise DeadlineError
 
 
-class _DeadlineError(Exception):
+class DeadlineError(Exception):
     """The deadline has passed."""
-
-
-class _EnoughError(Exception):
-    """A plan fits, and no more was asked."""
