@@ -238,7 +238,7 @@ class Report:
         if self.search is not None:
             document["search"] = self.search.to_document()
             document["alternatives"] = [_alternative(item) for item in self.alternatives]
-        if self.sensitivities:
+        if self.sensitivities or self.search is not None:
             document["sensitivities"] = [asdict(item) for item in self.sensitivities]
         if self.execute is not None:
             document["execute"] = self.execute

@@ -1,4 +1,4 @@
-"""What a plan is answered with: its cost, its ties, its rivals, its sensitivities, what would fit."""
+"""What a plan is answered with: cost, ties, rivals, sensitivities, and what else would fit."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import shardwright as sw
 
+import shardwright as sw
 from shardwright.api.inputs import Inputs, resolve
 from shardwright.api.reports import search_plan
 from shardwright.spec.errors import InfeasibleError, InputError
@@ -224,7 +224,8 @@ def test_the_smallest_memory_is_less_than_the_plan_that_came_nearest() -> None:
 
 def test_largest_in_the_document_and_on_the_terminal(plan: Plan) -> None:
     asked = ("--model", "gpt2", "--cluster", "1xA100-80GB", "--seq-len", "1024",
-             "--memory-gib", "8", "--objective", "largest-batch:4", "--pin", "recompute=none")  # fmt: skip
+             "--memory-gib", "8", "--objective", "largest-batch:4",
+             "--pin", "recompute=none")  # fmt: skip
     document = plan(*asked, "--json", "-").document
     found = document["search"]["largest"]
     assert document["search"]["objective"]["name"] == "largest-batch"
@@ -263,8 +264,8 @@ def test_python_takes_prices_as_they_are_and_refuses_others() -> None:
     assert sum(s.device_count for s in found.plan.program.stages) == 1
     with pytest.raises(InputError, match=r"^prices: got nothing"):
         sw.plan("gpt2", "2xA100-80GB", **asked)
+    bad = {"currency": "EUR", "device_hour": {"A100": 1.0, "H1": 2.0}}
     with pytest.raises(InputError, match=r"^prices: device_hour: got H1; .*nearest: H100"):
-        bad = {"currency": "EUR", "device_hour": {"A100": 1.0, "H1": 2.0}}
         sw.plan("gpt2", "2xA100-80GB", prices=bad, **asked)
     with pytest.raises(InputError, match=r"^prefer: got faster; allowed: best, simple"):
         sw.plan("gpt2", "2xA100-80GB", global_batch=8, seq_len=1024, prefer="faster")
