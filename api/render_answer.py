@@ -40,9 +40,9 @@ def tie_text(search: SearchResult) -> str:
     """How many plans the model cannot tell apart, and how simple the simplest of them is."""
     tie = search.tie_set
     if tie.size == 1:
-        return f"no other plan within {tie.within * 100:g} %, the model's error"
+        return f"no other plan within {tie.within * 100:g} %, which the model's error exceeds"
     kinds = "one strategy" if tie.strategies == 1 else f"{tie.strategies} strategies"
-    count = f"{tie.size} plans within {tie.within * 100:g} %, the model's error"
+    count = f"{tie.size} plans within {tie.within * 100:g} %, which the model's error exceeds"
     return f"{count}; the simplest of them has {kinds}"
 
 

@@ -14,7 +14,11 @@ from ..spec.prices import Prices
 from ..spec.report import Alternative, Prediction, TieSet
 
 TIE_WITHIN = 0.05
-"""Plans whose times differ by less than this are told apart by neither model nor machine."""
+"""Plans whose times differ by less than this are told apart by neither model nor machine.
+
+Of 3,511 pairs of published layouts of 78 questions (datasets/published/runs.csv, priced without
+calibration), half have a predicted ratio that is more than 9 % off the measured one.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
