@@ -104,6 +104,7 @@ def resolve(inputs: Inputs) -> Problem:
     check_types(inputs)
     notes: list[Assumption] = []
     goal = goal_of(inputs.objective)
+    notes += _unused(inputs, goal)
     bare = inputs.model is None and inputs.cluster is None
     parsed = _cluster(inputs, notes)
     model, model_notes = model_of(DEFAULT_MODEL if inputs.model is None else inputs.model)
@@ -244,6 +245,15 @@ def _workload(
         frozen=frozen,
         objective=goal.objective,
     )
+
+
+def _unused(inputs: Inputs, goal: Goal) -> list[Assumption]:
+    """The size that was given, where it is what is asked for."""
+    asked = {"largest-batch": "global_batch", "largest-sequence": "seq_len"}.get(goal.objective)
+    given = None if asked is None else getattr(inputs, asked)
+    if given is None:
+        return []
+    return [_note(f"workload.{asked}", given, f"given, and no limit: {goal.objective} finds it")]
 
 
 def _begun(inputs: Inputs, model: ModelSpec, goal: Goal) -> Inputs:

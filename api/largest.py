@@ -90,7 +90,8 @@ def _ask(
         return error is None
 
     seen: list[int] = []
-    bracket = largest_fitting(fits, _steps(problem, what), limits[1])
+    begin = getattr(problem.workload, what)
+    bracket = largest_fitting(fits, _steps(problem, what), limits[1], begin)
     tried = {size: ok for size, ok in bracket.tried.items() if size in seen}
     return _Asked(replace(bracket, tried=tried), errors, late)
 

@@ -31,13 +31,14 @@ class Bracket:
     tried: dict[int, bool]
 
 
-def largest_fitting(fits: Fits, steps: Sequence[int], most: int = MOST) -> Bracket:
+def largest_fitting(fits: Fits, steps: Sequence[int], most: int = MOST, begin: int = 0) -> Bracket:
     """The largest size that fits.
 
     Args:
         fits: whether a size does.
         steps: what sizes are multiples of, coarse to fine, each a multiple of the next.
         most: the largest size that is allowed.
+        begin: where to begin; that changes the work and not the answer.
     """
     tried: dict[int, bool] = {}
 
@@ -46,7 +47,7 @@ def largest_fitting(fits: Fits, steps: Sequence[int], most: int = MOST) -> Brack
             tried[size] = size <= most and fits(size)
         return tried[size]
 
-    low, high = 0, steps[0]
+    low, high = 0, max(1, min(begin, most) // steps[0]) * steps[0]
     while high <= most and asked(high):
         low, high = high, 2 * high
     for step in steps:

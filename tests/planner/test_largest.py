@@ -29,11 +29,12 @@ GIB = 2**30
     grain=st.integers(1, 9),
     whole=st.sampled_from([1, 2, 6, 8, 12, 64]),
     most=st.sampled_from([2**40, 350, 37]),
+    begin=st.integers(0, 500),
 )
 def test_the_largest_of_sizes_that_fit_up_to_one(
-    largest: int, grain: int, whole: int, most: int
+    largest: int, grain: int, whole: int, most: int, begin: int
 ) -> None:
-    found = largest_fitting(lambda size: size <= largest, finer_steps(whole, grain), most)
+    found = largest_fitting(lambda size: size <= largest, finer_steps(whole, grain), most, begin)
     size = min(largest, most) // grain * grain
     assert found.size == size
     assert found.beyond == (size + grain if size + grain <= most else None)
