@@ -11,7 +11,7 @@ from ..planner.search import Limits, Search
 from ..spec.cluster import ClusterSpec
 from ..spec.report import Sensitivity
 
-MOST_PASSES = 100_000
+MOST_PASSES = 60_000
 """Longer steps are not simulated again for it; ``plan explain`` still does."""
 MEMORY = "device.hbm"
 

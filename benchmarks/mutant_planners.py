@@ -321,7 +321,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant("memory ignored", "every plan fits", Outcome, "feasible", _always_fits),
     _mutant("no margin", "the margin of memory is forgotten", Outcome, "feasible",
             _fits_by_prediction),
-    _mutant("slowest first", "plans are answered slowest first", ShapeValues, "rank", _slowest_first),
+    _mutant("slowest first", "plans are answered slowest first", ShapeValues, "rank",
+            _slowest_first),
     _mutant("cuts swapped", "plans of two stages are written with their cuts swapped",
             candidates, "build_plan", _two_stages_reversed),
 )  # fmt: skip

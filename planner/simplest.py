@@ -17,7 +17,7 @@ from .search import Search
 
 SHAPES, STRATEGIES = 4, 3
 """Shapes that are made simple, and strategies that each is made of."""
-MOST_PASSES = 400_000
+MOST_PASSES = 100_000
 """Passes of all steps that are simulated for it."""
 
 
