@@ -22,7 +22,7 @@ from .cli_errors import InterruptedRunError, report
 from .cli_options import (
     COSTS,
     JSON,
-    OBJECTIVES,
+    OBJECTIVE,
     PRICING,
     PROBLEM,
     RUN,
@@ -30,7 +30,7 @@ from .cli_options import (
     together,
     unbuilt,
 )
-from .cli_types import BuiltWord, FileSource, FileTarget, Number, WholeNumber, Word
+from .cli_types import FileSource, FileTarget, Number, WholeNumber, Word
 from .cli_verbs import VERBS
 
 NAME = "plan"
@@ -110,8 +110,7 @@ def _verb_error(typed: str) -> ShardwrightError:
 )
 @together(
     PROBLEM,
-    click.option("--objective", type=BuiltWord("O", "throughput", OBJECTIVES),
-                 help="What is best: throughput."),
+    OBJECTIVE,
     click.option("--pin", "pins", multiple=True, metavar="KEY[@LAYERS]=V",
                  help="Fix a decision, such as tp=8 or recompute@1-40=full; repeatable."),
     PRICING,
@@ -127,7 +126,7 @@ def _verb_error(typed: str) -> ShardwrightError:
     JSON,
     click.option("--execute", is_flag=True, help="Run the plan on this machine."),
     RUN,
-    unbuilt("--host-gib", "--nvme-gib", "--prices", "--allow", "--for", "--prefer",
+    unbuilt("--host-gib", "--nvme-gib", "--allow", "--for",
             "--measure-top"),
     click.version_option(__version__, "--version", prog_name="shardwright",
                          message="%(prog)s %(version)s"),

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..spec.choices import ATTENTIONS, OPTIMIZERS, OVERLAPS
+from ..spec.choices import ATTENTIONS, OBJECTIVES, OPTIMIZERS, OVERLAPS, PREFERENCES
 from ..spec.errors import NotBuiltError
 from ..spec.formats import SHORTHANDS
 from .cli_types import FileSource, FileTarget, Number, WholeNumber, Word, flag_of
@@ -16,7 +16,6 @@ from .cli_types import FileSource, FileTarget, Number, WholeNumber, Word, flag_o
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[F], F]
 
-OBJECTIVES = ("cost", "largest-batch", "largest-sequence")
 COSTS = ("galvatron", "ours")
 INPUT_NAMES = (
     "model",
@@ -32,6 +31,8 @@ INPUT_NAMES = (
     "attention",
     "overlap",
     "calibration",
+    "objective",
+    "prices",
 )
 
 
@@ -89,6 +90,24 @@ PROBLEM = together(
                  help="full, lora:rank=16,alpha=32,targets=query,value or frozen:TOWER,…"),
 )  # fmt: skip
 """What is asked: model, machine, workload."""
+
+OBJECTIVE = together(
+    click.option("--objective", type=Word("O", _words(*OBJECTIVES)),
+                 help="What is best: throughput (default); cost a token, under --prices; "
+                      "largest-batch[:GRAIN], the most samples a step without gradient "
+                      "accumulation (a pipeline is filled once), in multiples of GRAIN (1); "
+                      "largest-sequence[:GRAIN], the longest sequence at --global-batch, in "
+                      "multiples of GRAIN (1024). The largest that fit come with their fastest "
+                      "plan."),
+    click.option("--prices", type=FileSource(), metavar="FILE",
+                 help="YAML or JSON: currency, device_hour: {DEVICE or GROUP: price}, and "
+                      "node_hour if a node costs more than its devices. Idle devices cost "
+                      "nothing."),
+    click.option("--prefer", type=Word("best|simple", _words(*PREFERENCES)),
+                 help="simple: of the plans that the model cannot tell from the best, the one of "
+                      "the fewest strategies."),
+)  # fmt: skip
+"""What is best."""
 
 PRICES = together(
     click.option("--stack", type=Word("S", _table_names("stacks")),

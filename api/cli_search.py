@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..spec.errors import InputError
+from ..spec.choices import PREFERENCES, Preference
+from ..spec.errors import InputError, one_of
 from .cli_options import typed_inputs
 from .cli_output import ProgressLine, check_targets, emit, write_file
 
@@ -38,6 +39,7 @@ def search(given: dict[str, Any]) -> None:
     if not given["execute"]:
         _refuse_run_flags(given)
     rule = memory_rule(given["oom_risk"])
+    prefer = one_of("--prefer", given["prefer"] or "best", PREFERENCES)
     inputs = Inputs(**typed_inputs(given))
     if galvatron := foreign_costs(given):
         rule = EXACTLY
@@ -52,8 +54,10 @@ def search(given: dict[str, Any]) -> None:
     if given["execute"]:
         problem = measured(inputs, problem)
     with no_garbage_collection(leaves=True):  # until the answer is out: what a search made is large
-        search_one = _search_galvatron if galvatron else _search
-        report = search_one(problem, pins, given, rule)
+        if galvatron:
+            report = _search_galvatron(problem, pins, given, rule)
+        else:
+            report = _search(problem, pins, given, rule, prefer)
         if given["out"]:
             write_file(given["out"], dump_pretty(report.plan.to_document()))
         steps: list[dict[str, Any]] = []
@@ -75,15 +79,22 @@ def _refuse_run_flags(given: dict[str, Any]) -> None:
 
 
 def _search(
-    problem: Problem, pins: tuple[Pin, ...], given: dict[str, Any], rule: MemoryRule
+    problem: Problem,
+    pins: tuple[Pin, ...],
+    given: dict[str, Any],
+    rule: MemoryRule,
+    prefer: Preference,
 ) -> Report:
     from .reports import search_plan
 
+    unit = "s"
+    if problem.prices is not None and problem.goal.objective == "cost":
+        unit = f"{problem.prices.currency} a step"
     with ProgressLine("searching", "shapes") as line:
 
-        def progress(seen: int, shapes: int, best_s: float) -> None:
-            best = f"best {best_s:.4g} s" if best_s < float("inf") else "nothing fits yet"
-            line(seen, shapes, best)
+        def progress(seen: int, shapes: int, best: float) -> None:
+            found = f"best {best:.4g} {unit}" if best < float("inf") else "nothing fits yet"
+            line(seen, shapes, found)
 
         return search_plan(
             problem,
@@ -93,6 +104,7 @@ def _search(
             risk=rule.risk,
             executable=given["execute"],
             progress=progress,
+            prefer=prefer,
         )
 
 

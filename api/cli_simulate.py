@@ -113,7 +113,7 @@ def explain_command(given: dict[str, Any]) -> None:
     rule = memory_rule(given["oom_risk"])
     found = _simulated_file(given, rule)
     rule = rule.measured_by(found.simulator.pricer.machine.measured)
-    explanation = explain_report(found.report, found.simulation)
+    explanation = explain_report(found.report, found.simulation, found.simulator)
 
     def show(out: Console) -> None:
         from .render_explain import print_explanation

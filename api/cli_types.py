@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from ..spec.errors import InputError, NotBuiltError, nearest_name
+from ..spec.errors import InputError
 
 if TYPE_CHECKING:
     IntType = click.ParamType[int]
@@ -149,24 +149,6 @@ class Word(StrType):
         """Known names that begin with what was typed."""
         start = incomplete.casefold()
         return [CompletionItem(n) for n in self._known() if n.casefold().startswith(start)]
-
-
-class BuiltWord(Word):
-    """One word that is built, among words that the contract names and others."""
-
-    def __init__(self, metavar: str, built: str, unbuilt: tuple[str, ...]) -> None:
-        super().__init__(metavar, lambda: (built,))
-        self._built, self._unbuilt = built, unbuilt
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The built word; NotBuiltError for a known one, InputError for another."""
-        text = str(value)
-        if text == self._built:
-            return text
-        if text.partition(":")[0] in self._unbuilt:
-            raise NotBuiltError(f"{flag_of(param)} {text}", f"use {self._built}")
-        near = nearest_name(text, (self._built, *self._unbuilt))
-        raise InputError(flag_of(param), text, self._built, near)
 
 
 class FileSource(StrType):

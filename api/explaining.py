@@ -5,10 +5,11 @@ The terms of the step add up to the step time, those of a stage's memory to what
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ..costmodel.simulate import Simulation
+from ..costmodel.sensitivity import sensitivities
+from ..costmodel.simulate import Simulation, Simulator
 from ..spec.report import BREAKDOWN_TERMS, MEMORY_TERMS, MemoryRow, Report
 
 TERM_MEANINGS = {
@@ -90,10 +91,11 @@ class Explanation:
         return document
 
 
-def explain_report(report: Report, simulation: Simulation) -> Explanation:
-    """The explanation of a simulated plan."""
+def explain_report(report: Report, simulation: Simulation, simulator: Simulator) -> Explanation:
+    """The explanation of a simulated plan, with what more of each resource does to its step."""
+    found = sensitivities(report.plan, simulator, simulation.step_time_s)
     return Explanation(
-        report=report,
+        report=replace(report, sensitivities=found),
         critical_stage=simulation.critical.stage,
         busy_s=tuple(run.busy_s + run.update_s for run in simulation.stages),
     )

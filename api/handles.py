@@ -75,7 +75,7 @@ class PlanHandle:
     def explain(self) -> Explanation:
         """Where the step and the memory go, in terms that add up."""
         found = self.simulate().simulated
-        return explain_report(found.report, found.simulation)
+        return explain_report(found.report, found.simulation, found.simulator)
 
     def execute(
         self,

@@ -23,13 +23,17 @@ from ..spec.legality import (
 from ..spec.measured import Measured
 from ..spec.model import EmbeddingLayer, ModelSpec
 from ..spec.plan import Plan
+from ..spec.prices import Prices
 from ..spec.report import Assumption
 from ..spec.stack import StackSpec
 from ..spec.towers import placed_tokens
 from ..spec.units import GIB
 from ..spec.workload import TASKS, DtypeRecord, Workload
 from .calibrations import calibration_for
+from .goals import THROUGHPUT, Goal, first_sequence, goal_of
 from .nouns import ClusterLike, ModelLike, cluster_of, model_of
+from .price_file import FIELD as PRICES
+from .price_file import PricesLike, price_notes, prices_of
 from .profile_notes import device_notes, profile_notes
 from .stacks import stack_of
 from .typed import check_types
@@ -57,11 +61,17 @@ class Inputs:
     attention: str | None = None
     overlap: str | None = None
     calibration: str | None = None
+    objective: str | None = None
+    prices: PricesLike | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A resolved question: model, machine, workload, stack, and what was assumed of them."""
+    """A resolved question: model, machine, workload, stack, and what was assumed of them.
+
+    Where ``goal`` is to find the largest batch or sequence, that of ``workload`` is where the
+    search begins. ``prices`` are None where none were given.
+    """
 
     model: ModelSpec
     cluster: ClusterSpec
@@ -71,6 +81,17 @@ class Problem:
     assumptions: tuple[Assumption, ...]
     expansion: str
     machine: Machine = field(compare=False)
+    goal: Goal = THROUGHPUT
+    prices: Prices | None = None
+
+    def sized(self, global_batch: int | None = None, seq_len: int | None = None) -> Problem:
+        """The same question with another batch or sequence length."""
+        workload = replace(
+            self.workload,
+            global_batch=global_batch or self.workload.global_batch,
+            seq_len=seq_len or self.workload.seq_len,
+        )
+        return replace(self, workload=workload)
 
 
 def resolve(inputs: Inputs) -> Problem:
@@ -82,6 +103,8 @@ def resolve(inputs: Inputs) -> Problem:
     """
     check_types(inputs)
     notes: list[Assumption] = []
+    goal = goal_of(inputs.objective)
+    notes += _unused(inputs, goal)
     bare = inputs.model is None and inputs.cluster is None
     parsed = _cluster(inputs, notes)
     model, model_notes = model_of(DEFAULT_MODEL if inputs.model is None else inputs.model)
@@ -89,9 +112,13 @@ def resolve(inputs: Inputs) -> Problem:
         notes.append(_note("model", DEFAULT_MODEL, "not given; the embedded default"))
     notes += model_notes
     cluster = _capped(parsed.cluster, inputs.memory_gib)
+    prices = prices_of(inputs.prices, cluster)
+    notes += price_notes(prices, cluster)
+    if goal.objective == "cost" and prices is None:
+        raise InputError(PRICES, "nothing", "a file of prices, for --objective cost", "prices.yaml")
     found = _least_able(cluster)
     dtype = dtype_of(inputs.dtype, found, [device(g.device) for g in cluster.groups], notes)
-    workload = _workload(inputs, model, dtype, bare, notes)
+    workload = _workload(inputs, model, dtype, bare, goal, notes)
     if reason := workload_reason(model, workload):
         raise _wrong_length(model, workload, reason)
     chosen = stack_of(*_software(inputs), found, dtype.param, notes)
@@ -105,6 +132,8 @@ def resolve(inputs: Inputs) -> Problem:
         assumptions=tuple(notes),
         expansion=parsed.expansion,
         machine=Machine(cluster, measured),
+        goal=goal,
+        prices=prices,
     )
 
 
@@ -196,8 +225,14 @@ def _capped(cluster: ClusterSpec, memory_gib: float | None) -> ClusterSpec:
 
 
 def _workload(
-    inputs: Inputs, model: ModelSpec, dtype: DtypeRecord, bare: bool, notes: list[Assumption]
+    inputs: Inputs,
+    model: ModelSpec,
+    dtype: DtypeRecord,
+    bare: bool,
+    goal: Goal,
+    notes: list[Assumption],
 ) -> Workload:
+    inputs = _begun(inputs, model, goal)
     alone = inputs.seq_len is None and len(model.towers) == 1  # text stands beside the others
     seq_len = model.towers[0].seq_len if alone else None
     if seq_len is None:
@@ -220,7 +255,29 @@ def _workload(
         optimizer=optimizer_of(inputs.optimizer, notes),
         trainable="full" if adapters is None else adapters,
         frozen=frozen,
+        objective=goal.objective,
     )
+
+
+def _unused(inputs: Inputs, goal: Goal) -> list[Assumption]:
+    """The size that was given, where it is what is asked for."""
+    asked = {"largest-batch": "global_batch", "largest-sequence": "seq_len"}.get(goal.objective)
+    given = None if asked is None else getattr(inputs, asked)
+    if given is None:
+        return []
+    return [_note(f"workload.{asked}", given, f"given, and no limit: {goal.objective} finds it")]
+
+
+def _begun(inputs: Inputs, model: ModelSpec, goal: Goal) -> Inputs:
+    """The inputs with a size to begin with, where the largest size is what is asked for."""
+    if goal.objective == "largest-batch" and inputs.global_batch_tokens is None:
+        return replace(inputs, global_batch=inputs.global_batch or goal.grain)
+    if goal.objective == "largest-sequence":
+        if inputs.global_batch_tokens is not None:
+            allowed = "--global-batch instead, for the sequence is asked for"
+            raise InputError("--global-batch-tokens", inputs.global_batch_tokens, allowed)
+        return replace(inputs, seq_len=first_sequence(model, goal, inputs.seq_len))
+    return inputs
 
 
 def _size(

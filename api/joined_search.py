@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..spec.errors import InfeasibleError
 from ..spec.plan import Plan
-from ..spec.report import Assumption, Report, SearchResult
+from ..spec.report import Alternative, Assumption, Report, SearchResult
 from .inputs import Problem
 
 LEFT_OUT = {
@@ -40,8 +40,22 @@ def search_groups(problem: Problem, search_one: SearchOne) -> Report:
             refused.append(error)
     if not reports:
         raise refused[0]
-    best = min(reports, key=lambda name: reports[name].prediction.step_time_s)
+    best = min(reports, key=lambda name: _value(reports[name]))
     return _joined(problem, best, reports)
+
+
+def alone_problems(problem: Problem) -> list[Problem]:
+    """The problem on each of its device groups; the problem itself where it has one."""
+    if len(problem.cluster.groups) == 1:
+        return [problem]
+    return [_alone(problem, group.name) for group in problem.cluster.groups]
+
+
+def _value(report: Report) -> float:
+    """What the objective makes of a report's plan, the less the better."""
+    if report.search is None:
+        raise ValueError("a report of no search")
+    return report.search.objective.value
 
 
 def _alone(problem: Problem, name: str) -> Problem:
@@ -58,16 +72,26 @@ def _joined(problem: Problem, best: str, reports: dict[str, Report]) -> Report:
 
     report = reports[best]
     others = ", ".join(group.name for group in problem.cluster.groups if group.name != best)
-    why = f"the fastest plan uses {best} only; {others} stay idle"
+    why = f"the best plan uses {best} only; {others} stay idle"
     idle = problem.cluster.device_count - problem.cluster.group(best).device_count
     alternatives = tuple(replace(other, plan=whole(other.plan)) for other in report.alternatives)
     return replace(
         report,
         plan=whole(report.plan),
         assumptions=(*report.assumptions, Assumption(path="idle_devices", value=idle, why=why)),
-        search=_together(report, reports),
+        search=_with_simplest(_together(report, reports), whole(report.plan), alternatives),
         alternatives=alternatives,
     )
+
+
+def _with_simplest(
+    search: SearchResult | None, plan: Plan, alternatives: tuple[Alternative, ...]
+) -> SearchResult | None:
+    """The search with the hash that its simplest plan has when written for the whole cluster."""
+    if search is None:
+        return None
+    simplest = next((other.plan for other in alternatives if other.simplest), plan)
+    return replace(search, tie_set=replace(search.tie_set, simplest=simplest.hash))
 
 
 def _together(best: Report, reports: dict[str, Report]) -> SearchResult | None:
@@ -76,13 +100,15 @@ def _together(best: Report, reports: dict[str, Report]) -> SearchResult | None:
     if best.search is None:
         return None
     least_s = min(search.lower_bound_s for search in found)
+    bound = min(search.objective.bound or 0.0 for search in found)
     unfinished = [search.stopped_by for search in found if search.stopped_by != "proof"]
     return replace(
         best.search,
         seconds=round(sum(search.seconds for search in found), 3),
         candidates=sum(search.candidates for search in found),
         lower_bound_s=least_s,
-        gap=best.prediction.step_time_s / least_s - 1 if least_s else 0.0,
+        gap=best.search.objective.value / bound - 1 if bound else 0.0,
+        objective=replace(best.search.objective, bound=bound),
         stopped_by=unfinished[0] if unfinished else "proof",
         left_out=[LEFT_OUT, *best.search.left_out],
     )

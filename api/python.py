@@ -11,7 +11,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from ..spec.errors import InputError
+from ..spec.choices import PREFERENCES
+from ..spec.errors import InputError, one_of
 from ..spec.plan import Plan
 from .explaining import Explanation
 from .galvatron_flags import EXACTLY, foreign_costs
@@ -21,6 +22,7 @@ from .inputs import Inputs, plan_pricing, resolve
 from .nouns import ClusterLike, ModelLike, check_plan
 from .pinning import resolve_pins
 from .plans import read_plan
+from .price_file import PricesLike
 from .reports import memory_rule, search_plan, simulate_plan
 from .uniform import UniformStrategy, uniform_plan
 from .what_if_handle import WhatIfs, handle_inputs
@@ -32,6 +34,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 PlanLike = PlanHandle | Plan | str | Path
 
+INPUT_NAMES = frozenset(Inputs.__dataclass_fields__)
 __all__ = ["PlanHandle", "SimulationHandle", "WhatIfs", "execute", "explain", "plan", "simulate",
            "what_if"]  # fmt: skip
 
@@ -67,6 +70,9 @@ def plan(
     memory_gib: float | None = None,
     stack: str | None = None,
     calibration: str | None = None,
+    objective: str | None = None,
+    prices: PricesLike | None = None,
+    prefer: str = "best",
     pins: Iterable[str] = (),
     top: int = 3,
     deadline_s: float | None = None,
@@ -74,7 +80,7 @@ def plan(
     executable: bool = False,
     **foreign: Any,
 ) -> PlanHandle:
-    """Search for the fastest plan.
+    """Search for the best plan: the fastest, unless another objective is named.
 
     Args:
         model: a name, a path, a typed document, or a ModelSpec; the embedded default if None.
@@ -88,6 +94,10 @@ def plan(
         memory_gib: cap on a device's memory in GiB, its context included.
         stack: training software that is priced.
         calibration: the name of a stored one; ``none`` to leave out this machine's profile.
+        objective: ``throughput``, ``cost`` (with prices), ``largest-batch[:GRAIN]`` or
+            ``largest-sequence[:GRAIN]``; throughput if None.
+        prices: a path, the content of a price file as a mapping, or Prices.
+        prefer: ``simple`` takes the simplest of the plans that tie with the best.
         pins: fixed decisions, such as ``tp=8`` or ``recompute@1-40=full``.
         top: how many other plans to report.
         deadline_s: answer after so many seconds with the best plan so far.
@@ -99,21 +109,9 @@ def plan(
         InputError: an argument that cannot be used.
         InfeasibleError: nothing fits.
     """
-    inputs = Inputs(
-        model=model,
-        cluster=cluster,
-        global_batch=global_batch,
-        global_batch_tokens=global_batch_tokens,
-        seq_len=seq_len,
-        dtype=dtype,
-        optimizer=optimizer,
-        trainable=trainable,
-        memory_gib=memory_gib,
-        stack=stack,
-        calibration=calibration,
-    )
-    wanted = _Wanted(tuple(pins), top, deadline_s, oom_risk, executable)
-    return _planned(inputs, wanted, _picked(foreign, FOREIGN_FLAGS))
+    asked = {name: value for name, value in locals().items() if name in INPUT_NAMES}
+    wanted = _Wanted(tuple(pins), top, deadline_s, oom_risk, executable, prefer)
+    return _planned(Inputs(**asked), wanted, _picked(foreign, FOREIGN_FLAGS))
 
 
 class _Wanted(NamedTuple):
@@ -124,6 +122,7 @@ class _Wanted(NamedTuple):
     deadline_s: float | None
     oom_risk: float | None
     executable: bool
+    prefer: str
 
 
 def _planned(inputs: Inputs, wanted: _Wanted, foreign: dict[str, Any]) -> PlanHandle:
@@ -137,6 +136,7 @@ def _planned(inputs: Inputs, wanted: _Wanted, foreign: dict[str, Any]) -> PlanHa
         "calibration": inputs.calibration,
         "stack": inputs.stack,
     }
+    liked = one_of("--prefer", wanted.prefer, PREFERENCES)
     galvatron, problem = foreign_costs(flags), resolve(inputs)
     if galvatron:
         folder = flags["galvatron_profile"]
@@ -144,7 +144,15 @@ def _planned(inputs: Inputs, wanted: _Wanted, foreign: dict[str, Any]) -> PlanHa
         return PlanHandle(report=report, stack=problem.stack, risk=EXACTLY.risk)
     risk = memory_rule(wanted.oom_risk).risk
     fixed = resolve_pins(wanted.pins, problem, wanted.executable)
-    report = search_plan(problem, fixed, wanted.top, wanted.deadline_s, risk, wanted.executable)
+    report = search_plan(
+        problem,
+        fixed,
+        wanted.top,
+        wanted.deadline_s,
+        risk,
+        wanted.executable,
+        prefer=liked,
+    )
     return PlanHandle(report=report, stack=problem.stack, measured=problem.measured, risk=risk)
 
 
@@ -188,7 +196,8 @@ def simulate(
 
 FOREIGN_FLAGS = ("galvatron_profile", "costs")
 PRICING_FLAGS = ("stack", "attention", "overlap", "calibration")
-INPUT_FLAGS = tuple(n for n in Inputs.__dataclass_fields__ if n not in ("model", "cluster"))
+NOT_SIMULATED = ("model", "cluster", "objective", "prices")
+INPUT_FLAGS = tuple(n for n in Inputs.__dataclass_fields__ if n not in NOT_SIMULATED)
 STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)
 
 

@@ -9,6 +9,7 @@ from ..costmodel.feasibility import MemoryRule
 from ..spec.report import MEMORY_TERMS
 from ..spec.units import GIB, MIB, format_bytes, format_seconds
 from .explaining import Explanation
+from .render_answer import change_text, resource_text
 from .render_console import columns
 from .render_plan import print_assumptions
 from .render_rows import (
@@ -35,6 +36,7 @@ def print_explanation(out: Console, found: Explanation, rule: MemoryRule) -> Non
     title = f"step {interval_text(prediction)} (80 %), as stage {found.critical_stage} spends it"
     out.print(Text(title, style="bold"))
     _print_time(out, found)
+    _print_sensitivities(out, found)
     out.print(
         f"model FLOPs: {percent(prediction.mfu)} of peak (MFU), with recomputation "
         f"{percent(prediction.hfu)} (HFU); {prediction.flops_convention}"
@@ -64,6 +66,15 @@ def _print_time(out: Console, found: Explanation) -> None:
     if len(busy) > 1:
         more = f", … {len(busy) - STAGES_SHOWN} more" if len(busy) > STAGES_SHOWN else ""
         out.print("busy by stage: " + ", ".join(busy[:STAGES_SHOWN]) + more)
+
+
+def _print_sensitivities(out: Console, found: Explanation) -> None:
+    """What more of each resource does to the step of this plan."""
+    rows = found.report.sensitivities
+    table = columns("1 % more of", "step", "key of plan what-if", right=("step",))
+    for row in sorted(rows, key=lambda s: (s.step_time_change, s.resource)):
+        table.add_row(resource_text(row), change_text(row), row.resource)
+    out.print(table)
 
 
 def _print_memory(out: Console, found: Explanation) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from ..spec.report import MemoryRow, Report
+from .render_answer import cost_text, largest_text
 from .render_rows import (
     cluster_text,
     fullest,
@@ -32,13 +33,21 @@ def report_html(report: Report) -> str:
         f"<p><b>{escape(question_text(report.plan))}</b><br>on {escape(cluster_text(report))}</p>",
         f"<p>{escape(shape_text(report.plan))}<br>step {escape(interval_text(prediction))};"
         f"{verdict} {percent(prediction.mfu)} MFU; peak {escape(memory_text(full))} on stage "
-        f"{full.stage}<br>{escape(search_text(report))}</p>",
+        f"{full.stage}<br>{escape(_answer(report))}</p>",
         _stages(report),
         _terms(report),
         _rivals(report),
         _assumptions(report),
     ]
     return f'<div style="font-family:sans-serif">{"".join(parts)}</div>'
+
+
+def _answer(report: Report) -> str:
+    """What it costs, how large it is, how far the search got."""
+    texts = [cost_text(report.prediction)]
+    if report.search is not None and report.search.largest is not None:
+        texts.append(largest_text(report.search.largest))
+    return "; ".join(text for text in [*texts, search_text(report)] if text)
 
 
 def html_table(heads: tuple[str, ...], rows: list[list[str]]) -> str:

@@ -10,6 +10,7 @@ from rich.text import Text
 from ..costmodel.feasibility import MemoryRule
 from ..spec.report import Assumption, Report
 from ..spec.units import format_number, format_seconds
+from .render_answer import cost_text, largest_text, sensitivity_parts, tie_text
 from .render_console import columns, memory_bar
 from .render_rows import (
     cluster_text,
@@ -39,8 +40,7 @@ def print_report(out: Console, report: Report, rule: MemoryRule, next_steps: Seq
     _print_head(out, report, rule)
     _print_stages(out, report)
     _print_terms(out, report)
-    if report.search is not None:
-        _print_rivals(out, report)
+    _print_rivals(out, report)
     print_assumptions(out, report.assumptions)
     if next_steps:
         _list(out, "next: ", next_steps)
@@ -76,6 +76,8 @@ def _print_head(out: Console, report: Report, rule: MemoryRule) -> None:
     _line(out, "on ", cluster_text(report))
     if text := search_text(report):
         _line(out, "search: ", text)
+    if report.search is not None and report.search.largest is not None:
+        _line(out, "largest: ", largest_text(report.search.largest))
     _line(out, "plan: ", shape_text(report.plan))
     figures = [
         f"{interval_text(prediction)} (80 %)",
@@ -85,6 +87,8 @@ def _print_head(out: Console, report: Report, rule: MemoryRule) -> None:
     ]
     style = "bold green" if prediction.feasible else "bold red"
     _list(out, "step: ", figures, between="   ", style=style)
+    if text := cost_text(prediction):
+        _line(out, "cost: ", text, style)
     for line in excess_lines(prediction.memory, rule):
         _line(out, "does not fit: ", line, "red")
 
@@ -115,11 +119,15 @@ def _print_terms(out: Console, report: Report) -> None:
     prediction = report.prediction
     parts = [f"{name} {format_seconds(s)} ({percent(f)})" for name, s, f in terms(prediction)]
     _list(out, "where the step goes: ", parts)
+    if parts := sensitivity_parts(report):
+        _list(out, "1 % more of: ", parts)
     _line(out, "prices: ", f"{sources_text(report)}; {report.provenance.stack}")
 
 
 def _print_rivals(out: Console, report: Report) -> None:
-    plain = not any(rival.simplest for rival in report.alternatives)
+    if report.search is None:
+        return
+    plain = report.search.tie_set.simplest == report.plan.hash
     if report.alternatives:
         _line(out, "lost to this plan:", "")
         table = columns("", "")
@@ -130,6 +138,7 @@ def _print_rivals(out: Console, report: Report) -> None:
         out.print(table)
     if plain:
         _line(out, "", "this plan is the simplest of those within the model's error")
+    _line(out, "ties: ", tie_text(report.search))
 
 
 def print_assumptions(out: Console, assumptions: Sequence[Assumption]) -> None:

@@ -142,14 +142,17 @@ def search_text(report: Report) -> str:
     if found is None:
         return ""
     done = f"{found.candidates} plans simulated in {format_seconds(found.seconds)}"
+    cheap = found.objective.name == "cost"
     if found.gap == 0:
-        return f"{done}; proven the fastest of its space"
+        return f"{done}; proven the {'cheapest' if cheap else 'fastest'} of its space"
     why = {
         "proof": "the proof is complete",
         "work": "stopped at its work limit",
         "deadline": "stopped early, by deadline or Ctrl-C",
     }[found.stopped_by]
     bound = format_seconds(found.lower_bound_s)
+    if cheap and found.objective.bound is not None:
+        bound = f"{found.objective.bound * 1e6:.4g} {found.objective.unit[:-8]} a million tokens"
     return f"{done}; {why}: at most {percent(found.gap)} above the proven bound {bound}"
 
 

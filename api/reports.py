@@ -4,37 +4,44 @@ from __future__ import annotations
 
 import gc
 import platform
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .. import __version__
 from ..costmodel.changed_rates import AS_LISTED, ChangedRates
-from ..costmodel.explain import breakdown, predict, source_share
+from ..costmodel.explain import predict, source_share
 from ..costmodel.feasibility import DEFAULT_RISK, MemoryRule
 from ..costmodel.library_memory import calibrated_stack
 from ..costmodel.lowering import Lowering
 from ..costmodel.prices import Pricer
 from ..costmodel.simulate import Simulation, Simulator
-from ..planner.candidates import Evaluator, Outcome
+from ..planner.candidates import Evaluator
+from ..planner.objective import Objective, StepCost, StepTime
 from ..planner.pins import Pin
+from ..planner.probing import PROBE, FirstFit
 from ..planner.search import Found, Limits, Search
 from ..planner.space import Request
+from ..spec.choices import Preference
 from ..spec.errors import InfeasibleError
 from ..spec.measured import Measured
 from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
-from ..spec.report import Alternative, Assumption, Provenance, Report, SearchResult
+from ..spec.report import Assumption, Provenance, Report
 from ..spec.stack import StackSpec
 from .calibrations import measured_name
 from .inputs import Problem
-from .joined_search import search_groups
+from .joined_search import alone_problems, search_groups
+from .largest import search_largest
+from .rivals import alternatives, predicted, standing
+from .search_result import idle_note, search_result
+from .sensitivities import winner_sensitivities
 from .simulators import simulator_for
+from .smallest_change import with_changes
 
-TIE_WITHIN = 0.05
-"""Plans whose times differ by less than this are told apart by neither model nor machine."""
 Progress = Callable[[int, int, float], None]
 
 
@@ -101,7 +108,7 @@ def evaluator_of(
     risk: float = DEFAULT_RISK,
     executable: bool = False,
 ) -> Evaluator:
-    """What simulates decisions on a problem and judges their memory.
+    """What simulates decisions on a problem of one device group and judges their memory.
 
     Args:
         problem: what is asked.
@@ -116,12 +123,22 @@ def evaluator_of(
         workload=problem.workload,
         stack=stack,
         pins=pins,
+        objective=_objective(problem),
+        one_fill=problem.goal.objective == "largest-batch",
+        token_rules=not problem.goal.grain,
         executable=executable,
     )
     simulator = Simulator(
         Lowering(problem.model, problem.workload, stack), Pricer(problem.machine, stack)
     )
     return Evaluator(request, simulator, MemoryRule(risk).measured_by(problem.measured))
+
+
+def _objective(problem: Problem) -> Objective:
+    """What the search minimises; at the largest size that is the step time."""
+    if problem.goal.objective == "cost" and problem.prices is not None:
+        return StepCost(problem.prices, problem.cluster.groups[0])
+    return StepTime()
 
 
 def search_plan(
@@ -132,6 +149,7 @@ def search_plan(
     risk: float = DEFAULT_RISK,
     executable: bool = False,
     progress: Progress | None = None,
+    prefer: Preference = "best",
 ) -> Report:
     """The best plan of a problem, with what else was found.
 
@@ -142,32 +160,97 @@ def search_plan(
         deadline_s: stop after so many seconds with the best plan so far.
         risk: accepted chance of running out of memory.
         executable: keep to what the bundled executor runs.
-        progress: called with (shapes seen, shapes in all, best seconds).
+        progress: called with (shapes seen, shapes in all, best value of the objective).
+        prefer: ``simple`` answers with the simplest of the plans that tie with the best.
 
     Raises:
         InfeasibleError: nothing fits.
     """
+
+    def search_one(asked: Problem, left_s: float | None) -> Report:
+        return _search(asked, pins, top, left_s, risk, executable, progress, prefer)
+
+    def any_fits(asked: Problem, left_s: float | None) -> InfeasibleError | None:
+        return fit_error(asked, pins, left_s, risk, executable)
+
+    start_s = time.monotonic()
+    try:
+        if problem.goal.grain:
+            return search_largest(problem, search_one, any_fits, deadline_s)
+        return search_one(problem, deadline_s)
+    except InfeasibleError as error:
+        if error.late:
+            raise
+        until_s = None if deadline_s is None else start_s + deadline_s
+        known = error
+
+    def fits(asked: Problem, kept: tuple[Pin, ...]) -> bool:
+        left_s = None if until_s is None else until_s - time.monotonic()
+        if left_s is not None and left_s <= 0:
+            return False
+        limits = replace(PROBE, deadline_s=left_s)
+        with no_garbage_collection():
+            return any(
+                FirstFit(evaluator_of(one, kept, risk, executable), limits).fits_in_haste()
+                for one in alone_problems(asked)
+            )
+
+    raise with_changes(known, problem, pins, fits)
+
+
+def fit_error(
+    problem: Problem,
+    pins: tuple[Pin, ...] = (),
+    deadline_s: float | None = None,
+    risk: float = DEFAULT_RISK,
+    executable: bool = False,
+) -> InfeasibleError | None:
+    """Why no plan of a problem fits; None where one does. As :func:`search_plan`, ended there."""
+    errors = []
+    for asked in alone_problems(problem):
+        limits = replace(PROBE, deadline_s=deadline_s)
+        with no_garbage_collection():
+            error = FirstFit(evaluator_of(asked, pins, risk, executable), limits).fit_error()
+        if error is None:
+            return None
+        errors.append(error)
+    return errors[0]
+
+
+def _search(
+    problem: Problem,
+    pins: tuple[Pin, ...],
+    top: int,
+    deadline_s: float | None,
+    risk: float,
+    executable: bool,
+    progress: Progress | None,
+    prefer: Preference,
+) -> Report:
+    """The best plan of a problem whose sizes are known."""
     if len(problem.cluster.groups) > 1:
         each_s = deadline_s and deadline_s / len(problem.cluster.groups)
 
         def search_one(alone: Problem) -> Report:
-            return search_plan(alone, pins, top, each_s, risk, executable, progress)
+            return _search(alone, pins, top, each_s, risk, executable, progress, prefer)
 
         return search_groups(problem, search_one)
     evaluator = evaluator_of(problem, pins, risk, executable)
-    simulator, rule = evaluator.simulator, evaluator.rule
     search = Search(evaluator, Limits(deadline_s=deadline_s, alternatives=max(8, top)), progress)
     found = _run(search)
-    best = found.outcomes[0]
-    return Report(
-        plan=best.plan,
-        prediction=predict(best.plan, best.simulation, simulator, rule),
-        assumptions=problem.assumptions + _idle_note(problem, best),
-        source_share=source_share(best.simulation),
-        provenance=_provenance(simulator.pricer, problem.measured),
-        search=_search_result(search, found),
-        alternatives=_alternatives(found, top, simulator, rule),
-    )
+    with no_garbage_collection():
+        stands = standing(search, found, prefer == "simple")
+        best = stands.chosen
+        return Report(
+            plan=best.plan,
+            prediction=predicted(best, search, problem.prices),
+            assumptions=problem.assumptions + idle_note(problem, best),
+            source_share=source_share(best.simulation),
+            provenance=_provenance(evaluator.simulator.pricer, problem.measured),
+            search=search_result(search, found, stands, problem),
+            alternatives=alternatives(stands, top, problem.prices),
+            sensitivities=winner_sensitivities(search, best),
+        )
 
 
 def _run(search: Search) -> Found:
@@ -197,64 +280,3 @@ def no_garbage_collection(leaves: bool = False) -> Iterator[None]:
             if leaves:
                 gc.freeze()
             gc.enable()
-
-
-def _idle_note(problem: Problem, best: Outcome) -> tuple[Assumption, ...]:
-    used = best.decision.shape.stages * best.decision.shape.ranks
-    idle = problem.cluster.device_count - used
-    if not idle:
-        return ()
-    why = f"the best plan leaves {idle} of {problem.cluster.device_count} devices idle"
-    return (Assumption(path="idle_devices", value=idle, why=why),)
-
-
-def _search_result(search: Search, found: Found) -> SearchResult:
-    best_s = found.outcomes[0].step_time_s
-    return SearchResult(
-        seconds=round(found.seconds, 3),
-        candidates=found.simulated,
-        lower_bound_s=found.lower_bound_s,
-        gap=best_s / found.lower_bound_s - 1 if found.lower_bound_s else 0.0,
-        stopped_by=found.stopped_by,
-        space=search.space.describe(found.shapes),
-        left_out=search.space.left_out(),
-    )
-
-
-def _alternatives(
-    found: Found, top: int, simulator: Simulator, rule: MemoryRule
-) -> tuple[Alternative, ...]:
-    """The next best plans of other shapes, and the simplest within the model's error."""
-    best = found.outcomes[0]
-    shapes = {best.decision.shape}
-    chosen: list[Outcome] = []
-    for outcome in found.outcomes[1:]:
-        if len(chosen) < top and outcome.decision.shape not in shapes:
-            shapes.add(outcome.decision.shape)
-            chosen.append(outcome)
-    tied = [o for o in found.outcomes if o.step_time_s <= best.step_time_s * (1 + TIE_WITHIN)]
-    simplest = min(tied, key=_complexity)
-    if simplest is not best and simplest not in chosen:
-        chosen.append(simplest)
-    main = breakdown(best.simulation)
-    return tuple(
-        Alternative(
-            plan=o.plan,
-            prediction=predict(o.plan, o.simulation, simulator, rule),
-            lost_by=_lost_by(best, main, o),
-            simplest=o is simplest and o is not best,
-        )
-        for o in chosen
-    )
-
-
-def _complexity(outcome: Outcome) -> tuple[int, int, float]:
-    return (outcome.distinct_strategies, outcome.decision.shape.stages, outcome.step_time_s)
-
-
-def _lost_by(best: Outcome, main: dict[str, float], other: Outcome) -> str:
-    """How much slower, and which term grew most."""
-    terms = breakdown(other.simulation)
-    grown = max(terms, key=lambda name: (terms[name] - main[name], name))
-    share = other.step_time_s / best.step_time_s - 1
-    return f"+{share:.1%}: {grown.replace('_', ' ')}"

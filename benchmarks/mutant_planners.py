@@ -13,6 +13,7 @@ from shardwright.planner.candidates import Decision, Outcome
 from shardwright.planner.options import OptionTable, OptionTables
 from shardwright.planner.search import Search
 from shardwright.planner.shape_costs import ShapeCosts
+from shardwright.planner.shape_values import ShapeValues
 from shardwright.planner.space import SearchSpace, Shape
 from shardwright.planner.splits import Splits
 from shardwright.spec.strategy import Sharding
@@ -161,7 +162,7 @@ def _states_twice(plain: Any) -> Any:
 
 
 def _slowest_first(plain: Any) -> Any:
-    return lambda outcome: (-outcome.step_time_s, *plain(outcome)[1:])
+    return lambda self, outcome: (-outcome.step_time_s, *plain(self, outcome)[1:])
 
 
 def _two_stages_reversed(plain: Any) -> Any:
@@ -224,7 +225,7 @@ def _fits_by_prediction(plain: Any) -> Any:
 
 
 def _impatient(plain: Any) -> Any:
-    return property(lambda self: plain.fget(self) * 0.97)
+    return lambda self, shape: plain(self, shape) * 0.97
 
 
 def _kept_twice(plain: Any) -> Any:
@@ -320,7 +321,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant("memory ignored", "every plan fits", Outcome, "feasible", _always_fits),
     _mutant("no margin", "the margin of memory is forgotten", Outcome, "feasible",
             _fits_by_prediction),
-    _mutant("slowest first", "plans are answered slowest first", search, "_rank", _slowest_first),
+    _mutant("slowest first", "plans are answered slowest first", ShapeValues, "rank",
+            _slowest_first),
     _mutant("cuts swapped", "plans of two stages are written with their cuts swapped",
             candidates, "build_plan", _two_stages_reversed),
 )  # fmt: skip

@@ -84,6 +84,10 @@ class Simulator:
         """A simulator for the plan's model and workload."""
         return cls(Lowering(plan.model, plan.workload, stack), Pricer(machine, stack))
 
+    def on(self, machine: Machine) -> Simulator:
+        """A simulator of the same layers on another machine, with the same stack."""
+        return Simulator(self.lowering, Pricer(machine, self.pricer.stack), self._effects)
+
     def run(self, plan: Plan, give_up_s: float = float("inf")) -> Simulation | None:
         """One step of a legal plan.
 

@@ -15,7 +15,12 @@ from .space import SearchSpace
 
 
 def no_plan(
-    space: SearchSpace, any_shape: bool, nearest: Outcome | None, evaluator: Evaluator, late: bool
+    space: SearchSpace,
+    any_shape: bool,
+    nearest: Outcome | None,
+    evaluator: Evaluator,
+    late: bool,
+    proven: bool = False,
 ) -> InfeasibleError:
     """The error of a search that found nothing.
 
@@ -25,6 +30,7 @@ def no_plan(
         nearest: the plan that came closest to fitting, None if none was simulated.
         evaluator: judges its memory.
         late: whether the deadline ended the search, so that plans that fit may exist.
+        proven: whether every plan was tried or ruled out by a bound.
     """
     if late:
         return _too_late(nearest, evaluator)
@@ -33,20 +39,24 @@ def no_plan(
         long = f"; longer steps than {MAX_PASSES:,} passes are not simulated"
         return InfeasibleError(
             "no legal plan: no stage width, micro-batch and strategy agree with the batch of "
-            f"{batch} and the pins{long if space.too_long else ''}"
+            f"{batch} and the pins{long if space.too_long else ''}",
+            proven=not space.too_long,
         )
     if nearest is None:
         return InfeasibleError(
             "no legal plan: embedding and head share a weight, and no "
-            "strategy of both agrees with the pins"
+            "strategy of both agrees with the pins",
+            proven=proven,
         )
     worst, need = _fullest(nearest, evaluator)
     group = space.request.cluster.group(worst.device_group)
     return InfeasibleError(
         f"hbm of stage {worst.stage}: the smallest plan found needs {format_bytes(need)} of "
         f"{format_bytes(worst.capacity_bytes)} (over by "
-        f"{format_bytes(need - worst.capacity_bytes)}); smallest change that fits: devices "
-        f"with {format_bytes(need)}{_cap(group, need)}, or more devices"
+        f"{format_bytes(need - worst.capacity_bytes)})",
+        change=f"devices with {format_bytes(need)}{_cap(group, need)}, or more devices",
+        need_bytes=need,
+        proven=proven,
     )
 
 
@@ -72,5 +82,6 @@ def _too_late(nearest: Outcome | None, evaluator: Evaluator) -> InfeasibleError:
         )
     return InfeasibleError(
         f"no plan that fits was found before the deadline{tried}; smallest change: a later "
-        "--deadline, or none"
+        "--deadline, or none",
+        late=True,
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..spec.cluster import ClusterSpec
 from ..spec.model import ModelSpec
 from ..spec.stack import StackSpec
 from ..spec.workload import Workload
+from .objective import Objective, StepTime
 from .pins import Pin
 
 
@@ -16,8 +17,11 @@ from .pins import Pin
 class Request:
     """What is asked of the planner.
 
-    ``executable`` keeps to what the bundled executor runs. ``values`` narrows axes to lists of
-    values (tests and frameworks); None leaves an axis whole.
+    ``objective`` is what is least in the best plan. ``one_fill`` keeps to plans that fill their
+    pipeline once: no gradient accumulation. ``token_rules`` are those of :mod:`.splits` on tokens
+    of a rank and of a micro-batch, for axes that nobody named. ``executable`` keeps to what the
+    bundled executor runs. ``values`` narrows axes to lists of values (tests and frameworks); None
+    leaves an axis whole.
     """
 
     model: ModelSpec
@@ -25,5 +29,8 @@ class Request:
     workload: Workload
     stack: StackSpec
     pins: tuple[Pin, ...] = ()
+    objective: Objective = field(default_factory=StepTime)
+    one_fill: bool = False
+    token_rules: bool = True
     executable: bool = False
     values: dict[str, tuple[Any, ...]] | None = None

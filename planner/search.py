@@ -8,6 +8,9 @@
    order of their own bounds until the next bound passes the best simulated time. A shape too
    large for that stays open, and the least bound of the open shapes is what is proven.
 
+What is least is the objective's value of a plan: the seconds of its step times a factor that its
+shape fixes (:mod:`.objective`); bounds and estimates are compared in it.
+
 Limits are counts of work, so equal requests give equal plans; a deadline or Ctrl-C ends the
 search early with the best plan so far and the bound as far as it is proven. A search with a
 deadline first looks for any plan that fits, among shapes that leave the fewest devices idle.
@@ -27,7 +30,7 @@ from .exhaustive import bounded_plans
 from .infeasible import no_plan
 from .leanest import leanest
 from .likely import LikelyPlans
-from .shape_costs import ShapeCosts
+from .shape_values import ShapeValues
 from .space import Shape
 from .stage_partition import even_cuts
 from .tied_ends import tied_variants
@@ -86,9 +89,14 @@ class Limits:
 
 @dataclass(slots=True)
 class Found:
-    """What a search ends with; ``outcomes`` are feasible, best first."""
+    """What a search ends with; ``outcomes`` are feasible, best first.
+
+    ``lower_bound`` is proven of the objective's value of every plan, ``lower_bound_s`` of its
+    seconds.
+    """
 
     outcomes: list[Outcome]
+    lower_bound: float
     lower_bound_s: float
     stopped_by: Literal["proof", "work", "deadline"]
     simulated: int
@@ -97,7 +105,7 @@ class Found:
     nearest: Outcome | None = None
 
 
-class Search(ShapeCosts):
+class Search(ShapeValues):
     """One search for the best plan of a request.
 
     Args:
@@ -116,7 +124,7 @@ class Search(ShapeCosts):
         self.limits = limits
         self._progress = progress or (lambda seen, total, best: None)
         self._start = time.monotonic()
-        self._best = float("inf")
+        self._best = float("inf")  # in the objective's value
         self._outcomes: dict[Decision, Outcome] = {}
         self._nearest: Outcome | None = None
         usual_layers = limits.likely * len(self.space.layers)
@@ -154,21 +162,23 @@ class Search(ShapeCosts):
             lower_bound, proven = self._prove(self._shapes, bounded)
         except KeyboardInterrupt:
             self.interrupted = True
-        except _DeadlineError:
+        except DeadlineError:
             late = True
         if not self._outcomes:
             any_shape = bool(self._shapes)
-            raise no_plan(self.space, any_shape, self._nearest, self.evaluator, late)
+            raise no_plan(self.space, any_shape, self._nearest, self.evaluator, late, proven)
         if lower_bound is None:
             lower_bound = self._bound_so_far()
         return self._found(lower_bound, proven, late or self.interrupted)
 
     def _found(self, lower_bound: float, proven: bool, ended: bool) -> Found:
-        outcomes = sorted(self._outcomes.values(), key=_rank)
+        outcomes = sorted(self._outcomes.values(), key=self.rank)
+        lower_bound = min(lower_bound, self._best)
         stopped: Literal["proof", "work", "deadline"] = "proof" if proven else "work"
         return Found(
             outcomes=outcomes,
-            lower_bound_s=min(lower_bound, self._best),
+            lower_bound=lower_bound,
+            lower_bound_s=self._seconds_bound(lower_bound, self._shapes, outcomes[0]),
             stopped_by="deadline" if ended else stopped,
             simulated=self.evaluator.count,
             shapes=self._shapes or [o.decision.shape for o in outcomes],
@@ -178,13 +188,13 @@ class Search(ShapeCosts):
 
     def _bound_so_far(self) -> float:
         """A proven bound on every plan of the space where the search ended early."""
-        return self.work.floor() if self._bounded is None else self._bounded.least
+        return self._floor_value() if self._bounded is None else self._bounded.least
 
     def _look_for_any(self) -> None:
         """Some plan that fits: an answer for a deadline, a mark for the rest of the search."""
         shapes = sorted(
             self.space.plausible(),
-            key=lambda s: (s.passes > LONG_STEP_PASSES, self._quick_bound(s), s),
+            key=lambda s: (s.passes > LONG_STEP_PASSES, self._quick_value(s), s),
         )
         for number, shape in enumerate(shapes):
             if self._outcomes or self._is_late:
@@ -203,18 +213,23 @@ class Search(ShapeCosts):
         for number, shape in enumerate(self.space.shapes()):
             self._check_deadline()
             shapes.append(shape)
-            quick.append((self._quick_bound(shape), number))
+            quick.append((self._quick_value(shape), number))
         self._shapes = shapes
         self._bounded = BoundedShapes(quick, self._closed_bound, self._exact_bound)
         return self._bounded
 
     def _closed_bound(self, number: int) -> float:
         self._check_deadline()
-        return self._shape_bound(self._shapes[number], 0.0) if self.space.is_large else 0.0
+        if not self.space.is_large:
+            return 0.0
+        shape = self._shapes[number]
+        return self._shape_bound(shape, 0.0) * self.objective.factor(shape)
 
     def _exact_bound(self, number: int) -> float:
         self._check_deadline()
-        return self._shape_bound(self._shapes[number], self._best)
+        shape = self._shapes[number]
+        bound_s = self._shape_bound(shape, self._best_s(shape))
+        return bound_s * self.objective.factor(shape)
 
     def _look_in_likely(self, shapes: list[Shape]) -> None:
         """Good plans from the shapes with the best estimates."""
@@ -240,7 +255,7 @@ class Search(ShapeCosts):
             if bound >= self._best * (1 - ROUNDING) or tried >= self.limits.likely * self._more:
                 break
             shape = self._shapes[number]
-            if self._paths.knows(shape) and self._estimate(shape) < self._best * ESTIMATED_WITHIN:
+            if self._paths.knows(shape) and self._estimate(shape) < self._best_s(shape) * ESTIMATED_WITHIN:
                 tried += 1
                 self._try_uniform(shape)
                 self._likely.search(shape, self._likely_tables(shape), self._try_likely)
@@ -267,13 +282,16 @@ class Search(ShapeCosts):
     def _estimates(self, shapes: list[Shape]) -> list[tuple[float, int]]:
         """Estimates of the shapes that are roughly the fastest, best first."""
         found: list[tuple[float, int]] = []
-        order = sorted(range(len(shapes)), key=lambda number: (self._rough(shapes[number]), number))
+        factor = self.objective.factor
+        rough = [self._rough(shape) * factor(shape) for shape in shapes]
+        order = sorted(range(len(shapes)), key=lambda number: (rough[number], number))
         for number in order:
             if len(found) >= self.limits.estimates:
                 break
             if self._may_look_into(shapes[number]):
                 self._check_deadline()
-                found.append((self._estimate(shapes[number]), number))
+                estimate = self._estimate(shapes[number]) * factor(shapes[number])
+                found.append((estimate, number))
         return sorted(found)
 
     def _try_likely(self, decision: Decision) -> Outcome | None:
@@ -303,21 +321,24 @@ class Search(ShapeCosts):
 
     def _try_order(self, decision: Decision) -> Outcome | None:
         self._check_deadline()
-        outcome = self.evaluator(decision, self._keep_s)
+        outcome = self.evaluator(decision, self._keep_s(decision.shape))
         if outcome is None:
             return None
         if outcome.feasible:
             self._outcomes[decision] = outcome
-            self._best = min(self._best, outcome.step_time_s)
+            self._best = min(self._best, self.value(outcome))
         elif self._nearest is None or outcome.excess_bytes < self._nearest.excess_bytes:
             self._nearest = outcome
         return outcome
 
-    @property
-    def _keep_s(self) -> float:
+    def _best_s(self, shape: Shape) -> float:
+        """Seconds with which a plan of ``shape`` is as good as the best."""
+        return self._best / self.objective.factor(shape)
+
+    def _keep_s(self, shape: Shape) -> float:
         """Plans that certainly take this long are of no interest, not even as alternatives."""
         enough = len(self._outcomes) >= self.limits.alternatives
-        return self._best * (1 if enough else 1 + ALTERNATIVES_WITHIN)
+        return self._best_s(shape) * (1 if enough else 1 + ALTERNATIVES_WITHIN)
 
     def _prove(self, shapes: list[Shape], bounded: Sequence[Bounded]) -> tuple[float, bool]:
         """Enumerate small shapes by growing bound; what is proven, and whether all of it is.
@@ -350,7 +371,7 @@ class Search(ShapeCosts):
         groups: dict[int, list[Bounded]] = {}
         for number, shape in enumerate(shapes):
             if number not in done and self._plan_count(shape) <= most:
-                bound = self._quick_bound(shape)
+                bound = self._quick_value(shape)
                 groups.setdefault(shape.stages * shape.ranks, []).append((bound, number))
         for used in sorted(groups, reverse=True):
             work = self._quota(self.limits.rest)
@@ -371,8 +392,9 @@ class Search(ShapeCosts):
         budget = self._live_budget(shape)
         for cuts in self._all_cuts(shape):
             self._check_deadline()
-            for bound, decision in bounded_plans(shape, cuts, tables, budget, self._best):
-                if bound >= self._best * (1 - ROUNDING):
+            best_s = self._best_s(shape)
+            for bound, decision in bounded_plans(shape, cuts, tables, budget, best_s):
+                if bound >= self._best_s(shape) * (1 - ROUNDING):
                     break
                 if self._is_spent(most):
                     return False
@@ -396,13 +418,8 @@ class Search(ShapeCosts):
     def _check_deadline(self) -> None:
         """End the search when it is time, if there is an answer or none was found in haste."""
         if (self._outcomes or self._looked_for_any) and self._is_late:
-            raise _DeadlineError
+            raise DeadlineError
 
 
-class _DeadlineError(Exception):
+class DeadlineError(Exception):
     """The deadline has passed."""
-
-
-def _rank(outcome: Outcome) -> tuple[float, int, str]:
-    """Fastest first; among equals the simplest, then by the plan's own bytes."""
-    return (outcome.step_time_s, outcome.distinct_strategies, outcome.plan.hash)

@@ -131,6 +131,8 @@ class SearchSpace:
                 continue  # with one stage all take the same time; see other_order
             for chunks in self._chunks(kind, stages):
                 for count in counts:
+                    if self.request.one_fill and count > stages:
+                        continue
                     if schedule_reason(kind, stages, chunks, count, len(self.layers)) is not None:
                         continue
                     shape = Shape(stages, ranks, kind, chunks, count)

@@ -63,7 +63,7 @@ def left_out(request: Request, too_long: bool) -> list[dict[str, str]]:
         request: what is asked.
         too_long: whether pipelines of too many passes were refused.
     """
-    found = [
+    tokens = [
         {
             "what": f"cp and Ulysses that leave a rank fewer than {LEAST_TOKENS} tokens",
             "why": "a rule for what saves the activations of long sequences; pin them to search",
@@ -72,6 +72,9 @@ def left_out(request: Request, too_long: bool) -> list[dict[str, str]]:
             "what": f"micro-batches of several samples and over {MOST_TOKENS:,} tokens a replica",
             "why": "a rule: products that large gain nothing from more; pin micro_batch to search",
         },
+    ]
+    found = [
+        *(tokens if request.token_rules else ()),
         {
             "what": "shard degrees that are no level",
             "why": "searched only where they are pinned; or simulate them",
@@ -85,6 +88,9 @@ def left_out(request: Request, too_long: bool) -> list[dict[str, str]]:
     if all(p.value == "interleaved" for p in request.pins if p.key == "schedule"):
         why = "looked for only in shapes small enough to enumerate; elsewhere cut evenly"
         found.append({"what": "interleaved stages of uneven size", "why": why})
+    if request.one_fill:
+        why = "largest-batch: a pipeline of p stages is filled once, by at most p micro-batches"
+        found.append({"what": "gradient accumulation", "why": why})
     if too_long:
         found.append(
             {

@@ -1,7 +1,8 @@
 """How a layer's work may be split over the ranks of a stage.
 
 Every legal degree is there, with three rules for axes that nobody named (in a pin, or as a list
-of values). They keep searches of large clusters short, and reports list them:
+of values). They keep searches of large clusters short, and reports list them
+(the rules on tokens hold unless a request is free of them):
 
 - a ring or Ulysses leaves each rank at least ``LEAST_TOKENS`` tokens of the sequence, since
   what they save is activations of long sequences;
@@ -29,6 +30,8 @@ from .request import Request
 
 LEAST_TOKENS = 4096
 MOST_TOKENS = 2**17
+FREE_OF_TOKENS = ("cp", "sp", "micro_batch")
+"""Axes that are whole where a request is free of the rules on tokens."""
 
 
 class Splits:
@@ -78,7 +81,8 @@ class Splits:
     def _named(self, index: int | None = None) -> frozenset[str]:
         """Axes that a list of values or a pin on this layer (None: on any) speaks of."""
         pins = {p.key for p in self._request.pins if index is None or p.covers(index)}
-        return frozenset(pins | set(self._request.values or ()))
+        free = () if self._request.token_rules else FREE_OF_TOKENS
+        return frozenset(pins.union(self._request.values or (), free))
 
     @staticmethod
     def _sequences(

@@ -14,6 +14,8 @@ Overlap = Literal["none", "dp", "dp+tp", "all"]
 KernelPolicy = Literal["auto", "portable", "fused"]
 CompileMode = Literal["default", "cuda_graph"]
 Optimizer = Literal["adamw", "adam", "adamw8bit", "muon", "sgd", "adafactor"]
+Objective = Literal["throughput", "cost", "largest-batch", "largest-sequence"]
+Preference = Literal["best", "simple"]
 
 SEQUENCE_PARALLELS: tuple[SequenceParallel, ...] = ("none", "megatron", "ulysses")
 RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
@@ -25,3 +27,5 @@ COMPILE_MODES: tuple[CompileMode, ...] = ("default", "cuda_graph")
 COMPILE_WORDS = ("none", *COMPILE_MODES)
 """What a flag or a pin says of ``spec.techniques.compile``; none: it is absent from the plan."""
 OPTIMIZERS: tuple[Optimizer, ...] = ("adamw", "adam", "adamw8bit", "muon", "sgd", "adafactor")
+OBJECTIVES: tuple[Objective, ...] = ("throughput", "cost", "largest-batch", "largest-sequence")
+PREFERENCES: tuple[Preference, ...] = ("best", "simple")

@@ -58,9 +58,31 @@ class NotBuiltError(ShardwrightError):
 
 
 class InfeasibleError(ShardwrightError):
-    """No legal plan: the resource, the place, the amount and the smallest change that fits."""
+    """No legal plan: the resource, the place, the amount and the smallest change that fits.
+
+    Args:
+        what: the resource, the place and the amount.
+        change: the smallest change that fits, where one is known.
+        need_bytes: what a device must hold for the smallest plan found, where memory is short.
+        proven: whether no plan of the space fits; else none was found in the work allowed.
+        late: whether a deadline ended the search.
+    """
 
     exit_code = 3
+
+    def __init__(
+        self,
+        what: str,
+        change: str = "",
+        need_bytes: float | None = None,
+        proven: bool = False,
+        late: bool = False,
+    ) -> None:
+        self.what = what
+        self.late = late
+        self.need_bytes = need_bytes
+        self.proven = proven
+        super().__init__(f"{what}; smallest change that fits: {change}" if change else what)
 
 
 class RunError(ShardwrightError):

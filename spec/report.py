@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from .choices import Objective
 from .plan import Plan
 
 BREAKDOWN_TERMS = (
@@ -66,7 +67,10 @@ class MemoryRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Time, throughput and memory of one step of a plan; SI units, fractions not per cent."""
+    """Time, throughput and memory of one step of a plan; SI units, fractions not per cent.
+
+    What it costs is there where prices were given: of the devices in stages and their nodes.
+    """
 
     feasible: bool
     step_time_s: float
@@ -80,12 +84,17 @@ class Prediction:
     breakdown_s: dict[str, float]
     interval_level: float = INTERVAL_LEVEL
     flops_convention: str = FLOPS_CONVENTION
+    cost_per_token: float | None = None
+    cost_per_million_tokens: float | None = None
+    cost_per_step: float | None = None
+    currency: str | None = None
 
     def to_document(self) -> dict[str, Any]:
-        """JSON-ready form with every key present."""
+        """JSON-ready form with every key present, those of cost where there are prices."""
         from dataclasses import asdict
 
-        return asdict(self)
+        document = asdict(self)
+        return {key: value for key, value in document.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +107,66 @@ class Assumption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveResult:
+    """What was asked to be best, and the best found.
+
+    No plan of the space has a better value than ``bound``: a lower one of seconds a step or of
+    cost per token, a higher one of a size. None where nothing is proven.
+    """
+
+    name: Objective
+    unit: str
+    value: float
+    bound: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TieSet:
+    """The simulated plans that no error of the model tells from the best.
+
+    Their objective is within the fraction ``within`` of the best one's. ``simplest`` is the hash
+    of the one with the fewest distinct strategies, of which it has ``strategies``.
+    """
+
+    within: float
+    size: int
+    simplest: str
+    strategies: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Largest:
+    """How the largest batch or sequence was found.
+
+    ``beyond`` is the next size, which does not fit: proven of every plan where
+    ``beyond_proven``, else none was found in the work allowed. It is None where ``limited_by`` is
+    not memory. ``tried`` says of every size that was asked for whether it fits.
+    """
+
+    what: Literal["global_batch", "seq_len"]
+    size: int
+    grain: int
+    beyond: int | None
+    beyond_proven: bool
+    limited_by: Literal["memory", "model", "deadline"]
+    tried: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """What a small change of one resource does to the step time, both as fractions."""
+
+    resource: str
+    change: float
+    step_time_change: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """How far the search got: every plan of ``space`` takes at least ``lower_bound_s``."""
+    """How far the search got: every plan of ``space`` takes at least ``lower_bound_s``.
+
+    ``gap`` is that of the objective: how far the best is above its proven bound.
+    """
 
     seconds: float
     candidates: int
@@ -108,6 +175,18 @@ class SearchResult:
     stopped_by: Literal["proof", "work", "deadline"]
     space: dict[str, list[Any]]
     left_out: list[dict[str, str]]
+    objective: ObjectiveResult
+    tie_set: TieSet
+    largest: Largest | None = None
+
+    def to_document(self) -> dict[str, Any]:
+        """JSON-ready form; ``largest`` where that was asked for."""
+        from dataclasses import asdict
+
+        document = asdict(self)
+        if self.largest is None:
+            del document["largest"]
+        return document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +220,7 @@ class Report:
     provenance: Provenance
     search: SearchResult | None = None
     alternatives: tuple[Alternative, ...] = ()
+    sensitivities: tuple[Sensitivity, ...] = ()
     execute: dict[str, Any] | None = field(default=None)
 
     def to_document(self) -> dict[str, Any]:
@@ -156,8 +236,10 @@ class Report:
             "provenance": asdict(self.provenance),
         }
         if self.search is not None:
-            document["search"] = asdict(self.search)
+            document["search"] = self.search.to_document()
             document["alternatives"] = [_alternative(item) for item in self.alternatives]
+        if self.sensitivities or self.search is not None:
+            document["sensitivities"] = [asdict(item) for item in self.sensitivities]
         if self.execute is not None:
             document["execute"] = self.execute
         return document

@@ -7,13 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .choices import Optimizer
+from .choices import Objective, Optimizer
 from .errors import InputError, nearest_name
 from .formats import SHORTHANDS, Dtype, MatmulFormat, Scaling
 from .model import ModelSpec
 from .training import LayerTraining, Lora, layer_trainings
 
-Objective = Literal["throughput"]
 Task = Literal["pretrain", "sft"]
 
 TASKS: tuple[Task, ...] = ("pretrain", "sft")

@@ -15,7 +15,6 @@ from ...spec.codec import parse_json
 from ...spec.errors import (
     InfeasibleError,
     InputError,
-    NotBuiltError,
     ShardwrightError,
     nearest_name,
 )
@@ -35,6 +34,7 @@ from .requests import (
     SIMULATION_ADAPTER,
     WHAT_IF_ADAPTER,
     PlanBody,
+    PricesBody,
     SimulationBody,
     WhatIfBody,
     WorkloadBody,
@@ -42,7 +42,6 @@ from .requests import (
 
 CLUSTER_TEXT = re.compile(r"[A-Za-z0-9][A-Za-z0-9@:.=+_-]*", re.ASCII)
 FILE_SUFFIXES = (".json", ".yaml", ".yml")
-OBJECTIVES = ("cost", "largest-batch", "largest-sequence")
 Answer = tuple[int, bytes]
 POINTERS = {
     "global_batch": "/workload/global_batch",
@@ -122,17 +121,13 @@ def _error_pointer(field: str) -> str:
     head, _, path = field.partition(": ")
     name = head.removeprefix("--").split(" ")[0].replace("-", "_")
     parts = [part for part in path.split(".") if part and " " not in part]
-    if field.startswith("--") or name in ("model", "cluster", "plan"):
+    if field.startswith("--") or name in ("model", "cluster", "plan", "prices"):
         start = POINTERS.get(name) or ("/strategy/" if name in STRATEGY_FLAGS else "/") + name
         return start + "".join(f"/{part}" for part in parts)
     return "".join(f"/{part}" for part in parts)
 
 
 def _plan(body: PlanBody, deadline_s: float) -> Report:
-    if body.objective not in (None, "throughput"):
-        if body.objective in OBJECTIVES:
-            raise NotBuiltError(f"objective {body.objective}", "use throughput")
-        raise InputError("--objective", body.objective, "throughput")
     limits = body.constraints
     problem_ = resolve(
         Inputs(
@@ -140,6 +135,8 @@ def _plan(body: PlanBody, deadline_s: float) -> Report:
             stack=body.stack,
             calibration=body.calibration,
             memory_gib=None if limits is None else limits.memory_gib,
+            objective=body.objective,
+            prices=None if body.prices is None else _prices(body.prices),
         )
     )
     pins = resolve_pins((limits and limits.pins) or (), problem_)
@@ -152,7 +149,13 @@ def _plan(body: PlanBody, deadline_s: float) -> Report:
         top=3 if limits is None or limits.top is None else limits.top,
         deadline_s=max(0.0, left_s),
         risk=memory_rule(limits.oom_risk if limits else None).risk,
+        prefer=body.prefer or "best",
     )
+
+
+def _prices(body: PricesBody) -> dict[str, Any]:
+    """The content of a price file; what was left out is not there."""
+    return {name: value for name, value in asdict(body).items() if value is not None}
 
 
 def _simulation(body: SimulationBody) -> Report:

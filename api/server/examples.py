@@ -173,11 +173,27 @@ PLAN_REPORT_EXAMPLE: dict[str, Any] = {
             }
         ],
         "lower_bound_s": 6.08,
+        "objective": {
+            "name": "throughput",
+            "unit": "seconds a step",
+            "value": 6.508,
+            "bound": 6.08,
+        },
+        "tie_set": {
+            "within": 0.05,
+            "size": 2,
+            "simplest": "sha256:4495f167f09d728617a741900b732b36a46b5667ee85b9a8652eeb6e81f94ae9",
+            "strategies": 1,
+        },
         "seconds": 1.059,
         "space": {"tp": [1, 2, 4, 8], "pp": [1, 2, 4, 8]},
         "stopped_by": "work",
     },
     "alternatives": [{"plan": _PLAN, "prediction": _PREDICTION, "lost_by": "+8.2%: matmul"}],
+    "sensitivities": [
+        {"resource": "device.flops", "change": 0.01, "step_time_change": -0.0085},
+        {"resource": "intra_node.bandwidth", "change": 0.01, "step_time_change": -0.0002},
+    ],
 }
 MODELS_EXAMPLE: dict[str, Any] = {
     "default": "shardwright-demo",

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
-from ...spec.report import Assumption, Prediction, Provenance, SearchResult
+from ...spec.report import Assumption, Prediction, Provenance, SearchResult, Sensitivity
 from .examples import (
     CLUSTERS_EXAMPLE,
     MODELS_EXAMPLE,
@@ -121,7 +121,7 @@ CATALOGUE_DOCS: dict[str, dict[str, Any]] = {
 }
 PLAN_DOCS: dict[str, Any] = {
     "operation_id": "createPlan",
-    "summary": "Search for the fastest plan of a model on a cluster.",
+    "summary": "Search for the best plan of a model on a cluster, by default the fastest.",
     "openapi_extra": {**_body("PlanBody", PLAN_EXAMPLE), "parameters": [PREFER_HEADER]},
     "responses": {
         **_answer("PlanReport", "The best plan, and how far the search got.", PLAN_REPORT_EXAMPLE),
@@ -162,7 +162,11 @@ def _schemas() -> dict[str, Any]:
         found.update(schema.pop("$defs", {}))
         found[name] = schema
     found["Report"] = _object(_report_properties())
-    searched = {"search": _ref("SearchResult"), "alternatives": _array_of_objects()}
+    searched = {
+        "search": _ref("SearchResult"),
+        "alternatives": _array_of_objects(),
+        "sensitivities": {"type": "array", "items": _ref("Sensitivity")},
+    }
     found["PlanReport"] = _object({**_report_properties(), **searched})
     found.update(what_if_schemas())
     found["Status"] = _object({"status": {"type": "string"}})
@@ -177,7 +181,13 @@ def _schemas() -> dict[str, Any]:
     return found
 
 
-REPORT_PARTS: tuple[type[Any], ...] = (Prediction, SearchResult, Assumption, Provenance)
+REPORT_PARTS: tuple[type[Any], ...] = (
+    Prediction,
+    SearchResult,
+    Assumption,
+    Provenance,
+    Sensitivity,
+)
 
 
 def _ref(name: str) -> dict[str, str]:

@@ -7,13 +7,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from ...spec.choices import AttentionImpl, Overlap
+from ...spec.choices import AttentionImpl, Overlap, Preference
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 Count = Annotated[int, Field(ge=1, le=2**40)]
 Degree = Annotated[int, Field(ge=1, le=2**24)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Positive = Annotated[float, Field(gt=0, le=2.0**40)]
+PriceOrNone = Annotated[float, Field(ge=0, le=2.0**40)]
+OBJECTIVE_FIELD = Field(
+    description="throughput, cost (with prices), largest-batch[:GRAIN] or largest-sequence[:GRAIN]."
+)
 ModelBody = Annotated[
     Name | dict[str, Any],
     Field(description="A preset's name (GET /v1/models), typed keys, or a config.json's content."),
@@ -52,15 +56,28 @@ class ConstraintsBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PricesBody:
+    """Prices by the hour: of a device and of a node, by device or device group."""
+
+    __pydantic_config__ = STRICT
+
+    currency: Annotated[str, Field(min_length=1, max_length=16)]
+    device_hour: Annotated[dict[Name, Positive], Field(min_length=1, max_length=100)]
+    node_hour: Annotated[dict[Name, PriceOrNone], Field(max_length=100)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanBody:
-    """A search: the fastest plan of a model on a cluster."""
+    """A search: the best plan of a model on a cluster."""
 
     __pydantic_config__ = STRICT
 
     model: ModelBody
     cluster: ClusterBody
     workload: WorkloadBody
-    objective: Name | None = None
+    objective: Annotated[Name | None, OBJECTIVE_FIELD] = None
+    prices: PricesBody | None = None
+    prefer: Preference | None = None
     stack: Name | None = None
     calibration: Name | None = None
     constraints: ConstraintsBody | None = None

@@ -28,6 +28,7 @@ SIMULATION_KEYS = {
 }  # fmt: skip
 SEARCH_KEYS = {
     "seconds", "candidates", "lower_bound_s", "gap", "stopped_by", "space", "left_out",
+    "objective", "tie_set",
 }  # fmt: skip
 
 
@@ -59,7 +60,7 @@ def check_prediction(prediction: Any) -> None:
 
 
 def test_search_document_has_the_keys_of_the_contract(searched: Any) -> None:
-    assert set(searched) == SIMULATION_KEYS | {"search", "alternatives"}
+    assert set(searched) == SIMULATION_KEYS | {"search", "alternatives", "sensitivities"}
     assert set(searched["search"]) == SEARCH_KEYS
     assert searched["search"]["stopped_by"] in ("proof", "work", "deadline")
     assert {"tp", "pp", "vpp", "shard", "recompute", "micro_batch"} <= set(

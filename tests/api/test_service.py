@@ -218,6 +218,66 @@ def test_pointers_name_the_faults(service: Any) -> None:
     assert refused.json()["errors"][0]["pointer"] == "/constraints/pins"
 
 
+PRICED = {"objective": "cost", "prices": {"currency": "USD", "device_hour": {"H100": 2.5}}}
+
+
+def test_a_plan_for_cost_is_that_of_the_command(
+    service: Any, plan: Callable[..., Any], tmp_path: Path
+) -> None:
+    body = {
+        "model": "llama-3-8b",
+        "cluster": "8xH100",
+        "workload": {"global_batch": 16, "seq_len": 8192},
+        "prefer": "simple",
+        **PRICED,
+    }
+    answer = httpx.post(service.url + "/v1/plans", json=body, timeout=40)
+    assert answer.status_code == 200, answer.text
+    file = tmp_path / "prices.json"
+    file.write_text(json.dumps(PRICED["prices"]))
+    arguments = ("--model", "llama-3-8b", "--cluster", "8xH100", "--global-batch", "16")
+    flags = ("--objective", "cost", "--prices", str(file), "--prefer", "simple")
+    typed = plan(*arguments, "--seq-len", "8192", *flags, "--json", "-").document
+    given = answer.json()
+    assert given["plan_hash"] == typed["plan_hash"]
+    assert given["prediction"]["cost_per_token"] == typed["prediction"]["cost_per_token"] > 0
+
+
+def test_a_largest_batch_over_http(service: Any) -> None:
+    body = {
+        "model": "gpt2",
+        "cluster": "1xH100",
+        "workload": {"seq_len": 1024},
+        "objective": "largest-batch:8",
+        "constraints": {"pins": ["recompute=none"], "memory_gib": 8},
+    }
+    answer = httpx.post(service.url + "/v1/plans", json=body, timeout=40)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()["search"]["largest"]
+    assert found["size"] % 8 == 0
+    assert found["size"] > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"objective": "cost"}, "/prices"),
+        ({"objective": "cheapest"}, "/objective"),
+        ({"objective": "largest-batch:0"}, "/objective"),
+        ({"prefer": "simpler"}, "/prefer"),
+        ({"prices": "/etc/passwd"}, "/prices"),
+        ({"prices": {"device_hour": {"H100": 2.5}}}, "/prices/currency"),
+        ({"prices": {"currency": "USD", "device_hour": {"H100": -1}}}, "/prices/device_hour/H100"),
+        ({"prices": {"currency": "USD", "device_hour": {"H1000": 1}}}, "/prices/device_hour"),
+        ({"prices": {"currency": "USD", "device_hour": {"A100": 1}}}, "/prices/device_hour"),
+    ],
+)
+def test_pointers_of_objectives_and_prices(service: Any, change: Any, pointer: str) -> None:
+    refused = httpx.post(service.url + "/v1/plans", json={**PLAN, **change}, timeout=20)
+    assert refused.status_code == 422, refused.text
+    assert [item["pointer"] for item in refused.json()["errors"]] == [pointer]
+
+
 def test_requests_for_other_hosts_are_refused(service: Any) -> None:
     for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.", ""):
         answer = httpx.get(service.url + "/healthz", headers={"Host": host})

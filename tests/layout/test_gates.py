@@ -18,7 +18,7 @@ QUANTITIES = {
 # The SI units in use, and the words that say that a quantity has none.
 LAST_WORDS = {
     "s", "bytes", "flops", "tokens", "samples", "seconds", "usd", "watts", "joules",
-    "efficiency", "factor", "fraction", "ratio", "share", "slowdown", "steps",
+    "change", "efficiency", "factor", "fraction", "ratio", "share", "slowdown", "steps",
 }
 HUMAN_UNITS = {
     "us", "ms", "ns", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib", "tflops", "gflops",

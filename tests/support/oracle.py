@@ -107,6 +107,7 @@ class Timed:
     step_time_s: float
     reserved_bytes: int
     uniform: bool
+    devices: int = 1
 
 
 @dataclass(slots=True)
@@ -122,6 +123,20 @@ class Answer:
             p.step_time_s
             for p in self.plans
             if p.reserved_bytes * rule.margin <= capacity_bytes and (p.uniform or not uniform)
+        )
+        return min(fitting, default=math.inf)
+
+    def best_cost(
+        self, capacity_bytes: float, rule: MemoryRule, price_per_s: Callable[[int], float]
+    ) -> float:
+        """The cheapest step that fits; ``price_per_s`` is that of so many devices from the first.
+
+        Infinite if none fits.
+        """
+        fitting = (
+            p.step_time_s * price_per_s(p.devices)
+            for p in self.plans
+            if p.reserved_bytes * rule.margin <= capacity_bytes
         )
         return min(fitting, default=math.inf)
 
@@ -404,6 +419,7 @@ def solve(space: Space, check_every: int = 1) -> Answer:
         simulation = simulator.run(plan)
         assert simulation is not None
         reserved = max(row.reserved_bytes for row in simulation.memory)
-        answer.plans.append(Timed(simulation.step_time_s, reserved, uniform))
+        used = sum(part.count for stage in plan.program.stages for part in stage.devices)
+        answer.plans.append(Timed(simulation.step_time_s, reserved, uniform, used))
     answer.shapes = len(list(pipelines(space)))
     return answer

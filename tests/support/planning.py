@@ -22,7 +22,7 @@ RULE = MemoryRule()
 EQUAL = 1e-9
 
 
-def request_of(space: Space) -> Request:
+def request_of(space: Space, **asked: Any) -> Request:
     """The planner's request: pins for one value, lists of values for several."""
     values: dict[str, tuple[Any, ...]] = {}
     pins: list[Pin] = []
@@ -38,6 +38,7 @@ def request_of(space: Space) -> Request:
         stack=space.stack,
         pins=tuple(pins),
         values=values,
+        **asked,
     )
 
 
@@ -46,15 +47,15 @@ def _odd(r: Restriction) -> bool:
     return len(r.allowed) == 1 and (len(r.axis) + len(str(r.allowed[0]))) % 2 == 1
 
 
-def search_of(space: Space, limits: Limits | None = None) -> Search:
-    evaluator = Evaluator(request_of(space), simulator_of(space), RULE)
+def search_of(space: Space, limits: Limits | None = None, **asked: Any) -> Search:
+    evaluator = Evaluator(request_of(space, **asked), simulator_of(space), RULE)
     return Search(evaluator, limits or Limits())
 
 
-def planned(space: Space, limits: Limits | None = None) -> Found | None:
+def planned(space: Space, limits: Limits | None = None, **asked: Any) -> Found | None:
     """What the planner finds; None where it says that nothing fits."""
     try:
-        return search_of(space, limits).run()
+        return search_of(space, limits, **asked).run()
     except InfeasibleError:
         return None
 

@@ -1,0 +1,79 @@
+"""The largest size that fits, found by asking whether some do: bracket, bisect, refine.
+
+Sizes are asked for in multiples of a step: doubled until one does not fit, then bisected; then
+each finer step refines the last bracket. That finds the largest size if sizes that are multiples
+of one step fit up to some size and none beyond. They do: let a plan fit a size, and all that it
+divides the size by divide the step. At a smaller multiple of the step the same decisions are
+legal, and no tensor of any layer is larger, so it fits, too. (A plan that divides a size by what
+does not divide the step may fit a size and none between: such sizes are found only if asked for,
+and ``tried`` says which were.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+MOST = 2**40
+Fits = Callable[[int], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bracket:
+    """``size`` fits and ``beyond``, the next multiple of the grain, does not.
+
+    ``size`` 0: nothing fits. ``beyond`` None: the size met its limit. ``tried`` holds what was
+    asked, by size.
+    """
+
+    size: int
+    beyond: int | None
+    tried: dict[int, bool]
+
+
+def largest_fitting(fits: Fits, steps: Sequence[int], most: int = MOST, begin: int = 0) -> Bracket:
+    """The largest size that fits.
+
+    Args:
+        fits: whether a size does.
+        steps: what sizes are multiples of, coarse to fine, each a multiple of the next.
+        most: the largest size that is allowed.
+        begin: where to begin; that changes the work and not the answer.
+    """
+    tried: dict[int, bool] = {}
+
+    def asked(size: int) -> bool:
+        if size not in tried:
+            tried[size] = size <= most and fits(size)
+        return tried[size]
+
+    low, high = 0, max(1, min(begin, most) // steps[0]) * steps[0]
+    while high <= most and asked(high):
+        low, high = high, 2 * high
+    for step in steps:
+        low, high = _bisected(asked, step, low, high)
+    beyond = high if high <= most else None
+    return Bracket(size=low, beyond=beyond, tried={n: ok for n, ok in tried.items() if n <= most})
+
+
+def _bisected(fits: Fits, step: int, low: int, high: int) -> tuple[int, int]:
+    """A bracket one step wide inside low (fits) and high (does not), both multiples of it."""
+    below, above = low // step, high // step
+    while above - below > 1:
+        middle = (below + above) // 2
+        if fits(middle * step):
+            below = middle
+        else:
+            above = middle
+    return below * step, above * step
+
+
+def finer_steps(whole: int, grain: int) -> list[int]:
+    """``whole`` times ``grain``, and finer by one prime factor at a time, down to ``grain``."""
+    steps, rest, factor = [whole * grain], whole, 2
+    while rest > 1:
+        while rest % factor == 0:
+            rest //= factor
+            steps.append(rest * grain)
+        factor += 1
+    return steps
