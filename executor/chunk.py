@@ -8,7 +8,7 @@ degree 1 are reduced only by the last micro-batch's backward.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -127,7 +127,7 @@ def build_chunk(
     """
     dtype = plan.workload.dtype
     policy = _precision(dtype)
-    layers = plan.chunk_layers(plan.program.stages[book.stage].virtual_stages[number])
+    layers = _own_layers(plan, number, book)
     tied = _tied_ends(plan, layers)
     wrapped = {
         index
@@ -154,6 +154,18 @@ def build_chunk(
         for unit in units:  # a unit that prefetches itself prefetches nothing
             unit.set_modules_to_backward_prefetch([unit])
     return chunk
+
+
+def _own_layers(
+    plan: Plan, number: int, book: GroupBook
+) -> tuple[tuple[int, Layer, LayerStrategy], ...]:
+    """Layers of a chunk with the strategies of this rank's device group."""
+    parts = plan.program.stages[book.stage].virtual_stages[number]
+    own = (
+        replace(part, strategy=part.by_device_group.get(book.device_group, part.strategy))
+        for part in parts
+    )
+    return plan.chunk_layers(tuple(own))
 
 
 def _build_module(

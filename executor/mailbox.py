@@ -83,12 +83,12 @@ class Mailbox:
 
     def _place(self, arrival: _Arrival, route: Route, piece: Piece) -> Tensor:
         """Room for a piece: its place in the block where that is contiguous."""
-        tokens, samples, hidden = route.shape
         if route.covers(piece):
             return arrival.whole
-        if piece.samples.count == samples:
+        if piece.samples.count == arrival.whole.shape[1]:
             return arrival.whole[piece.tokens.first : piece.tokens.end]
-        buffer = self._empty((piece.tokens.count, piece.samples.count, hidden))
+        shape = (piece.tokens.count, piece.samples.count, route.shape[2])
+        buffer = self._empty(shape)
         arrival.loose.append((piece, buffer))
         return buffer
 
@@ -120,9 +120,7 @@ class Mailbox:
 
 
 def _rows(block: Tensor, piece: Piece) -> Tensor:
-    return block[
-        piece.tokens.first : piece.tokens.end, piece.samples.first : piece.samples.end
-    ]
+    return block[piece.tokens.first : piece.tokens.end, piece.samples.first : piece.samples.end]
 
 
 def _tag(item: Pass) -> int:

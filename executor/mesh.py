@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ..spec.errors import RunError
 from ..spec.groups import RankGroup, replica_group, shard_group, stage_groups
-from ..spec.plan import Plan
+from ..spec.plan import Plan, Stage
 from ..spec.sample_parts import Span, sample_parts
 from ..spec.schedule import chunk_place
 from ..spec.stage_messages import stage_layouts
@@ -76,6 +76,7 @@ class GroupBook:
         self.tied = self._make_tied_groups(plan)
         self._wires = self._make_wires(plan)
         self._stage = plan.program.stages[self.stage]
+        self.device_group = _device_groups(self._stage)[self.local_rank]
         self._samples = plan.program.micro_batch_samples
 
     def _make(self, ranks: tuple[int, ...]) -> None:
@@ -170,3 +171,8 @@ class GroupBook:
             mesh=torch.tensor(rows, dtype=torch.int),
             mesh_dim_names=("replicate", "shard"),
         )
+
+
+def _device_groups(stage: Stage) -> list[str]:
+    """The device group of each rank of a stage."""
+    return [part.device_group for part in stage.devices for _ in range(part.count)]

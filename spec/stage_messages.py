@@ -46,9 +46,7 @@ class Message(NamedTuple):
     block: Block
 
 
-def blocks(
-    stage: Stage, strategy: LayerStrategy, samples: int, seq_len: int
-) -> tuple[Block, ...]:
+def blocks(stage: Stage, strategy: LayerStrategy, samples: int, seq_len: int) -> tuple[Block, ...]:
     """The block of an activation that each rank of a stage holds around a layer.
 
     Args:
@@ -58,9 +56,7 @@ def blocks(
         seq_len: tokens of a sample.
     """
     parts = sample_parts(stage, strategy, samples)
-    return tuple(
-        Block(_tokens(strategy, rank, seq_len), part) for rank, part in enumerate(parts)
-    )
+    return tuple(Block(_tokens(strategy, rank, seq_len), part) for rank, part in enumerate(parts))
 
 
 def _tokens(strategy: LayerStrategy, rank: int, seq_len: int) -> Span:
