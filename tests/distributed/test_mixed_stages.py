@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from lowering_check import executor_stack, recorded_items
 from mixed_cases import FAST, SLOW, MixedCase, ranks
 from plan_cases import GPT2, Case, Sizes, sharded
 from rank_pools import RankPool
 
+from shardwright.costmodel.step import step_work
 from shardwright.executor.launch import TRAIN_JOB
+from shardwright.executor.layout import stage_layout
 from shardwright.executor.verify import BOUNDS
+from shardwright.spec.formats import DTYPE_BYTES
+from shardwright.spec.kernels import Collective
+from shardwright.spec.plan import Plan
+from shardwright.spec.schedule import chunk_place
+from shardwright.spec.stage_messages import boundary_blocks, messages
 from shardwright.spec.strategy import LayerStrategy
 
 STEPS = 2
@@ -156,3 +165,73 @@ def test_three_ranks(three_ranks: RankPool, case: MixedCase) -> None:
 @pytest.mark.parametrize("case", FOUR, ids=lambda c: c.name)
 def test_four_ranks(four_ranks: RankPool, case: MixedCase) -> None:
     check(four_ranks, case)
+
+
+def expected_messages(plan: Plan, rank: int) -> Counter[Collective]:
+    """What a rank sends and gets in a step, from the rows that every rank holds and wants."""
+    program, layout = plan.program, stage_layout(plan)
+    stages, kind = len(program.stages), program.schedule.kind
+    row_bytes = plan.model.hidden * DTYPE_BYTES[plan.workload.dtype.param]
+    found: Counter[Collective] = Counter()
+    for position in range(stages * program.chunks_per_stage - 1):
+        firsts = [layout[chunk_place(kind, position + i, stages)[0]][0] for i in (0, 1)]
+        leaving, entering = boundary_blocks(plan, position)
+        for held, wanted, ends in (
+            (leaving, entering, firsts),
+            (entering, leaving, firsts[::-1]),
+        ):
+            for message in messages(held, wanted):
+                source, target = ends[0] + message.source, ends[1] + message.target
+                what = (2, abs(target - source), message.block.rows * row_bytes)
+                for kinds, end in (("send", source), ("recv", target)):
+                    if end == rank:
+                        item = Collective(kinds, *what, plan.workload.dtype.param)  # type: ignore[arg-type]
+                        found[item] += program.schedule.microbatches
+    return found
+
+
+def recorded(pool: RankPool, case: MixedCase) -> tuple[Plan, list[Counter[Collective]]]:
+    plan = case.plan()
+    records = pool.run("rank_jobs:record", {"plan": plan.to_document()})
+    return plan, [recorded_items(record)[1] for record in records]
+
+
+def is_message(item: Collective) -> bool:
+    return item.kind in ("send", "recv")
+
+
+@pytest.mark.parametrize("case", FOUR, ids=lambda c: c.name)
+def test_messages_are_those_that_the_rows_ask_for(four_ranks: RankPool, case: MixedCase) -> None:
+    plan, found = recorded(four_ranks, case)
+    for rank, collectives in enumerate(found):
+        sent = Counter({c: n for c, n in collectives.items() if is_message(c)})
+        assert sent == expected_messages(plan, rank)
+
+
+ONLY_DATA_PARALLEL = [
+    case
+    for case in FOUR
+    if isinstance(case.strategies, LayerStrategy) or case.name in ("bf16 1+3",)
+]
+
+
+@pytest.mark.parametrize("case", ONLY_DATA_PARALLEL, ids=lambda c: c.name)
+def test_collectives_are_the_lowerings(four_ranks: RankPool, case: MixedCase) -> None:
+    """Of gradients, states and the norm, which shares of the batch do not change."""
+    plan, found = recorded(four_ranks, case)
+    stages = [s for s, (_, count) in enumerate(stage_layout(plan)) for _ in range(count)]
+    for collectives, stage in zip(found, stages, strict=True):
+        lowered = step_work(plan, executor_stack(flash=True), stage)
+        expected = Counter(x for x in lowered if isinstance(x, Collective) and not is_message(x))
+        assert {c: n for c, n in collectives.items() if not is_message(c)} == expected
+
+
+def test_two_ranks_that_feed_one_send_half_a_micro_batch_each(three_ranks: RankPool) -> None:
+    """By hand: 2 micro-batches of 4 samples, 16 tokens, hidden 32, 4 bytes."""
+    _, found = recorded(three_ranks, THREE[1])
+    half = 16 * 2 * 32 * 4
+    sides = [{c: n for c, n in each.items() if is_message(c)} for each in found]
+    for rank, away in ((0, 2), (1, 1)):
+        both = [Collective(kind, 2, away, half, "fp32") for kind in ("send", "recv")]
+        assert sides[rank] == dict.fromkeys(both, 2)
+    assert sides[2] == {**sides[0], **sides[1]}
