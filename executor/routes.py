@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..spec.plan import Plan
 from ..spec.sample_parts import Span
 from ..spec.schedule import chunk_place, chunk_position
-from ..spec.stage_messages import Block, boundary_blocks, messages
+from ..spec.stage_messages import Block, boundary_blocks, boundary_messages
 from .layout import stage_layout
 
 
@@ -71,11 +71,11 @@ def _route(plan: Plan, position: int, direction: int, rank: int) -> Route:
     """The route to the chunk after (+1) or before (-1) the one at a position."""
     kind, stages = plan.program.schedule.kind, len(plan.program.stages)
     there, chunk = chunk_place(kind, position + direction, stages)
-    ends = boundary_blocks(plan, position + min(direction, 0))
-    mine, theirs = ends if direction > 0 else ends[::-1]
-    own, first = mine[rank], stage_layout(plan)[there][0]
-    gives = (m for m in messages(mine, theirs) if m.source == rank)
-    gets = (m for m in messages(theirs, mine) if m.target == rank)
+    boundary, forward = position + min(direction, 0), direction > 0
+    own = boundary_blocks(plan, boundary)[0 if forward else 1][rank]
+    first = stage_layout(plan)[there][0]
+    gives = (m for m in boundary_messages(plan, boundary, forward) if m.source == rank)
+    gets = (m for m in boundary_messages(plan, boundary, not forward) if m.target == rank)
     return Route(
         chunk=chunk,
         shape=(own.tokens.count, own.samples.count, plan.model.hidden),

@@ -131,6 +131,18 @@ def stage_layouts(plan: Plan, stage: int) -> Iterable[LayerStrategy]:
             yield strategy
 
 
+def boundary_messages(plan: Plan, position: int, forward: bool) -> tuple[Message, ...]:
+    """The messages of a micro-batch between a chunk and the next one.
+
+    Args:
+        plan: a legal plan.
+        position: of the chunk in the order that data flows, not the last one.
+        forward: activations to the next chunk; else gradients back from it.
+    """
+    before, after = boundary_blocks(plan, position)
+    return messages(before, after) if forward else messages(after, before)
+
+
 def boundary_blocks(plan: Plan, position: int) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
     """Blocks by rank where an activation leaves the chunk at a position, and where it arrives."""
     program = plan.program

@@ -20,7 +20,7 @@ from shardwright.spec.formats import DTYPE_BYTES
 from shardwright.spec.kernels import Collective
 from shardwright.spec.plan import Plan
 from shardwright.spec.schedule import chunk_place
-from shardwright.spec.stage_messages import boundary_blocks, messages
+from shardwright.spec.stage_messages import boundary_messages
 from shardwright.spec.strategy import LayerStrategy
 
 STEPS = 2
@@ -175,12 +175,8 @@ def expected_messages(plan: Plan, rank: int) -> Counter[Collective]:
     found: Counter[Collective] = Counter()
     for position in range(stages * program.chunks_per_stage - 1):
         firsts = [layout[chunk_place(kind, position + i, stages)[0]][0] for i in (0, 1)]
-        leaving, entering = boundary_blocks(plan, position)
-        for held, wanted, ends in (
-            (leaving, entering, firsts),
-            (entering, leaving, firsts[::-1]),
-        ):
-            for message in messages(held, wanted):
+        for forward, ends in ((True, firsts), (False, firsts[::-1])):
+            for message in boundary_messages(plan, position, forward):
                 source, target = ends[0] + message.source, ends[1] + message.target
                 what = (2, abs(target - source), message.block.rows * row_bytes)
                 for kinds, end in (("send", source), ("recv", target)):
