@@ -85,9 +85,9 @@ class Mailbox:
         """Room for a piece: its place in the block where that is contiguous."""
         if route.covers(piece):
             return arrival.whole
-        if piece.samples.count == arrival.whole.shape[1]:
+        if piece.samples.size == arrival.whole.shape[1]:
             return arrival.whole[piece.tokens.first : piece.tokens.end]
-        shape = (piece.tokens.count, piece.samples.count, route.shape[2])
+        shape = (piece.tokens.size, piece.samples.size, route.shape[2])
         buffer = self._empty(shape)
         arrival.loose.append((piece, buffer))
         return buffer

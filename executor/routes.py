@@ -43,7 +43,7 @@ class Route:
 
     def covers(self, piece: Piece) -> bool:
         """Whether a piece is the whole block."""
-        return (piece.tokens.count, piece.samples.count) == self.shape[:2]
+        return (piece.tokens.size, piece.samples.size) == self.shape[:2]
 
 
 def chunk_routes(
@@ -78,7 +78,7 @@ def _route(plan: Plan, position: int, direction: int, rank: int) -> Route:
     gets = (m for m in boundary_messages(plan, boundary, not forward) if m.target == rank)
     return Route(
         chunk=chunk,
-        shape=(own.tokens.count, own.samples.count, plan.model.hidden),
+        shape=(own.tokens.size, own.samples.size, plan.model.hidden),
         sends=tuple(_piece(own, m.block, first + m.target) for m in gives),
         receives=tuple(_piece(own, m.block, first + m.source) for m in gets),
     )

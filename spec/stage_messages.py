@@ -31,7 +31,7 @@ class Block(NamedTuple):
     @property
     def rows(self) -> int:
         """Vectors of the hidden size."""
-        return self.tokens.count * self.samples.count
+        return self.tokens.size * self.samples.size
 
     def meet(self, other: Block) -> Block:
         """The rows in both."""
