@@ -231,3 +231,14 @@ def test_two_ranks_that_feed_one_send_half_a_micro_batch_each(three_ranks: RankP
         both = [Collective(kind, 2, away, half, "fp32") for kind in ("send", "recv")]
         assert sides[rank] == dict.fromkeys(both, 2)
     assert sides[2] == {**sides[0], **sides[1]}
+
+
+def test_a_trace_of_unequal_stages_adds_up(four_ranks: RankPool) -> None:
+    case = next(c for c in FOUR if c.name == "1+2+1")
+    payload = {"plan": case.plan().to_document(), "steps": 1, "random_tokens": True, "trace": True}
+    result = four_ranks.run(TRAIN_JOB, payload)[0]
+    assert len(result["measured"]["allocated_bytes"]) == 3
+    traced = result["traced"]
+    for terms in traced["breakdown_by_rank_s"]:
+        assert sum(terms.values()) == pytest.approx(traced["step_time_s"])
+        assert terms["matmul"] > 0
