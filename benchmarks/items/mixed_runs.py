@@ -18,7 +18,6 @@ from harness.shapes import EVERYTHING, Evidence, Item, Table, judged, reported
 from harness.work import Work
 from mixed_cases import FAST, SLOW, Held, MixedCase, ranks
 from plan_cases import Case, Sizes
-from plan_sample import in_words
 from slow_ranks import EmulatedMachine
 
 from shardwright.api.cli_profile import DEFAULT_BUDGET_S
@@ -29,6 +28,7 @@ from shardwright.executor.layout import plan_world_size
 from shardwright.profiler.sweep import QUICK_BUDGET_S, measure
 from shardwright.spec.plan import Plan
 from shardwright.spec.profile import MachineProfile
+from shardwright.spec.sample_parts import group_samples
 from shardwright.spec.strategy import LayerStrategy
 
 LIMIT = 0.2
@@ -139,6 +139,22 @@ def _measure(work: Work, names: list[str]) -> dict[str, Any]:
     return found
 
 
+def in_words(plan: Plan) -> str:
+    """What each stage holds, and the schedule."""
+    program = plan.program
+    held = [
+        " + ".join(
+            f"{part.count} {part.device_group}: {taken}"
+            for part, taken in zip(
+                stage.devices, group_samples(stage, program.micro_batch_samples), strict=True
+            )
+        )
+        for stage in program.stages
+    ]
+    schedule = program.schedule
+    return f"{' | '.join(held)} samples, {schedule.kind}, {schedule.microbatches} micro-batches"
+
+
 def _options() -> PoolOptions:
     paths = [str(BENCHMARKS), os.environ.get("PYTHONPATH", "")]
     return PoolOptions(
@@ -175,7 +191,7 @@ ITEM = Item(
     shows="Plans on two kinds of device, run with emulated slow ranks, against their prediction.",
     target="every plan's step within 20 % of the simulated one.",
     run=run,
-    reads=(*EVERYTHING, "benchmarks/slow_ranks.py", "benchmarks/plan_sample.py",
-           "tests/support/mixed_cases.py", "tests/support/plan_cases.py"),
+    reads=(*EVERYTHING, "benchmarks/slow_ranks.py", "tests/support/mixed_cases.py",
+           "tests/support/plan_cases.py"),
     timed=True,
 )  # fmt: skip

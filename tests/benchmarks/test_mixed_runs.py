@@ -85,3 +85,9 @@ def test_every_case_is_a_legal_plan_on_two_kinds_of_device() -> None:
         assert sum(1 / rate for rate in rates) <= mixed_runs.CORES
     for _, uneven, even in mixed_runs.PAIRS:
         assert {uneven, even} <= set(names)
+
+
+def test_plans_are_told_apart_in_words() -> None:
+    words = [mixed_runs.in_words(case.plan()) for case in mixed_runs.CASES]
+    assert words[2] == "1 fast: 4 + 1 slow: 2 samples, 1f1b, 4 micro-batches"
+    assert words[4] == "1 fast: 6 | 2 slow: 6 samples, 1f1b, 4 micro-batches"
