@@ -196,30 +196,27 @@ def is_message(item: Collective) -> bool:
     return item.kind in ("send", "recv")
 
 
+def only_data_parallel(case: MixedCase) -> bool:
+    """Whether all ranks of a stage work on whole layers."""
+    plan = case.plan()
+    return all(strategy.tp == 1 for strategy in plan.layer_strategies())
+
+
 @pytest.mark.parametrize("case", FOUR, ids=lambda c: c.name)
-def test_messages_are_those_that_the_rows_ask_for(four_ranks: RankPool, case: MixedCase) -> None:
-    plan, found = recorded(four_ranks, case)
-    for rank, collectives in enumerate(found):
-        sent = Counter({c: n for c, n in collectives.items() if is_message(c)})
-        assert sent == expected_messages(plan, rank)
+def test_what_ranks_exchange(four_ranks: RankPool, case: MixedCase) -> None:
+    """Messages are those that the rows ask for; other collectives those of the lowering.
 
-
-ONLY_DATA_PARALLEL = [
-    case
-    for case in FOUR
-    if isinstance(case.strategies, LayerStrategy) or case.name in ("bf16 1+3",)
-]
-
-
-@pytest.mark.parametrize("case", ONLY_DATA_PARALLEL, ids=lambda c: c.name)
-def test_collectives_are_the_lowerings(four_ranks: RankPool, case: MixedCase) -> None:
-    """Of gradients, states and the norm, which shares of the batch do not change."""
+    Those of gradients, states and the norm, which shares of the batch do not change.
+    """
     plan, found = recorded(four_ranks, case)
     stages = [s for s, (_, count) in enumerate(stage_layout(plan)) for _ in range(count)]
-    for collectives, stage in zip(found, stages, strict=True):
-        lowered = step_work(plan, executor_stack(flash=True), stage)
-        expected = Counter(x for x in lowered if isinstance(x, Collective) and not is_message(x))
-        assert {c: n for c, n in collectives.items() if not is_message(c)} == expected
+    for rank, (collectives, stage) in enumerate(zip(found, stages, strict=True)):
+        sent = Counter({c: n for c, n in collectives.items() if is_message(c)})
+        assert sent == expected_messages(plan, rank)
+        if only_data_parallel(case):
+            lowered = step_work(plan, executor_stack(flash=True), stage)
+            others = (x for x in lowered if isinstance(x, Collective) and not is_message(x))
+            assert collectives - sent == Counter(others)
 
 
 def test_two_ranks_that_feed_one_send_half_a_micro_batch_each(three_ranks: RankPool) -> None:
