@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from ..executor.layout import plan_device, plan_world_size, stage_layout
+from ..executor.layout import plan_devices, plan_world_size, stage_layout
 from ..spec.groups import RankGroup, replica_group, shard_group, tensor_group
 from ..spec.plan import Plan, Stage
 from ..spec.strategy import LayerStrategy
@@ -23,7 +23,7 @@ def dry_run(plan: Plan, steps: int, path: str = "PLAN.json") -> dict[str, Any]:
     file = shlex.quote(path)
     return {
         "plan_hash": plan.hash,
-        "device": plan_device(plan),
+        "device": ", ".join(dict.fromkeys(plan_devices(plan))),
         "ranks": plan_world_size(plan),
         "steps": steps,
         "stages": [_stage(plan, number, first) for number, (first, _) in enumerate(layout)],

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from ..datasets.catalogue.device import CPU
 from ..datasets.catalogue.local import core_count, memory_bytes
-from ..executor.layout import plan_device, plan_world_size
+from ..executor.layout import plan_device, plan_devices, plan_world_size
 from ..spec.cluster import ClusterSpec
 from ..spec.dense import model_run_reason
 from ..spec.errors import InputError
-from ..spec.legality import executable_reason, schedule_run_reason
+from ..spec.legality import devices_run_reason, executable_reason, schedule_run_reason
 from ..spec.plan import Plan
 
 CUDA_DEVICE = re.compile(r"nvidia\d+")
@@ -100,6 +100,8 @@ def require_built(plan: Plan, where: str) -> None:
         raise InputError(where, reason, "a plan of a dense decoder", "plan simulate")
     if reason := schedule_run_reason(plan.program.schedule.kind):
         raise InputError(where, reason, "a plan that the executor runs", "plan --execute")
+    if reason := devices_run_reason(plan_devices(plan)):
+        raise InputError(where, reason, "cores alone, or accelerators alone", "plan simulate")
     for strategy in dict.fromkeys(plan.layer_strategies()):
         if reason := executable_reason(strategy, plan.workload):
             raise InputError(where, reason, "a plan that the executor runs", "plan --execute")

@@ -49,6 +49,7 @@ NAMES = (
     "galvatron_speed",
     "simulate_speed",
     "accuracy",
+    "mixed_runs",
     "gpu",
 )
 """Every item, in the order of RESULTS.md; what other work would disturb comes late."""

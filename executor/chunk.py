@@ -8,7 +8,7 @@ degree 1 are reduced only by the last micro-batch's backward.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,7 +19,8 @@ from ..kernels.dispatch import Dispatcher, Policy
 from ..spec.errors import InputError
 from ..spec.layer_legality import dtype_reason
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer
-from ..spec.plan import LayerPlan, Plan
+from ..spec.plan import Plan
+from ..spec.stage_messages import entry_strategy
 from ..spec.strategy import LayerStrategy
 from ..spec.workload import DtypeRecord
 from .mesh import GroupBook
@@ -114,20 +115,19 @@ def needs_sharding_wrapper(strategy: LayerStrategy, stage_ranks: int, dtype: Dty
 
 def build_chunk(
     plan: Plan,
-    parts: tuple[LayerPlan, ...],
+    number: int,
     book: GroupBook,
     options: BuildOptions,
     kernels: Dispatcher,
 ) -> Chunk:
-    """Build, fill, split and shard the layers of one chunk on this rank.
+    """Build, fill, split and shard the layers of this stage's chunk ``number`` on this rank.
 
     Each layer is sharded as soon as it is built, so a rank never holds more than its part and
     one whole layer.
     """
-    every, dtype = plan.layer_strategies(), plan.workload.dtype
+    dtype = plan.workload.dtype
     policy = _precision(dtype)
-    layers = plan.chunk_layers(parts)
-    first = layers[0][0]
+    layers = _own_layers(plan, number, book)
     tied = _tied_ends(plan, layers)
     wrapped = {
         index
@@ -145,7 +145,7 @@ def build_chunk(
         if index in wrapped and (tied is None or index != tied[0]):  # joins the head's unit
             units.append(_shard_unit(members, strategy, book, policy))
     strategies = {index: strategy for index, _, strategy in layers}
-    chunk = Chunk(modules, strategies, every[first - 1] if first else None, book)
+    chunk = Chunk(modules, strategies, entry_strategy(plan, book.stage, number), book)
     if units:
         plain = {p for i in strategies if i not in wrapped for p in modules[i].parameters()}
         mesh = book.data_mesh(layers[0][2])
@@ -154,6 +154,18 @@ def build_chunk(
         for unit in units:  # a unit that prefetches itself prefetches nothing
             unit.set_modules_to_backward_prefetch([unit])
     return chunk
+
+
+def _own_layers(
+    plan: Plan, number: int, book: GroupBook
+) -> tuple[tuple[int, Layer, LayerStrategy], ...]:
+    """Layers of a chunk with the strategies of this rank's device group."""
+    parts = plan.program.stages[book.stage].virtual_stages[number]
+    own = (
+        replace(part, strategy=part.by_device_group.get(book.device_group, part.strategy))
+        for part in parts
+    )
+    return plan.chunk_layers(tuple(own))
 
 
 def _build_module(

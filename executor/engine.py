@@ -15,13 +15,14 @@ from ..kernels.marks import mark
 from ..kernels.rope import cached_tables, forget_tables
 from ..spec.marks import READ_DATA, STEP, UPDATE
 from ..spec.plan import LayerPlan, Plan
-from ..spec.schedule import chunk_place, chunk_position, stage_order
+from ..spec.schedule import stage_order
 from ..spec.strategy import LayerStrategy
 from .chunk import TORCH_DTYPES, BuildOptions, Chunk, build_chunk
 from .host_copy import finish, to_device
 from .local import local_parameters
 from .mesh import GroupBook
-from .pipeline import ChunkPort, Link, PipelineRuntime
+from .pipeline import ChunkPort, PipelineRuntime
+from .routes import chunk_routes
 from .techniques.compile import begin_step, forget_compiled
 from .update import AdamWOptions, Updater
 
@@ -64,7 +65,10 @@ class Engine:
         self.book = GroupBook(plan, rank, options.device.type, timeout_s)
         parts = plan.program.stages[self.book.stage].virtual_stages
         self.kernels = Dispatcher(options.kernels)
-        self.chunks = [build_chunk(plan, part, self.book, options, self.kernels) for part in parts]
+        self.chunks = [
+            build_chunk(plan, number, self.book, options, self.kernels)
+            for number in range(len(parts))
+        ]
         self.parameters = local_parameters(plan, self.chunks, self.book)
         clip = plan.workload.gradient_clip_norm
         adamw = adamw or AdamWOptions()
@@ -100,29 +104,13 @@ class Engine:
 
     def _make_port(self, index: int) -> ChunkPort:
         chunk = self.chunks[index]
+        source, target = chunk_routes(self.plan, self.book.stage, index, self.book.local_rank)
         return ChunkPort(
             run=lambda entry, micro_batch: self._run_chunk(chunk, entry, micro_batch),
             before_backward=chunk.set_last_micro_batch,
-            source=self._link(index, -1, chunk.before),
-            target=self._link(index, +1, None if chunk.has_head else chunk.last_strategy),
+            source=source,
+            target=target,
         )
-
-    def _link(self, chunk: int, direction: int, layout: LayerStrategy | None) -> Link | None:
-        """The neighbour chunk in data order, and the shape that crosses in ``layout``."""
-        if layout is None:
-            return None
-        program, ranks = self.plan.program, self.book.stage_ranks
-        kind, stages = program.schedule.kind, len(program.stages)
-        position = chunk_position(kind, self.book.stage, chunk, stages) + direction
-        other_stage, other_chunk = chunk_place(kind, position, stages)
-        peer = other_stage * ranks + self.book.local_rank
-        return Link(peer, other_chunk, self._activation_shape(layout))
-
-    def _activation_shape(self, layout: LayerStrategy) -> tuple[int, int, int]:
-        workload = self.plan.workload
-        seq = workload.seq_len // (layout.tp if layout.megatron_sp else 1)
-        samples = self.plan.program.micro_batch_samples
-        return seq, samples // layout.data_parallel(self.book.stage_ranks), self.plan.model.hidden
 
     def _run_chunk(self, chunk: Chunk, entry: Tensor | None, micro_batch: int) -> Tensor:
         if entry is None:
@@ -141,10 +129,9 @@ class Engine:
             return self._read_tokens(micro_batch, strategy)
 
     def _read_tokens(self, micro_batch: int, strategy: LayerStrategy) -> Tensor:
-        samples = self.plan.program.micro_batch_samples
-        mine = samples // strategy.data_parallel(self.book.stage_ranks)
-        first = micro_batch * samples + self.book.data_index(strategy) * mine
-        rows = [self.batch(self.step_index, first + i) for i in range(mine)]
+        mine = self.book.samples(strategy)
+        start = micro_batch * self.plan.program.micro_batch_samples
+        rows = [self.batch(self.step_index, start + i) for i in range(mine.first, mine.end)]
         return to_device(torch.stack(rows, dim=1), self.options.device)
 
     def backward_step(self) -> Tensor:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..spec.errors import InputError
+from ..spec.layer_legality import CORE
 from ..spec.plan import Plan
 
-CPU_DEVICE = "cpu"
+CPU_DEVICE = CORE
 """The catalogue's name of one core of this machine."""
 
 
@@ -23,18 +24,29 @@ def stage_layout(plan: Plan) -> list[tuple[int, int]]:
     return found
 
 
+def plan_devices(plan: Plan) -> tuple[str, ...]:
+    """The catalogue names of the devices that a plan's stages run on, by rank."""
+    return tuple(
+        plan.cluster.group(part.device_group).device
+        for stage in plan.program.stages
+        for part in stage.devices
+        for _ in range(part.count)
+    )
+
+
 def plan_device(plan: Plan) -> str:
     """The catalogue name of the one kind of device that the plan's stages run on.
 
     Raises:
         InputError: stages on different kinds of device.
     """
-    names = {
-        plan.cluster.group(part.device_group).device
-        for stage in plan.program.stages
-        for part in stage.devices
-    }
+    names = sorted(set(plan_devices(plan)))
     if len(names) != 1:
-        allowed = "stages on one kind of device (mixed runs are not built yet)"
-        raise InputError("plan.stages", ", ".join(sorted(names)), allowed)
-    return names.pop()
+        allowed = "one kind of device on this machine; torchrun starts the ranks of mixed machines"
+        raise InputError("plan.stages", ", ".join(names), allowed)
+    return names[0]
+
+
+def runs_on_cores(plan: Plan) -> bool:
+    """Whether a plan's ranks are cores of a machine, not accelerators."""
+    return CPU_DEVICE in plan_devices(plan)

@@ -80,7 +80,7 @@ def _describe(
     split = strategy.tp if spec.split_dim is not None else 1
     wrapped = needs_sharding_wrapper(strategy, book.stage_ranks, plan.workload.dtype)
     shards = strategy.shard.optimizer if wrapped else 1
-    tied = book.tied_peer is not None and spec.name in ("tokens.weight", TIED_WEIGHT)
+    tied = book.tied is not None and spec.name in ("tokens.weight", TIED_WEIGHT)
     partial = strategy.tp > 1 and (
         spec.partial_gradient == "always"
         or (spec.partial_gradient == "sequence_parallel" and strategy.megatron_sp)

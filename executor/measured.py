@@ -74,12 +74,10 @@ def measured_timeline(traces: Sequence[RankTrace]) -> Timeline:
     begin_ns = min(trace.segments[0].start_ns for trace in traces)
     finish_ns = max(segment.end_ns for trace in traces for segment in trace.segments)
     norm_ns = _last_at_norm(traces)
-    sent = {
-        (int(target), key): when
-        for trace in traces
-        for label, when in trace.sent_ns.items()
-        for key, _, target in [label.partition(" to ")]
-    }
+    sent: dict[tuple[int, str], int] = {}  # the last message, where a pass waits for several
+    for label, when in (item for trace in traces for item in trace.sent_ns.items()):
+        key, _, target = label.partition(" to ")
+        sent[int(target), key] = max(when, sent.get((int(target), key), when))
     spans: list[Span] = []
     for rank, trace in enumerate(traces):
         last_ns = max(segment.end_ns for segment in trace.segments)

@@ -14,12 +14,15 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..spec.errors import RunError
-from ..spec.groups import RankGroup, data_index, replica_group, shard_group, stage_groups
+from ..spec.groups import RankGroup, replica_group, shard_group, stage_groups
 from ..spec.plan import Plan, Stage
+from ..spec.sample_parts import Span, sample_parts
 from ..spec.schedule import chunk_place
+from ..spec.stage_messages import stage_layouts
 from ..spec.strategy import LayerStrategy
 from .layout import plan_world_size, stage_layout
 from .models.parallel import TensorParallel
+from .tied import TiedGroup, tied_groups
 
 Wire = tuple[bool, bool, int]
 """A kind of message between stages: forward or backward, towards a higher stage or a lower one,
@@ -60,18 +63,21 @@ class GroupBook:
         world = plan_world_size(plan)
         if dist.get_world_size() != world:
             raise RunError(f"the plan runs on {world} ranks, but {dist.get_world_size()} started")
-        self.stage = next(i for i, (f, n) in enumerate(self.layout) if f <= rank < f + n)
+        self.stage = self._stage_of(rank)
         self.first_rank, self.stage_ranks = self.layout[self.stage]
         self.local_rank = rank - self.first_rank
         self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
         self._made: set[tuple[int, ...]] = set()
         self._meshes: dict[tuple[RankGroup, RankGroup], DeviceMesh] = {}
-        for index, stage in enumerate(plan.program.stages):
-            self._make_stage_groups(plan, index, stage)
+        for index in range(len(plan.program.stages)):
+            self._make_stage_groups(plan, index)
         alone = dist.new_group([rank], timeout=self._timeout, use_local_synchronization=True)
         self._groups[rank,] = alone
-        self.tied_peer = self._make_tied_groups(plan)
+        self.tied = self._make_tied_groups(plan)
         self._wires = self._make_wires(plan)
+        self._stage = plan.program.stages[self.stage]
+        self.device_group = _device_groups(self._stage)[self.local_rank]
+        self._samples = plan.program.micro_batch_samples
 
     def _make(self, ranks: tuple[int, ...]) -> None:
         if ranks in self._made:
@@ -81,23 +87,21 @@ class GroupBook:
         if self.rank in ranks:
             self._groups[ranks] = group
 
-    def _make_stage_groups(self, plan: Plan, index: int, stage: Stage) -> None:
+    def _make_stage_groups(self, plan: Plan, index: int) -> None:
         first, count = self.layout[index]
-        for shape in stage_groups(plan.stage_strategies(index), count):
+        for shape in stage_groups(list(stage_layouts(plan, index)), count):
             for local in range(count):
                 if shape.position(local) == 0:
                     self._make(tuple(first + r for r in shape.members(local)))
 
-    def _make_tied_groups(self, plan: Plan) -> tuple[int, ...] | None:
-        """Pairs of first and last stage that hold one tied weight each; this rank's pair."""
+    def _make_tied_groups(self, plan: Plan) -> TiedGroup | None:
+        """Groups of ranks of the first and last stage that hold one tied weight; this rank's."""
         if not plan.model.tie_embeddings or len(self.layout) == 1:
             return None
-        (head_first, _), (first, count) = self.layout[-1], self.layout[0]
         mine = None
-        for local in range(count):
-            pair = (first + local, head_first + local)
-            self._make(pair)
-            mine = pair if self.rank in pair else mine
+        for group in tied_groups(plan, self.layout):
+            self._make(group.ranks)
+            mine = group if self.rank in group.ranks else mine
         return mine
 
     def _make_wires(self, plan: Plan) -> dict[Wire, dist.ProcessGroup]:
@@ -112,7 +116,10 @@ class GroupBook:
 
     def wire(self, forward: bool, source: int, target: int) -> dist.ProcessGroup:
         """The group of messages from rank ``source`` to rank ``target`` of another stage."""
-        return self._wires[wire_of(forward, source // self.stage_ranks, target // self.stage_ranks)]
+        return self._wires[wire_of(forward, self._stage_of(source), self._stage_of(target))]
+
+    def _stage_of(self, rank: int) -> int:
+        return next(i for i, (first, count) in enumerate(self.layout) if rank < first + count)
 
     def close(self) -> None:
         """Give the groups' connections back; every rank calls this when all are done."""
@@ -139,9 +146,9 @@ class GroupBook:
         position = shape.position(self.local_rank)
         return TensorParallel(self.group(shape), strategy.tp, position, strategy.megatron_sp)
 
-    def data_index(self, strategy: LayerStrategy) -> int:
-        """Which part of the micro-batch this rank works on in a layer."""
-        return data_index(strategy, self.local_rank)
+    def samples(self, strategy: LayerStrategy) -> Span:
+        """The samples of a micro-batch that this rank works on in a layer."""
+        return sample_parts(self._stage, strategy, self._samples)[self.local_rank]
 
     def data_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
         """Replica × shard mesh of a layer, or the shard axis alone if nothing is replicated."""
@@ -164,3 +171,8 @@ class GroupBook:
             mesh=torch.tensor(rows, dtype=torch.int),
             mesh_dim_names=("replicate", "shard"),
         )
+
+
+def _device_groups(stage: Stage) -> list[str]:
+    """The device group of each rank of a stage."""
+    return [part.device_group for part in stage.devices for _ in range(part.count)]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..spec.plan import Plan
 from ..spec.techniques.compile import mode_of
-from .layout import CPU_DEVICE, plan_device
+from .layout import CPU_DEVICE, runs_on_cores
 
 
 class Patience(NamedTuple):
@@ -32,4 +32,6 @@ def patience_on(device: str) -> Patience:
 def patience_for(plan: Plan) -> Patience:
     """The limits of a plan's ranks."""
     compiles = any(mode_of(strategy) is not None for strategy in plan.layer_strategies())
-    return COMPILING if compiles else patience_on(plan_device(plan))
+    if compiles:
+        return COMPILING
+    return ON_CORES if runs_on_cores(plan) else ON_DEVICES

@@ -22,7 +22,7 @@ from ..spec.choices import ATTENTIONS, KERNEL_POLICIES
 from ..spec.codec import from_document
 from ..spec.dense import model_run_reason
 from ..spec.errors import InputError, RunError, one_of
-from ..spec.legality import executable_reason, schedule_run_reason
+from ..spec.legality import devices_run_reason, executable_reason, schedule_run_reason
 from ..spec.plan import Plan
 from . import torch_api
 from .agreement import require_agreement, text_digest
@@ -33,6 +33,7 @@ from .engine import Engine, StepResult
 from .exchange import gather_json
 from .host_copy import release
 from .host_memory import peak_resident_bytes, reset_peak, resident_bytes
+from .layout import plan_devices
 from .reference import Reference
 from .step_memory import StepMemory, by_stage, follow_step
 from .techniques.compile import Compiler, hides_bytes
@@ -163,6 +164,8 @@ def require_executable(plan: Plan) -> None:
         raise InputError("plan", reason, "a plan of a dense decoder")
     if reason := schedule_run_reason(plan.program.schedule.kind):
         raise InputError("plan", reason, "a plan that the executor runs")
+    if reason := devices_run_reason(plan_devices(plan)):
+        raise InputError("plan", reason, "cores alone, or accelerators alone")
     for strategy in dict.fromkeys(plan.layer_strategies()):
         if reason := executable_reason(strategy, plan.workload):
             raise InputError("plan", reason, "a plan that the executor runs")

@@ -100,11 +100,14 @@ class Updater:
                 grad.copy_(part.view(grad.shape))
 
     def _sum_tied(self) -> None:
+        tied = self.book.tied
         for p in self.parameters:
             grad = p.grad
-            if p.tied and grad is not None and self.book.tied_peer is not None:
+            if p.tied and grad is not None and tied is not None:
+                if tied.weight_of(self.book.rank) != 1:
+                    grad.mul_(tied.weight_of(self.book.rank))
                 with mark(COMMUNICATE_SUMS):
-                    dist.all_reduce(grad, group=self.book.group_of(self.book.tied_peer))
+                    dist.all_reduce(grad, group=self.book.group_of(tied.ranks))
 
     def gradient_norm_and_loss(self, loss: Tensor, loss_replicas: int) -> Tensor:
         """Global gradient norm and loss, (2,) float64, equal on every rank."""

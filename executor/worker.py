@@ -27,7 +27,7 @@ from ..spec.errors import InputError, RunError, ShardwrightError
 from ..spec.plan import load_plan
 from .channel import Message, Receiver, Sender
 from .context import RankContext
-from .layout import plan_device, plan_world_size
+from .layout import plan_devices, plan_world_size
 from .patience import patience_for
 from .progress import PROGRESS
 
@@ -142,10 +142,10 @@ def _train(options: argparse.Namespace) -> int:
         raise RunError(f"the plan runs on {ranks} ranks, but {started} were started")
     PROGRESS.mark("joining the other ranks")
     timeout_s = options.timeout or patience_for(plan).collective_s
-    device = join_ranks(plan_device(plan), timeout_s)
+    rank = int(os.environ["RANK"])
+    device = join_ranks(plan_devices(plan)[rank], timeout_s)
     from .train import train
 
-    rank = int(os.environ["RANK"])
     context = RankContext(rank, started, device, timeout_s, _print_step)
     settings = ("steps", "seed", "data", "tokenizer", "verify", "trace_file", "kernels")
     payload = {name: getattr(options, name) for name in settings}

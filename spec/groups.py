@@ -137,11 +137,6 @@ def batch_group(tp_low: int, tp_high: int) -> RankGroup:
     return RankGroup(tp_high // tp_low, tp_low)
 
 
-def data_index(strategy: LayerStrategy, rank: int) -> int:
-    """Which part of the micro-batch a stage-local rank works on."""
-    return rank // (strategy.tp * strategy.cp)
-
-
 def stage_groups(
     strategies: list[LayerStrategy],
     stage_ranks: int,

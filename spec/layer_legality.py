@@ -6,6 +6,7 @@ generates only what passes :func:`layer_reason`, and reports the rest by that re
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from .choices import RECOMPUTES, Recompute
@@ -21,6 +22,9 @@ from .workload import DtypeRecord, Workload
 
 if TYPE_CHECKING:
     from .stack import StackSpec
+
+CORE = "cpu"
+"""The catalogue's name of one core of a machine, which talks over gloo, all others over NCCL."""
 
 
 def recomputes_of(layer: Layer) -> tuple[Recompute, ...]:
@@ -192,6 +196,18 @@ def schedule_run_reason(kind: ScheduleKind) -> str | None:
     """Why the bundled executor cannot run a schedule; None if it can."""
     if kind in SPLIT_KINDS:
         return f"schedule {kind} is planned and simulated but not run yet"
+    return None
+
+
+def devices_run_reason(devices: Iterable[str]) -> str | None:
+    """Why the bundled executor cannot join devices in one run; None if it can.
+
+    Args:
+        devices: catalogue names of the plan's ranks.
+    """
+    kinds = sorted(set(devices))
+    if CORE in kinds and len(kinds) > 1:
+        return f"{', '.join(kinds)}: cores and accelerators have no communication in common"
     return None
 
 

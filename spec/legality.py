@@ -11,6 +11,7 @@ from itertools import accumulate, groupby
 from typing import TYPE_CHECKING
 
 from .layer_legality import (
+    devices_run_reason,
     dtype_reason,
     executable_reason,
     layer_reason,
@@ -28,6 +29,7 @@ from .noun_legality import (
     model_reason,
     workload_reason,
 )
+from .sample_parts import parts_reason
 from .techniques import by_name, technique_reason
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_LAYERS",
     "cluster_reason",
+    "devices_run_reason",
     "dtype_reason",
     "executable_reason",
     "layer_reason",
@@ -130,8 +133,6 @@ def _check_devices(found: list[Violation], path: str, plan: Plan, program: Progr
     taken: dict[str, list[tuple[int, int, str]]] = {name: [] for name in sizes}
     for s, stage in enumerate(program.stages):
         where = f"{path}.stages.{s}.devices"
-        if len(stage.devices) > 1:
-            _add(found, where, "a stage over several device groups is not built yet")
         for part in stage.devices:
             if part.device_group not in sizes:
                 _add(found, where, f"no device group {part.device_group!r} in the cluster")
@@ -143,9 +144,6 @@ def _check_devices(found: list[Violation], path: str, plan: Plan, program: Progr
             taken[part.device_group].append((part.first_rank, end, where))
     for spans in taken.values():
         _check_overlaps(found, spans)
-    widths = {stage.device_count for stage in program.stages}
-    if len(widths) > 1:
-        _add(found, f"{path}.stages", f"stages of unequal width {sorted(widths)} are not built yet")
 
 
 def _check_overlaps(found: list[Violation], spans: list[tuple[int, int, str]]) -> None:
@@ -202,7 +200,11 @@ def _check_strategies(found: list[Violation], path: str, plan: Plan, program: Pr
             kinds = dict.fromkeys(_kinds(model, part, workload.seq_len))
             for layer, tokens in kinds:
                 place = (layer, part.strategy, stage.device_count)
-                reason = layer_reason(*place, samples, tokens)
+                mixed = len(stage.devices) > 1 or stage.devices[0].batch_share is not None
+                uneven = parts_reason(stage, part.strategy, samples) if mixed else None
+                # equal parts of all ranks are asked for only where they are what the stage has
+                even = samples * stage.device_count if mixed else samples
+                reason = uneven or layer_reason(*place, even, tokens)
                 if reason := reason or technique_reason(*place, workload.dtype):
                     first, last = part.layers[1:]
                     _add(found, f"{where}: layers {first}-{last}", reason)

@@ -22,6 +22,12 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
+def three_ranks() -> Iterator[RankPool]:
+    with RankPool(3) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
 def four_ranks() -> Iterator[RankPool]:
     with RankPool(4) as pool:
         yield pool

@@ -8,9 +8,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from mixed_cases import FAST, SLOW, MixedCase, ranks
 from plan_cases import random_case
 from rank_jobs import make_engine
 
+from shardwright.executor.layout import plan_device, plan_devices
 from shardwright.executor.train import require_executable
 from shardwright.spec.errors import InputError
 from shardwright.spec.plan import Plan
@@ -71,3 +73,23 @@ def test_sharding_that_is_not_run_is_refused() -> None:
     program = replace(plan.program, stages=(replace(stage, virtual_stages=parts),))
     with pytest.raises(InputError, match="one degree"):
         require_executable(replace(plan, programs=(program,)))
+
+
+def test_cores_and_accelerators_in_one_run_are_refused() -> None:
+    plan = MixedCase(name="", held=(ranks(1), ranks(1, SLOW))).plan()
+    require_executable(plan)
+    fast, slow = plan.cluster.groups
+    cluster = replace(plan.cluster, groups=(fast, replace(slow, device="H100-SXM-80GB")))
+    with pytest.raises(InputError, match="cores and accelerators"):
+        require_executable(replace(plan, cluster=cluster))
+
+
+def test_ranks_of_mixed_accelerators_each_want_their_own_device() -> None:
+    plan = MixedCase(name="", held=(ranks(1), ranks(2, SLOW))).plan()
+    names = {FAST: "H100-SXM-80GB", SLOW: "A100-SXM-80GB"}
+    groups = tuple(replace(group, device=names[group.name]) for group in plan.cluster.groups)
+    plan = replace(plan, cluster=replace(plan.cluster, groups=groups))
+    require_executable(plan)
+    assert plan_devices(plan) == ("H100-SXM-80GB", "A100-SXM-80GB", "A100-SXM-80GB")
+    with pytest.raises(InputError, match="torchrun starts the ranks of mixed machines"):
+        plan_device(plan)

@@ -1,0 +1,74 @@
+"""What a rank does in a step, as an explicit list: compute, receive, send, reduce, let go.
+
+The list follows the passes of the stage's schedule. Around each pass it starts to receive what
+the *next* one needs, so that the message travels while this one computes, and waits for the
+messages of the pass before the last, so that few live at once.
+
+No rank waits for ever, on any backend, not even where a message only moves once both its ends
+have come to it: take each stage as one actor, which waits whenever one of its ranks would. Two
+neighbours run the passes that they exchange messages for in one order, each receives one pass
+ahead and sends are only waited for a pass later, so as actors they are the two ends of ordered
+queues, which no schedule of ``spec.schedule`` closes to a ring. A rank's own waits are some of
+its stage's. ``tests/executor/test_actions.py`` plays the lists of all ranks against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from ..spec.schedule import Pass
+
+ActionKind = Literal["post", "let_go", "receive", "forward", "backward", "send"]
+
+
+class Action(NamedTuple):
+    """One thing that a rank does for a pass.
+
+    ``post``: start to receive what the pass needs. ``let_go``: wait until what was sent for the
+    pass before ``item``'s predecessor is gone. ``receive``: wait for what was posted.
+    ``forward``, ``backward``: compute; ``reduces`` marks a chunk's last backward pass, in which
+    its gradients are reduced over ranks. ``send``: start to send what the pass made.
+    """
+
+    kind: ActionKind
+    item: Pass
+    reduces: bool = False
+
+
+def stage_actions(
+    order: Sequence[Pass], receives: Container[tuple[bool, int]], sends: Container[tuple[bool, int]]
+) -> tuple[Action, ...]:
+    """The actions of a rank in one step.
+
+    Args:
+        order: the passes of its stage, from ``spec.schedule.stage_order``.
+        receives: ``(forward, chunk)`` of passes whose input comes from a neighbouring chunk.
+        sends: those whose output goes to one.
+    """
+    return tuple(_actions(order, receives, sends))
+
+
+def _actions(
+    order: Sequence[Pass], receives: Container[tuple[bool, int]], sends: Container[tuple[bool, int]]
+) -> Iterator[Action]:
+    last = {item.chunk: item for item in order if not item.forward}
+    if order[0][:2] in receives:
+        yield Action("post", order[0])
+    for item, following in pairwise([*order, None]):
+        if item is None:
+            continue
+        yield Action("let_go", item)
+        if following is not None and following[:2] in receives:
+            yield Action("post", following)
+        if item[:2] in receives:
+            yield Action("receive", item)
+        if item.forward:
+            yield Action("forward", item)
+        else:
+            yield Action("backward", item, reduces=item == last[item.chunk])
+        if item[:2] in sends:
+            yield Action("send", item)
+    for _ in range(2):
+        yield Action("let_go", order[-1])

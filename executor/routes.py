@@ -1,0 +1,93 @@
+"""What of an activation a rank sends and gets at each end of a chunk, and from whom.
+
+Derived from the plan alone, so every rank knows the shape of every message before the first
+step. Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..spec.plan import Plan
+from ..spec.sample_parts import Span
+from ..spec.schedule import chunk_place, chunk_position
+from ..spec.stage_messages import Block, boundary_blocks, boundary_messages
+from .layout import stage_layout
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows that cross between this rank and a peer, numbered inside this rank's own block.
+
+    ``peer`` is a rank of the world; it may be this one, where a stage holds both chunks.
+    """
+
+    peer: int
+    tokens: Span
+    samples: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One end of a chunk: its neighbour there, and what crosses.
+
+    ``chunk`` is the neighbour's number on its stage; ``shape`` (tokens, samples, hidden) of this
+    rank's block. ``sends`` go out in one direction, ``receives`` come in in the other: at the
+    start of a chunk activations come in and gradients go out.
+    """
+
+    chunk: int
+    shape: tuple[int, int, int]
+    sends: tuple[Piece, ...]
+    receives: tuple[Piece, ...]
+
+    def covers(self, piece: Piece) -> bool:
+        """Whether a piece is the whole block."""
+        return (piece.tokens.size, piece.samples.size) == self.shape[:2]
+
+
+def chunk_routes(
+    plan: Plan, stage: int, chunk: int, local_rank: int
+) -> tuple[Route | None, Route | None]:
+    """The routes at the start and at the end of a chunk; None at the ends of the model.
+
+    Args:
+        plan: a legal plan.
+        stage: number of the stage.
+        chunk: number of its virtual stage.
+        local_rank: the rank inside the stage.
+    """
+    program = plan.program
+    stages = len(program.stages)
+    position = chunk_position(program.schedule.kind, stage, chunk, stages)
+    last = stages * program.chunks_per_stage - 1
+    return (
+        _route(plan, position, -1, local_rank) if position else None,
+        _route(plan, position, +1, local_rank) if position < last else None,
+    )
+
+
+def _route(plan: Plan, position: int, direction: int, rank: int) -> Route:
+    """The route to the chunk after (+1) or before (-1) the one at a position."""
+    kind, stages = plan.program.schedule.kind, len(plan.program.stages)
+    there, chunk = chunk_place(kind, position + direction, stages)
+    boundary, forward = position + min(direction, 0), direction > 0
+    own = boundary_blocks(plan, boundary)[0 if forward else 1][rank]
+    first = stage_layout(plan)[there][0]
+    gives = (m for m in boundary_messages(plan, boundary, forward) if m.source == rank)
+    gets = (m for m in boundary_messages(plan, boundary, not forward) if m.target == rank)
+    return Route(
+        chunk=chunk,
+        shape=(own.tokens.size, own.samples.size, plan.model.hidden),
+        sends=tuple(_piece(own, m.block, first + m.target) for m in gives),
+        receives=tuple(_piece(own, m.block, first + m.source) for m in gets),
+    )
+
+
+def _piece(own: Block, block: Block, peer: int) -> Piece:
+    tokens, samples = own.tokens.first, own.samples.first
+    return Piece(
+        peer,
+        Span(block.tokens.first - tokens, block.tokens.end - tokens),
+        Span(block.samples.first - samples, block.samples.end - samples),
+    )

@@ -1,0 +1,149 @@
+"""Playing the action lists of all ranks against each other, as strictly as any backend may be.
+
+A message moves only when both its ends are posted, and of one process group a rank moves one
+message after the other in the order in which it posted them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from shardwright.executor.actions import Action, stage_actions
+from shardwright.executor.layout import stage_layout
+from shardwright.executor.mesh import Wire, wire_of
+from shardwright.executor.routes import Route, chunk_routes
+from shardwright.spec.plan import Plan
+from shardwright.spec.schedule import Pass, stage_order
+
+End = tuple[int, int, Pass]
+"""A message: source, target, the pass that needs it."""
+
+
+class Rank(NamedTuple):
+    """A rank's list, and its routes by chunk."""
+
+    stage: int
+    actions: tuple[Action, ...]
+    routes: list[tuple[Route | None, Route | None]]
+
+    def route(self, item: Pass, incoming: bool) -> Route | None:
+        return self.routes[item.chunk][0 if item.forward == incoming else 1]
+
+
+def rank_lists(plan: Plan) -> list[Rank]:
+    """Every rank of a plan."""
+    program = plan.program
+    found = []
+    for stage, (_, count) in enumerate(stage_layout(plan)):
+        order = stage_order(
+            program.schedule.kind,
+            stage,
+            len(program.stages),
+            program.chunks_per_stage,
+            program.schedule.microbatches,
+        )
+        for local in range(count):
+            routes = [
+                chunk_routes(plan, stage, chunk, local) for chunk in range(program.chunks_per_stage)
+            ]
+            ends = {(f, c): r[0 if f else 1] for c, r in enumerate(routes) for f in (True, False)}
+            outs = {(f, c): r[1 if f else 0] for c, r in enumerate(routes) for f in (True, False)}
+            actions = stage_actions(
+                order, {k for k, r in ends.items() if r}, {k for k, r in outs.items() if r}
+            )
+            found.append(Rank(stage, actions, routes))
+    return found
+
+
+class Play:
+    """The state of all ranks; ``waits_together`` makes a stage's ranks finish passes together."""
+
+    def __init__(self, plan: Plan, waits_together: bool) -> None:
+        self.ranks = rank_lists(plan)
+        self.waits_together = waits_together
+        self.place = [0] * len(self.ranks)
+        self.queues: dict[tuple[int, Wire], list[End]] = defaultdict(list)
+        self.done: set[End] = set()
+        self.recent: list[list[list[End]]] = [[[], []] for _ in self.ranks]
+        self.reached: dict[tuple[int, Pass], set[int]] = defaultdict(set)
+        self.computed: list[list[Pass]] = [[] for _ in self.ranks]
+
+    def run(self) -> list[str]:
+        """Play to the end; where each stuck rank is, empty if none is."""
+        while True:
+            moved = self._deliver()
+            for rank in range(len(self.ranks)):
+                while self.place[rank] < len(self.ranks[rank].actions) and self._try(rank):
+                    self.place[rank] += 1
+                    moved = True
+            if not moved:
+                break
+        return [
+            f"rank {number} at {rank.actions[at]}"
+            for number, (rank, at) in enumerate(zip(self.ranks, self.place, strict=True))
+            if at < len(rank.actions)
+        ]
+
+    def _deliver(self) -> bool:
+        """Move messages that are first in the queues of both their ends."""
+        moved = False
+        for (rank, wire), queue in list(self.queues.items()):
+            while queue and queue[0][0] == rank:
+                message = queue[0]
+                other = self.queues[message[1], wire]
+                if not other or other[0] != message:
+                    break
+                queue.pop(0)
+                other.pop(0)
+                self.done.add(message)
+                moved = True
+        return moved
+
+    def _try(self, number: int) -> bool:
+        """Take a rank's next action if it can be taken."""
+        rank = self.ranks[number]
+        action = rank.actions[self.place[number]]
+        item = action.item
+        if action.kind == "post":
+            for message in self._incoming(number, item):
+                self._queue(number, message)
+        elif action.kind == "receive":
+            return all(message in self.done for message in self._incoming(number, item))
+        elif action.kind == "send":
+            sent = self._outgoing(number, item)
+            for message in sent:
+                self._queue(number, message)
+            self.recent[number][1] += sent
+        elif action.kind == "let_go":
+            if any(message not in self.done for message in self.recent[number][0]):
+                return False
+            self.recent[number] = [self.recent[number][1], []]
+        else:
+            return self._compute(number, item)
+        return True
+
+    def _compute(self, number: int, item: Pass) -> bool:
+        stage = self.ranks[number].stage
+        self.reached[stage, item].add(number)
+        width = sum(rank.stage == stage for rank in self.ranks)
+        if self.waits_together and len(self.reached[stage, item]) < width:
+            return False
+        self.computed[number].append(item)
+        return True
+
+    def _queue(self, number: int, message: End) -> None:
+        source, target, item = message
+        wire = wire_of(item.forward, self.ranks[source].stage, self.ranks[target].stage)
+        self.queues[number, wire].append(message)
+
+    def _incoming(self, number: int, item: Pass) -> list[End]:
+        route = self.ranks[number].route(item, incoming=True)
+        assert route is not None
+        return [(piece.peer, number, item) for piece in route.receives]
+
+    def _outgoing(self, number: int, item: Pass) -> list[End]:
+        route = self.ranks[number].route(item, incoming=False)
+        assert route is not None
+        needs = Pass(item.forward, route.chunk, item.micro_batch)
+        return [(number, piece.peer, needs) for piece in route.sends]
