@@ -21,57 +21,57 @@ PairSeconds = Callable[[int, StageDevices, StageDevices], float]
 
 
 class Side(NamedTuple):
-    """A stage at a boundary, and the layer that holds the activations there."""
+    """A stage at a boundary: devices, samples of each group, strategy of the layout there."""
 
-    stage: Stage
+    devices: tuple[StageDevices, ...]
+    samples: tuple[int, ...]
     strategy: LayerStrategy
 
-    def samples_each(self, samples: int) -> list[int]:
+    @classmethod
+    def of(cls, stage: Stage, strategy: LayerStrategy, samples: int) -> Side:
+        """A stage around a layer, in a micro-batch of so many samples."""
+        return cls(stage.devices, group_samples(stage, samples), strategy)
+
+    @property
+    def replica_samples(self) -> list[int]:
         """Samples of a replica of each device group."""
-        parts = zip(self.stage.devices, group_samples(self.stage, samples), strict=True)
+        parts = zip(self.devices, self.samples, strict=True)
         return [taken // (part.count // self.strategy.width) for part, taken in parts]
 
 
-def alike_s(
-    size_bytes: int, sender: Side, receiver: Side, samples: int, pair: PairSeconds
-) -> float:
+def alike_s(size_bytes: int, sender: Side, receiver: Side, pair: PairSeconds) -> float:
     """Seconds between stages that cut the batch alike: the slowest pair of ranks.
 
     Args:
         size_bytes: of a message of the first device group's ranks.
         sender: the stage that sends.
         receiver: the stage that gets it.
-        samples: of a micro-batch.
         pair: seconds of one message.
     """
-    places = zip(sender.stage.devices, receiver.stage.devices, strict=True)
-    if len(sender.stage.devices) == 1:
-        return max(pair(size_bytes, a, b) for a, b in places)
-    each = sender.samples_each(samples)
+    places = zip(sender.devices, receiver.devices, strict=True)
+    each = sender.replica_samples
     return max(
         pair(size_bytes * own // each[0], a, b) for own, (a, b) in zip(each, places, strict=True)
     )
 
 
-def crossing_s(
-    whole_bytes: int, sender: Side, receiver: Side, samples: int, pair: PairSeconds
-) -> float:
+def crossing_s(whole_bytes: int, sender: Side, receiver: Side, pair: PairSeconds) -> float:
     """Seconds between stages that cut the batch differently.
 
     Args:
         whole_bytes: of a micro-batch's activations over all samples and tokens.
         sender: the stage that sends.
         receiver: the stage that gets it.
-        samples: of a micro-batch.
         pair: seconds of one message.
     """
     known: dict[tuple[int, int, int], float] = {}
     loads: dict[tuple[bool, int, int], float] = {}
-    for load in _loads(sender, receiver, samples):
+    samples = sum(sender.samples)
+    for load in _loads(sender, receiver):
         size = whole_bytes * load.samples * load.tokens[0] // (samples * load.tokens[1])
         key = (size, load.source[0], load.target[0])
         if key not in known:
-            places = sender.stage.devices[load.source[0]], receiver.stage.devices[load.target[0]]
+            places = sender.devices[load.source[0]], receiver.devices[load.target[0]]
             known[key] = pair(size, *places)
         for sends, (_, replica, part) in ((True, load.source), (False, load.target)):
             times = load.serves if sends else 1
@@ -95,8 +95,8 @@ class _Load(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _loads(sender: Side, receiver: Side, samples: int) -> tuple[_Load, ...]:
-    held, wanted = _replicas(sender, samples), _replicas(receiver, samples)
+def _loads(sender: Side, receiver: Side) -> tuple[_Load, ...]:
+    held, wanted = _replicas(sender), _replicas(receiver)
     holds, wants = sender.strategy.sequence_split, receiver.strategy.sequence_split
     copies = sender.strategy.width // holds, receiver.strategy.width // wants
     serves = -(-copies[1] // copies[0])
@@ -110,19 +110,17 @@ def _loads(sender: Side, receiver: Side, samples: int) -> tuple[_Load, ...]:
     )
 
 
-def _replicas(side: Side, samples: int) -> list[tuple[int, Span]]:
+def _replicas(side: Side) -> list[tuple[int, Span]]:
     """Device group and samples of every replica of a stage, in order."""
     found, start = [], 0
-    for number, each in enumerate(side.samples_each(samples)):
-        for _ in range(side.stage.devices[number].count // side.strategy.width):
+    for number, each in enumerate(side.replica_samples):
+        for _ in range(side.devices[number].count // side.strategy.width):
             found.append((number, Span(start, start + each)))
             start += each
     return found
 
 
-def _meeting(
-    wanted: list[tuple[int, Span]], has: Span
-) -> Iterator[tuple[int, tuple[int, Span]]]:
+def _meeting(wanted: list[tuple[int, Span]], has: Span) -> Iterator[tuple[int, tuple[int, Span]]]:
     """The replicas that need some of these samples, with their numbers."""
     for number, (group, needs) in enumerate(wanted):
         if needs.first < has.end and has.first < needs.end:

@@ -67,15 +67,21 @@ def _message_s(
     stages, samples = plan.program.stages, plan.program.micro_batch_samples
     (place, chunk), (peer, other) = sender, receiver
     first, following = (chunk, other) if forward else (other, chunk)
-    ends = Side(stages[place if forward else peer], first.layers[-1].strategy)
-    begins = Side(stages[peer if forward else place], following.layers[0].strategy)
+    if all(len(stages[n].devices) == 1 for n in (place, peer)):
+        own, theirs = stages[place].devices[0], stages[peer].devices[0]
+        if own.count == theirs.count:
+            size = chunk.sends_bytes if forward else chunk.receives_bytes
+            return prices.message_s(size, own, theirs)
+    before, after = stages[place if forward else peer], stages[peer if forward else place]
+    ends = Side.of(before, first.layers[-1].strategy, samples)
+    begins = Side.of(after, following.layers[0].strategy, samples)
     sides = (ends, begins) if forward else (begins, ends)
-    if divides_alike(ends.stage, begins.stage):
+    if divides_alike(before, after):
         size = chunk.sends_bytes if forward else chunk.receives_bytes
-        return alike_s(size, *sides, samples, prices.message_s)
-    each = ends.samples_each(samples)[0]
+        return alike_s(size, *sides, prices.message_s)
+    each = ends.replica_samples[0]
     whole_bytes = first.sends_bytes * ends.strategy.sequence_split * samples // each
-    return crossing_s(whole_bytes, *sides, samples, prices.message_s)
+    return crossing_s(whole_bytes, *sides, prices.message_s)
 
 
 NOT_YET = -1.0

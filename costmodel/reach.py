@@ -52,9 +52,7 @@ def stage_reaches(cluster: ClusterSpec, stage: Stage, machine: Machine, used: in
     if lies_evenly(stage):
         return [machine.reach_of(stage.device_count, used)]
     cut = [(part.device_group, _sizes(cluster, stage, n)) for n, part in enumerate(stage.devices)]
-    return [
-        Spread(sizes, tuple(other for other in cut if other[0] != name)) for name, sizes in cut
-    ]
+    return [Spread(sizes, tuple(other for other in cut if other[0] != name)) for name, sizes in cut]
 
 
 def _sizes(cluster: ClusterSpec, stage: Stage, number: int) -> tuple[int, ...]:

@@ -1,0 +1,307 @@
+"""The search over several device groups together: bound, look in likely shapes, prove.
+
+As :mod:`..search`. Shapes whose stages are alike and whose devices take equal parts are looked
+into first and with the same effort as if there were no others, so a plan is never slower than the
+best of those. What is known to be reached without mixing (``best_s``) is a mark to beat.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ...costmodel.group_prices import GroupPrices
+from ...costmodel.roofline import peak_flops_per_s
+from ...spec.strategy import LayerStrategy
+from ...spec.towers import shared_tables
+from ..candidates import Decision, Evaluator, Outcome
+from ..exhaustive import all_cuts
+from ..search import Found
+from ..shape import Shape
+from ..tied_ends import Legal, tied_choices
+from .exhaustive import StageTables, bounded_plans, plan_count
+from .least_work import LeastWork
+from .likely import MixedLikely, StagePlan
+from .options import StageOptions
+from .space import MixedSpace, is_equal
+from .stage_classes import Classes
+
+ROUNDING = 1e-12
+"""Bounds within this relative distance of the best time count as passing it."""
+ALTERNATIVES_WITHIN = 0.1
+LIKELY_WITHIN = 1.3
+"""Shapes whose rough time is worse than the best by this factor are not looked into."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixedLimits:
+    """How much work a search may do; ``deadline_s`` is the only limit in seconds.
+
+    ``likely`` shapes are looked into, ``likely_alike`` of one layout of devices, which together
+    simulate ``likely_passes``; ``enumerated`` plans are counted, ``tries`` begun and ``simulated``
+    carried to the end by the proof, of shapes of at most ``enumerated_shape`` plans.
+    """
+
+    alternatives: int = 8
+    likely: int = 32
+    likely_alike: int = 3
+    likely_passes: int = 6_000_000
+    enumerated: int = 4_000_000
+    enumerated_shape: int = 600_000
+    tries: int = 40_000
+    simulated: int = 10_000
+    deadline_s: float | None = None
+
+
+class MixedSearch:
+    """One search for the best plan over several device groups of a request.
+
+    Args:
+        evaluator: of what is asked; simulates decisions once.
+        limits: work limits.
+        progress: called with (shapes seen, shapes in all, best seconds) now and then.
+        best_s: a step time that is reached without mixing: only faster plans are wanted.
+        equal_only: keep to stages of one width whose devices take equal parts.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        limits: MixedLimits | None = None,
+        progress: Callable[[int, int, float], None] | None = None,
+        best_s: float = float("inf"),
+        equal_only: bool = False,
+    ) -> None:
+        self.evaluator, self.limits = evaluator, limits or MixedLimits()
+        self._progress = progress or (lambda seen, total, best: None)
+        self._start = time.monotonic()
+        request, simulator = evaluator.request, evaluator.simulator
+        self.request, self._equal_only = request, equal_only
+        prices: GroupPrices = simulator.prices
+        self._classes = Classes(prices)
+        self.options = StageOptions(request, simulator, self._classes)
+        self._ties = shared_tables(request.model)
+        self._work = LeastWork(self.options, self._classes, simulator, self._ties)
+        dtype = request.workload.dtype.param
+        rates = {
+            group.name: peak_flops_per_s(prices.inside(group.name).machine.device, dtype)
+            for group in request.cluster.groups
+        }
+        self.space = MixedSpace(request, self.options.whole, rates)
+        self.kinds = self.options.whole.kinds
+        self._likely = MixedLikely(self.kinds, evaluator.rule.excess_bytes)
+        self._outcomes: dict[Decision, Outcome] = {}
+        self._nearest: Outcome | None = None
+        self._best = best_s
+        self._shapes: list[Shape] = []
+        self._bounds: list[float] = []
+        self._passes = self._enumerated = 0
+        self.interrupted = False
+
+    def run(self) -> Found:
+        """Search until proof, work limit, deadline or Ctrl-C; ``outcomes`` may be empty."""
+        proven = late = False
+        lower_bound = None
+        try:
+            self._list()
+            equal = [n for n, shape in enumerate(self._shapes) if is_equal(shape)]
+            self._look(equal)
+            if not self._equal_only:
+                self._look(range(len(self._shapes)))
+            lower_bound, proven = self._prove()
+        except KeyboardInterrupt:
+            self.interrupted = True
+        except _DeadlineError:
+            late = True
+        if lower_bound is None:
+            lower_bound = self._work.floor_s()
+        return self._found(lower_bound, proven, late or self.interrupted)
+
+    def _found(self, lower_bound: float, proven: bool, ended: bool) -> Found:
+        stopped: Literal["proof", "work", "deadline"] = "proof" if proven else "work"
+        return Found(
+            outcomes=sorted(self._outcomes.values(), key=_rank),
+            lower_bound_s=min(lower_bound, self._best),
+            stopped_by="deadline" if ended else stopped,
+            simulated=self.evaluator.count,
+            shapes=self._shapes,
+            seconds=time.monotonic() - self._start,
+            nearest=self._nearest,
+        )
+
+    def _list(self) -> None:
+        """All shapes with their proven bounds."""
+        for shape in self.space.shapes():
+            self._check_deadline()
+            if self._equal_only and not is_equal(shape):
+                continue
+            bound = self._work.bound_s(shape)
+            if bound < float("inf"):
+                self._shapes.append(shape)
+                self._bounds.append(bound)
+
+    def _rough(self, number: int) -> float:
+        """A step time to put shapes in order by: the proven bound, and the schedule's bubble."""
+        shape = self._shapes[number]
+        if shape.fills_and_drains:
+            return self._bounds[number]
+        bubble = (shape.stages - 1) / (shape.chunks * shape.microbatches)
+        return self._bounds[number] * (1 + bubble)
+
+    def _look(self, numbers: Sequence[int]) -> None:
+        """Good plans from the shapes that are roughly the fastest."""
+        tried: Counter[tuple[object, ...]] = Counter()
+        looked, before = 0, self._passes
+        for number in sorted(numbers, key=lambda n: (self._rough(n), n)):
+            shape = self._shapes[number]
+            self._check_deadline()
+            enough = self._outcomes and self._passes - before > self.limits.likely_passes
+            if looked >= self.limits.likely or enough:
+                break
+            if self._rough(number) > self._best * LIKELY_WITHIN:
+                break
+            layout = tuple((p.group, p.first, p.devices) for place in shape.places for p in place)
+            if tried[layout] >= self.limits.likely_alike:
+                continue
+            known = self._stage_plan(shape)
+            if known is None:
+                continue
+            tried[layout] += 1
+            self._progress(looked, len(self._shapes), self._best)
+            count = self.evaluator.count
+            self._likely.search(shape, known, self._try_chosen)
+            looked += self.evaluator.count > count
+
+    def _stage_plan(self, shape: Shape) -> StagePlan | None:
+        """Usual tables, budgets and rates of the stages of a shape; None where one has no way."""
+        seconds = self._work.stage_seconds(shape)
+        if any(s == float("inf") for s in seconds):
+            return None
+        return StagePlan(self._tables(shape, usual=True), self._budgets(shape), seconds)
+
+    def _tables(self, shape: Shape, usual: bool = False) -> list[StageTables]:
+        """Tables of every layer on every stage."""
+        tied: dict[int, tuple[int, ...]] = {}
+        if len(self._ties) > 1 and shape.stages == 1:
+            tied = dict.fromkeys(self._ties[:-1], ()) | {self._ties[-1]: self._ties}
+        return [
+            [
+                self.options.tables(
+                    layer, stage, shape.microbatches, tied.get(layer), shape.pairs, usual
+                )
+                for layer in range(len(self.kinds))
+            ]
+            for stage in self._classes.of(shape)
+        ]
+
+    def _budgets(self, shape: Shape) -> list[list[float]]:
+        """Live bytes that certainly fit, by stage and class of ranks."""
+        communicators = int(shape.devices > 1) + (4 if shape.stages > 1 else 0)
+        rule, stack = self.evaluator.rule, self.request.stack
+
+        def budget(group: str) -> float:
+            capacity = self.request.cluster.group(group).memory.hbm_bytes
+            return rule.live_budget_bytes(capacity, stack, communicators)
+
+        return [[budget(part.group) for part in place] for place in shape.places]
+
+    def _prove(self) -> tuple[float, bool]:
+        """Enumerate small shapes by growing bound; what is proven, and whether all of it is."""
+        rest = float("inf") if self.space.complete else self._work.floor_s()
+        opened = float("inf")
+        order = sorted(range(len(self._shapes)), key=lambda n: (self._bounds[n], n))
+        for number in order:
+            bound = self._bounds[number]
+            if bound >= self._best * (1 - ROUNDING):
+                break
+            self._progress(number, len(order), self._best)
+            if not self._enumerate(self._shapes[number]):
+                opened = bound
+                break
+        least = min(rest, opened)
+        proven = least >= self._best * (1 - ROUNDING)
+        return (self._best if proven else least), proven
+
+    def _enumerate(self, shape: Shape) -> bool:
+        """Simulate every plan of a shape that may be the best; False if there are too many."""
+        tables, limits = self._tables(shape), self.limits
+        count = plan_count(shape, tables)
+        if count > limits.enumerated_shape or self._enumerated + count > limits.enumerated:
+            return False
+        self._enumerated += count
+        budgets = self._budgets(shape)
+        for cuts in all_cuts(len(self.kinds), shape.positions) if count else ():
+            self._check_deadline()
+            for bound, decision in bounded_plans(shape, cuts, tables, budgets, self._best):
+                if bound >= self._best * (1 - ROUNDING):
+                    break
+                done = self.evaluator
+                if done.count >= limits.simulated or done.tries >= limits.tries:
+                    return False
+                self._try(decision)
+        return True
+
+    def _try_chosen(self, decision: Decision) -> Outcome | None:
+        """:meth:`_try` for strategies chosen layer by layer, of which a tie may unite two."""
+        before = self.evaluator.count
+        variants = tied_choices(decision, self._ties, self.request.model, self._legal(decision))
+        tried = [self._try(variant) for variant in variants]
+        self._passes += (self.evaluator.count - before) * decision.shape.passes
+        found = [outcome for outcome in tried if outcome is not None]
+        return min(found, key=lambda o: (max(0.0, o.excess_bytes), o.step_time_s), default=None)
+
+    def _legal(self, decision: Decision) -> Legal:
+        """Whether a layer may have a strategy on its stage of a decision."""
+        shape, classes = decision.shape, self._classes.of(decision.shape)
+        stage_of = {
+            shape.position(stage, chunk): stage
+            for stage in range(shape.stages)
+            for chunk in range(shape.chunks)
+        }
+
+        def legal(layer: int, strategy: LayerStrategy) -> bool:
+            position = sum(cut <= layer for cut in decision.cuts[1:-1])
+            stage = classes[stage_of[position]]
+            return strategy in self.options.strategies(self.kinds[layer], stage)
+
+        return legal
+
+    def _try(self, decision: Decision) -> Outcome | None:
+        """Simulate a decision, in another order where it does not fit, and keep it if it does."""
+        outcome = self._try_order(decision)
+        other = self.options.whole.other_order(decision.shape)
+        if outcome is None or outcome.feasible or other is None:
+            return outcome
+        late = self._try_order(decision._replace(shape=other))
+        return outcome if late is None or late.excess_bytes > outcome.excess_bytes else late
+
+    def _try_order(self, decision: Decision) -> Outcome | None:
+        self._check_deadline()
+        enough = len(self._outcomes) >= self.limits.alternatives
+        keep_s = self._best * (1 if enough else 1 + ALTERNATIVES_WITHIN)
+        outcome = self.evaluator(decision, keep_s)
+        if outcome is None:
+            return None
+        if outcome.feasible:
+            self._outcomes[decision] = outcome
+            self._best = min(self._best, outcome.step_time_s)
+        elif self._nearest is None or outcome.excess_bytes < self._nearest.excess_bytes:
+            self._nearest = outcome
+        return outcome
+
+    def _check_deadline(self) -> None:
+        deadline_s = self.limits.deadline_s
+        if deadline_s is not None and time.monotonic() - self._start > deadline_s:
+            raise _DeadlineError
+
+
+class _DeadlineError(Exception):
+    """The deadline has passed."""
+
+
+def _rank(outcome: Outcome) -> tuple[float, int, str]:
+    """Fastest first; among equals the simplest, then by the plan's own bytes."""
+    return (outcome.step_time_s, outcome.distinct_strategies, outcome.plan.hash)
