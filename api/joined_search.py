@@ -1,36 +1,44 @@
-"""Searching a cluster of several device groups: each group by itself, the fastest plan of all.
+"""Searching a cluster of several device groups: each by itself, then all of them together.
 
-A plan keeps to one group, so what it costs does not depend on the others; that no plan crosses
-groups is listed as left out, and the bound speaks of the plans that were searched.
+What a plan of one group costs does not depend on the others, so each group is searched alone; the
+fastest of those plans is the mark that plans over several groups have to beat.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ..costmodel.machine import Machine
 from ..spec.errors import InfeasibleError
 from ..spec.plan import Plan
-from ..spec.report import Assumption, Report, SearchResult
+from ..spec.report import Alternative, Assumption, Report, SearchResult
 from .inputs import Problem
 
-LEFT_OUT = {
-    "what": "plans over several device groups",
-    "why": "not searched yet; place stages with plan simulate --pp, or write the plan",
-}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixed:
+    """What was found over several groups: a report where that is faster, the search in any case."""
+
+    report: Report | None
+    search: SearchResult
+
+
 SearchOne = Callable[[Problem], Report]
+SearchMixed = Callable[[float], Mixed]
 
 
-def search_groups(problem: Problem, search_one: SearchOne) -> Report:
-    """The fastest of the plans that stay inside one device group.
+def search_groups(problem: Problem, search_one: SearchOne, search_mixed: SearchMixed) -> Report:
+    """The fastest of the plans inside one device group and of those over several.
 
     Args:
         problem: whose cluster has several groups.
         search_one: searches a problem of one group.
+        search_mixed: searches the groups together for plans faster than so many seconds.
 
     Raises:
-        InfeasibleError: nothing fits any group; that of the first is told.
+        InfeasibleError: nothing fits any group, nor all together; that of the first is told.
     """
     reports: dict[str, Report] = {}
     refused: list[InfeasibleError] = []
@@ -39,10 +47,19 @@ def search_groups(problem: Problem, search_one: SearchOne) -> Report:
             reports[group.name] = search_one(_alone(problem, group.name))
         except InfeasibleError as error:
             refused.append(error)
-    if not reports:
+    best = min(reports, key=lambda n: reports[n].prediction.step_time_s, default=None)
+    best_s = reports[best].prediction.step_time_s if best is not None else float("inf")
+    mixed = search_mixed(best_s)
+    if mixed.report is None and best is None:
         raise refused[0]
-    best = min(reports, key=lambda name: reports[name].prediction.step_time_s)
-    return _joined(problem, best, reports)
+    report = mixed.report
+    if report is None:
+        assert best is not None  # nothing else is left, see above
+        report = _of_one(problem, best, reports[best])
+    elif best is not None:
+        rival = _alternative(problem, best, reports[best], report)
+        report = replace(report, alternatives=(*report.alternatives, rival))
+    return replace(report, search=_together(report, reports, mixed.search))
 
 
 def _alone(problem: Problem, name: str) -> Problem:
@@ -51,39 +68,54 @@ def _alone(problem: Problem, name: str) -> Problem:
     return replace(problem, cluster=cluster, machine=Machine(cluster, problem.measured))
 
 
-def _joined(problem: Problem, best: str, reports: dict[str, Report]) -> Report:
-    """The best group's report, its plans written for the whole cluster."""
+def _whole(problem: Problem, plan: Plan) -> Plan:
+    """A plan of one group, written for the whole cluster."""
+    return replace(plan, cluster=problem.cluster)
 
-    def whole(plan: Plan) -> Plan:
-        return replace(plan, cluster=problem.cluster)
 
-    report = reports[best]
+def _of_one(problem: Problem, best: str, report: Report) -> Report:
+    """The report of the best group's own search."""
     others = ", ".join(group.name for group in problem.cluster.groups if group.name != best)
     why = f"the fastest plan uses {best} only; {others} stay idle"
     idle = problem.cluster.device_count - problem.cluster.group(best).device_count
-    alternatives = tuple(replace(other, plan=whole(other.plan)) for other in report.alternatives)
+    alternatives = tuple(
+        replace(other, plan=_whole(problem, other.plan)) for other in report.alternatives
+    )
     return replace(
         report,
-        plan=whole(report.plan),
+        plan=_whole(problem, report.plan),
         assumptions=(*report.assumptions, Assumption(path="idle_devices", value=idle, why=why)),
-        search=_together(report, reports),
         alternatives=alternatives,
     )
 
 
-def _together(best: Report, reports: dict[str, Report]) -> SearchResult | None:
+def _alternative(problem: Problem, name: str, alone: Report, best: Report) -> Alternative:
+    """The best plan of one group, beside a faster one over several."""
+    share = alone.prediction.step_time_s / best.prediction.step_time_s - 1
+    return Alternative(
+        plan=_whole(problem, alone.plan),
+        prediction=alone.prediction,
+        lost_by=f"+{share:.1%}: {name} alone",
+    )
+
+
+def _together(best: Report, reports: dict[str, Report], mixed: SearchResult) -> SearchResult:
     """What all searches did; the bound is the least of theirs."""
-    found = [report.search for report in reports.values() if report.search is not None]
-    if best.search is None:
-        return None
+    found = [*(r.search for r in reports.values() if r.search is not None), mixed]
     least_s = min(search.lower_bound_s for search in found)
     unfinished = [search.stopped_by for search in found if search.stopped_by != "proof"]
-    return replace(
-        best.search,
+    space: dict[str, list[Any]] = {}
+    left_out: list[dict[str, str]] = []
+    for search in found:
+        for axis, values in search.space.items():
+            space[axis] = sorted({*space.get(axis, []), *values})
+        left_out += [each for each in search.left_out if each not in left_out]
+    return SearchResult(
         seconds=round(sum(search.seconds for search in found), 3),
         candidates=sum(search.candidates for search in found),
         lower_bound_s=least_s,
         gap=best.prediction.step_time_s / least_s - 1 if least_s else 0.0,
         stopped_by=unfinished[0] if unfinished else "proof",
-        left_out=[LEFT_OUT, *best.search.left_out],
+        space=dict(sorted(space.items())),
+        left_out=left_out,
     )

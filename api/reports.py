@@ -18,6 +18,7 @@ from ..costmodel.lowering import Lowering
 from ..costmodel.prices import Pricer
 from ..costmodel.simulate import Simulation, Simulator
 from ..planner.candidates import Evaluator, Outcome
+from ..planner.mixed.search import MixedLimits, MixedSearch
 from ..planner.pins import Pin
 from ..planner.search import Found, Limits, Search
 from ..planner.space import Request
@@ -29,7 +30,7 @@ from ..spec.report import Alternative, Assumption, Provenance, Report, SearchRes
 from ..spec.stack import StackSpec
 from .calibrations import measured_name
 from .inputs import Problem
-from .joined_search import search_groups
+from .joined_search import Mixed, search_groups
 from .simulators import simulator_for
 
 TIE_WITHIN = 0.05
@@ -146,12 +147,17 @@ def search_plan(
         InfeasibleError: nothing fits.
     """
     if len(problem.cluster.groups) > 1:
-        each_s = deadline_s and deadline_s / len(problem.cluster.groups)
+        each_s = deadline_s and deadline_s / (len(problem.cluster.groups) + 1)
 
         def search_one(alone: Problem) -> Report:
             return search_plan(alone, pins, top, each_s, risk, executable, progress)
 
-        return search_groups(problem, search_one)
+        def search_together(best_s: float) -> Mixed:
+            limits = MixedLimits(deadline_s=each_s, alternatives=max(8, top))
+            evaluator = evaluator_of(problem, pins, risk, executable)
+            return _search_mixed(problem, MixedSearch(evaluator, limits, progress, best_s), top)
+
+        return search_groups(problem, search_one, search_together)
     evaluator = evaluator_of(problem, pins, risk, executable)
     simulator, rule = evaluator.simulator, evaluator.rule
     search = Search(evaluator, Limits(deadline_s=deadline_s, alternatives=max(8, top)), progress)
@@ -166,6 +172,35 @@ def search_plan(
         search=_search_result(search, found),
         alternatives=_alternatives(found, top, simulator, rule),
     )
+
+
+def _search_mixed(problem: Problem, search: MixedSearch, top: int) -> Mixed:
+    """The best plan over several device groups, where it is faster than what is known."""
+    known_s = search.best_s
+    with no_garbage_collection():
+        found = search.run()
+    done = SearchResult(
+        seconds=round(found.seconds, 3),
+        candidates=found.simulated,
+        lower_bound_s=found.lower_bound_s,
+        gap=0.0,
+        stopped_by=found.stopped_by,
+        space=search.space.describe(found.shapes),
+        left_out=search.space.left_out(),
+    )
+    if not found.outcomes or found.outcomes[0].step_time_s >= known_s:
+        return Mixed(report=None, search=done)
+    best = found.outcomes[0]
+    simulator, rule = search.evaluator.simulator, search.evaluator.rule
+    report = Report(
+        plan=best.plan,
+        prediction=predict(best.plan, best.simulation, simulator, rule),
+        assumptions=problem.assumptions + _idle_note(problem, best),
+        source_share=source_share(best.simulation),
+        provenance=_provenance(simulator.pricer, problem.measured),
+        alternatives=_alternatives(found, top, simulator, rule),
+    )
+    return Mixed(report=report, search=done)
 
 
 def _run(search: Search) -> Found:
@@ -198,7 +233,7 @@ def no_garbage_collection(leaves: bool = False) -> Iterator[None]:
 
 
 def _idle_note(problem: Problem, best: Outcome) -> tuple[Assumption, ...]:
-    used = best.decision.shape.stages * best.decision.shape.ranks
+    used = best.decision.shape.devices
     idle = problem.cluster.device_count - used
     if not idle:
         return ()

@@ -44,19 +44,22 @@ class LeastWork:
         self._counts = Counter(space.kinds)
         self._main = max(self._counts, key=lambda kind: self._counts[kind])
         self._seconds: dict[tuple[object, ...], float] = {}
+        self._bounds: dict[tuple[object, ...], float] = {}
         self._stages: dict[tuple[StageClasses, bool, bool], list[float]] = {}
 
     def bound_s(self, shape: Shape) -> float:
         """Seconds that every plan of a shape takes at least."""
-        tied = len(self._shared) > 1 and shape.stages == 1
-        each = [self._stage(c, tied, shape.pairs) for c in self._classes.of(shape)]
-        kinds = [
-            (count, [seconds[number] for seconds in each])
-            for number, count in enumerate(self._counts.values())
-        ]
         fills = shape.fills_and_drains
-        passes_s = least_step_s(kinds, shape.microbatches, fills)
-        return passes_s + self._simulator.pricer.step_s
+        key = (shape.places, shape.microbatches, fills, shape.pairs)
+        if key not in self._bounds:
+            tied = len(self._shared) > 1 and shape.stages == 1
+            each = [self._stage(c, tied, shape.pairs) for c in self._classes.of(shape)]
+            kinds = [
+                (count, [seconds[number] for seconds in each])
+                for number, count in enumerate(self._counts.values())
+            ]
+            self._bounds[key] = least_step_s(kinds, shape.microbatches, fills)
+        return self._bounds[key] + self._simulator.pricer.step_s
 
     def stage_seconds(self, shape: Shape) -> list[float]:
         """Least seconds of a layer of the commonest kind on every stage."""

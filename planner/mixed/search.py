@@ -22,6 +22,7 @@ from ..exhaustive import all_cuts
 from ..search import Found
 from ..shape import Shape
 from ..tied_ends import Legal, tied_choices
+from .estimates import Estimates
 from .exhaustive import StageTables, bounded_plans, plan_count
 from .least_work import LeastWork
 from .likely import MixedLikely, StagePlan
@@ -40,12 +41,15 @@ LIKELY_WITHIN = 1.3
 class MixedLimits:
     """How much work a search may do; ``deadline_s`` is the only limit in seconds.
 
-    ``likely`` shapes are looked into, ``likely_alike`` of one layout of devices, which together
-    simulate ``likely_passes``; ``enumerated`` plans are counted, ``tries`` begun and ``simulated``
-    carried to the end by the proof, of shapes of at most ``enumerated_shape`` plans.
+    ``estimates`` shapes are estimated, ``estimates_alike`` of one layout of devices and schedule;
+    ``likely`` are looked into, ``likely_alike`` of one layout, which together simulate
+    ``likely_passes``. The proof counts ``enumerated`` plans, begins ``tries`` and carries
+    ``simulated`` to the end, of shapes of at most ``enumerated_shape`` plans.
     """
 
     alternatives: int = 8
+    estimates: int = 600
+    estimates_alike: int = 6
     likely: int = 32
     likely_alike: int = 3
     likely_passes: int = 6_000_000
@@ -92,6 +96,7 @@ class MixedSearch:
         }
         self.space = MixedSpace(request, self.options.whole, rates)
         self.kinds = self.options.whole.kinds
+        self._estimates = Estimates(self.kinds)
         self._likely = MixedLikely(self.kinds, evaluator.rule.excess_bytes)
         self._outcomes: dict[Decision, Outcome] = {}
         self._nearest: Outcome | None = None
@@ -100,6 +105,11 @@ class MixedSearch:
         self._bounds: list[float] = []
         self._passes = self._enumerated = 0
         self.interrupted = False
+
+    @property
+    def best_s(self) -> float:
+        """The least step time known so far."""
+        return self._best
 
     def run(self) -> Found:
         """Search until proof, work limit, deadline or Ctrl-C; ``outcomes`` may be empty."""
@@ -151,29 +161,45 @@ class MixedSearch:
         bubble = (shape.stages - 1) / (shape.chunks * shape.microbatches)
         return self._bounds[number] * (1 + bubble)
 
-    def _look(self, numbers: Sequence[int]) -> None:
-        """Good plans from the shapes that are roughly the fastest."""
-        tried: Counter[tuple[object, ...]] = Counter()
-        looked, before = 0, self._passes
+    def _estimated(self, numbers: Sequence[int]) -> list[tuple[float, int]]:
+        """Estimates of the shapes that are roughly the fastest, a few of each sort, best first."""
+        found: list[tuple[float, int]] = []
+        seen: Counter[tuple[object, ...]] = Counter()
         for number in sorted(numbers, key=lambda n: (self._rough(n), n)):
+            if len(found) >= self.limits.estimates:
+                break
             shape = self._shapes[number]
+            sort = (_layout(shape), shape.kind)
+            if seen[sort] >= self.limits.estimates_alike:
+                continue
             self._check_deadline()
-            enough = self._outcomes and self._passes - before > self.limits.likely_passes
-            if looked >= self.limits.likely or enough:
-                break
-            if self._rough(number) > self._best * LIKELY_WITHIN:
-                break
-            layout = tuple((p.group, p.first, p.devices) for place in shape.places for p in place)
-            if tried[layout] >= self.limits.likely_alike:
-                continue
+            seen[sort] += 1
             known = self._stage_plan(shape)
-            if known is None:
+            if known is not None:
+                rates = [1 / s for s in known.seconds]
+                likely_s = self._estimates.step_s(shape, known.tables, known.budgets, rates)
+                found.append((likely_s, number))
+        return sorted(found)
+
+    def _look(self, numbers: Sequence[int]) -> None:
+        """Good plans from the shapes with the best estimates."""
+        tried: Counter[tuple[object, ...]] = Counter()
+        before = self._passes
+        for likely_s, number in self._estimated(numbers):
+            shape = self._shapes[number]
+            enough = self._outcomes and self._passes - before > self.limits.likely_passes
+            if sum(tried.values()) >= self.limits.likely or enough:
+                break
+            if likely_s == float("inf") or likely_s > self._best * LIKELY_WITHIN:
+                break
+            layout = _layout(shape)
+            known = self._stage_plan(shape)
+            if known is None or tried[layout] >= self.limits.likely_alike:
                 continue
+            self._check_deadline()
             tried[layout] += 1
-            self._progress(looked, len(self._shapes), self._best)
-            count = self.evaluator.count
+            self._progress(sum(tried.values()), len(self._shapes), self._best)
             self._likely.search(shape, known, self._try_chosen)
-            looked += self.evaluator.count > count
 
     def _stage_plan(self, shape: Shape) -> StagePlan | None:
         """Usual tables, budgets and rates of the stages of a shape; None where one has no way."""
@@ -296,6 +322,11 @@ class MixedSearch:
         deadline_s = self.limits.deadline_s
         if deadline_s is not None and time.monotonic() - self._start > deadline_s:
             raise _DeadlineError
+
+
+def _layout(shape: Shape) -> tuple[object, ...]:
+    """The devices of every stage, whatever samples they take."""
+    return tuple((p.group, p.first, p.devices) for place in shape.places for p in place)
 
 
 class _DeadlineError(Exception):

@@ -89,12 +89,12 @@ class MixedSpace:
         return len(self._tables) == 2 and widths[0] == widths[-1]
 
     def describe(self, shapes: list[Shape]) -> dict[str, list[Any]]:
-        """What the mixed plans decide beside the axes of one group: axis to values."""
+        """What the mixed plans decide, beside the axes that every stage has: axis to values."""
         groups, widths, shares = set(), set(), set()
-        for shape in shapes:
-            order = (",".join(p.group for p in place) for place in shape.places)
+        for held in {shape.places for shape in shapes}:
+            order = (",".join(p.group for p in place) for place in held)
             groups.add(" > ".join(name for name, _ in itertools.groupby(order)))
-            for place in shape.places:
+            for place in held:
                 widths.add(sum(part.devices for part in place))
                 if len(place) > 1:
                     samples = sum(part.samples for part in place)
@@ -102,7 +102,10 @@ class MixedSpace:
         return {
             "batch_share": sorted(shares),
             "device_groups": sorted(groups),
+            "pp": sorted({shape.stages for shape in shapes}),
+            "schedule": sorted({shape.kind for shape in shapes}),
             "stage_width": sorted(widths),
+            "vpp": sorted({shape.chunks for shape in shapes}),
         }
 
     def left_out(self) -> list[dict[str, str]]:
