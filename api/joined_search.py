@@ -47,18 +47,19 @@ def search_groups(problem: Problem, search_one: SearchOne, search_mixed: SearchM
             reports[group.name] = search_one(_alone(problem, group.name))
         except InfeasibleError as error:
             refused.append(error)
-    best = min(reports, key=lambda n: reports[n].prediction.step_time_s, default=None)
-    best_s = reports[best].prediction.step_time_s if best is not None else float("inf")
-    mixed = search_mixed(best_s)
-    if mixed.report is None and best is None:
-        raise refused[0]
+    times_s = {name: report.prediction.step_time_s for name, report in reports.items()}
+    mixed = search_mixed(min(times_s.values(), default=float("inf")))
     report = mixed.report
-    if report is None:
-        assert best is not None  # nothing else is left, see above
-        report = _of_one(problem, best, reports[best])
-    elif best is not None:
-        rival = _alternative(problem, best, reports[best], report)
-        report = replace(report, alternatives=(*report.alternatives, rival))
+    if not times_s:
+        if report is None:
+            raise refused[0]
+    else:
+        best = min(times_s, key=lambda name: times_s[name])
+        if report is None:
+            report = _of_one(problem, best, reports[best])
+        else:
+            rival = _alternative(problem, best, reports[best], report)
+            report = replace(report, alternatives=(*report.alternatives, rival))
     return replace(report, search=_together(report, reports, mixed.search))
 
 
