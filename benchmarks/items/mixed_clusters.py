@@ -27,8 +27,20 @@ CASES = (
     ("llama-2-70b", "2x8xA100-80GB+2x8xH100-80GB", 128, 4096),
 )
 LEAST_FASTER = 8
-COLUMNS = ("model", "cluster", "batch", "sequence", "step s", "equal stages s", "fastest group s",
-           "gain over equal", "gain over group", "gap", "devices and samples", "search s")  # fmt: skip
+COLUMNS = (
+    "model",
+    "cluster",
+    "batch",
+    "sequence",
+    "step s",
+    "equal stages s",
+    "fastest group s",
+    "gain over equal",
+    "gain over group",
+    "gap",
+    "devices and samples",
+    "search s",
+)
 
 
 def run(work: Work) -> Evidence:

@@ -28,6 +28,8 @@ SLACK = 1.02
 EPSILON = 1e-12
 LAYOUTS_EACH, LAYOUTS = 2, 4
 """Activation layouts tried for one kind of place, and together in a shape."""
+MOST_EDGES = 16
+"""Pipelines of more chunks are not improved an edge at a time."""
 Try = Callable[[Decision], Outcome | None]
 Excess = Callable[[MemoryRow], float]
 
@@ -128,7 +130,7 @@ class MixedLikely:
             if outcome is not None and outcome.feasible:
                 found = (outcome.step_time_s, outcome, searches, budgets)
                 best = found if best is None or found[0] < best[0] else best
-        if best is not None and shape.chunks == 1:
+        if best is not None and shape.positions <= MOST_EDGES:
             self._improve(shape, best[1], best[2], best[3], attempt)
 
     def _layouts(self, shape: Shape, known: StagePlan) -> list[list[int]]:
@@ -253,7 +255,7 @@ class MixedLikely:
         better = True
         while better:
             better = False
-            for edge, step in itertools.product(range(1, shape.stages), (-1, 1)):
+            for edge, step in itertools.product(range(1, shape.positions), (-1, 1)):
                 cuts = list(best.decision.cuts)
                 cuts[edge] += step
                 if not cuts[edge - 1] < cuts[edge] < cuts[edge + 1]:
