@@ -270,6 +270,15 @@ class SearchSpace:
             if self._kept(index, replace(split, shard=shard), ranks, ("shard",))
         ]
 
+    def splits_of_width(self, index: int, width: int) -> list[LayerStrategy]:
+        """Legal splits of a layer over ``width`` ranks that work on one sample together."""
+        return list(self._splits.of(index, width, 1))
+
+    def most_samples(self, index: int) -> int:
+        """Samples of a micro-batch that a replica may take through a layer at the most."""
+        batch = self.request.workload.global_batch
+        return max(n for n in range(1, batch + 1) if self._splits.small_enough(index, n))
+
     def may_take(self, kind: int, samples: int, dp: int, most: int) -> bool:
         """Whether pins and rules allow a layer kind dp replicas, of which one has most samples.
 

@@ -7,14 +7,11 @@ from collections import Counter
 
 from ...costmodel.lowering import split_key
 from ...costmodel.pass_pairs import hiding_terms, least_beside_s
-from ...costmodel.roofline import peak_flops_per_s
 from ...costmodel.simulate import Simulator
 from ...spec.choices import RECOMPUTES
-from ...spec.formats import rate_name
-from ...spec.kernels import MATMULS
 from ...spec.strategy import LayerStrategy
 from ..shape import Shape
-from .bounds import ROUNDING, least_step_s
+from .bounds import least_step_s
 from .options import StageOptions
 from .stage_classes import Classes, StageClass, StageClasses
 
@@ -113,28 +110,3 @@ class LeastWork:
             ways = (pricer.chained(way) for way in (work.forward, work.backward(adds=False)))
             self._seconds[key] = sum(least_beside_s(cost, hides) for cost in ways)
         return self._seconds[key]
-
-    def floor_s(self) -> float:
-        """Seconds that every plan takes at least: matrix products at the peak of all devices."""
-        simulator, space = self._simulator, self._options.whole
-        if simulator.pricer.machine.profile is not None:
-            return simulator.pricer.step_s
-        request = space.request
-        dtype = request.workload.dtype
-        rate = 0.0
-        for group in request.cluster.groups:
-            found = simulator.prices.inside(group.name).machine.device
-            best = peak_flops_per_s(found, dtype.param)
-            if dtype.matmul is not None:
-                best = max(best, peak_flops_per_s(found, rate_name(dtype.matmul)))
-            rate += best * group.device_count
-        flops = sum(n * self._flops(space.first_of_kind[k]) for k, n in self._counts.items())
-        shorter = min(1.0, simulator.pricer.machine.factors.matmul)
-        samples_s = shorter * request.workload.global_batch * flops / rate
-        return samples_s * (1 - ROUNDING) + simulator.pricer.step_s
-
-    def _flops(self, index: int) -> int:
-        """Matrix products of one sample through a layer that is not split."""
-        lowered = self._simulator.lowering.layer(index, LayerStrategy(), None, 1, 1)
-        passes = (lowered.forward, lowered.backward)
-        return sum(k.flops for way in passes for k in way.kernels() if k.op in MATMULS)

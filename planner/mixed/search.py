@@ -22,6 +22,7 @@ from ..exhaustive import all_cuts
 from ..search import Found
 from ..shape import Shape
 from ..tied_ends import Legal, tied_choices
+from .efficiency import Efficiency
 from .estimates import Estimates
 from .exhaustive import StageTables, bounded_plans, plan_count
 from .least_work import LeastWork
@@ -89,6 +90,7 @@ class MixedSearch:
         self.options = StageOptions(request, simulator, self._classes)
         self._ties = shared_tables(request.model)
         self._work = LeastWork(self.options, self._classes, simulator, self._ties)
+        self._floor = Efficiency(self.options, simulator)
         dtype = request.workload.dtype.param
         rates = {
             group.name: peak_flops_per_s(prices.inside(group.name).machine.device, dtype)
@@ -127,7 +129,7 @@ class MixedSearch:
         except _DeadlineError:
             late = True
         if lower_bound is None:
-            lower_bound = self._work.floor_s()
+            lower_bound = self._floor.floor_s()
         return self._found(lower_bound, proven, late or self.interrupted)
 
     def _found(self, lower_bound: float, proven: bool, ended: bool) -> Found:
@@ -236,7 +238,7 @@ class MixedSearch:
 
     def _prove(self) -> tuple[float, bool]:
         """Enumerate small shapes by growing bound; what is proven, and whether all of it is."""
-        rest = float("inf") if self.space.complete else self._work.floor_s()
+        rest = float("inf") if self.space.complete else self._floor.floor_s()
         opened = float("inf")
         order = sorted(range(len(self._shapes)), key=lambda n: (self._bounds[n], n))
         for number in order:

@@ -126,7 +126,7 @@ class MixedSpace:
         ]
         if not self.complete:
             what = "stages, widths and shares over several groups beyond those that fill them best"
-            why = "not looked into: too many; the bound speaks of them by the peak of all devices"
+            why = "not looked into: too many; the bound speaks of them by what devices do at best"
             found.append({"what": what, "why": why})
         return found
 

@@ -47,7 +47,7 @@ def test_no_quick_bound_is_above_a_plan(seed: int) -> None:
     space, plans = random_mixed_space(seed, 60, 600)
     simulator = simulator_of(space)
     search = MixedSearch(Evaluator(request_of(space), simulator, RULE))
-    floor_s = search._work.floor_s()
+    floor_s = search._floor.floor_s()
     for plan in random.Random(seed).sample(plans, min(60, len(plans))):
         simulation = simulator.run(plan)
         assert simulation is not None
