@@ -14,8 +14,8 @@ import numpy as np
 
 from ..shape import Shape
 from .exhaustive import StageTables
-from .likely import together
 from .options import Tables
+from .together import together
 from .uneven_partition import weighted_cuts
 
 FILL = {"gpipe": 1.0, "1f1b": 1.0, "interleaved": 1.0, "zero_bubble": 0.4, "zbv": 0.2}
@@ -40,7 +40,7 @@ class Estimates:
         shape: Shape,
         tables: Sequence[StageTables],
         budgets: Sequence[Sequence[float]],
-        rates: Sequence[float],
+        shares: Sequence[float],
     ) -> float:
         """A likely step time; infinite where some stage has no room for its share.
 
@@ -48,12 +48,12 @@ class Estimates:
             shape: the pipeline shape.
             tables: of every layer on every stage.
             budgets: live bytes by stage and class of ranks.
-            rates: what each stage gets done, to share the layers out.
+            shares: layers that each stage should hold, in fractions.
         """
-        total, layers = sum(rates), len(self._kinds)
+        layers = len(self._kinds)
         each: list[Callable[[int], float]] = []
         for stage in range(shape.stages):
-            share = max(1.0, layers * rates[stage] / total)
+            share = max(1.0, shares[stage])
             held = sum(shape.first_in_flight(stage)) / shape.chunks
             each.append(self._layer_s(tables[stage], budgets[stage], share, held))
         main = self._kinds[layers // 2]
@@ -65,7 +65,7 @@ class Estimates:
         for stage in range(shape.stages):
             for chunk in range(shape.chunks):
                 position = shape.position(stage, chunk)
-                weights[position], stage_of[position] = 1 / own[stage], stage
+                weights[position], stage_of[position] = shares[stage], stage
         cuts = weighted_cuts(layers, weights)
         if cuts is None:
             return math.inf
@@ -73,6 +73,8 @@ class Estimates:
         for position, stage in enumerate(stage_of):
             for layer in range(cuts[position], cuts[position + 1]):
                 loads[stage] += each[stage](self._kinds[layer])
+        if math.isinf(max(loads)):
+            return math.inf
         fill = FILL.get(shape.kind, OTHER_FILL) * (sum(loads) - max(loads))
         return max(loads) + fill / (shape.chunks * shape.microbatches)
 

@@ -17,10 +17,10 @@ from ...spec.report import MemoryRow
 from ...spec.strategy import LayerStrategy
 from ..candidates import Decision, Outcome
 from ..layer_search import LayerSearch
-from ..options import Floats, OptionTable
+from ..options import OptionTable
 from ..shape import Shape
 from .exhaustive import StageTables
-from .options import Tables
+from .together import together
 from .uneven_partition import partition, weighted_cuts
 
 ATTEMPTS = 8
@@ -38,12 +38,12 @@ class StagePlan(NamedTuple):
     """What is known of the stages of a shape.
 
     ``tables`` of every layer on each stage; ``budgets``: live bytes by stage and class;
-    ``seconds``: least seconds of a usual layer, the slower the fewer layers.
+    ``shares``: layers that each should hold, in fractions.
     """
 
     tables: Sequence[StageTables]
     budgets: Sequence[Sequence[float]]
-    seconds: Sequence[float]
+    shares: Sequence[float]
 
 
 class _Stages:
@@ -72,31 +72,6 @@ class _Stages:
                 self._searches[key] = LayerSearch(chosen, held)
             found.append(self._searches[key])
         return found
-
-
-def together(tables: Tables, budgets: Sequence[float]) -> OptionTable:
-    """One table for a stage: the slowest class's seconds, bytes of the least budget at most."""
-    if len(tables) == 1:
-        return tables[0]
-    least = min(budgets)
-    scales = [least / budget for budget in budgets]
-
-    def bytes_of(name: str) -> Floats:
-        each = [getattr(t, name) * scale for t, scale in zip(tables, scales, strict=True)]
-        found: Floats = np.maximum.reduce(each)
-        return found
-
-    first = tables[0]
-    return OptionTable(
-        first.strategies,
-        np.maximum.reduce([t.middle_s for t in tables]),
-        np.maximum.reduce([t.step_bound_s for t in tables]),
-        np.maximum.reduce([t.step_estimate_s for t in tables]),
-        bytes_of("resident_bytes"),
-        bytes_of("kept_bytes"),
-        bytes_of("extra_bytes"),
-        first.layouts,
-    )
 
 
 def in_layout(table: OptionTable, layout: int) -> OptionTable:
@@ -153,9 +128,7 @@ class MixedLikely:
             return [(0, 0)]
         table = together(own, known.budgets[stage])
         held = sum(shape.first_in_flight(stage)) / shape.chunks
-        rates = [1 / s for s in known.seconds]
-        share = len(self.kinds) * rates[stage] / sum(rates)
-        needs = table.bytes_at(held) * max(1.0, share)
+        needs = table.bytes_at(held) * max(1.0, known.shares[stage])
         likely_s = np.where(needs <= min(known.budgets[stage]), table.step_estimate_s, np.inf)
         rank = []
         for layout in sorted(set(table.layouts.tolist())):
@@ -205,7 +178,7 @@ class MixedLikely:
             weights = [0.0] * shape.positions
             for stage in range(shape.stages):
                 for chunk in range(shape.chunks):
-                    weights[shape.position(stage, chunk)] = 1 / known.seconds[stage]
+                    weights[shape.position(stage, chunk)] = known.shares[stage]
             return weighted_cuts(len(self.kinds), weights)
         seen: dict[tuple[int, int, int], float] = {}
 
@@ -216,7 +189,7 @@ class MixedLikely:
                 seen[key] = own
             return seen[key]
 
-        return partition(len(self.kinds), [1 / s for s in known.seconds], seconds)
+        return partition(len(self.kinds), known.shares, seconds)
 
     def _decide(
         self,

@@ -25,6 +25,7 @@ from ..tied_ends import Legal, tied_choices
 from .efficiency import Efficiency
 from .estimates import Estimates
 from .exhaustive import StageTables, bounded_plans, plan_count
+from .fair_shares import fair_shares
 from .least_work import LeastWork
 from .likely import MixedLikely, StagePlan
 from .options import StageOptions
@@ -34,6 +35,8 @@ from .stage_classes import Classes
 ROUNDING = 1e-12
 """Bounds within this relative distance of the best time count as passing it."""
 ALTERNATIVES_WITHIN = 0.1
+MOST_LOOKED = 6
+"""Shapes of which it is asked whether they have room, for each that is estimated."""
 LIKELY_WITHIN = 1.3
 """Shapes whose rough time is worse than the best by this factor are not looked into."""
 
@@ -166,20 +169,21 @@ class MixedSearch:
     def _estimated(self, numbers: Sequence[int]) -> list[tuple[float, int]]:
         """Estimates of the shapes that are roughly the fastest, a few of each sort, best first."""
         found: list[tuple[float, int]] = []
+        looked = 0
         seen: Counter[tuple[object, ...]] = Counter()
         for number in sorted(numbers, key=lambda n: (self._rough(n), n)):
-            if len(found) >= self.limits.estimates:
+            if len(found) >= self.limits.estimates or looked >= MOST_LOOKED * self.limits.estimates:
                 break
             shape = self._shapes[number]
             sort = (_layout(shape), shape.kind)
             if seen[sort] >= self.limits.estimates_alike:
                 continue
             self._check_deadline()
-            seen[sort] += 1
             known = self._stage_plan(shape)
+            looked += 1
             if known is not None:
-                rates = [1 / s for s in known.seconds]
-                likely_s = self._estimates.step_s(shape, known.tables, known.budgets, rates)
+                seen[sort] += 1
+                likely_s = self._estimates.step_s(shape, *known)
                 found.append((likely_s, number))
         return sorted(found)
 
@@ -204,11 +208,13 @@ class MixedSearch:
             self._likely.search(shape, known, self._try_chosen)
 
     def _stage_plan(self, shape: Shape) -> StagePlan | None:
-        """Usual tables, budgets and rates of the stages of a shape; None where one has no way."""
+        """Usual tables, budgets and shares of a shape's stages; None where they have no room."""
         seconds = self._work.stage_seconds(shape)
         if any(s == float("inf") for s in seconds):
             return None
-        return StagePlan(self._tables(shape, usual=True), self._budgets(shape), seconds)
+        tables, budgets = self._tables(shape, usual=True), self._budgets(shape)
+        shares = fair_shares(shape, tables, budgets, seconds)
+        return None if shares is None else StagePlan(tables, budgets, shares)
 
     def _tables(self, shape: Shape, usual: bool = False) -> list[StageTables]:
         """Tables of every layer on every stage."""
