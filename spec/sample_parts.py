@@ -24,7 +24,7 @@ class Span(NamedTuple):
     end: int
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         """How many."""
         return self.end - self.first
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .groups import tensor_group
 from .sample_parts import Span, divides_alike, sample_parts
-from .schedule import chunk_position
+from .schedule import chunk_place, chunk_position
 
 if TYPE_CHECKING:
     from .plan import LayerPlan, Plan, Stage
@@ -31,7 +31,7 @@ class Block(NamedTuple):
     @property
     def rows(self) -> int:
         """Vectors of the hidden size."""
-        return self.tokens.count * self.samples.count
+        return self.tokens.size * self.samples.size
 
     def meet(self, other: Block) -> Block:
         """The rows in both."""
@@ -46,9 +46,7 @@ class Message(NamedTuple):
     block: Block
 
 
-def blocks(
-    stage: Stage, strategy: LayerStrategy, samples: int, seq_len: int
-) -> tuple[Block, ...]:
+def blocks(stage: Stage, strategy: LayerStrategy, samples: int, seq_len: int) -> tuple[Block, ...]:
     """The block of an activation that each rank of a stage holds around a layer.
 
     Args:
@@ -58,9 +56,7 @@ def blocks(
         seq_len: tokens of a sample.
     """
     parts = sample_parts(stage, strategy, samples)
-    return tuple(
-        Block(_tokens(strategy, rank, seq_len), part) for rank, part in enumerate(parts)
-    )
+    return tuple(Block(_tokens(strategy, rank, seq_len), part) for rank, part in enumerate(parts))
 
 
 def _tokens(strategy: LayerStrategy, rank: int, seq_len: int) -> Span:
@@ -85,8 +81,9 @@ def messages(held: Sequence[Block], wanted: Sequence[Block]) -> tuple[Message, .
     found = []
     for target, want in enumerate(wanted):
         turn = served[want] = served.get(want, -1) + 1
-        for block, ranks in holders.items():
+        for block in [want] if want in holders else holders:  # blocks of one layout never overlap
             if (common := block.meet(want)).rows:
+                ranks = holders[block]
                 found.append(Message(ranks[turn % len(ranks)], target, common))
     return tuple(sorted(found))
 
@@ -116,8 +113,6 @@ def entry_strategy(
 
 
 def _place(plan: Plan, position: int) -> tuple[int, int]:
-    from .schedule import chunk_place
-
     return chunk_place(plan.program.schedule.kind, position, len(plan.program.stages))
 
 

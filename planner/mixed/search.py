@@ -13,24 +13,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ...costmodel.group_prices import GroupPrices
-from ...costmodel.roofline import peak_flops_per_s
-from ...spec.strategy import LayerStrategy
-from ...spec.towers import shared_tables
 from ..candidates import Decision, Evaluator, Outcome
 from ..exhaustive import all_cuts
 from ..search import Found
 from ..shape import Shape
-from ..tied_ends import Legal, tied_choices
-from .efficiency import Efficiency
+from ..tied_ends import tied_choices
+from .costs import MixedCosts
 from .estimates import Estimates
-from .exhaustive import StageTables, bounded_plans, plan_count
-from .fair_shares import fair_shares
-from .least_work import LeastWork
-from .likely import MixedLikely, StagePlan
-from .options import StageOptions
-from .space import MixedSpace, is_equal
-from .stage_classes import Classes
+from .exhaustive import bounded_plans, plan_count
+from .likely import MixedLikely
+from .space import is_equal
 
 ROUNDING = 1e-12
 """Bounds within this relative distance of the best time count as passing it."""
@@ -64,7 +56,7 @@ class MixedLimits:
     deadline_s: float | None = None
 
 
-class MixedSearch:
+class MixedSearch(MixedCosts):
     """One search for the best plan over several device groups of a request.
 
     Args:
@@ -83,24 +75,11 @@ class MixedSearch:
         best_s: float = float("inf"),
         equal_only: bool = False,
     ) -> None:
-        self.evaluator, self.limits = evaluator, limits or MixedLimits()
+        super().__init__(evaluator)
+        self.limits = limits or MixedLimits()
         self._progress = progress or (lambda seen, total, best: None)
         self._start = time.monotonic()
-        request, simulator = evaluator.request, evaluator.simulator
-        self.request, self._equal_only = request, equal_only
-        prices: GroupPrices = simulator.prices
-        self._classes = Classes(prices)
-        self.options = StageOptions(request, simulator, self._classes)
-        self._ties = shared_tables(request.model)
-        self._work = LeastWork(self.options, self._classes, simulator, self._ties)
-        self._floor = Efficiency(self.options, simulator)
-        dtype = request.workload.dtype.param
-        rates = {
-            group.name: peak_flops_per_s(prices.inside(group.name).machine.device, dtype)
-            for group in request.cluster.groups
-        }
-        self.space = MixedSpace(request, self.options.whole, rates)
-        self.kinds = self.options.whole.kinds
+        self._equal_only = equal_only
         self._estimates = Estimates(self.kinds)
         self._likely = MixedLikely(self.kinds, evaluator.rule.excess_bytes)
         self._outcomes: dict[Decision, Outcome] = {}
@@ -207,41 +186,6 @@ class MixedSearch:
             self._progress(sum(tried.values()), len(self._shapes), self._best)
             self._likely.search(shape, known, self._try_chosen)
 
-    def _stage_plan(self, shape: Shape) -> StagePlan | None:
-        """Usual tables, budgets and shares of a shape's stages; None where they have no room."""
-        seconds = self._work.stage_seconds(shape)
-        if any(s == float("inf") for s in seconds):
-            return None
-        tables, budgets = self._tables(shape, usual=True), self._budgets(shape)
-        shares = fair_shares(shape, tables, budgets, seconds)
-        return None if shares is None else StagePlan(tables, budgets, shares)
-
-    def _tables(self, shape: Shape, usual: bool = False) -> list[StageTables]:
-        """Tables of every layer on every stage."""
-        tied: dict[int, tuple[int, ...]] = {}
-        if len(self._ties) > 1 and shape.stages == 1:
-            tied = dict.fromkeys(self._ties[:-1], ()) | {self._ties[-1]: self._ties}
-        return [
-            [
-                self.options.tables(
-                    layer, stage, shape.microbatches, tied.get(layer), shape.pairs, usual
-                )
-                for layer in range(len(self.kinds))
-            ]
-            for stage in self._classes.of(shape)
-        ]
-
-    def _budgets(self, shape: Shape) -> list[list[float]]:
-        """Live bytes that certainly fit, by stage and class of ranks."""
-        communicators = int(shape.devices > 1) + (4 if shape.stages > 1 else 0)
-        rule, stack = self.evaluator.rule, self.request.stack
-
-        def budget(group: str) -> float:
-            capacity = self.request.cluster.group(group).memory.hbm_bytes
-            return rule.live_budget_bytes(capacity, stack, communicators)
-
-        return [[budget(part.group) for part in place] for place in shape.places]
-
     def _prove(self) -> tuple[float, bool]:
         """Enumerate small shapes by growing bound; what is proven, and whether all of it is."""
         rest = float("inf") if self.space.complete else self._floor.floor_s()
@@ -286,22 +230,6 @@ class MixedSearch:
         self._passes += (self.evaluator.count - before) * decision.shape.passes
         found = [outcome for outcome in tried if outcome is not None]
         return min(found, key=lambda o: (max(0.0, o.excess_bytes), o.step_time_s), default=None)
-
-    def _legal(self, decision: Decision) -> Legal:
-        """Whether a layer may have a strategy on its stage of a decision."""
-        shape, classes = decision.shape, self._classes.of(decision.shape)
-        stage_of = {
-            shape.position(stage, chunk): stage
-            for stage in range(shape.stages)
-            for chunk in range(shape.chunks)
-        }
-
-        def legal(layer: int, strategy: LayerStrategy) -> bool:
-            position = sum(cut <= layer for cut in decision.cuts[1:-1])
-            stage = classes[stage_of[position]]
-            return strategy in self.options.strategies(self.kinds[layer], stage)
-
-        return legal
 
     def _try(self, decision: Decision) -> Outcome | None:
         """Simulate a decision, in another order where it does not fit, and keep it if it does."""
