@@ -270,9 +270,10 @@ class SearchSpace:
             if self._kept(index, replace(split, shard=shard), ranks, ("shard",))
         ]
 
-    def splits_of_width(self, index: int, width: int) -> list[LayerStrategy]:
-        """Legal splits of a layer over ``width`` ranks that work on one sample together."""
-        return list(self._splits.of(index, width, 1))
+    def splits_of_a_sample(self, index: int) -> list[LayerStrategy]:
+        """Legal splits of a layer over ranks that all work on one sample together."""
+        degrees = self._splits.degrees(index, self.device_count)
+        return [split for width in degrees for split in self._splits.of(index, width, 1)]
 
     def most_samples(self, index: int) -> int:
         """Samples of a micro-batch that a replica may take through a layer at the most."""

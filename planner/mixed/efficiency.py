@@ -84,13 +84,11 @@ class Efficiency:
         """e_g of the commonest kind: the least over splits and samples of a replica."""
         space, best = self._options.whole, math.inf
         grid = self._grid()
-        for width in range(1, space.device_count + 1):
-            for split in space.splits_of_width(self._index, width):
-                seconds = [self._pass_s(split, b, pricer) for b in grid]
-                for (low, t), high in zip(
-                    zip(grid, seconds, strict=True), [*grid[1:], grid[-1] + 1], strict=True
-                ):
-                    best = min(best, width * t / max(low, high - 1))
+        for split in space.splits_of_a_sample(self._index):
+            seconds = [self._pass_s(split, b, pricer) for b in grid]
+            highs = [*grid[1:], grid[-1] + 1]
+            for low, t, high in zip(grid, seconds, highs, strict=True):
+                best = min(best, split.width * t / max(low, high - 1))
         return best
 
     def _grid(self) -> list[int]:
