@@ -84,7 +84,12 @@ class Explanation:
             "busy_s": list(self.busy_s),
             "terms": self.terms,
             "memory": [
-                {"stage": row.stage, "tier": row.tier, "terms": self.memory(row)}
+                {
+                    "stage": row.stage,
+                    "device_group": row.device_group,
+                    "tier": row.tier,
+                    "terms": self.memory(row),
+                }
                 for row in self.report.prediction.memory
             ],
         }

@@ -20,12 +20,21 @@ from ..planner.galvatron.translate import legality, plan_of
 from ..planner.galvatron.uniform import best_uniform
 from ..spec.errors import InfeasibleError, InputError
 from ..spec.plan import Plan
-from ..spec.report import Alternative, Assumption, Prediction, Provenance, Report, SearchResult
+from ..spec.report import (
+    Alternative,
+    Assumption,
+    ObjectiveResult,
+    Prediction,
+    Provenance,
+    Report,
+    SearchResult,
+    TieSet,
+)
 from ..spec.units import format_bytes
 from .galvatron_question import galvatron_job
 from .inputs import Problem
+from .rivals import TIE_WITHIN
 
-TIE_WITHIN = 0.05
 STACK = "Hetu-Galvatron's cost model (PipeDream flush, ZeRO-2 or ZeRO-3, Megatron or Ulysses)"
 
 
@@ -62,7 +71,7 @@ def galvatron_plan(
         assumptions=(*_priced_notes(problem), *_notes(job, budget_mb, found)),
         source_share={"measured": 1.0, "learned": 0.0, "analytic": 0.0},
         provenance=_provenance(job),
-        search=_search_result(job, found, legal),
+        search=_search_result(job, found, legal, _ties(best, others, simplest)),
         alternatives=_alternatives(best, others, simplest),
     )
 
@@ -108,7 +117,25 @@ def _lost_by(best: Prediction, other: Prediction) -> str:
     return f"+{other.step_time_s / best.step_time_s - 1:.1%}: {grown.replace('_', ' ')}"
 
 
-def _search_result(job: GalvatronJob, found: GalvatronFound, legal: Legal) -> SearchResult:
+def _ties(best: Answer, others: list[Answer], simplest: Answer | None) -> TieSet:
+    """The plans that are told of and as fast as the best within the error of a model."""
+    limit_s = best[1].step_time_s * (1 + TIE_WITHIN)
+    rivals = [*others, *([simplest] if simplest is not None else [])]
+    tied = {
+        plan.hash: plan for plan, predicted in (best, *rivals) if predicted.step_time_s <= limit_s
+    }
+    fewest = min(tied.values(), key=lambda plan: (len({*plan.layer_strategies()}), plan.hash))
+    return TieSet(
+        within=TIE_WITHIN,
+        size=len(tied),
+        simplest=fewest.hash,
+        strategies=len({*fewest.layer_strategies()}),
+    )
+
+
+def _search_result(
+    job: GalvatronJob, found: GalvatronFound, legal: Legal, ties: TieSet
+) -> SearchResult:
     return SearchResult(
         seconds=round(found.seconds, 3),
         candidates=found.corners,
@@ -117,6 +144,13 @@ def _search_result(job: GalvatronJob, found: GalvatronFound, legal: Legal) -> Se
         stopped_by=found.stopped_by,
         space=space(job, legal),
         left_out=left_out(job),
+        objective=ObjectiveResult(
+            name="throughput",
+            unit="seconds a step",
+            value=found.price.step_s,
+            bound=found.lower_bound_s,
+        ),
+        tie_set=ties,
     )
 
 

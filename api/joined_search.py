@@ -1,35 +1,43 @@
-"""Searching a cluster of several device groups: each group by itself, the fastest plan of all.
+"""Searching a cluster of several device groups: each by itself, then all of them together.
 
-A plan keeps to one group, so what it costs does not depend on the others; that no plan crosses
-groups is listed as left out, and the bound speaks of the plans that were searched.
+What a plan of one group costs does not depend on the others, so each group is searched alone; the
+fastest of those plans is the mark that plans over several groups have to beat. For other objectives
+than throughput groups are searched alone only, and the report says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from ..spec.errors import InfeasibleError
 from ..spec.plan import Plan
 from ..spec.report import Alternative, Assumption, Report, SearchResult
 from .inputs import Problem
+from .mixed_search import Mixed
 
 LEFT_OUT = {
     "what": "plans over several device groups",
-    "why": "not searched yet; place stages with plan simulate --pp, or write the plan",
+    "why": "searched together for throughput only",
 }
 SearchOne = Callable[[Problem], Report]
+SearchMixed = Callable[[float], Mixed]
 
 
-def search_groups(problem: Problem, search_one: SearchOne) -> Report:
-    """The fastest of the plans that stay inside one device group.
+def search_groups(
+    problem: Problem, search_one: SearchOne, search_together: SearchMixed | None
+) -> Report:
+    """The best of the plans inside one device group and of those over several.
 
     Args:
         problem: whose cluster has several groups.
         search_one: searches a problem of one group.
+        search_together: searches the groups together for plans faster than so many seconds; None
+            where that is not asked for.
 
     Raises:
-        InfeasibleError: nothing fits any group; that of the first is told.
+        InfeasibleError: nothing fits any group, nor all together; that of the first is told.
     """
     reports: dict[str, Report] = {}
     refused: list[InfeasibleError] = []
@@ -38,10 +46,20 @@ def search_groups(problem: Problem, search_one: SearchOne) -> Report:
             reports[group.name] = search_one(_alone(problem, group.name))
         except InfeasibleError as error:
             refused.append(error)
-    if not reports:
-        raise refused[0]
-    best = min(reports, key=lambda name: _value(reports[name]))
-    return _joined(problem, best, reports)
+    times_s = (report.prediction.step_time_s for report in reports.values())
+    known_s = min(times_s, default=float("inf"))
+    mixed = search_together(known_s) if search_together is not None else None
+    if mixed is None or mixed.report is None:
+        if not reports:
+            raise refused[0]
+        best = min(reports, key=lambda name: _value(reports[name]))
+        return _of_one(problem, best, reports, mixed)
+    report = mixed.report
+    if reports:
+        best = min(reports, key=lambda name: _value(reports[name]))
+        rival = _alternative(problem, best, reports[best], report)
+        report = replace(report, alternatives=(*report.alternatives, rival))
+    return replace(report, search=_together(None, reports, mixed))
 
 
 def alone_problems(problem: Problem) -> list[Problem]:
@@ -51,11 +69,15 @@ def alone_problems(problem: Problem) -> list[Problem]:
     return [_alone(problem, group.name) for group in problem.cluster.groups]
 
 
-def _value(report: Report) -> float:
-    """What the objective makes of a report's plan, the less the better."""
+def _search_of(report: Report) -> SearchResult:
     if report.search is None:
         raise ValueError("a report of no search")
-    return report.search.objective.value
+    return report.search
+
+
+def _value(report: Report) -> float:
+    """What the objective makes of a report's plan, the less the better."""
+    return _search_of(report).objective.value
 
 
 def _alone(problem: Problem, name: str) -> Problem:
@@ -64,51 +86,82 @@ def _alone(problem: Problem, name: str) -> Problem:
     return replace(problem, cluster=cluster, machine=replace(problem.machine, cluster=cluster))
 
 
-def _joined(problem: Problem, best: str, reports: dict[str, Report]) -> Report:
+def _whole(problem: Problem, plan: Plan) -> Plan:
+    """A plan of one group, written for the whole cluster."""
+    return replace(plan, cluster=problem.cluster)
+
+
+def _of_one(problem: Problem, best: str, reports: dict[str, Report], mixed: Mixed | None) -> Report:
     """The best group's report, its plans written for the whole cluster."""
-
-    def whole(plan: Plan) -> Plan:
-        return replace(plan, cluster=problem.cluster)
-
     report = reports[best]
     others = ", ".join(group.name for group in problem.cluster.groups if group.name != best)
     why = f"the best plan uses {best} only; {others} stay idle"
     idle = problem.cluster.device_count - problem.cluster.group(best).device_count
-    alternatives = tuple(replace(other, plan=whole(other.plan)) for other in report.alternatives)
+    alternatives = tuple(
+        replace(other, plan=_whole(problem, other.plan)) for other in report.alternatives
+    )
+    plan = _whole(problem, report.plan)
+    simplest = next((other.plan for other in alternatives if other.simplest), plan)
+    search = _together(report, reports, mixed)
     return replace(
         report,
-        plan=whole(report.plan),
+        plan=plan,
         assumptions=(*report.assumptions, Assumption(path="idle_devices", value=idle, why=why)),
-        search=_with_simplest(_together(report, reports), whole(report.plan), alternatives),
+        search=replace(search, tie_set=replace(search.tie_set, simplest=simplest.hash)),
         alternatives=alternatives,
     )
 
 
-def _with_simplest(
-    search: SearchResult | None, plan: Plan, alternatives: tuple[Alternative, ...]
-) -> SearchResult | None:
-    """The search with the hash that its simplest plan has when written for the whole cluster."""
-    if search is None:
-        return None
-    simplest = next((other.plan for other in alternatives if other.simplest), plan)
-    return replace(search, tie_set=replace(search.tie_set, simplest=simplest.hash))
+def _alternative(problem: Problem, name: str, alone: Report, best: Report) -> Alternative:
+    """The best plan of one group, beside a faster one over several."""
+    share = alone.prediction.step_time_s / best.prediction.step_time_s - 1
+    return Alternative(
+        plan=_whole(problem, alone.plan),
+        prediction=alone.prediction,
+        lost_by=f"{share:+.1%}: {name} alone",
+    )
 
 
-def _together(best: Report, reports: dict[str, Report]) -> SearchResult | None:
-    """What all searches did; the bound is the least of theirs."""
-    found = [report.search for report in reports.values() if report.search is not None]
-    if best.search is None:
-        return None
-    least_s = min(search.lower_bound_s for search in found)
-    bound = min(search.objective.bound or 0.0 for search in found)
-    unfinished = [search.stopped_by for search in found if search.stopped_by != "proof"]
-    return replace(
-        best.search,
-        seconds=round(sum(search.seconds for search in found), 3),
-        candidates=sum(search.candidates for search in found),
-        lower_bound_s=least_s,
-        gap=best.search.objective.value / bound - 1 if bound else 0.0,
-        objective=replace(best.search.objective, bound=bound),
+def _together(best: Report | None, reports: dict[str, Report], mixed: Mixed | None) -> SearchResult:
+    """What all searches did; the bound is the least of theirs.
+
+    Args:
+        best: the report of one group that answers; None where the mixed one does.
+        reports: of the groups.
+        mixed: the search of all groups together.
+    """
+    alone = [_search_of(report) for report in reports.values()]
+    bounds = [search.objective.bound or 0.0 for search in alone]
+    least_s = [search.lower_bound_s for search in alone]
+    ended = [search.stopped_by for search in alone]
+    seconds, candidates = (sum(s.seconds for s in alone), sum(s.candidates for s in alone))
+    spaces, left_out = [s.space for s in alone], [each for s in alone for each in s.left_out]
+    if mixed is None:
+        left_out.insert(0, LEFT_OUT)
+    else:
+        bounds.append(mixed.found.lower_bound)
+        least_s.append(mixed.found.lower_bound_s)
+        ended.append(mixed.found.stopped_by)
+        seconds, candidates = seconds + mixed.found.seconds, candidates + mixed.found.simulated
+        spaces, left_out = [*spaces, mixed.space], left_out + mixed.left_out
+    objective = _search_of(best).objective if best else mixed.objective if mixed else None
+    ties = _search_of(best).tie_set if best else mixed.tie_set if mixed else None
+    if objective is None or ties is None:
+        raise ValueError("no plan answers")
+    bound = min(bounds)
+    space: dict[str, list[Any]] = {}
+    for each in spaces:
+        for axis, values in each.items():
+            space[axis] = sorted({*space.get(axis, []), *values})
+    unfinished = [how for how in ended if how != "proof"]
+    return SearchResult(
+        seconds=round(seconds, 3),
+        candidates=candidates,
+        lower_bound_s=min(least_s),
+        gap=objective.value / bound - 1 if bound else 0.0,
         stopped_by=unfinished[0] if unfinished else "proof",
-        left_out=[LEFT_OUT, *best.search.left_out],
+        space=dict(sorted(space.items())),
+        left_out=[each for n, each in enumerate(left_out) if each not in left_out[:n]],
+        objective=replace(objective, bound=bound),
+        tie_set=ties,
     )

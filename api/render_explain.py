@@ -18,6 +18,7 @@ from .render_rows import (
     excess_lines,
     interval_text,
     percent,
+    place_text,
     question_text,
     shape_text,
     sources_text,
@@ -84,7 +85,7 @@ def _print_memory(out: Console, found: Explanation) -> None:
     left_out = len(rows) - len(shown)
     more = f" (the {len(shown)} fullest of {len(rows)} stages)" if left_out else ""
     out.print(Text(f"memory a device at its peak, in {unit_name}{more}", style="bold"))
-    heads = [f"stage {row.stage}" for row in shown]
+    heads = [place_text(row, rows) for row in shown]
     table = columns("term", *heads, right=tuple(heads))
     for name in [*MEMORY_TERMS, *(n for n in rows[0].by if n not in MEMORY_TERMS)]:
         table.add_row(name, *[f"{row.by.get(name, 0) / unit:.3f}" for row in shown])

@@ -19,6 +19,7 @@ from .render_rows import (
     interval_text,
     memory_text,
     percent,
+    place_text,
     question_text,
     search_text,
     shape_text,
@@ -83,7 +84,7 @@ def _print_head(out: Console, report: Report, rule: MemoryRule) -> None:
         f"{interval_text(prediction)} (80 %)",
         f"{percent(prediction.mfu)} MFU",
         f"{format_number(prediction.tokens_per_s_per_device)} tokens/s a device",
-        f"peak {memory_text(full)} on stage {full.stage}",
+        f"peak {memory_text(full)} on {place_text(full, prediction.memory)}",
     ]
     style = "bold green" if prediction.feasible else "bold red"
     _list(out, "step: ", figures, between="   ", style=style)

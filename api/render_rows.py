@@ -21,13 +21,17 @@ ROUNDING = 1e-9
 def shape_text(plan: Plan) -> str:
     """A plan in one line: ``tp 4, pp 4, dp 2, zero1, 1f1b, micro-batch 1 x 256``."""
     program = plan.program
-    ranks = program.stages[0].device_count
-    every = plan.layer_strategies()
+    placed = [
+        (part.strategy, program.stages[stage].device_count)
+        for stage, _, parts in program.chunks()
+        for part in parts
+    ]
+    every = [strategy for strategy, _ in placed]
     parts = [
         f"tp {_several(f'{s.tp} ulysses' if s.ulysses else s.tp for s in every)}",
         f"pp {len(program.stages)}",
-        f"dp {_several(s.data_parallel(ranks) for s in every)}",
-        _several(s.shard.level_name(s.state_ranks(ranks)) for s in every),
+        f"dp {_several(s.data_parallel(ranks) for s, ranks in placed)}",
+        _several(s.shard.level_name(s.state_ranks(ranks)) for s, ranks in placed),
     ]
     if any(s.cp > 1 for s in every):
         parts.insert(2, f"cp {_several(s.cp for s in every)}")
@@ -156,13 +160,20 @@ def search_text(report: Report) -> str:
     return f"{done}; {why}: at most {percent(found.gap)} above the proven bound {bound}"
 
 
+def place_text(row: MemoryRow, memory: Sequence[MemoryRow]) -> str:
+    """``stage 2``, with the device group where the stage has several."""
+    several = sum(other.stage == row.stage and other.tier == row.tier for other in memory) > 1
+    return f"stage {row.stage}" + (f", {row.device_group}" if several else "")
+
+
 def excess_lines(memory: Sequence[MemoryRow], rule: MemoryRule) -> list[str]:
     """What does not fit, worst first: tier, stage, amounts; at most three lines."""
     over = [(rule.excess_bytes(row), row) for row in memory if rule.excess_bytes(row) > 0]
     over.sort(key=lambda pair: (-pair[0], pair[1].stage))
     lines = [
-        f"{row.tier} of stage {row.stage} may need {format_bytes(row.capacity_bytes + excess)} of "
-        f"{format_bytes(row.capacity_bytes)}: over by {format_bytes(excess)}"
+        f"{row.tier} of {place_text(row, memory)} may need "
+        f"{format_bytes(row.capacity_bytes + excess)} of {format_bytes(row.capacity_bytes)}: "
+        f"over by {format_bytes(excess)}"
         for excess, row in over[:3]
     ]
     if len(over) > 3:

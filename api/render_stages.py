@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from ..spec.choices import RECOMPUTES
 from ..spec.model import BlockLayer
-from ..spec.plan import Plan, Stage
+from ..spec.plan import Plan, Stage, StageDevices
 from ..spec.report import MemoryRow, Prediction
+from ..spec.sample_parts import batch_share
 from ..spec.strategy import LayerStrategy
 
 HEAD_ROWS, TAIL_ROWS = 16, 3
@@ -17,7 +19,7 @@ HEAD_ROWS, TAIL_ROWS = 16, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRow:
-    """Layers of one stage that are split alike; ``memory`` only on a stage's first row."""
+    """Layers of one stage that are split alike; ``memory`` beside devices only."""
 
     stage: str
     layers: str
@@ -39,26 +41,38 @@ class _Alike:
 
 
 def stage_rows(plan: Plan, prediction: Prediction) -> list[StageRow]:
-    """One row for each way in which a stage splits some of its layers."""
-    memory = {row.stage: row for row in prediction.memory if row.tier == "hbm"}
+    """One row for each way in which a stage splits some of its layers, and each device group."""
+    memory = {(row.stage, row.device_group): row for row in prediction.memory if row.tier == "hbm"}
     found = []
     for number, stage in enumerate(plan.program.stages):
-        ranks = stage.device_count
-        for first, alike in zip(_first_only(), _alike(plan, stage), strict=False):
-            dp = alike.strategy.data_parallel(ranks)
+        groups = zip_longest(_alike(plan, stage), stage.devices)
+        for line, (alike, part) in enumerate(groups):
+            split = ["", "", "", "", ""] if alike is None else _splits(alike, stage.device_count)
             found.append(
                 StageRow(
-                    stage=str(number) if first else "",
-                    layers=ranges(alike.numbers),
-                    devices=_devices(plan, stage) if first else "",
-                    tp=_split_text(alike.strategy),
-                    dp=str(dp),
-                    shard=alike.strategy.shard.level_name(alike.strategy.state_ranks(ranks)),
-                    recompute=_recompute(alike.recomputes),
-                    memory=memory.get(number) if first else None,
+                    stage="" if line else str(number),
+                    layers=split[0],
+                    devices="" if part is None else _devices(plan, stage, part),
+                    tp=split[1],
+                    dp=split[2],
+                    shard=split[3],
+                    recompute=split[4],
+                    memory=None if part is None else memory.get((number, part.device_group)),
                 )
             )
     return found
+
+
+def _splits(alike: _Alike, ranks: int) -> list[str]:
+    """Layers, tp, dp, sharding and recomputation as text."""
+    strategy = alike.strategy
+    return [
+        ranges(alike.numbers),
+        _split_text(strategy),
+        str(strategy.data_parallel(ranks)),
+        strategy.shard.level_name(strategy.state_ranks(ranks)),
+        _recompute(alike.recomputes),
+    ]
 
 
 def _split_text(strategy: LayerStrategy) -> str:
@@ -72,12 +86,6 @@ def _split_text(strategy: LayerStrategy) -> str:
 def expert_text(strategy: LayerStrategy) -> str:
     """``ep 8`` or ``ep 4 x etp 2``: how ranks split the experts of a layer."""
     return f"ep {strategy.ep}" + (f" x etp {strategy.etp}" if strategy.etp > 1 else "")
-
-
-def _first_only() -> Iterator[bool]:
-    yield True
-    while True:
-        yield False
 
 
 def _alike(plan: Plan, stage: Stage) -> list[_Alike]:
@@ -103,14 +111,13 @@ def _recompute(recomputes: list[str]) -> str:
     return " + ".join(counts) + f" of {len(recomputes)}"
 
 
-def _devices(plan: Plan, stage: Stage) -> str:
-    """``0-7``, or ``h100 0-7`` where the cluster has several device groups."""
-    several = len(plan.cluster.groups) > 1
-    return ", ".join(
-        (f"{part.device_group} " if several else "")
-        + span(part.first_rank, part.first_rank + part.count - 1)
-        for part in stage.devices
-    )
+def _devices(plan: Plan, stage: Stage, part: StageDevices) -> str:
+    """``0-7``, or ``h100 0-7`` where there are several groups, with its share of a shared stage."""
+    name = f"{part.device_group} " if len(plan.cluster.groups) > 1 else ""
+    where = name + span(part.first_rank, part.first_rank + part.count - 1)
+    if len(stage.devices) == 1:
+        return where
+    return f"{where}: {batch_share(stage, part) * 100:.4g} % of the batch"
 
 
 def span(first: int, last: int) -> str:

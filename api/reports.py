@@ -20,6 +20,7 @@ from ..costmodel.lowering import Lowering
 from ..costmodel.prices import Pricer
 from ..costmodel.simulate import Simulation, Simulator
 from ..planner.candidates import Evaluator
+from ..planner.mixed.search import MixedLimits, MixedSearch
 from ..planner.objective import Objective, StepCost, StepTime
 from ..planner.pins import Pin
 from ..planner.probing import PROBE, FirstFit
@@ -36,6 +37,7 @@ from .calibrations import measured_name
 from .inputs import Problem
 from .joined_search import alone_problems, search_groups
 from .largest import search_largest
+from .mixed_search import Mixed, search_mixed
 from .rivals import alternatives, predicted, standing
 from .search_result import idle_note, search_result
 from .sensitivities import winner_sensitivities
@@ -229,12 +231,21 @@ def _search(
 ) -> Report:
     """The best plan of a problem whose sizes are known."""
     if len(problem.cluster.groups) > 1:
-        each_s = deadline_s and deadline_s / len(problem.cluster.groups)
+        each_s = deadline_s and deadline_s / (len(problem.cluster.groups) + 1)
 
         def search_one(alone: Problem) -> Report:
             return _search(alone, pins, top, each_s, risk, executable, progress, prefer)
 
-        return search_groups(problem, search_one)
+        def search_together(best_s: float) -> Mixed:
+            limits = MixedLimits(deadline_s=each_s, alternatives=max(8, top))
+            evaluator = evaluator_of(problem, pins, risk, executable)
+            search = MixedSearch(evaluator, limits, progress, best_s)
+            provenance = _provenance(evaluator.simulator.pricer, problem.measured)
+            with no_garbage_collection():
+                return search_mixed(problem, search, provenance, top, prefer == "simple")
+
+        fastest = problem.goal.objective == "throughput"
+        return search_groups(problem, search_one, search_together if fastest else None)
     evaluator = evaluator_of(problem, pins, risk, executable)
     search = Search(evaluator, Limits(deadline_s=deadline_s, alternatives=max(8, top)), progress)
     found = _run(search)

@@ -37,6 +37,7 @@ NAMES = (
     "planner_mutants",
     "plan_mutants",
     "search_quality",
+    "mixed_clusters",
     "schedules",
     "published",
     "coverage",

@@ -14,13 +14,14 @@ from ..spec.stack import StackSpec
 from .group_prices import GroupPrices
 from .lowering import StageChunk
 from .overlap import slowed
+from .rank_class import RankClass
 from .shared_tables import holding_stages
 from .stage_run import StageRun
 from .step import end_of_step
 
 
 class _End(NamedTuple):
-    """Seconds of a stage after its passes."""
+    """Seconds of a class of a stage's ranks after its passes."""
 
     tensor_sums_s: float
     tied_sum_s: float
@@ -48,18 +49,20 @@ def close(
     Returns:
         When all stages have the norm, and the seconds of the norm itself.
     """
-    holding = holding_stages(plan)
+    holding, norm_s = holding_stages(plan), 0.0
     known: dict[tuple[object, ...], _End] = {}
     for run in runs:
-        held = tuple(chunk.layer_ids for chunk in chunks[run.stage])
         tied = run.stage if run.stage in holding else None
-        key = (held, tied, run.group, run.reach)
-        if key not in known:
-            known[key] = _end(plan, stack, prices, chunks[run.stage], run)
-        end = known[key]
-        run.tensor_sums_s, run.tied_sum_s = end.tensor_sums_s, end.tied_sum_s
-        run.update_s, run.gathers_s = end.update_s, end.gathers_s
-    norm_s = end.norm_s
+        ends = []
+        for held in run.classes:
+            held_layers = tuple(chunk.layer_ids for chunk in held.chunks)
+            key = (held_layers, tied, held.group, held.reach)
+            if key not in known:
+                known[key] = _end(plan, stack, prices, run.stage, held)
+            ends.append(known[key])
+        run.tensor_sums_s, run.tied_sum_s, run.update_s, run.gathers_s, norm_s = map(
+            max, zip(*ends, strict=True)
+        )
     barrier_s = max(run.ready_s for run in runs) + norm_s
     for run in runs:
         layers = sum(len(chunk.layers) for chunk in chunks[run.stage])
@@ -71,11 +74,11 @@ def _end(
     plan: Plan,
     stack: StackSpec,
     prices: GroupPrices,
-    chunks: tuple[StageChunk, ...],
-    run: StageRun,
+    stage: int,
+    held: RankClass,
 ) -> _End:
-    end = end_of_step(plan, stack, run.stage, chunks)
-    inside = prices.inside(run.group).reaching(run.reach)
+    end = end_of_step(plan, stack, stage, held.chunks)
+    inside = prices.at(held.group, held.reach)
     copies_s, tensor_sums_s = inside.split(end.tensor_sums)
     casts_s, gathers_s = inside.split(end.gathers)
     return _End(

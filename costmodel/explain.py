@@ -13,7 +13,6 @@ from typing import NamedTuple
 from ..spec.plan import Plan
 from ..spec.report import BREAKDOWN_TERMS, Prediction
 from .feasibility import MemoryRule
-from .group_prices import stage_group
 from .machine import Machine
 from .model_flops import flops_convention, model_flops_per_sample
 from .pass_time import PASS_TERMS
@@ -51,12 +50,11 @@ def executed_flops(plan: Plan, simulation: Simulation) -> int:
     micro_batches = plan.program.schedule.microbatches
     known: dict[int, int] = {}  # the simulation keeps the layers alive
     total = 0
-    for run, chunks in zip(simulation.stages, simulation.chunks, strict=True):
-        ranks = plan.program.stages[run.stage].device_count
-        for lowered in (entry.lowered for chunk in chunks for entry in chunk.layers):
+    for held in (held for run in simulation.stages for held in run.classes):
+        for lowered in (entry.lowered for chunk in held.chunks for entry in chunk.layers):
             if id(lowered) not in known:
                 known[id(lowered)] = lowered.forward.flops + lowered.backward.flops
-            total += ranks * micro_batches * known[id(lowered)]
+            total += held.count * micro_batches * known[id(lowered)]
     return total
 
 
@@ -121,8 +119,8 @@ def predict(
 def _peak_flops_per_s(plan: Plan, simulator: Simulator) -> float:
     """Dense rate at the compute type of all devices in stages."""
     counts: Counter[str] = Counter()
-    for stage in plan.program.stages:
-        counts[stage_group(stage)] += stage.device_count
+    for part in (part for stage in plan.program.stages for part in stage.devices):
+        counts[part.device_group] += part.count
     dtype, inside = plan.workload.dtype.param, simulator.prices.inside
     return sum(
         peak_flops_per_s(inside(group).machine.device, dtype) * count

@@ -1,8 +1,9 @@
 """Prices on a cluster of several device groups: inside each group, around it, and between groups.
 
-A stage lies in one group, so its kernels run on that group's devices and its collectives cross
-that group's links. What all stages take part in also crosses the level that joins the groups,
-at the pace of the slowest group: a node with fewer adapters a device holds the others up.
+A stage's kernels run on its own devices, and its collectives cross the links of its device group;
+where it holds devices of several groups, what all of them take part in crosses the level that
+joins the groups too. What all stages take part in also crosses that level, at the pace of the
+slowest group: a node with fewer adapters a device holds the others up.
 """
 
 from __future__ import annotations
@@ -10,27 +11,31 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..spec.kernels import Collective
-from ..spec.plan import Plan, Stage
+from ..spec.plan import Plan, Stage, StageDevices
+from .joined_prices import JoinedPricer
 from .prices import Pricer
+from .reach import Reach, Spread, spread_cluster
 from .tape import Item
 
 
 def stage_group(stage: Stage) -> str:
-    """The device group that a stage lies in."""
+    """The (first) device group that a stage lies in."""
     return stage.devices[0].device_group
 
 
 def used_groups(plan: Plan) -> list[str]:
     """The device groups that stages lie in, in the order of the stages."""
-    return list(dict.fromkeys(stage_group(stage) for stage in plan.program.stages))
+    return list(
+        dict.fromkeys(p.device_group for stage in plan.program.stages for p in stage.devices)
+    )
 
 
 def used_devices(plan: Plan, group: str | None = None) -> int:
     """Devices from a group's first to the last that a stage holds (the first stage's group)."""
     stages = plan.program.stages
     wanted = stage_group(stages[0]) if group is None else group
-    places = [stage.devices[0] for stage in stages if stage_group(stage) == wanted]
-    return max(place.first_rank + place.count for place in places)
+    parts = (part for stage in stages for part in stage.devices if part.device_group == wanted)
+    return max(part.first_rank + part.count for part in parts)
 
 
 class GroupPrices:
@@ -43,10 +48,34 @@ class GroupPrices:
     def __init__(self, whole: Pricer) -> None:
         self.whole = whole
         self._found: dict[tuple[str, str], Pricer] = {}
+        self._spread: dict[tuple[str, Spread], Pricer] = {}
 
     def inside(self, group: str) -> Pricer:
         """Prices of work that stays in a group."""
         return self._of("inside", group)
+
+    def at(self, group: str, reach: Reach) -> Pricer:
+        """Prices on a rank of a group whose stage reaches so far."""
+        if isinstance(reach, int):
+            return self.inside(group).reaching(reach)
+        found = self._spread.get((group, reach))
+        if found is None:
+            views = [self._view(name, reach, group) for name in self._names(group, reach)]
+            found = views[0]
+            if len(views) > 1:
+                found = JoinedPricer(views)
+            self._spread[group, reach] = found
+        return found
+
+    @staticmethod
+    def _names(group: str, spread: Spread) -> list[str]:
+        return [group, *(name for name, _ in spread.others)]
+
+    def _view(self, name: str, spread: Spread, own: str) -> Pricer:
+        """Prices as the ranks of one of a stage's device groups see the links."""
+        sizes = spread.sizes if name == own else dict(spread.others)[name]
+        cluster = spread_cluster(self.whole.machine.cluster, name, Spread(sizes, spread.others))
+        return Pricer(replace(self.whole.machine, cluster=cluster), self.whole.stack)
 
     def all_ranks_s(self, plan: Plan, item: Collective) -> float:
         """Seconds of a collective over all ranks of a plan."""
@@ -57,19 +86,20 @@ class GroupPrices:
 
     def between_ends_s(self, plan: Plan, items: tuple[Item, ...]) -> float:
         """Seconds of work between a rank of the first stage and one of the last."""
-        ends = {stage_group(plan.program.stages[end]) for end in (0, -1)}
+        parts = [part for end in (0, -1) for part in plan.program.stages[end].devices]
+        ends = {part.device_group for part in parts}
         if len(ends) == 1:
             return sum(self._across(plan, ends.pop()).split(items))
         return max(sum(self._of("between", group).split(items)) for group in sorted(ends))
 
-    def message_s(self, size_bytes: int, stage: Stage, peer: Stage) -> float:
-        """Seconds of the slowest message between the ranks of two stages."""
-        groups = sorted({stage_group(stage), stage_group(peer)})
+    def message_s(self, size_bytes: int, place: StageDevices, peer: StageDevices) -> float:
+        """Seconds of the slowest message between the ranks of two parts of stages."""
+        groups = sorted({place.device_group, peer.device_group})
         if len(groups) == 1:
-            first, last = sorted(s.devices[0].first_rank for s in (stage, peer))
+            first = min(place.first_rank, peer.first_rank)
+            last = max(p.first_rank + p.count - 1 for p in (place, peer))
             inside = self.inside(groups[0])
-            level = inside.machine.level_between(first, last + stage.device_count - 1)
-            return inside.message(size_bytes, level)
+            return inside.message(size_bytes, inside.machine.level_between(first, last))
         ends = [self._of("between", group) for group in groups]
         return max(end.message(size_bytes, end.machine.levels[-1]) for end in ends)
 

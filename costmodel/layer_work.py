@@ -124,7 +124,6 @@ class LayerWork:
         turn = last.turn(not self.stops_early, adds)
         return (*after, *again, turn, *block[1:], *before)
 
-
     def weight_part(self, adds: bool) -> Passes:
         """Its weight gradients, of a backward in two parts; ``adds``: to those that are there."""
         return tuple(part.weights(adds) for part in reversed(self._parts))

@@ -10,6 +10,7 @@ from ..spec.formats import DTYPE_BYTES
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer, ModelSpec
 from ..spec.passes import BackwardPart
 from ..spec.plan import Plan
+from ..spec.sample_parts import group_samples
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
 from ..spec.techniques.compile import text_of, with_mode
@@ -197,15 +198,19 @@ class Lowering:
         before: LayerStrategy | None,
         ranks: int,
         samples: int,
+        state_ranks: int | None = None,
     ) -> StageChunk:
         """Consecutive layers of a virtual stage.
 
         Args:
             layers: layer numbers and strategies, in order.
-            before: strategy of the layer before the first, None at the start of the model.
-            ranks: ranks of the stage.
-            samples: samples of a micro-batch over the stage.
+            before: strategy whose layout the activations come in, None at the start of the model
+                and where they come in that of the first layer.
+            ranks: ranks of one device group of the stage.
+            samples: samples of a micro-batch over them.
+            state_ranks: ranks of the whole stage, where it has several device groups.
         """
+        holders = ranks if state_ranks is None else state_ranks
         tied = self._tied_ends(layers)
         found: list[StageLayer] = []
         feeding, known = before, None
@@ -218,7 +223,7 @@ class Lowering:
                 shares = index in tied[:-1]
                 lowered = self.layer(index, strategy, feeding, ranks, samples, shares)
                 members = tied if index in tied[-1:] else (index,)
-                unit = None if shares else self.unit(members, strategy, ranks)
+                unit = None if shares else self.unit(members, strategy, holders)
             found.append(StageLayer(index, self.layers[index], strategy, lowered, unit))
             feeding, known = strategy, like
         first, last = found[0], found[-1]
@@ -248,25 +253,40 @@ class Lowering:
         return tuple(ends) if with_head and len(ends) > 1 else ()
 
     def stages(self, plan: Plan) -> list[tuple[StageChunk, ...]]:
-        """Every chunk of every stage of a plan."""
+        """Every chunk of every stage of a plan, on the first device group of each."""
         every = plan.layer_strategies()
-        return [self._stage(plan, stage, every) for stage in range(len(plan.program.stages))]
+        return [self.stage(plan, stage, 0, every) for stage in range(len(plan.program.stages))]
 
-    def stage(self, plan: Plan, stage: int) -> tuple[StageChunk, ...]:
-        """Every chunk of a stage of a plan."""
-        return self._stage(plan, stage, plan.layer_strategies())
-
-    def _stage(
-        self, plan: Plan, stage: int, every: tuple[LayerStrategy, ...]
+    def stage(
+        self,
+        plan: Plan,
+        stage: int,
+        part: int = 0,
+        every: tuple[LayerStrategy, ...] | None = None,
     ) -> tuple[StageChunk, ...]:
-        samples = plan.program.micro_batch_samples
-        place = plan.program.stages[stage]
+        """Every chunk of a stage of a plan.
+
+        Args:
+            plan: the plan.
+            stage: number of the stage.
+            part: which of its device groups.
+            every: ``plan.layer_strategies()``, where whoever asks for many stages has them.
+        """
+        every = plan.layer_strategies() if every is None else every
+        program, place = plan.program, plan.program.stages[stage]
+        own, several = place.devices[part], len(place.devices) > 1
+        samples = program.micro_batch_samples
+        if several:
+            samples = group_samples(place, samples)[part]
         found = []
-        for parts in place.virtual_stages:
-            layers = tuple((i, strategy) for i, _, strategy in plan.chunk_layers(parts))
+        for number, parts in enumerate(place.virtual_stages):
+            held = plan.chunk_layers(parts, own.device_group if several else None)
+            layers = tuple((i, strategy) for i, _, strategy in held)
             first = layers[0][0]
-            before = every[first - 1] if first else None
-            found.append(self.chunk(layers, before, place.device_count, samples))
+            alike = first and program.enters_alike(stage, number)
+            before = every[first - 1] if alike else None
+            ranks = place.device_count if several else None
+            found.append(self.chunk(layers, before, own.count, samples, ranks))
         return tuple(found)
 
 

@@ -13,6 +13,8 @@ from ..spec.measured import Measured
 from ..spec.profile import MachineProfile
 from .changed_rates import AS_LISTED, ChangedRates
 
+NODE_LEVELS = ("intra_pair", "intra_node")
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -72,8 +74,12 @@ class Machine:
 
     def link_factor(self, level: LinkRates) -> float:
         """The calibration's factor of a level's links: inside a node, or beyond it."""
-        inner = level.group_size <= self.cluster.groups[0].devices_per_node
-        return self.factors.inner_links if inner else self.factors.outer_links
+        return self.factors.inner_links if self.in_node(level) else self.factors.outer_links
+
+    def in_node(self, level: LinkRates) -> bool:
+        """Whether a level lies within one node; one that is cut into blocks keeps its name."""
+        fits = level.group_size <= self.cluster.groups[0].devices_per_node
+        return fits and level.level in NODE_LEVELS
 
     def level_between(self, first: int, last: int) -> LinkRates:
         """Rates of the innermost level whose group holds both device numbers."""

@@ -143,11 +143,22 @@ def _update_scratch(plan: Plan, chunks: tuple[StageChunk, ...]) -> int:
 
 
 def memory_row(
-    plan: Plan, stack: StackSpec, stage: int, allocated: dict[str, int], communicators: int
+    plan: Plan,
+    stack: StackSpec,
+    place: tuple[int, str],
+    allocated: dict[str, int],
+    communicators: int,
 ) -> MemoryRow:
     """Allocated bytes completed to what the allocator reserves, against the capacity.
 
     A calibration's factors multiply what is live at the moment that is fullest without them.
+
+    Args:
+        plan: the plan.
+        stack: the software that runs it.
+        place: stage and device group.
+        allocated: live bytes by term at the fullest moment.
+        communicators: process groups that a rank is in.
     """
     allocator = stack.allocator
     held = scaled(allocated, stack.memory)
@@ -158,14 +169,14 @@ def memory_row(
         "context": allocator.context_bytes,
     }
     by["communication"] += allocator.communicator_bytes * communicators
-    place = plan.program.stages[stage].devices[0]
-    group = plan.cluster.group(place.device_group)
+    stage, name = place
+    group = plan.cluster.group(name)
     by["workspace"] += workspace_bytes(stack, group.device)
     capacity = group.memory.hbm_bytes
     return MemoryRow(
         program=plan.program.name,
         stage=stage,
-        device_group=place.device_group,
+        device_group=name,
         allocated_bytes=live,
         reserved_bytes=sum(by.values()),
         capacity_bytes=capacity,

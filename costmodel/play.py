@@ -11,6 +11,7 @@ import numpy as np
 
 from ..spec.plan import Plan
 from ..spec.schedule import chunk_place, chunk_position
+from .boundary import Side, alike_s, crossing_s, divides_alike
 from .group_prices import GroupPrices
 from .lowering import StageChunk
 from .pass_order import pass_order
@@ -33,17 +34,17 @@ class Messages:
         self.positions = len(chunks) * len(chunks[0])
         self.micro_batches = plan.program.schedule.microbatches
         self.blocking = not prices.whole.overlaps.pp
-        places = plan.program.stages
         self._seconds: dict[tuple[bool, int], float] = {}
         for position in range(self.positions):
             stage, virtual = chunk_place(self.kind, position, self.stages)
             chunk = chunks[stage][virtual]
             for forward, size in ((True, chunk.sends_bytes), (False, chunk.receives_bytes)):
                 beyond = (position + (1 if forward else -1)) % self.positions
-                peer, _ = chunk_place(self.kind, beyond, self.stages)
+                peer, there = chunk_place(self.kind, beyond, self.stages)
                 seconds = 0.0
                 if size and peer != stage:
-                    seconds = prices.message_s(size, places[stage], places[peer])
+                    ends = chunks[peer][there]
+                    seconds = _message_s(plan, prices, (stage, chunk), (peer, ends), forward)
                 self._seconds[forward, position] = seconds
 
     def position(self, stage: int, chunk: int) -> int:
@@ -53,6 +54,34 @@ class Messages:
     def seconds(self, forward: bool, position: int) -> float:
         """Seconds of the message that leaves the chunk at ``position``."""
         return self._seconds.get((forward, position), 0.0)
+
+
+Place = tuple[int, StageChunk]
+"""A stage's number, and the chunk of it at a boundary."""
+
+
+def _message_s(
+    plan: Plan, prices: GroupPrices, sender: Place, receiver: Place, forward: bool
+) -> float:
+    """Seconds of what a chunk sends another, activations forward or gradients backward."""
+    stages, samples = plan.program.stages, plan.program.micro_batch_samples
+    (place, chunk), (peer, other) = sender, receiver
+    first, following = (chunk, other) if forward else (other, chunk)
+    if all(len(stages[n].devices) == 1 for n in (place, peer)):
+        own, theirs = stages[place].devices[0], stages[peer].devices[0]
+        if own.count == theirs.count:
+            size = chunk.sends_bytes if forward else chunk.receives_bytes
+            return prices.message_s(size, own, theirs)
+    before, after = stages[place if forward else peer], stages[peer if forward else place]
+    ends = Side.of(before, first.layers[-1].strategy, samples)
+    begins = Side.of(after, following.layers[0].strategy, samples)
+    sides = (ends, begins) if forward else (begins, ends)
+    if divides_alike(before, after):
+        size = chunk.sends_bytes if forward else chunk.receives_bytes
+        return alike_s(size, *sides, prices.message_s)
+    each = ends.replica_samples[0]
+    whole_bytes = first.sends_bytes * ends.strategy.sequence_split * samples // each
+    return crossing_s(whole_bytes, *sides, prices.message_s)
 
 
 NOT_YET = -1.0

@@ -72,12 +72,13 @@ def simulate_spans(simulator: Simulator, plan: Plan) -> tuple[Simulation, Spans]
     known: dict[tuple[object, ...], Template] = {}
     templates = []
     for run in runs:
-        pricer = simulator.prices.inside(run.group).reaching(run.reach)
         found = []
         for each in run.passes.kinds:
-            chunk = chunks[run.stage][each.chunk]
-            key = (chunk.layer_ids, each._replace(chunk=0), run.group, run.reach)
+            held = run.class_of(each)
+            chunk = held.chunks[each.chunk]
+            key = (chunk.layer_ids, each._replace(chunk=0), held.group, held.reach)
             if key not in known:
+                pricer = simulator.prices.at(held.group, held.reach)
                 known[key] = pass_spans(chunk, each, pricer)
             found.append(known[key])
         templates.append(found)

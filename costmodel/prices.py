@@ -219,7 +219,7 @@ class Pricer:
 
     def _in_node(self, level: LinkRates) -> bool:
         """Whether a level lies within one node, which is where a profile times links."""
-        return level.group_size <= self.machine.cluster.groups[0].devices_per_node
+        return self.machine.in_node(level)
 
     def layer_pass(self, lowered: LoweredPass) -> PassCost:
         """Seconds of one micro-batch through a layer in one direction."""

@@ -44,7 +44,10 @@ def _better(cluster: ClusterSpec, rates: ChangedRates) -> Iterator[tuple[str, Ch
     """Each resource by its name in ``plan what-if``, with the rates that have more of it."""
     more = 1 + CHANGE
     yield "device.flops", replace(rates, flops_factor=rates.flops_factor * more)
-    yield "device.bandwidth", replace(rates, memory_bandwidth_factor=rates.memory_bandwidth_factor * more)
+    yield (
+        "device.bandwidth",
+        replace(rates, memory_bandwidth_factor=rates.memory_bandwidth_factor * more),
+    )
     inside = [level for group in cluster.groups for level in cluster.alone(group.name).levels]
     known = {link.level: link for link in rates.links}
     for name in dict.fromkeys(level.level for level in (*inside, *cluster.levels)):

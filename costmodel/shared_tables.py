@@ -30,5 +30,6 @@ def holding_stages(plan: Plan) -> tuple[int, ...]:
 
 def holding_group(plan: Plan, stages: tuple[int, ...]) -> RankGroup:
     """The ranks that sum the table's gradient; with uneven distances, their mean."""
-    distance = (stages[-1] - stages[0]) // (len(stages) - 1)
-    return RankGroup(len(stages), distance * plan.program.stages[0].device_count)
+    apart = (stages[-1] - stages[0]) // (len(stages) - 1)
+    between = plan.program.stages[stages[0] : stages[0] + apart]
+    return RankGroup(len(stages), sum(stage.device_count for stage in between))

@@ -1,6 +1,7 @@
 """Simulating one step of a plan: every stage's passes in schedule order, messages, the update.
 
-One representative rank a stage; :mod:`.play` says when each pass starts. The stages then meet
+One representative rank a stage and device group (:mod:`.rank_class`), whose slowest counts;
+:mod:`.play` says when each pass starts. The stages then meet
 at the global gradient norm and update. With durations fixed this is the longest path through
 the passes, so it never gets shorter when any pass gets longer.
 """
@@ -25,6 +26,8 @@ from .pass_pairs import PAIRED_KINDS, hiding_terms, pair_time
 from .pass_time import PassTime, pass_time
 from .play import Messages, play
 from .prices import Pricer
+from .rank_class import RankClass, refuse_too_many
+from .reach import Reach, stage_reaches
 from .stage_passes import PassKind, Together, passes_of
 from .stage_run import StageRun
 
@@ -40,7 +43,10 @@ def most_microbatches(stages: int, chunks: int, kind: ScheduleKind = "1f1b") -> 
 
 @dataclass(slots=True)
 class Simulation:
-    """The result of one simulated step; ``stages`` by stage number."""
+    """The result of one simulated step; ``stages`` by stage number.
+
+    ``chunks`` are those of each stage's first device group.
+    """
 
     kind: ScheduleKind
     step_time_s: float
@@ -116,66 +122,96 @@ class Simulator:
         if micro_batches > most:
             allowed = f"at most {most} with these stages"
             raise InputError("schedule.microbatches", micro_batches, allowed, most)
-        chunks = self.lowering.stages(plan)
-        groups = [stage_group(stage) for stage in program.stages]
-        reaches = self.reaches(plan)
+        classes = self.classes(plan)
+        chunks = [held[0].chunks for held in classes]
         if kind in PAIRED_KINDS:
             runs = []
             for s in range(stages):
-                run = self._paired_run(plan, s, chunks[s], reaches[s])
+                run = self._paired_run(plan, s, classes[s])
                 if run.busy_s + self.pricer.step_s >= give_up_s:
                     return None
                 runs.append(run)
         else:
             counts = kind_counts(kind, micro_batches, program.chunks_per_stage)
-            held = zip(chunks, groups, reaches, strict=True)
-            times = [self._times(counts, *of_stage) for of_stage in held]
+            each = [self._slowest(counts, held) for held in classes]
+            times = [found for found, _ in each]
             if give_up_s < float("inf") and self.least_s(counts, times) >= give_up_s:
                 return None
             runs = [
-                StageRun(s, passes_of(plan, s), times[s], groups[s], reaches[s])
+                StageRun(s, passes_of(plan, s), times[s], classes[s], each[s][1])
                 for s in range(stages)
             ]
         return chunks, runs
 
-    def _paired_run(
-        self, plan: Plan, stage: int, chunks: tuple[StageChunk, ...], reach: int
-    ) -> StageRun:
-        """A stage some of whose passes overlap, forwards with backwards."""
-        passes, group = passes_of(plan, stage), stage_group(plan.program.stages[stage])
-        counts = passes.counts
-        times = self._times(counts, chunks, group, reach)
-        pricer = self.prices.inside(group)
-        in_line, slowdown = hiding_terms(pricer), pricer.stack.overlap_slowdown
-        pairs: dict[Together, PassTime] = {
-            kinds: pair_time(times[kinds[0]], times[kinds[1]], in_line, slowdown)
-            for kinds in counts
-            if len(kinds) == 2
-        }
-        return StageRun(stage, passes, times, group, reach, pairs)
+    def classes(self, plan: Plan) -> list[tuple[RankClass, ...]]:
+        """The classes of ranks of every stage: one for each of its device groups.
 
-    def pass_time(self, chunk: StageChunk, kind: PassKind, group: str, reach: int) -> PassTime:
+        Raises:
+            InputError: more than can be priced one by one.
+        """
+        refuse_too_many(plan)
+        every, reaches = plan.layer_strategies(), self.reaches(plan)
+        return [
+            tuple(
+                RankClass(part.device_group, part.count, self.lowering.stage(plan, s, n, every), r)
+                for n, (part, r) in enumerate(zip(stage.devices, reaches[s], strict=True))
+            )
+            for s, stage in enumerate(plan.program.stages)
+        ]
+
+    def _slowest(
+        self, counts: dict[Together, int], classes: tuple[RankClass, ...]
+    ) -> tuple[dict[PassKind, PassTime], dict[PassKind, int]]:
+        """Seconds of every kind of pass on the slowest class of a stage, and which that is."""
+        found = [self._times(counts, c.chunks, c.group, c.reach) for c in classes]
+        if len(found) == 1:
+            return found[0], {}
+        which = {
+            kind: max(range(len(found)), key=lambda n: (found[n][kind].time_s, -n))
+            for kind in found[0]
+        }
+        return {kind: found[n][kind] for kind, n in which.items()}, which
+
+    def _paired_run(self, plan: Plan, stage: int, classes: tuple[RankClass, ...]) -> StageRun:
+        """A stage some of whose passes overlap, forwards with backwards."""
+        passes = passes_of(plan, stage)
+        counts = passes.counts
+        pairs: dict[Together, PassTime] = {}
+        for held in classes:
+            times = self._times(counts, held.chunks, held.group, held.reach)
+            pricer = self.prices.inside(held.group)
+            in_line, slowdown = hiding_terms(pricer), pricer.stack.overlap_slowdown
+            for kinds in counts:
+                if len(kinds) == 2:
+                    own = pair_time(times[kinds[0]], times[kinds[1]], in_line, slowdown)
+                    if kinds not in pairs or own.time_s > pairs[kinds].time_s:
+                        pairs[kinds] = own
+        slowest, which = self._slowest(counts, classes)
+        return StageRun(stage, passes, slowest, classes, which, pairs)
+
+    def pass_time(self, chunk: StageChunk, kind: PassKind, group: str, reach: Reach) -> PassTime:
         """Seconds of one pass on a device group, computed once for chunks of equal layers."""
         key = (chunk.layer_ids, kind.forward, kind.first, kind.last, kind.part, group, reach)
         found = self._passes.get(key)
         if found is None:
-            pricer = self.prices.inside(group).reaching(reach)
+            pricer = self.prices.at(group, reach)
             found = self._passes[key] = pass_time(chunk, kind, pricer)
         return found
 
-    def reaches(self, plan: Plan) -> list[int]:
-        """How many link levels of its device group the rank groups of each stage cross."""
+    def reaches(self, plan: Plan) -> list[list[Reach]]:
+        """How far the rank groups of each stage reach, seen from each of its device groups."""
+        cluster = self.pricer.machine.cluster
         used = {group: used_devices(plan, group) for group in used_groups(plan)}
         return [
-            self.prices.inside(group).machine.reach_of(stage.device_count, used[group])
+            stage_reaches(cluster, stage, self.prices.inside(group).machine, used[group])
             for stage in plan.program.stages
             for group in [stage_group(stage)]
         ]
 
     def _times(
-        self, counts: dict[Together, int], chunks: tuple[StageChunk, ...], group: str, reach: int
+        self, counts: dict[Together, int], chunks: tuple[StageChunk, ...], group: str, reach: Reach
     ) -> dict[PassKind, PassTime]:
-        """Seconds of every kind of pass of a stage."""
+        """Seconds of every kind of pass of a class of ranks."""
         kinds = dict.fromkeys(kind for together in counts for kind in together)
         return {kind: self.pass_time(chunks[kind.chunk], kind, group, reach) for kind in kinds}
 
@@ -215,11 +251,12 @@ class Simulator:
             memory_row(
                 plan,
                 stack,
-                run.stage,
-                stage_peak(plan, stack, run.passes, chunks[run.stage], prefetch, self._effects),
+                (run.stage, held.group),
+                stage_peak(plan, stack, run.passes, held.chunks, prefetch, self._effects),
                 groups,
             )
             for run, groups in zip(runs, communicators(plan), strict=True)
+            for held in run.classes
         )
         kind = plan.program.schedule.kind
         return Simulation(kind, step_time_s, barrier_s, norm_s, host_s, runs, chunks, memory)

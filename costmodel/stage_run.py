@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ..spec.passes import Pass
 from .pass_time import PASS_TERMS, PassTime
+from .rank_class import RankClass
 from .stage_passes import PassKind, StagePasses, Together
 
 
@@ -14,16 +15,16 @@ from .stage_passes import PassKind, StagePasses, Together
 class StageRun:
     """One stage's step: when each pass started, work by term.
 
-    ``times`` are those of kinds of passes, ``pair_times`` of kinds that overlap. ``message_s``
-    is what its stream lost to messages: waiting for one under way, or sending. ``reach`` is how
-    many link levels of ``group`` its rank groups cross.
+    ``times`` are those of kinds of passes, ``pair_times`` of kinds that overlap, on the slowest
+    of its ``classes`` of ranks; ``slowest`` says which that is where it has several.
+    ``message_s`` is what its stream lost to messages: waiting for one under way, or sending.
     """
 
     stage: int
     passes: StagePasses
     times: dict[PassKind, PassTime]
-    group: str
-    reach: int
+    classes: tuple[RankClass, ...]
+    slowest: dict[PassKind, int] = field(default_factory=dict)
     pair_times: dict[Together, PassTime] = field(default_factory=dict)
     starts_s: list[float] = field(default_factory=list)
     message_s: float = 0.0
@@ -32,6 +33,10 @@ class StageRun:
     tied_sum_s: float = 0.0
     update_s: float = 0.0
     gathers_s: float = 0.0
+
+    def class_of(self, kind: PassKind) -> RankClass:
+        """The class of ranks that a kind of pass waits for."""
+        return self.classes[self.slowest.get(kind, 0)]
 
     @property
     def order(self) -> tuple[Pass, ...]:

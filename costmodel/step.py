@@ -8,13 +8,16 @@ schedules use the same lowered layers and units.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
 from ..spec.formats import DTYPE_BYTES
 from ..spec.kernels import Collective, streamed
 from ..spec.plan import Plan
+from ..spec.sample_parts import divides_alike
 from ..spec.schedule import chunk_place, chunk_position
 from ..spec.stack import StackSpec
+from ..spec.stage_messages import boundary_blocks, boundary_messages
 from ..spec.workload import DtypeRecord
 from .lowering import Lowering, StageChunk, StageLayer
 from .optimizers import joined, update_work
@@ -76,19 +79,56 @@ def _messages(
     if stages == 1:
         return
     position = chunk_position(schedule, stage, number, stages)
-    ranks = plan.program.stages[stage].device_count
+    first = _first_ranks(plan)
     dtype = plan.workload.dtype.param
-    for size, forward_kind, beyond in (
-        (chunk.receives_bytes, "recv", position - 1),
-        (chunk.sends_bytes, "send", position + 1),
+    for size, boundary, kinds in (
+        (chunk.receives_bytes, position - 1, ("recv", "send")),
+        (chunk.sends_bytes, position, ("send", "recv")),
     ):
+        beyond = boundary if kinds[0] == "recv" else boundary + 1
         neighbour = chunk_place(schedule, beyond, stages)[0] if size else stage
-        if neighbour != stage:
-            distance = abs(neighbour - stage) * ranks
-            other = "send" if forward_kind == "recv" else "recv"
-            for kind in (forward_kind, other):
+        if neighbour == stage:
+            continue
+        if divides_alike(plan.program.stages[stage], plan.program.stages[neighbour]):
+            distance = abs(first[neighbour] - first[stage])
+            for kind in kinds:
                 message = Collective(kind, 2, distance, size, dtype)  # type: ignore[arg-type]
                 yield from [message] * micro_batches
+            continue
+        pair = (stage, neighbour)
+        for message in _crossing(plan, boundary, pair, size, kinds[0] == "send"):
+            yield from [message] * micro_batches
+
+
+def _first_ranks(plan: Plan) -> list[int]:
+    """The number of each stage's first rank, counted over all stages."""
+    counts = (stage.device_count for stage in plan.program.stages)
+    return list(accumulate(counts, initial=0))
+
+
+def _crossing(
+    plan: Plan, boundary: int, pair: tuple[int, int], own_bytes: int, leaves: bool
+) -> Iterator[Collective]:
+    """Messages of the first rank of a stage, ``pair[0]``, with ranks that cut the batch otherwise.
+
+    Args:
+        plan: the plan.
+        boundary: position of the chunk before the boundary.
+        pair: the stage, and the one beyond.
+        own_bytes: of the rank's whole block.
+        leaves: whether activations leave the stage here; they come in otherwise.
+    """
+    first, dtype = _first_ranks(plan), plan.workload.dtype.param
+    blocks = boundary_blocks(plan, boundary)
+    rows = blocks[0 if leaves else 1][0].rows
+    for forward in (True, False):
+        sends = forward == leaves
+        for item in boundary_messages(plan, boundary, forward):
+            own, peer = (item.source, item.target) if sends else (item.target, item.source)
+            if own == 0:
+                distance = abs(first[pair[1]] + peer - first[pair[0]])
+                size = own_bytes * item.block.rows // rows
+                yield Collective("send" if sends else "recv", 2, distance, size, dtype)
 
 
 class StepEnd(NamedTuple):

@@ -61,9 +61,9 @@ def _segments(
     """Pieces of a pass; two that overlap are shown as what their work and waiting come to."""
     kind = kinds[0]
     if detail and len(kinds) == 1:
-        chunk = simulation.chunks[run.stage][kind.chunk]
-        pricer = simulator.prices.inside(run.group).reaching(run.reach)
-        return pass_time(chunk, kind, pricer, detail=True).segments
+        held = run.class_of(kind)
+        pricer = simulator.prices.at(held.group, held.reach)
+        return pass_time(held.chunks[kind.chunk], kind, pricer, detail=True).segments
     name = " + ".join(f"chunk {k.chunk} {_letter(k)}" for k in kinds)
     clock_s, found = 0.0, []
     for term, seconds in zip(PASS_TERMS, run.time_of(kinds).terms_s, strict=True):

@@ -55,12 +55,9 @@ def build_plan(request: Request, decision: Decision) -> Plan:
         _layer_plans(request.model, decision.strategies, start, stop)
         for start, stop in zip(decision.cuts, decision.cuts[1:], strict=False)
     ]
-    group = request.cluster.groups[0].name
     stages = tuple(
         Stage(
-            devices=(
-                StageDevices(device_group=group, first_rank=s * shape.ranks, count=shape.ranks),
-            ),
+            devices=_stage_devices(request, shape, s),
             virtual_stages=tuple(runs[shape.position(s, v)] for v in range(shape.chunks)),
         )
         for s in range(shape.stages)
@@ -68,7 +65,7 @@ def build_plan(request: Request, decision: Decision) -> Plan:
     samples = request.workload.global_batch // shape.microbatches
     schedule = Schedule(
         kind=shape.kind,
-        micro_batch=samples // decision.strategies[0].data_parallel(shape.ranks),
+        micro_batch=samples // decision.strategies[0].data_parallel(stages[0].device_count),
         microbatches=shape.microbatches,
     )
     return Plan(
@@ -76,6 +73,23 @@ def build_plan(request: Request, decision: Decision) -> Plan:
         cluster=request.cluster,
         workloads={"main": request.workload},
         programs=(Program(stages=stages, schedule=schedule),),
+    )
+
+
+def _stage_devices(request: Request, shape: Shape, stage: int) -> tuple[StageDevices, ...]:
+    if not shape.places:
+        group, ranks = request.cluster.groups[0].name, shape.ranks
+        return (StageDevices(device_group=group, first_rank=stage * ranks, count=ranks),)
+    place = shape.places[stage]
+    samples = sum(part.samples for part in place)
+    return tuple(
+        StageDevices(
+            device_group=part.group,
+            first_rank=part.first,
+            count=part.devices,
+            batch_share=part.samples / samples if len(place) > 1 else None,
+        )
+        for part in place
     )
 
 

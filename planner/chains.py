@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..costmodel.stage_passes import PassKind, StagePasses, stage_passes
+from ..spec.passes import BackwardPart
 from ..spec.schedule import SPLIT_KINDS, ScheduleKind, chunk_position
 from .pass_table import KINDS, kind_number
 
@@ -81,7 +82,8 @@ def _through(shape: Pipeline, stage: int, chunk: int, drains: bool) -> Chain:
 def chain_of(single: Floats, paired: Floats, hops: Floats) -> Chain:
     """A chain from the counts of each position, shape (positions, KINDS)."""
     known: dict[tuple[bytes, bytes], int] = {}
-    places, roles = [], []
+    places: list[int] = []
+    roles: list[int] = []
     for position in range(len(single)):
         key = (single[position].tobytes(), paired[position].tobytes())
         role = known.setdefault(key, len(known))
@@ -109,7 +111,7 @@ def outer_counts(kind: ScheduleKind, microbatches: int, drains: bool) -> Floats:
     counts = np.zeros(KINDS)
     counts[kind_number(PassKind(True, 0, True, microbatches == 1))] = 1
     if drains:
-        part = "input" if kind in SPLIT_KINDS else "whole"
+        part: BackwardPart = "input" if kind in SPLIT_KINDS else "whole"
         counts[kind_number(PassKind(False, 0, microbatches == 1, True, part))] += 1
     return counts
 

@@ -5,8 +5,8 @@ its own passes, and the last micro-batch goes backward through the layers before
 where weight gradients fill that time). So with f_l the least of a layer's first forward and last
 backward, and M_l the least of all its passes, a step of T seconds lets a stage that starts at
 layer i hold layers i..j-1 only if ``Σ_{l<i} f_l + Σ_{i≤l<j} M_l ≤ T``. Who takes as many layers as
-that allows leaves the fewest to the stages behind; each is let start at the best layer up to there. So T is
-too short if the stages, each taking all it can, do not reach the end.
+that allows leaves the fewest to the stages behind; each is let start at the best layer up to
+there. So T is too short if the stages, each taking all it can, do not reach the end.
 
 A stage's memory counts by a price λ of bytes, as in :mod:`.path_bounds`.
 """
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..costmodel.stage_passes import PassKind
+from ..spec.passes import BackwardPart
 from .chains import outer_counts
 from .pass_table import COLUMNS, KINDS, SHARED, TRAFFIC, WORK, PassTable, kind_number
 from .path_bounds import ROUNDING, WAYS, PathBounds
@@ -93,7 +94,8 @@ class _Reach:
             sums.append(list(accumulate((least[k] for k in bounds.kinds), initial=0.0)))
             once = sum(_once(t, outer, way) for t in bounds.tables.values())
             self._outer_once = min(self._outer_once, once)
-        return np.max(sums, axis=0)
+        before: Floats = np.array(sums).max(axis=0)
+        return before
 
     def _prices(
         self,
@@ -160,8 +162,12 @@ class _Limit:
 def _every_pass(shape: Shape) -> Floats:
     """How often a stage runs each kind of pass."""
     found, m = np.zeros(KINDS), shape.microbatches
-    ends = {(True, True): 1} if m == 1 else {(True, False): 1, (False, False): m - 2, (False, True): 1}
-    parts = ("input", "weight") if shape.kind == "zero_bubble" else ("whole",)
+    ends = {(True, True): 1}
+    if m > 1:
+        ends = {(True, False): 1, (False, False): m - 2, (False, True): 1}
+    parts: tuple[BackwardPart, ...] = ("whole",)
+    if shape.kind == "zero_bubble":
+        parts = ("input", "weight")
     for (first, last), count in ends.items():
         found[kind_number(PassKind(True, 0, first, last))] += count
         for part in parts:

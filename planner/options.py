@@ -205,7 +205,8 @@ class OptionTables:
         ]
         fresh = float(unit.starts_anew)
         extra = (waiting_bytes(unit, 1), waiting_bytes(unit, 2))
-        return np.array([resident_bytes(unit, self.lowering.stack.state_layout == "contiguous"), *extra, fresh, *traffic])
+        resident = resident_bytes(unit, self.lowering.stack.state_layout == "contiguous")
+        return np.array([resident, *extra, fresh, *traffic])
 
 
 PASSES = ((True, True), (True, False), (False, False), (False, True))

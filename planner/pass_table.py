@@ -8,10 +8,10 @@ traffic, and whatever is a sum of passes is at least a weighted sum of one of th
 While work and hidden traffic share the device both are slower by the stack's factor f. In a row of
 like layers each shares with its neighbours, whose work is at least ω, the least of any option: it
 is certain that a layer's work is longer by (f - 1) of the smaller of its traffic and ω/2 each for
-gathers and reductions, all but once in the row. Nothing hides the gather of the layer that a pass begins with, nor the
-reduction of the one it ends with; and among n layers no traffic hides beside more than the n - 1
-others' work. Alone, the traffic of a row comes before or after the work of
-one of its layers, which no other hides.
+gathers and reductions, all but once in the row. Nothing hides the gather of the layer that a pass
+begins with, nor the reduction of the one it ends with; and among n layers no traffic hides beside
+more than the n - 1 others' work. Alone, the traffic of a row comes before or after the work of one
+of its layers, which no other hides.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ..costmodel.pass_time import traffic_seconds
 from ..costmodel.prices import PassCost, Pricer
 from ..costmodel.stage_passes import PassKind
 from ..costmodel.unit import Unit
+from ..spec.passes import BackwardPart
 from ..spec.strategy import LayerStrategy
 
 Floats = NDArray[np.float64]
@@ -57,12 +58,13 @@ def kind_number(kind: PassKind) -> int:
 class PassTable:
     """The options of a layer kind in a place.
 
-    ``columns``: seconds, shape (options, COLUMNS, KINDS). ``once_s``: what the SHARED column of a
-    row of such layers promises too much in a pass, shape (KINDS,), as a negative number. ``least_s`` and ``most_s``: the least and
-    the most work of a layer, shape (KINDS,). ``hidden_s``: hidden traffic in all, of a layer that
-    a chunk begins with, of one that it ends with, shape (3, options, KINDS). ``resident_bytes`` and ``kept_bytes``: shape (options,), held
-    all along and by every micro-batch in flight; ``extra_bytes``: gradients and buffers on top at
-    the fullest moment (estimate); ``output_bytes``: what the layer hands to the next.
+    ``columns``: seconds, shape (options, COLUMNS, KINDS). ``hidden_s``: hidden traffic in all, of
+    a layer that a chunk begins with, of one that it ends with, shape (3, options, KINDS).
+    ``once_s``: what the SHARED column of a row of such layers promises too much in a pass, as a
+    negative number, ``least_s`` and ``most_s``: the least and the most work of a layer, each of
+    shape (KINDS,). ``resident_bytes`` and ``kept_bytes``: held all along and by every micro-batch
+    in flight, ``extra_bytes``: gradients and buffers on top at the fullest moment (estimate),
+    ``output_bytes``: what the layer hands to the next, each of shape (options,).
     """
 
     strategies: tuple[LayerStrategy, ...]
@@ -86,9 +88,10 @@ class PassTable:
             last: whether it ends with it.
         """
         every_s, first_s, last_s = self.hidden_s
-        found = np.maximum(every_s - (layers - 1) * most_s, 0.0)
+        found: Floats = np.maximum(every_s - (layers - 1) * most_s, 0.0)
         found = np.maximum(found, first_s) if first else found
-        return np.maximum(found, last_s) if last else found
+        found = np.maximum(found, last_s) if last else found
+        return found
 
     def only(self, kept: NDArray[np.bool_]) -> PassTable:
         """The table with these options only."""
@@ -173,10 +176,12 @@ class PassTables:
             members: the layers whose parameters move with this one's.
             splits: whether backwards are in two parts somewhere.
         """
-        ranks, samples, reach = place
+        ranks, _, reach = place
         own: dict[Hashable, int] = {}
         units: dict[Hashable, int] = {}
-        split_rows, unit_rows, at = [], [], np.empty((2, len(strategies)), dtype=np.int64)
+        split_rows: list[Floats] = []
+        unit_rows: list[Floats] = []
+        at = np.empty((2, len(strategies)), dtype=np.int64)
         for number, strategy in enumerate(strategies):
             key = split_key(strategy)
             if key not in own:
@@ -188,8 +193,19 @@ class PassTables:
                 unit_rows.append(self._unit(members, strategy, ranks, reach))
             at[:, number] = own[key], units[moved]
         split, unit = np.array(split_rows)[at[0]], np.array(unit_rows)[at[1]]
-        seconds = self._columns(split[:, 2:], unit)
-        found = PassTable(strategies, *seconds, unit[:, 0], unit[:, -1], split[:, 0], split[:, 1])
+        columns, hidden_s, once_s, least_s, most_s = self._columns(split[:, 2:], unit)
+        found = PassTable(
+            strategies,
+            columns,
+            hidden_s,
+            once_s,
+            least_s,
+            most_s,
+            resident_bytes=unit[:, 0],
+            extra_bytes=unit[:, -1],
+            kept_bytes=split[:, 0],
+            output_bytes=split[:, 1],
+        )
         return undominated(found)
 
     def _split(
@@ -200,7 +216,7 @@ class PassTables:
         shares: bool,
         splits: bool,
     ) -> Floats:
-        """Kept bytes, output bytes, then seconds of each kind of pass with gradients added and without."""
+        """Kept and output bytes, then seconds of each kind of pass, adding to gradients or not."""
         ranks, samples, reach = place
         batch = samples // strategy.data_parallel(ranks)
         key = (layer, split_key(strategy), batch, reach, shares, splits)
@@ -250,10 +266,12 @@ class PassTables:
         own = np.array(traffic).T.ravel()
         return np.array([resident, float(unit.starts_anew), *own, waiting_bytes(unit, 2)])
 
-    def _columns(self, split: Floats, unit: Floats) -> tuple[Floats, ...]:
+    def _columns(
+        self, split: Floats, unit: Floats
+    ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         """Columns, traffic, what a row of layers has once, least and most work of a layer."""
         options = len(split)
-        copies, gathers, reductions = (unit[:, 2 + n * KINDS : 2 + (n + 1) * KINDS] for n in (0, 1, 2))
+        copies, gathers, reductions = np.split(unit[:, 2 : 2 + 3 * KINDS], 3, axis=1)
         own_s, inside_s = np.empty((options, KINDS)), np.empty((options, KINDS))
         fresh = unit[:, 1] > 0
         for number, (direction, (first, _)) in enumerate(product(range(4), ENDS)):
@@ -279,8 +297,8 @@ class PassTables:
         return columns, ends, -shared_s.max(axis=0), 2 * half_s, own_s.max(axis=0)
 
 
-def _part(direction: str) -> str:
-    return "whole" if direction == "forward" else direction
+def _part(direction: str) -> BackwardPart:
+    return "input" if direction == "input" else "weight" if direction == "weight" else "whole"
 
 
 def unit_key(strategy: LayerStrategy) -> Hashable:

@@ -13,7 +13,7 @@ chain, and the one that counts most where backwards are split or passes overlap.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -69,9 +69,9 @@ def _ways() -> NDArray[np.float64]:
 WAYS = _ways()
 
 
-Seat = tuple[int, int, Hashable, bool, bool]
+Seat = tuple[int, int, tuple[int, ...], bool, bool]
 """Kind of layers, layers and kinds of their chunk, and whether it begins or ends with them."""
-Place = tuple[int, int, int, Hashable, bool, bool]
+Place = tuple[int, int, int, tuple[int, ...], bool, bool]
 """Role of a chunk, and a seat in it."""
 Choice = Callable[[int, Seat], int]
 """The option of the layers in a seat of a position, a row of their table."""
@@ -346,7 +346,7 @@ class _Cut:
         return found
 
     def _shown(self, seat: Seat) -> Floats | None:
-        """Hidden traffic of layers that shows all the same, shape (options, KINDS); None if none."""
+        """Hidden traffic of layers that shows all the same, shape (options, KINDS)."""
         if seat not in self._known_shown:
             kind, layers, kinds, first, last = seat
             most_s = np.max([self.tables[other].most_s for other in kinds], axis=0)
@@ -426,7 +426,8 @@ class _Cut:
         table = self.tables[self.bounds.main]
         needs = {self._stage_need(stage) for stage in range(self.shape.stages)}
         found = [n * table.resident_bytes + q * table.kept_bytes + ends for n, q, ends in needs]
-        return np.max(found, axis=0)
+        most: Floats = np.array(found).max(axis=0)
+        return most
 
     def _stage_need(self, stage: int) -> tuple[int, float, float]:
         """Blocks of a stage, blocks times micro-batches in flight, least bytes of other layers."""

@@ -93,10 +93,7 @@ class PathCosts:
     def tables(self, shape: Shape) -> list[OptionTable]:
         """The options of every layer, their seconds as the chains of the shape weigh them."""
         place, shares = self._place(shape), self.path(shape).shares_s
-        known = {
-            kind: _weighed(table, shares.get(kind))
-            for kind, table in place.tables.items()
-        }
+        known = {kind: _weighed(table, shares.get(kind)) for kind, table in place.tables.items()}
         return [known[kind] for kind in place.kinds]
 
     def _message_s(self, shape: Shape, stage: int, peer: int, size: float) -> float:
@@ -126,9 +123,7 @@ class PathCosts:
                 for kind, layer in costs.space.first_of_kind.items()
             }
             slowdown = costs.pricer.stack.overlap_slowdown
-            self._places[key] = PathBounds(
-                tables, costs.space.kinds, slowdown, self._message_s
-            )
+            self._places[key] = PathBounds(tables, costs.space.kinds, slowdown, self._message_s)
         return self._places[key]
 
 

@@ -255,7 +255,10 @@ class Search(ShapeValues):
             if bound >= self._best * (1 - ROUNDING) or tried >= self.limits.likely * self._more:
                 break
             shape = self._shapes[number]
-            if self._paths.knows(shape) and self._estimate(shape) < self._best_s(shape) * ESTIMATED_WITHIN:
+            if (
+                self._paths.knows(shape)
+                and self._estimate(shape) < self._best_s(shape) * ESTIMATED_WITHIN
+            ):
                 tried += 1
                 self._try_uniform(shape)
                 self._likely.search(shape, self._likely_tables(shape), self._try_likely)

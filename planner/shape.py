@@ -8,14 +8,39 @@ from ..costmodel.pass_pairs import PAIRED_KINDS
 from ..spec.schedule import SPLIT_KINDS, ScheduleKind, chunk_position, first_in_flight
 
 
+class Part(NamedTuple):
+    """Devices of one device group in a stage, and the samples of a micro-batch that they take."""
+
+    group: str
+    first: int
+    devices: int
+    samples: int
+
+
+Place = tuple[Part, ...]
+"""The devices of one stage."""
+
+
 class Shape(NamedTuple):
-    """A pipeline shape: stages of ``ranks`` devices, schedule, virtual stages, micro-batches."""
+    """A pipeline shape: stages of ``ranks`` devices, schedule, virtual stages, micro-batches.
+
+    ``places`` are the devices of every stage where they lie in several device groups; ``ranks``
+    is 0 then, and each stage has its own width.
+    """
 
     stages: int
     ranks: int
     kind: ScheduleKind
     chunks: int
     microbatches: int
+    places: tuple[Place, ...] = ()
+
+    @property
+    def devices(self) -> int:
+        """Devices in stages."""
+        if not self.places:
+            return self.stages * self.ranks
+        return sum(part.devices for place in self.places for part in place)
 
     @property
     def fills_and_drains(self) -> bool:

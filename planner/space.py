@@ -78,6 +78,14 @@ class SearchSpace:
         """Whether the model has so many layers that virtual stages are cut evenly."""
         return len(self.layers) > MOST_UNEVEN
 
+    def allows(self, axis: str, value: Any) -> bool:
+        """Whether pins and lists of values allow a value of an axis of the whole plan."""
+        return self._allowed(axis, value)
+
+    def schedules(self, stages: int, ranks: int, counts: list[int]) -> Iterator[Shape]:
+        """The shapes of so many stages, ranks and numbers of micro-batches."""
+        yield from self._schedules(stages, ranks, counts)
+
     @cached_property
     def device_count(self) -> int:
         """Devices that the plan may use."""
@@ -270,6 +278,28 @@ class SearchSpace:
             for shard in dict.fromkeys((*levels, *legal))
             if self._kept(index, replace(split, shard=shard), ranks, ("shard",))
         ]
+
+    def splits_of_a_sample(self, index: int) -> list[LayerStrategy]:
+        """Legal splits of a layer over ranks that all work on one sample together."""
+        degrees = self._splits.degrees(index, self.device_count)
+        return [split for width in degrees for split in self._splits.of(index, width, 1)]
+
+    def most_samples(self, index: int) -> int:
+        """Samples of a micro-batch that a replica may take through a layer at the most."""
+        batch = self.request.workload.global_batch
+        return max(n for n in range(1, batch + 1) if self._splits.small_enough(index, n))
+
+    def may_take(self, kind: int, samples: int, dp: int, most: int) -> bool:
+        """Whether pins and rules allow a layer kind dp replicas, of which one has most samples.
+
+        Args:
+            kind: the layer kind.
+            samples: of a micro-batch over all replicas.
+            dp: replicas, which need not have equal parts.
+            most: samples of the fullest replica.
+        """
+        index = self.first_of_kind[kind]
+        return self._splits.small_enough(index, most) and self._batch_allowed(index, samples, dp)
 
     def _batch_allowed(self, index: int, samples: int, dp: int) -> bool:
         """Pins of micro_batch and dp speak of the first layer and of every block."""

@@ -116,8 +116,21 @@ class Splits:
         each = [self._widths_of(sizes, tokens, most) for sizes, tokens in alike if sizes]
         return sorted(set.intersection(*each)) if each else list(range(1, most + 1))
 
+    def degrees(self, index: int, most: int) -> list[int]:
+        """Ranks up to ``most`` that a layer's work on one sample may be split over."""
+        sizes = tuple(split_sizes(self._layers[index]).values())
+        if not sizes:
+            return list(range(1, most + 1))
+        found = self._degrees_of(sizes, self._tokens[index], most)
+        return sorted(degree for degree in found if degree <= most)
+
     def _widths_of(self, sizes: tuple[int, ...], tokens: int, most: int) -> set[int]:
         """Widths of a layer whose weights divide by what ``sizes`` share."""
+        degrees = self._degrees_of(sizes, tokens, most)
+        return {n * dp for n in degrees for dp in self._batches if n * dp <= most}
+
+    def _degrees_of(self, sizes: tuple[int, ...], tokens: int, most: int) -> set[int]:
+        """Ranks over which a layer of these sizes may split its work on one sample."""
         named = self._named()
         rings = [
             cp
@@ -127,8 +140,7 @@ class Splits:
         heads = [
             t for size in sizes for t in divisors(size) if "sp" in named or _long_enough(tokens, t)
         ]
-        degrees = {tp * cp for tp in {*divisors(math.gcd(*sizes)), *heads} for cp in rings}
-        return {n * dp for n in degrees for dp in self._batches if n * dp <= most}
+        return {tp * cp for tp in {*divisors(math.gcd(*sizes)), *heads} for cp in rings}
 
 
 def _long_enough(tokens: int, parts: int) -> bool:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ..spec.legality import tied_reason
+from ..spec.model import ModelSpec
+from ..spec.strategy import LayerStrategy
 from ..spec.towers import shared_tables
 from .candidates import Decision
 from .space import SearchSpace
+
+Legal = Callable[[int, LayerStrategy], bool]
+"""Whether a layer may have a strategy."""
 
 
 def tied_variants(decision: Decision, space: SearchSpace) -> Iterator[Decision]:
@@ -17,15 +22,33 @@ def tied_variants(decision: Decision, space: SearchSpace) -> Iterator[Decision]:
         decision: strategies that were chosen layer by layer.
         space: whose model and legal strategies.
     """
-    if tied_reason(space.request.model, decision.strategies) is None:
-        yield decision
-        return
     shape = decision.shape
     place = (shape.ranks, space.request.workload.global_batch // shape.microbatches)
-    ends = shared_tables(space.request.model)
+
+    def legal(layer: int, strategy: LayerStrategy) -> bool:
+        return strategy in space.options(space.kinds[layer], *place)
+
+    model = space.request.model
+    yield from tied_choices(decision, shared_tables(model), model, legal)
+
+
+def tied_choices(
+    decision: Decision, ends: tuple[int, ...], model: ModelSpec, legal: Legal
+) -> Iterator[Decision]:
+    """As :func:`tied_variants`.
+
+    Args:
+        decision: strategies that were chosen layer by layer.
+        ends: the layers that share a table.
+        model: whose layers they are.
+        legal: whether a layer may have a strategy where the decision has it.
+    """
+    if tied_reason(model, decision.strategies) is None:
+        yield decision
+        return
     for end in (ends[-1], *ends[:-1]):
         wanted = decision.strategies[end]
-        if all(wanted in space.options(space.kinds[other], *place) for other in ends):
+        if all(legal(other, wanted) for other in ends):
             changed = tuple(
                 wanted if index in ends else strategy
                 for index, strategy in enumerate(decision.strategies)

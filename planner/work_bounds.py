@@ -37,13 +37,13 @@ ROUNDING = 1e-9
 
 
 class Least(NamedTuple):
-    """One micro-batch through the layers of a kind, ``count`` of them, each at the least.
+    """One micro-batch through the layers of a kind, ``layers`` of them, each at the least.
 
     ``whole_s``: forward and backward. ``forward_s``: forward alone. ``beside_s``: as ``whole_s``
     where passes overlap, and what shows of their communication beside each other.
     """
 
-    count: int
+    layers: int
     forward_s: float
     whole_s: float
     beside_s: float
@@ -65,11 +65,11 @@ class Work(NamedTuple):
     @classmethod
     def of(cls, kinds: list[Least]) -> Work:
         """The sum over all layers."""
-        beside_s = sum(each.count * each.beside_s for each in kinds)
-        whole_s = sum(each.count * each.whole_s for each in kinds)
-        forward_s = sum(each.count * each.forward_s for each in kinds) * (1 - ROUNDING)
+        beside_s = sum(each.layers * each.beside_s for each in kinds)
+        whole_s = sum(each.layers * each.whole_s for each in kinds)
+        forward_s = sum(each.layers * each.forward_s for each in kinds) * (1 - ROUNDING)
         share = forward_s / (whole_s * (1 - ROUNDING))
-        filled_s = sum(k.count * min(k.whole_s, k.forward_s / share) for k in kinds)
+        filled_s = sum(k.layers * min(k.whole_s, k.forward_s / share) for k in kinds)
         least = (max(whole_s, beside_s) * (1 - ROUNDING), forward_s, filled_s * (1 - ROUNDING))
         return cls(*least, tuple(kinds))
 
@@ -86,9 +86,7 @@ class Work(NamedTuple):
 
     def _fullest_s(self, stages: int) -> float:
         """One micro-batch through the stage with most layers of a kind: layers are whole."""
-        most = (
-            -(-each.count // stages) * max(each.whole_s, each.beside_s) for each in self.kinds
-        )
+        most = (-(-each.layers // stages) * max(each.whole_s, each.beside_s) for each in self.kinds)
         return max(most) * (1 - ROUNDING)
 
 

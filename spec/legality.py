@@ -29,12 +29,20 @@ from .noun_legality import (
     model_reason,
     workload_reason,
 )
-from .sample_parts import parts_reason
+from .shared_stages import (
+    device_problems,
+    override_problems,
+    shared_layer_reason,
+    shares_reason,
+    tied_stages_reason,
+)
 from .techniques import by_name, technique_reason
+from .towers import shared_tables
 
 if TYPE_CHECKING:
     from .model import Layer, ModelSpec
-    from .plan import LayerPlan, Plan, Program, Violation
+    from .plan import LayerPlan, Plan, Program, Stage, Violation
+    from .workload import Workload
 
 __all__ = [
     "MAX_LAYERS",
@@ -97,7 +105,8 @@ def _technique_maps(plan: Plan) -> Iterable[tuple[str, dict[str, object], Contai
         for s, stage in enumerate(program.stages):
             for parts in stage.virtual_stages:
                 for part in parts:
-                    yield f"programs.{index}.stages.{s}", part.strategy.techniques, by_name()
+                    for strategy in (part.strategy, *part.by_device_group.values()):
+                        yield f"programs.{index}.stages.{s}", strategy.techniques, by_name()
 
 
 def _add(found: list[Violation], path: str, message: str) -> None:
@@ -133,6 +142,8 @@ def _check_devices(found: list[Violation], path: str, plan: Plan, program: Progr
     taken: dict[str, list[tuple[int, int, str]]] = {name: [] for name in sizes}
     for s, stage in enumerate(program.stages):
         where = f"{path}.stages.{s}.devices"
+        for problem in device_problems(stage):
+            _add(found, where, f"{problem.given}; {problem.allowed}")
         for part in stage.devices:
             if part.device_group not in sizes:
                 _add(found, where, f"no device group {part.device_group!r} in the cluster")
@@ -166,8 +177,6 @@ def _check_layers(found: list[Violation], path: str, plan: Plan, program: Progra
         if name not in sizes or not first <= last < sizes[name]:
             _add(found, where, f"layers {list(part.layers)} are not in the model")
             return False
-        if part.by_device_group:
-            _add(found, where, "by_device_group is not built yet")
         if starts[name] + first != following:
             break
         following = starts[name] + last + 1
@@ -195,27 +204,49 @@ def _check_strategies(found: list[Violation], path: str, plan: Plan, program: Pr
     if reason := schedule_reason(schedule.kind, stages, chunks, schedule.microbatches, len(layers)):
         _add(found, f"{path}.schedule", reason)
     for s, stage in enumerate(program.stages):
-        where = f"{path}.stages.{s}"
-        for part in (part for parts in stage.virtual_stages for part in parts):
-            kinds = dict.fromkeys(_kinds(model, part, workload.seq_len))
-            for layer, tokens in kinds:
-                place = (layer, part.strategy, stage.device_count)
-                mixed = len(stage.devices) > 1 or stage.devices[0].batch_share is not None
-                uneven = parts_reason(stage, part.strategy, samples) if mixed else None
-                # equal parts of all ranks are asked for only where they are what the stage has
-                even = samples * stage.device_count if mixed else samples
-                reason = uneven or layer_reason(*place, even, tokens)
-                if reason := reason or technique_reason(*place, workload.dtype):
-                    first, last = part.layers[1:]
-                    _add(found, f"{where}: layers {first}-{last}", reason)
+        _check_stage(found, f"{path}.stages.{s}", model, workload, stage, samples)
     strategies = [
         part.strategy
         for _, _, parts in program.chunks()
         for part in parts
         for _ in range(part.layers[1], part.layers[2] + 1)
     ]
-    if reason := tied_reason(model, tuple(strategies)):
+    tables = shared_tables(model)
+    reason = tied_reason(model, tuple(strategies), tables)
+    if reason := reason or tied_stages_reason(model, program, tables):
         _add(found, f"{path}.stages", reason)
+
+
+def _check_stage(
+    found: list[Violation],
+    where: str,
+    model: ModelSpec,
+    workload: Workload,
+    stage: Stage,
+    samples: int,
+) -> None:
+    """The strategies of a stage's layers, on each of its device groups."""
+    several = len(stage.devices) > 1
+    if several and (reason := shares_reason(stage, samples)):
+        _add(found, f"{where}.devices", reason)
+        return
+    for part in (part for parts in stage.virtual_stages for part in parts):
+        place = f"{where}: layers {part.layers[1]}-{part.layers[2]}"
+        broken = list(override_problems(stage, part))
+        for problem in broken:
+            _add(found, place, f"by_device_group {problem.given}: {problem.allowed}")
+        kinds = dict.fromkeys(_kinds(model, part, workload.seq_len))
+        strategies = dict.fromkeys(part.strategy_on(p.device_group) for p in stage.devices)
+        for strategy in strategies if not broken else ():
+            for layer, tokens in kinds:
+                if several:
+                    reason = shared_layer_reason(layer, strategy, stage, samples, tokens)
+                else:
+                    ranks = stage.device_count
+                    reason = layer_reason(layer, strategy, ranks, samples, tokens)
+                own = (layer, strategy, stage.device_count, workload.dtype)
+                if reason := reason or technique_reason(*own):
+                    _add(found, place, reason)
 
 
 def _kinds(model: ModelSpec, part: LayerPlan, seq_len: int) -> Iterator[tuple[Layer, int]]:

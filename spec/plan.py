@@ -7,7 +7,9 @@ cost model changes reports, never plans.
 
 Batch geometry: ``schedule.micro_batch`` is the samples of one micro-batch that each replica
 of the *first* layer processes, so the whole micro-batch holds ``micro_batch × dp(first layer)``
-samples and a layer with another data-parallel degree takes its own equal share of them.
+samples and a layer with another data-parallel degree takes its own equal share of them. Device
+groups of one stage may take unequal shares (:mod:`.sample_parts`): ``micro_batch`` is then the
+mean over the first layer's replicas.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from .cluster import ClusterSpec
 from .errors import InputError
 from .experts import experts_of
 from .model import Layer, ModelSpec
-from .schedule import Pass, ScheduleKind, chunk_place
+from .sample_parts import divides_alike
+from .schedule import Pass, ScheduleKind, chunk_place, chunk_position
 from .strategy import LayerStrategy
 from .workload import Workload
 
@@ -38,7 +41,11 @@ LayerRef = tuple[str, Index, Index]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageDevices:
-    """``count`` consecutive devices of one group; ``batch_share`` is their part of the batch."""
+    """``count`` consecutive devices of one group.
+
+    ``batch_share`` is the fraction of every micro-batch's samples that they take, in equal parts;
+    None: as many for each as for the stage's other devices.
+    """
 
     device_group: str
     first_rank: Index
@@ -48,11 +55,21 @@ class StageDevices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerPlan:
-    """One strategy for a run of layers; ``by_device_group`` overrides it on some devices."""
+    """One strategy for a run of layers; ``by_device_group`` overrides it on some devices.
+
+    The device groups of a stage hold its layers together, so an override may recompute otherwise
+    and use other techniques, and splits and shards alike.
+    """
 
     layers: LayerRef
     strategy: LayerStrategy = field(default_factory=LayerStrategy)
     by_device_group: dict[str, LayerStrategy] = field(default_factory=dict)
+
+    def strategy_on(self, device_group: str | None) -> LayerStrategy:
+        """The strategy on the devices of a group (None: the one that is not overridden)."""
+        if device_group is None:
+            return self.strategy
+        return self.by_device_group.get(device_group, self.strategy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +120,15 @@ class Program:
         for position in range(stages * self.chunks_per_stage):
             index, virtual = chunk_place(self.schedule.kind, position, stages)
             yield index, virtual, self.stages[index].virtual_stages[virtual]
+
+    def enters_alike(self, stage: int, chunk: int) -> bool:
+        """Whether the ranks that feed a chunk cut the batch as its own do, rank by rank."""
+        stages = self.stages
+        position = chunk_position(self.schedule.kind, stage, chunk, len(stages))
+        if position == 0:
+            return True
+        before, _ = chunk_place(self.schedule.kind, position - 1, len(stages))
+        return before == stage or divides_alike(stages[before], stages[stage])
 
     @property
     def first_strategy(self) -> LayerStrategy:
@@ -175,7 +201,10 @@ class Plan:
     def stage_strategies(
         self, stage: int, every: tuple[LayerStrategy, ...] | None = None
     ) -> list[LayerStrategy]:
-        """Strategies along every chunk of a stage, that of the layer before each chunk first.
+        """Strategies along every chunk of a stage, each after the layout it gets activations in.
+
+        That is the layout of the layer before the chunk, or where the stage before cuts the batch
+        otherwise, that of the chunk's first layer.
 
         Args:
             stage: its number.
@@ -183,8 +212,10 @@ class Plan:
         """
         every = self.layer_strategies() if every is None else every
         found: list[LayerStrategy] = []
-        for parts in self.program.stages[stage].virtual_stages:
-            found.append(every[max(self._numbers(parts[0]).start - 1, 0)])
+        for chunk, parts in enumerate(self.program.stages[stage].virtual_stages):
+            before = max(self._numbers(parts[0]).start - 1, 0)
+            alike = self.program.enters_alike(stage, chunk)
+            found.append(every[before] if alike else parts[0].strategy)
             for part in parts:
                 found += repeat(part.strategy, len(self._numbers(part)))
         return found
@@ -215,13 +246,20 @@ class Plan:
         return range(offset + first, offset + last + 1)
 
     def chunk_layers(
-        self, plans: tuple[LayerPlan, ...]
+        self, plans: tuple[LayerPlan, ...], device_group: str | None = None
     ) -> tuple[tuple[int, Layer, LayerStrategy], ...]:
-        """``(layer number, layer, strategy)`` for each layer of a chunk, in order."""
+        """``(layer number, layer, strategy)`` for each layer of a chunk, in order.
+
+        Args:
+            plans: the chunk's layers.
+            device_group: whose own strategies are meant, where it has any.
+        """
         layers = self.model.layers()
-        return tuple(
-            (index, layers[index], part.strategy) for part in plans for index in self._numbers(part)
-        )
+        found = []
+        for part in plans:
+            strategy = part.strategy_on(device_group)
+            found += [(index, layers[index], strategy) for index in self._numbers(part)]
+        return tuple(found)
 
     def check(self) -> list[Violation]:
         """Every rule that the plan breaks, not only the first; empty for a legal plan."""

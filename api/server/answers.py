@@ -15,6 +15,7 @@ from ...spec.codec import parse_json
 from ...spec.errors import (
     InfeasibleError,
     InputError,
+    NotBuiltError,
     ShardwrightError,
     nearest_name,
 )

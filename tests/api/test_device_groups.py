@@ -137,23 +137,47 @@ def test_a_stage_over_two_groups_is_refused_with_the_nearest_count() -> None:
         _simulated("1x8xA100+1x8xH100", pp=1)
 
 
-def test_a_search_takes_the_fastest_group_and_says_what_stays_idle() -> None:
-    found = sw.plan("gpt2", "8xA100+8xH100", global_batch=64, seq_len=1024).report
-    alone = [sw.plan("gpt2", c, global_batch=64, seq_len=1024).report for c in ("8xA100", "8xH100")]
-    best = min(alone, key=lambda report: report.prediction.step_time_s)
-    assert found.prediction.step_time_s == best.prediction.step_time_s
+def test_a_search_over_groups_beats_each_of_them_and_says_so() -> None:
+    found = sw.plan("gpt2", "4xA100+4xH100", global_batch=32, seq_len=1024).report
+    alone = [sw.plan("gpt2", c, global_batch=32, seq_len=1024).report for c in ("4xA100", "4xH100")]
+    best = min(report.prediction.step_time_s for report in alone)
+    assert found.prediction.step_time_s < best
     assert not found.plan.check()
-    assert {d.device_group for stage in found.plan.program.stages for d in stage.devices} == {
-        "h100"
-    }
-    assert len(found.plan.cluster.groups) == 2
+    used = {d.device_group for stage in found.plan.program.stages for d in stage.devices}
+    assert used == {"a100", "h100"}
     again = sw.simulate(found.plan).report.prediction
     assert again.step_time_s == pytest.approx(found.prediction.step_time_s, rel=1e-12)
     search = found.search
     assert search is not None
-    assert search.lower_bound_s == min(r.search.lower_bound_s for r in alone if r.search)
-    assert "several device groups" in search.left_out[0]["what"]
-    assert any(a.path == "idle_devices" and a.value == 8 for a in found.assumptions)
+    bounds = [r.search.lower_bound_s for r in alone if r.search]
+    assert search.lower_bound_s <= min(bounds)
+    assert search.gap == pytest.approx(found.prediction.step_time_s / search.lower_bound_s - 1)
+    assert any("alone" in rival.lost_by for rival in found.alternatives)
+    assert "a100,h100" in search.space["device_groups"]
+    assert any("by_device_group" in each["why"] for each in search.left_out)
+
+
+def test_a_search_takes_the_fastest_group_where_mixing_gains_nothing() -> None:
+    found = sw.plan("gpt2", "4xA100+4xH100+@1x10G-ETH", global_batch=32, seq_len=1024).report
+    alone = sw.plan("gpt2", "4xH100", global_batch=32, seq_len=1024).report
+    assert found.prediction.step_time_s == alone.prediction.step_time_s
+    assert {d.device_group for stage in found.plan.program.stages for d in stage.devices} == {
+        "h100"
+    }
+    assert len(found.plan.cluster.groups) == 2
+    assert any(a.path == "idle_devices" and a.value == 4 for a in found.assumptions)
+
+
+def test_a_plan_with_shares_is_simulated_explained_and_shown(plan: Plan, tmp_path: Path) -> None:
+    found = sw.plan("gpt2", "4xA100+4xH100", global_batch=32, seq_len=1024)
+    path = found.save(tmp_path / "plan.json")
+    report = plan("simulate", str(path), "--json", "-").document
+    assert report["prediction"]["step_time_s"] == found.prediction.step_time_s
+    shown = plan("simulate", str(path), "--trace", str(tmp_path / "t.json")).out
+    assert "% of the batch" in shown
+    explained = plan("explain", str(path), "--json", "-").document["explain"]["memory"]
+    assert {row["device_group"] for row in explained} == {"a100", "h100"}
+    assert "stage 0, h100" in plan("explain", str(path)).out
 
 
 def test_a_search_of_groups_that_none_fits_says_so() -> None:

@@ -82,7 +82,8 @@ def _note_all(
     if p.kind not in PAIRED_KINDS:
         counts = kind_counts(p.kind, p.microbatches, p.chunks)
         groups = [stage_group(stage) for stage in plan.program.stages]
-        held = zip(simulation.chunks, groups, simulator.reaches(plan), strict=True)
+        reaches = [each[0] for each in simulator.reaches(plan)]
+        held = zip(simulation.chunks, groups, reaches, strict=True)
         times = [simulator._times(counts, *of_stage) for of_stage in held]
         found.note("give up", simulator.least_s(counts, times), step_s, draft)
 

@@ -1,0 +1,116 @@
+"""One search over several device groups together: its report where it beats each group alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..costmodel.explain import breakdown, predict, source_share
+from ..planner.candidates import Outcome
+from ..planner.mixed.search import MixedSearch
+from ..planner.search import Found
+from ..planner.simplest import complexity
+from ..spec.report import Alternative, Assumption, ObjectiveResult, Provenance, Report, TieSet
+from .inputs import Problem
+from .rivals import TIE_WITHIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixed:
+    """What was found over several groups: a report where that is faster, the search in any case."""
+
+    report: Report | None
+    tie_set: TieSet | None
+    found: Found
+    space: dict[str, list[Any]]
+    left_out: list[dict[str, str]]
+
+    @property
+    def objective(self) -> ObjectiveResult | None:
+        """What was minimised, where that is faster than each group alone."""
+        if self.report is None:
+            return None
+        value, bound = self.report.prediction.step_time_s, self.found.lower_bound_s
+        unit = "seconds a step"
+        return ObjectiveResult(name="throughput", unit=unit, value=value, bound=bound)
+
+
+def search_mixed(
+    problem: Problem, search: MixedSearch, provenance: Provenance, top: int, simple: bool
+) -> Mixed:
+    """The best plan over several device groups, where it is faster than what is known.
+
+    Args:
+        problem: what was asked.
+        search: of it; knows the time that is to be beaten.
+        provenance: of the prices.
+        top: how many other plans are told of.
+        simple: whether the simplest plan that ties with the best is wanted.
+    """
+    known_s = search.best_s
+    found = search.run()
+    left_out = search.space.left_out()
+    empty = Mixed(
+        report=None,
+        tie_set=None,
+        found=found,
+        space=search.space.describe(found.shapes),
+        left_out=left_out,
+    )
+    if not found.outcomes or found.outcomes[0].step_time_s >= known_s:
+        return empty
+    limit_s = found.outcomes[0].step_time_s * (1 + TIE_WITHIN)
+    tied = [o for o in found.outcomes if o.step_time_s <= limit_s]
+    simplest = min(tied, key=complexity)
+    best = simplest if simple else found.outcomes[0]
+    simulator, rule = search.evaluator.simulator, search.evaluator.rule
+    report = Report(
+        plan=best.plan,
+        prediction=predict(best.plan, best.simulation, simulator, rule),
+        assumptions=problem.assumptions + _idle(problem, best),
+        source_share=source_share(best.simulation),
+        provenance=provenance,
+        alternatives=tuple(
+            Alternative(
+                plan=o.plan,
+                prediction=predict(o.plan, o.simulation, simulator, rule),
+                lost_by=_lost_by(best, o),
+                simplest=o is simplest,
+            )
+            for o in _others(found.outcomes, best, simplest, top)
+        ),
+    )
+    ties = TieSet(
+        within=TIE_WITHIN,
+        size=len(tied),
+        simplest=simplest.plan.hash,
+        strategies=simplest.distinct_strategies,
+    )
+    return replace(empty, report=report, tie_set=ties)
+
+
+def _idle(problem: Problem, best: Outcome) -> tuple[Assumption, ...]:
+    idle = problem.cluster.device_count - best.decision.shape.devices
+    why = f"the best plan leaves {idle} of {problem.cluster.device_count} devices idle"
+    return (Assumption(path="idle_devices", value=idle, why=why),) if idle else ()
+
+
+def _others(outcomes: list[Outcome], best: Outcome, simplest: Outcome, top: int) -> list[Outcome]:
+    """The next best plans of other shapes, and the simplest that ties with the best."""
+    shapes = {best.decision.shape}
+    chosen: list[Outcome] = []
+    for outcome in outcomes:
+        if len(chosen) < top and outcome.decision.shape not in shapes:
+            shapes.add(outcome.decision.shape)
+            chosen.append(outcome)
+    if simplest is not best and simplest not in chosen:
+        chosen.append(simplest)
+    return chosen
+
+
+def _lost_by(best: Outcome, other: Outcome) -> str:
+    """How much slower, and which term grew most."""
+    main, terms = breakdown(best.simulation), breakdown(other.simulation)
+    grown = max(terms, key=lambda name: (terms[name] - main[name], name))
+    share = other.step_time_s / best.step_time_s - 1
+    return f"{share:+.1%}: {grown.replace('_', ' ')}"

@@ -1,0 +1,81 @@
+"""How far the rank groups of a stage reach over the link levels of its device groups.
+
+Stages that lie evenly in the levels (the first device a multiple of the width) cross so many
+innermost levels: a number. A stage that lies askew, or holds devices of several groups, cuts the
+levels' groups: of a level of ``size`` devices only blocks count that stay inside it wherever
+blocks of the stage's ranks lie. With the stage's ranks o to e in a device group from its device f
+on, the largest such block is gcd(size, f - o, o), and of e where other devices follow: the
+stage's blocks are as fine as the edges among them. That never prices a group as nearer than it is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import accumulate
+from typing import NamedTuple
+
+from ..spec.cluster import ClusterSpec
+from ..spec.plan import Stage
+from .machine import Machine
+
+
+class Spread(NamedTuple):
+    """Devices that count as together in each of the innermost levels, and with them the rest.
+
+    ``others`` are the same of the stage's other device groups, by name: collectives over all of
+    them cross the level that joins groups.
+    """
+
+    sizes: tuple[int, ...]
+    others: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+Reach = int | Spread
+
+
+def lies_evenly(stage: Stage) -> bool:
+    """Whether a stage holds devices of one group, the first a multiple of its width."""
+    first = stage.devices[0]
+    return len(stage.devices) == 1 and first.first_rank % first.count == 0
+
+
+def stage_reaches(cluster: ClusterSpec, stage: Stage, machine: Machine, used: int) -> list[Reach]:
+    """The reach of a stage's groups, seen from each of its device groups.
+
+    Args:
+        cluster: the whole cluster.
+        stage: the stage.
+        machine: the (first) device group of the stage by itself.
+        used: devices of that group from the first to the last that a plan holds.
+    """
+    if lies_evenly(stage):
+        return [machine.reach_of(stage.device_count, used)]
+    cut = [(part.device_group, _sizes(cluster, stage, n)) for n, part in enumerate(stage.devices)]
+    return [Spread(sizes, tuple(other for other in cut if other[0] != name)) for name, sizes in cut]
+
+
+def _sizes(cluster: ClusterSpec, stage: Stage, number: int) -> tuple[int, ...]:
+    """Blocks inside the levels of one device group, up to the one that holds all of its part."""
+    part = stage.devices[number]
+    starts = list(accumulate((p.count for p in stage.devices), initial=0))
+    start, end = starts[number], starts[number + 1]
+    last = number + 1 == len(stage.devices)
+    edge = 0 if last else end
+    found = []
+    for level in cluster.alone(part.device_group).levels:
+        size = level.group_size
+        inside = part.first_rank // size == (part.first_rank + part.count - 1) // size
+        if inside:
+            found.append(math.gcd(start, edge) or part.count)
+            break
+        found.append(math.gcd(size, part.first_rank - start, start, edge))
+    return tuple(found)
+
+
+def spread_cluster(cluster: ClusterSpec, group: str, spread: Spread) -> ClusterSpec:
+    """A device group with its levels as a spread stage sees them."""
+    alone = cluster.alone(group)
+    kept = zip(alone.levels, spread.sizes, strict=False)
+    levels = tuple(replace(level, group_size=size) for level, size in kept)
+    return replace(alone, levels=levels + (cluster.levels if spread.others else ()))

@@ -1,0 +1,1 @@
+"""Searching clusters of several device groups: stages of unequal device, width and share."""
