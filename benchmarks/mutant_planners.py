@@ -7,10 +7,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from shardwright.planner import bounds, candidates, exhaustive, options, search, space, splits
+from shardwright.planner import (
+    bounds,
+    candidates,
+    chains,
+    exhaustive,
+    options,
+    path_costs,
+    search,
+    shape_costs,
+    space,
+    splits,
+)
 from shardwright.planner.bounds import ShapeBounds
 from shardwright.planner.candidates import Decision, Outcome
 from shardwright.planner.options import OptionTable, OptionTables
+from shardwright.planner.path_costs import PathCosts
 from shardwright.planner.search import Search
 from shardwright.planner.shape_costs import ShapeCosts
 from shardwright.planner.shape_values import ShapeValues
@@ -48,6 +60,23 @@ def kept_if(keep: Callable[[Any], bool], kind: Callable[[Any], Any] = list) -> W
         return lambda *arguments: kind(x for x in plain(*arguments) if keep(x))
 
     return wrap
+
+
+def _longer(factor: float) -> Wrap:
+    """A bound that is too high."""
+
+    def wrap(plain: Any) -> Any:
+        def bound(self: Any, shape: Any, enough_s: float = float("inf")) -> float:
+            return float(plain(self, shape, enough_s)) * factor
+
+        return bound
+
+    return wrap
+
+
+def _twice(plain: Any) -> Any:
+    """Counts of passes, alone and in pairs, twice each."""
+    return lambda *arguments: tuple(2 * counts for counts in plain(*arguments))
 
 
 def answering(value: Any) -> Wrap:
@@ -154,9 +183,9 @@ def _more_micro_batches(plain: Any) -> Any:
 def _states_twice(plain: Any) -> Any:
     """Optimizer states counted once more."""
 
-    def resident(self: OptionTables, unit: Any) -> float:
-        found: float = plain(self, unit)
-        return found + (0 if unit is None else unit.optimizer_bytes)
+    def resident(unit: Any, contiguous: bool) -> float:
+        found: float = plain(unit, contiguous)
+        return found + float(unit.optimizer_bytes)
 
     return resident
 
@@ -275,12 +304,17 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant("greedy hull", "relaxed knapsack 1 % too high", bounds, "least_total", scaled(1.01)),
     _mutant("live budget 0.9", "a tenth of the memory is not used", ShapeCosts, "_live_budget",
             scaled(0.9)),
-    _mutant("states twice", "optimizer states counted twice", OptionTables, "_resident_bytes",
+    _mutant("states twice", "optimizer states counted twice", options, "resident_bytes",
             _states_twice),
     _mutant("kept twice", "activations counted twice", OptionTables, "table", _kept_twice),
     _mutant("one more in flight", "one micro-batch too many in flight", Shape, "first_in_flight",
             _one_more_held),
-    _mutant("first cuts only", "one way to cut the layers is enumerated", search, "all_cuts",
+    _mutant("chains 1.05", "chains of passes 5 % too long", PathCosts, "bound", _longer(1.05)),
+    _mutant("one chain more", "passes of a stage counted twice in chains", chains, "_stage_counts",
+            _twice),
+    _mutant("free cuts 1.1", "stages without fixed cuts bounded 10 % too high", path_costs,
+            "free_cut_bound", scaled(1.1)),
+    _mutant("first cuts only", "one way to cut the layers is enumerated", shape_costs, "all_cuts",
             _first_cuts),
     _mutant("every second plan", "every second plan is enumerated", search, "bounded_plans",
             _half_of_the_plans),

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from ..costmodel.stage_passes import PassKind
 from ..spec.passes import BackwardPart
+from .chain_weights import WAYS
 from .chains import outer_counts
 from .pass_table import COLUMNS, KINDS, SHARED, TRAFFIC, WORK, PassTable, kind_number
-from .path_bounds import ROUNDING, WAYS, PathBounds
+from .path_bounds import ROUNDING, PathBounds
 from .priced_bytes import best_price
 from .shape import Shape
 

@@ -15,66 +15,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..costmodel.stage_passes import Together
-from ..spec.schedule import SPLIT_KINDS, chunk_place
-from .chains import Chain, Pipeline, chains, mixed
+from ..spec.schedule import SPLIT_KINDS
+from .chain_weights import chain_weights, weighed
+from .chains import Chain, chains, mixed
 from .critical import critical_chains
-from .pass_table import (
-    COLUMNS,
-    DIRECTIONS,
-    ENDS,
-    INSIDE,
-    KINDS,
-    SHARED,
-    TRAFFIC,
-    WORK,
-    PassTable,
-    kind_number,
-)
+from .cut_pipeline import Choice, CutPipeline, Place, Seat
+from .pass_table import WORK, PassTable
 from .priced_bytes import Rows, best_price, least_within
+from .reference_plan import Reference, by_kind
 from .shape import Shape
 
 Floats = NDArray[np.float64]
-HIDDEN_SHARES = (0.0, 0.5, 1.0)
-"""Of an overlapping pair: how its inside communication is weighed against its work."""
 MOST_PASSES = 100_000
 """Pipelines of more passes are bounded by the closed chains alone."""
 PLAYS, ASCENTS, CLOSE = 2, 1, 0.002
 """Critical paths of uniform plans, and of others, that are followed until the bound is close."""
 PRICED = 3
 """Chains whose memory is looked at."""
-FLIGHT_BITS = 4
-"""Leading bits of micro-batches in flight that stages are told apart by."""
 ROUNDING = 1e-9
-
-
-def _ways() -> NDArray[np.float64]:
-    """How passes are weighed, by work, hidden traffic and sharing: shape (ways, 3, KINDS)."""
-    first = np.array([d == 0 and e[0] for d in range(len(DIRECTIONS)) for e in ENDS])
-    last = np.array([d > 0 and e[1] for d in range(len(DIRECTIONS)) for e in ENDS])
-    ends = (first | last).astype(np.float64)
-    by_traffic = [0 * ends, 0 * ends, 1.0 * first, 1.0 * last, ends, ends / 2]
-    by_traffic += [np.full(KINDS, share) for share in (0.25, 0.5, 0.75, 1.0)]
-    traffic = np.array(by_traffic)
-    shared = np.zeros_like(traffic)
-    shared[1] = 1.0
-    return np.stack([1.0 - traffic, traffic, shared], axis=1)
-
-
-WAYS = _ways()
-
-
-Seat = tuple[int, int, tuple[int, ...], bool, bool]
-"""Kind of layers, layers and kinds of their chunk, and whether it begins or ends with them."""
-Place = tuple[int, int, int, tuple[int, ...], bool, bool]
-"""Role of a chunk, and a seat in it."""
-Choice = Callable[[int, Seat], int]
-"""The option of the layers in a seat of a position, a row of their table."""
 MessageSeconds = Callable[[Shape, int, int, float], float]
 """Of a shape: seconds from one stage to another of a message of so many bytes."""
 
@@ -132,27 +94,20 @@ class PathBounds:
         return _Cut(self, shape, cuts, budget_bytes).found(enough_s)
 
 
-class _Cut:
+class _Cut(CutPipeline):
     """A pipeline with fixed cuts, while it is bounded."""
 
     def __init__(
         self, bounds: PathBounds, shape: Shape, cuts: Sequence[int], budget_bytes: float
     ) -> None:
-        self.bounds = bounds
-        self.tables = bounds.tables
-        self.shape = shape
-        self.pipeline: Pipeline = (shape.kind, shape.stages, shape.chunks, shape.microbatches)
+        super().__init__(bounds.tables, bounds.kinds, shape, cuts)
+        self.slowdown, self.message_s = bounds.slowdown, bounds.message_s
         self.budget_bytes = budget_bytes
-        self.held = [Counter(bounds.kinds[a:b]) for a, b in pairwise(cuts)]
-        self.places: list[Counter[Seat]] = []
-        self._known_shown: dict[Seat, Floats | None] = {}
-        self.edges = [(bounds.kinds[a], bounds.kinds[b - 1]) for a, b in pairwise(cuts)]
-        self.places += [self._places(position) for position in range(shape.positions)]
         self._mean: Chain | None = None
         self._weighed: list[tuple[float, float, Chain, dict[Place, Floats]]] = []
         self._best_s = 0.0
         self._least_travel_s = self._travels()
-        self._uniform_s = np.zeros(len(self.tables[bounds.main].strategies))
+        self._uniform_s = np.zeros(len(self.tables[self.main].strategies))
         self._shares_s = {kind: np.zeros(len(t.strategies)) for kind, t in self.tables.items()}
 
     def found(self, enough_s: float) -> PathBound:
@@ -206,7 +161,9 @@ class _Cut:
                 break
             known.add(tuple(rows.values()))
             played_s, chains_ = critical_chains(
-                self.pipeline, Reference(self, by_kind(rows)), self._travels(by_kind(rows)).tolist()
+                self.pipeline,
+                Reference(self, by_kind(rows), self.slowdown),
+                self._travels(by_kind(rows)).tolist(),
             )
             if fits.any() and played_s < best[0]:
                 best = played_s, rows
@@ -232,7 +189,9 @@ class _Cut:
                 return
             choice = self._chosen(mean, self._weigh(mean))
             _, found = critical_chains(
-                self.pipeline, Reference(self, choice), self._travels(choice).tolist()
+                self.pipeline,
+                Reference(self, choice, self.slowdown),
+                self._travels(choice).tolist(),
             )
             mean = mixed(mean, found[-1], 2.0 / (number + 3))
         self._weigh(mean)
@@ -251,16 +210,13 @@ class _Cut:
         return found
 
     def _message(self, stage: int, peer: int, size: float) -> float:
-        return 0.0 if stage == peer else self.bounds.message_s(self.shape, stage, peer, size)
-
-    def _stage_of(self, position: int) -> int:
-        return chunk_place(self.shape.kind, position, self.shape.stages)[0]
+        return 0.0 if stage == peer else self.message_s(self.shape, stage, peer, size)
 
     def row_beside(self, kind: int, main: int) -> int:
         """The best option of a kind beside this one of the main kind, in the same layout."""
-        if kind == self.bounds.main:
+        if kind == self.main:
             return main
-        table, layout = self.tables[kind], self.tables[self.bounds.main].strategies[main].layout
+        table, layout = self.tables[kind], self.tables[self.main].strategies[main].layout
         like = np.array([strategy.layout == layout for strategy in table.strategies])
         seconds = self._shares_s[kind]
         return int(np.argmin(np.where(like, seconds, np.inf) if like.any() else seconds))
@@ -279,37 +235,14 @@ class _Cut:
             found[kind] = seconds * len(stages) / layers
         return found
 
-    def _stages(self) -> tuple[int, ...]:
-        """The last stage, the first, and the last of those with most layers."""
-        p = self.shape.stages
-        sizes = [
-            sum(self.held[self.shape.position(s, c)].total() for c in range(self.shape.chunks))
-            for s in range(p)
-        ]
-        fullest = max(range(p), key=lambda s: (sizes[s], s))
-        return tuple(dict.fromkeys((p - 1, fullest, 0)))
-
-    def _weights(self, chain: Chain) -> Floats:
-        """Weights of the columns, shape (roles, ways, COLUMNS, KINDS)."""
-        shares = HIDDEN_SHARES if chain.paired.any() else HIDDEN_SHARES[:1]
-        s = self.bounds.slowdown
-        found = np.zeros((len(chain.single), len(WAYS), len(shares), COLUMNS, KINDS))
-        single = chain.single[:, None, None, :] * WAYS  # roles, ways, three columns, kinds
-        for number, column in enumerate((WORK, TRAFFIC, SHARED)):
-            found[:, :, :, column] = single[:, :, None, number]
-        for place, share in enumerate(shares):
-            found[:, :, place, WORK] += (chain.paired * (1 - (2 - s) * share))[:, None]
-            found[:, :, place, INSIDE] += (chain.paired * (2 - s) * (2 * share - 1))[:, None]
-        return found.reshape(len(chain.single), -1, COLUMNS, KINDS)
-
     def _weigh(self, chain: Chain) -> dict[Place, Floats]:
         """Note the least that a chain takes, and what it takes in uniform plans.
 
         Returns:
             Seconds of the options of the layers in each place, as they are best weighed.
         """
-        weights = self._weights(chain)
-        costs = {kind: _weighed(table, weights) for kind, table in self.tables.items()}
+        weights = chain_weights(chain, self.slowdown)
+        costs = {kind: weighed(table, weights) for kind, table in self.tables.items()}
         layers = self._layers(chain)
         ways = weights.shape[1]
         rest = self._once(chain, weights) + float((chain.hops * self._least_travel_s).sum())
@@ -323,47 +256,19 @@ class _Cut:
                 each[place] = each[place] + shown @ weights[role, :, WORK].T
             least += count * each[place].min(axis=0)
         way = int(np.argmax(rest + least))
-        weighed = {place: seconds[:, way] for place, seconds in each.items()}
+        chosen = {place: seconds[:, way] for place, seconds in each.items()}
         least_s = float((rest + least)[way])
         self._best_s = max(self._best_s, least_s)
-        self._weighed.append((least_s, float(rest[way]), chain, weighed))
+        self._weighed.append((least_s, float(rest[way]), chain, chosen))
         shares = {kind: np.zeros(len(known)) for kind, known in self._shares_s.items()}
-        for place, seconds in weighed.items():
+        for place, seconds in chosen.items():
             shares[place[1]] += layers[place] * seconds
-        others_s = sum(float(s.min()) for kind, s in shares.items() if kind != self.bounds.main)
-        uniform_s = shares[self.bounds.main] + others_s + float(rest[way])
+        others_s = sum(float(s.min()) for kind, s in shares.items() if kind != self.main)
+        uniform_s = shares[self.main] + others_s + float(rest[way])
         self._uniform_s = np.maximum(self._uniform_s, uniform_s)
         for kind, seconds in shares.items():
             self._shares_s[kind] = np.maximum(self._shares_s[kind], seconds)
-        return weighed
-
-    def _layers(self, chain: Chain) -> Counter[Place]:
-        """How many layers there are in each place of a chain."""
-        found: Counter[Place] = Counter()
-        for position, role in enumerate(chain.roles):
-            for seat, count in self.places[position].items():
-                found[role, *seat] += count
-        return found
-
-    def _shown(self, seat: Seat) -> Floats | None:
-        """Hidden traffic of layers that shows all the same, shape (options, KINDS)."""
-        if seat not in self._known_shown:
-            kind, layers, kinds, first, last = seat
-            most_s = np.max([self.tables[other].most_s for other in kinds], axis=0)
-            shown_s = self.tables[kind].shown_s(layers, most_s, first, last)
-            self._known_shown[seat] = shown_s if shown_s.any() else None
-        return self._known_shown[seat]
-
-    def _places(self, position: int) -> Counter[Seat]:
-        """The seats of a chunk."""
-        chunk, (first, last) = self.held[position], self.edges[position]
-        layers, kinds = chunk.total(), tuple(sorted(chunk))
-        if layers == 1:
-            return Counter({(first, layers, kinds, True, True): 1})
-        inner = chunk - Counter((first, last))
-        found = Counter({(kind, layers, kinds, False, False): n for kind, n in inner.items()})
-        ends = ((first, layers, kinds, True, False), (last, layers, kinds, False, True))
-        return found + Counter(ends)
+        return chosen
 
     def _rows(self, chain: Chain, seconds: Mapping[Place, Floats]) -> Iterator[Rows]:
         """The layers of each stage, with their options' seconds on a chain and bytes."""
@@ -386,14 +291,6 @@ class _Cut:
                 ]
             yield known[key]
 
-    def _held(self, stage: int) -> list[tuple[int, int]]:
-        """The chunks of a stage by position, with micro-batches that it certainly holds."""
-        flights = self.shape.first_in_flight(stage)
-        return [
-            (self.shape.position(stage, chunk), _coarse(flight))
-            for chunk, flight in enumerate(flights)
-        ]
-
     def _chosen(self, chain: Chain, seconds: Mapping[Place, Floats]) -> Choice:
         """The best option of each seat of each position on a chain, within what devices hold."""
         found: dict[tuple[int, Seat], int] = {}
@@ -407,107 +304,3 @@ class _Cut:
                     _, own_s, bytes_ = next(layers)
                     found[place, seat] = int(np.argmin(own_s + price * bytes_))
         return lambda position, seat: found[position, seat]
-
-    def _once(self, chain: Chain, weights: Floats) -> Floats:
-        """What rows of like layers have once a pass, by way."""
-        found = np.zeros(weights.shape[1])
-        known: Counter[tuple[int, tuple[int, ...]]] = Counter()
-        for role, chunk in zip(chain.roles, self.held, strict=True):
-            known[role, tuple(sorted(chunk))] += 1
-        for (role, kinds), count in known.items():
-            once_s = np.sum([self.tables[kind].once_s for kind in kinds], axis=0)
-            least_s = np.min([self.tables[kind].least_s for kind in kinds], axis=0)
-            found += count * (weights[role, :, SHARED] @ once_s)
-            found += count * (weights[role, :, TRAFFIC] @ least_s)
-        return found
-
-    def _need_bytes(self) -> Floats:
-        """Bytes of the fullest stage in each uniform plan, shape (rows of the main kind,)."""
-        table = self.tables[self.bounds.main]
-        needs = {self._stage_need(stage) for stage in range(self.shape.stages)}
-        found = [n * table.resident_bytes + q * table.kept_bytes + ends for n, q, ends in needs]
-        most: Floats = np.array(found).max(axis=0)
-        return most
-
-    def _stage_need(self, stage: int) -> tuple[int, float, float]:
-        """Blocks of a stage, blocks times micro-batches in flight, least bytes of other layers."""
-        flights = self.shape.first_in_flight(stage)
-        blocks, flying, other = 0, 0.0, 0.0
-        for chunk in range(self.shape.chunks):
-            for kind, count in self.held[self.shape.position(stage, chunk)].items():
-                if kind == self.bounds.main:
-                    blocks, flying = blocks + count, flying + count * flights[chunk]
-                else:
-                    other += count * float(self.tables[kind].bytes_at(flights[chunk]).min())
-        return blocks, flying, other
-
-    def _least_need(self) -> float:
-        """Bytes of the fullest stage with each layer at its smallest."""
-        table = self.tables[self.bounds.main]
-        needs = {self._stage_need(stage) for stage in range(self.shape.stages)}
-        return max(
-            float((n * table.resident_bytes + q * table.kept_bytes).min()) + ends
-            for n, q, ends in needs
-        )
-
-
-def _coarse(flights: int) -> int:
-    """At most so many micro-batches: the same for stages that hold about as many."""
-    step = 1 << max(0, flights.bit_length() - FLIGHT_BITS)
-    return flights // step * step
-
-
-def _weighed(table: PassTable, weights: Floats) -> Floats:
-    """Seconds of the options, shape (options, roles, ways)."""
-    flat = weights.reshape(-1, COLUMNS * KINDS)
-    used = flat.any(axis=0)
-    columns = table.columns.reshape(len(table.strategies), -1)
-    return (columns[:, used] @ flat[:, used].T).reshape(-1, *weights.shape[:2])
-
-
-def by_kind(rows: Mapping[int, int]) -> Choice:
-    """The same option for all layers of a kind."""
-    return lambda position, seat: rows[seat[0]]
-
-
-class Reference:
-    """Seconds of the passes of a plan with one option for each seat of a position."""
-
-    def __init__(self, cut: _Cut, choice: Choice) -> None:
-        self._cut = cut
-        self._known: dict[tuple[int, int], tuple[float, float]] = {}
-        self._choice = choice
-
-    def __call__(self, stage: int, together: Together) -> float:
-        """Seconds of passes that start together."""
-        parts = [self._pass(stage, kind.chunk, kind_number(kind)) for kind in together]
-        total = sum(seconds for seconds, _ in parts)
-        if len(parts) == 1:
-            return total
-        inside = sum(inside for _, inside in parts)
-        s = self._cut.bounds.slowdown
-        beside = max(total - inside, inside, *(seconds for seconds, _ in parts))
-        return (s - 1) * total + (2 - s) * beside
-
-    def _pass(self, stage: int, chunk: int, number: int) -> tuple[float, float]:
-        """Seconds of a pass, and of what hides beside another."""
-        position = self._cut.shape.position(stage, chunk)
-        key = (position, number)
-        if key not in self._known:
-            tables, seats = self._cut.tables, self._cut.places[position]
-            work = traffic = inside = shared = largest = 0.0
-            for seat, count in seats.items():
-                table, row = tables[seat[0]], self._choice(position, seat)
-                column = table.columns[row, :, number]
-                work += count * column[WORK]
-                traffic += count * column[TRAFFIC]
-                inside += count * column[INSIDE]
-                shared += count * column[SHARED]
-                largest = max(largest, column[SHARED])
-                if seat[-2]:
-                    work += table.hidden_s[1, row, number]
-                if seat[-1]:
-                    work += table.hidden_s[2, row, number]
-            traffic += min(tables[seat[0]].least_s[number] for seat in seats)
-            self._known[key] = (float(max(work + shared - largest, traffic)), float(inside))
-        return self._known[key]

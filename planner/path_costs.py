@@ -36,13 +36,14 @@ class PathCosts:
         tables = costs.tables
         self._tables = PassTables(tables.lowering, tables.works, tables.pricer)
         self._places: dict[tuple[object, ...], PathBounds] = {}
-        self._found: dict[Shape, tuple[PathBound, float]] = {}
-        self._bounds: dict[Shape, tuple[float, float]] = {}
+        self._found: dict[tuple[Shape, float], tuple[PathBound, float]] = {}
+        self._bounds: dict[tuple[Shape, float], tuple[float, float]] = {}
         self._messages: dict[tuple[object, float], float] = {}
 
     def knows(self, shape: Shape) -> bool:
         """Whether the shape was looked at, or still may be."""
-        return shape in self._found or len(self._found) < MOST_SHAPES
+        key = (shape, self._costs._live_budget(shape))
+        return key in self._found or len(self._found) < MOST_SHAPES
 
     def bound(self, shape: Shape, enough_s: float = float("inf")) -> float:
         """Seconds of the passes of every plan of a shape at the least; 0 where nothing is known.
@@ -53,10 +54,11 @@ class PathCosts:
             shape: the shape.
             enough_s: a bound as high as this is high enough; up to it all is done that can be.
         """
-        known_s, done_s = self._bounds.get(shape, (0.0, -1.0))
+        key = (shape, self._costs._live_budget(shape))
+        known_s, done_s = self._bounds.get(key, (0.0, -1.0))
         if known_s < enough_s and done_s < enough_s and self.knows(shape):
             known_s = max(known_s, self._bound(shape, enough_s))
-            self._bounds[shape] = known_s, enough_s
+            self._bounds[key] = known_s, enough_s
         return known_s
 
     def _bound(self, shape: Shape, enough_s: float) -> float:
@@ -65,7 +67,7 @@ class PathCosts:
         if enough_s <= 0:
             return 0.0
         budget = self._costs._live_budget(shape)
-        quick_s = self._costs._quick_bound(shape)
+        quick_s = self._costs._quick_bound(shape) - self._costs.pricer.step_s
         most_s = min(enough_s, UNWANTED_S)
         if quick_s >= most_s:
             return quick_s
@@ -77,12 +79,12 @@ class PathCosts:
 
     def path(self, shape: Shape, enough_s: float = float("inf")) -> PathBound:
         """What the chains of a shape say where it is cut evenly; ``enough_s`` as in `bound`."""
-        known, done_s = self._found.get(shape, (None, -1.0))
+        budget = self._costs._live_budget(shape)
+        known, done_s = self._found.get((shape, budget), (None, -1.0))
         if known is None or (known.seconds < enough_s and done_s < enough_s):
             cuts = even_cuts(len(self._costs.space.kinds), shape.positions)
-            budget = self._costs._live_budget(shape)
             known = self._place(shape).bound(shape, cuts, budget, enough_s)
-            self._found[shape] = known, enough_s
+            self._found[shape, budget] = known, enough_s
         return known
 
     def uniform(self, shape: Shape) -> tuple[LayerStrategy, ...]:

@@ -3,7 +3,9 @@
 1. Every legal pipeline shape gets a quick proven lower bound, and its exact one only when its
    turn comes.
 2. The likely shapes are searched for good plans: dynamic programming over layers and stages,
-   simulated, the budget lowered where memory overflows.
+   simulated, the budget lowered where memory overflows. Of a model of many layers these are the
+   shapes with the least bounds, and what its chains of passes weigh (:mod:`.path_bounds`) is the
+   time that layers are chosen by.
 3. Shapes are taken by growing bound. A small one is enumerated: its plans are simulated in the
    order of their own bounds until the next bound passes the best simulated time. A shape too
    large for that stays open, and the least bound of the open shapes is what is proven.
@@ -22,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from .bounded_shapes import Bounded, BoundedShapes
 from .candidates import Decision, Evaluator, Outcome
@@ -30,6 +32,8 @@ from .exhaustive import bounded_plans
 from .infeasible import no_plan
 from .leanest import leanest
 from .likely import LikelyPlans
+from .limits import Limits as Limits
+from .limits import Quota as Quota
 from .shape_values import ShapeValues
 from .space import Shape
 from .stage_partition import even_cuts
@@ -45,46 +49,6 @@ LONG_STEP_PASSES = 200_000
 """Steps that take a good part of a second to simulate: in haste, others are tried first."""
 ROUNDING = 1e-12
 """Bounds within this relative distance of the best time count as passing it."""
-
-
-class Quota(NamedTuple):
-    """Work of enumerating shapes: plans counted, simulations begun, those carried to the end.
-
-    Most that are begun end when it is certain that they are too slow, and still take half a
-    millisecond each.
-    """
-
-    enumerated: int
-    tries: int
-    simulated: int
-
-
-PROOF = Quota(enumerated=4_000_000, tries=40_000, simulated=10_000)
-REST = Quota(enumerated=1_000_000, tries=4000, simulated=1000)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """How much work a search may do; ``deadline_s`` is the only limit in seconds.
-
-    Models of few layers are searched in more shapes, ``likely_layers`` layers in all, and in
-    more layouts of each: a shape costs as much as it has layers. ``proof`` is the work of the
-    proof, ``rest`` what is spent for each number of devices where it fails.
-    """
-
-    alternatives: int = 8
-    estimates: int = 1500
-    likely: int = 32
-    likely_alike: int = 4
-    likely_layouts: int = 4
-    likely_layers: int = 2560
-    likely_passes: int = 8_000_000
-    leanest: int = 16
-    leanest_first: int = 4
-    enumerated_shape: int = 600_000
-    proof: Quota = PROOF
-    rest: Quota = REST
-    deadline_s: float | None = None
 
 
 @dataclass(slots=True)

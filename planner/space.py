@@ -30,13 +30,11 @@ from .pins import LAYER_KEYS, layer_allows, pinned_shardings, value_allows
 from .request import Request as Request
 from .shape import Shape as Shape
 from .shard_levels import group_sizes
-from .space_report import describe, left_out
+from .space_report import MOST_UNEVEN, describe, left_out
 from .splits import Splits
 from .techniques.compile import strategies
 
 FEW_OPTIONS = 128
-MOST_UNEVEN = 16
-"""Layers of a model whose virtual stages are cut in every way."""
 WORK_KEYS = ("recompute", "compile")
 SPLIT_KEYS = tuple(key for key in LAYER_KEYS if key not in ("shard", *WORK_KEYS))
 

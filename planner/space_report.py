@@ -10,6 +10,9 @@ from ..spec.model import BlockLayer
 from ..spec.techniques.compile import NAME, text_of
 from .splits import LEAST_TOKENS, MOST_TOKENS
 
+MOST_UNEVEN = 16
+"""Layers of a model whose virtual stages are cut in every way."""
+
 if TYPE_CHECKING:
     from .shape import Shape
     from .space import Request, SearchSpace
@@ -83,11 +86,9 @@ def left_out(request: Request, too_long: bool) -> list[dict[str, str]]:
     if any(experts_of(layer) for layer in request.model.kinds()):
         why = "a rule: what all ranks hold is split like other weights or not at all; pin to search"
         found.append({"what": "etp other than 1, or tp where ep is 1", "why": why})
-    why = "looked for only in shapes small enough to enumerate, or where pinned"
-    found.append({"what": "tp across nodes, and hsdp degrees that are no link level", "why": why})
-    if all(p.value == "interleaved" for p in request.pins if p.key == "schedule"):
-        why = "looked for only in shapes small enough to enumerate; elsewhere cut evenly"
-        found.append({"what": "interleaved stages of uneven size", "why": why})
+    if len(request.model.layers()) > MOST_UNEVEN:
+        why = "a rule for models of more layers than can be cut in every way: evenly, all counted"
+        found.append({"what": "virtual stages whose sizes differ by more than a layer", "why": why})
     if request.one_fill:
         why = "largest-batch: a pipeline of p stages is filled once, by at most p micro-batches"
         found.append({"what": "gradient accumulation", "why": why})

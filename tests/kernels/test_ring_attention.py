@@ -96,8 +96,8 @@ def test_merging_is_commutative_and_never_overflows(
     weights = torch.stack(sums).double().softmax(0).permute(0, 3, 1, 2).unsqueeze(-1)
     expected = (torch.stack(outs).double() * weights).sum(0)
     both = torch.logsumexp(torch.stack(sums).double(), 0)
-    # A shift of s leaves the difference of two sums good to s · 2^-23.
-    allowed = 1e-6 * (1 + abs(shift_a) + abs(shift_b))
+    # A shift of s leaves the difference of two sums good to s · 2^-23, and weights to a few ulps.
+    allowed = 4e-6 * (1 + abs(shift_a) + abs(shift_b))
     assert torch.allclose(out.double(), expected, atol=allowed)
     assert torch.allclose(out, again, atol=1e-6)
     assert torch.allclose(lse.double(), both, rtol=1e-6)

@@ -58,7 +58,8 @@ def test_planner_has_every_pipeline_and_strategy_of_the_oracle(seed: int) -> Non
     for shape in ours.shapes():
         samples = space.workload.global_batch // shape.microbatches
         options = tuple(frozenset(ours.options(kind, shape.ranks, samples)) for kind in ours.kinds)
-        found.add((tuple(shape), options))
+        assert shape.places == ()
+        found.add((tuple(shape)[:5], options))
     expected = set()
     for p in pipelines(space):
         options = tuple(frozenset(choices) for choices in layer_choices(space, p))

@@ -84,7 +84,7 @@ class Clock:
         return self.now
 
 
-@pytest.mark.parametrize("deadline_s", [1, 5, 100, 1000, 4000])
+@pytest.mark.parametrize("deadline_s", [1, 5, 100, 1000])
 def test_a_deadline_ends_the_search_soon_with_a_plan_and_a_sound_bound(
     deadline_s: int, reference_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,153 @@
+"""A pipeline whose layers are cut into chunks: who sits where, and what stages need.
+
+Layers of a chunk that count alike share a *seat*: of one kind, at the chunk's first or last place
+or between. What a layer costs on a chain depends on its seat and on the role of its chunk.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..spec.schedule import chunk_place
+from .chains import Chain, Pipeline
+from .pass_table import SHARED, TRAFFIC, PassTable
+from .shape import Shape
+
+Floats = NDArray[np.float64]
+FLIGHT_BITS = 4
+"""Leading bits of micro-batches in flight that stages are told apart by."""
+Seat = tuple[int, int, tuple[int, ...], bool, bool]
+"""Kind of layers, layers and kinds of their chunk, and whether it begins or ends with them."""
+Place = tuple[int, int, int, tuple[int, ...], bool, bool]
+"""Role of a chunk, and a seat in it."""
+Choice = Callable[[int, Seat], int]
+"""The option of the layers in a seat of a position, a row of their table."""
+
+
+class CutPipeline:
+    """A pipeline with fixed cuts.
+
+    Args:
+        tables: of each layer kind.
+        kinds: the kind of every layer.
+        shape: the pipeline.
+        cuts: cut points of its chunks.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[int, PassTable],
+        kinds: Sequence[int],
+        shape: Shape,
+        cuts: Sequence[int],
+    ) -> None:
+        self.tables = tables
+        self.main = Counter(kinds).most_common(1)[0][0]
+        self.shape = shape
+        self.pipeline: Pipeline = (shape.kind, shape.stages, shape.chunks, shape.microbatches)
+        self.held = [Counter(kinds[a:b]) for a, b in pairwise(cuts)]
+        self.edges = [(kinds[a], kinds[b - 1]) for a, b in pairwise(cuts)]
+        self.places = [self._places(position) for position in range(shape.positions)]
+        self._known_shown: dict[Seat, Floats | None] = {}
+
+    def _stages(self) -> tuple[int, ...]:
+        """The last stage, the first, and the last of those with most layers."""
+        p = self.shape.stages
+        sizes = [
+            sum(self.held[self.shape.position(s, c)].total() for c in range(self.shape.chunks))
+            for s in range(p)
+        ]
+        fullest = max(range(p), key=lambda s: (sizes[s], s))
+        return tuple(dict.fromkeys((p - 1, fullest, 0)))
+
+    def _stage_of(self, position: int) -> int:
+        return chunk_place(self.shape.kind, position, self.shape.stages)[0]
+
+    def _layers(self, chain: Chain) -> Counter[Place]:
+        """How many layers there are in each place of a chain."""
+        found: Counter[Place] = Counter()
+        for position, role in enumerate(chain.roles):
+            for seat, count in self.places[position].items():
+                found[role, *seat] += count
+        return found
+
+    def _shown(self, seat: Seat) -> Floats | None:
+        """Hidden traffic of layers that shows all the same, shape (options, KINDS)."""
+        if seat not in self._known_shown:
+            kind, layers, kinds, first, last = seat
+            most_s = np.max([self.tables[other].most_s for other in kinds], axis=0)
+            shown_s = self.tables[kind].shown_s(layers, most_s, first, last)
+            self._known_shown[seat] = shown_s if shown_s.any() else None
+        return self._known_shown[seat]
+
+    def _places(self, position: int) -> Counter[Seat]:
+        """The seats of a chunk."""
+        chunk, (first, last) = self.held[position], self.edges[position]
+        layers, kinds = chunk.total(), tuple(sorted(chunk))
+        if layers == 1:
+            return Counter({(first, layers, kinds, True, True): 1})
+        inner = chunk - Counter((first, last))
+        found = Counter({(kind, layers, kinds, False, False): n for kind, n in inner.items()})
+        ends = ((first, layers, kinds, True, False), (last, layers, kinds, False, True))
+        return found + Counter(ends)
+
+    def _held(self, stage: int) -> list[tuple[int, int]]:
+        """The chunks of a stage by position, with micro-batches that it certainly holds."""
+        flights = self.shape.first_in_flight(stage)
+        return [
+            (self.shape.position(stage, chunk), coarse(flight))
+            for chunk, flight in enumerate(flights)
+        ]
+
+    def _once(self, chain: Chain, weights: Floats) -> Floats:
+        """What rows of like layers have once a pass, by way."""
+        found = np.zeros(weights.shape[1])
+        known: Counter[tuple[int, tuple[int, ...]]] = Counter()
+        for role, chunk in zip(chain.roles, self.held, strict=True):
+            known[role, tuple(sorted(chunk))] += 1
+        for (role, kinds), count in known.items():
+            once_s = np.sum([self.tables[kind].once_s for kind in kinds], axis=0)
+            least_s = np.min([self.tables[kind].least_s for kind in kinds], axis=0)
+            found += count * (weights[role, :, SHARED] @ once_s)
+            found += count * (weights[role, :, TRAFFIC] @ least_s)
+        return found
+
+    def _need_bytes(self) -> Floats:
+        """Bytes of the fullest stage in each uniform plan, shape (rows of the main kind,)."""
+        table = self.tables[self.main]
+        needs = {self._stage_need(stage) for stage in range(self.shape.stages)}
+        found = [n * table.resident_bytes + q * table.kept_bytes + ends for n, q, ends in needs]
+        most: Floats = np.array(found).max(axis=0)
+        return most
+
+    def _stage_need(self, stage: int) -> tuple[int, float, float]:
+        """Blocks of a stage, blocks times micro-batches in flight, least bytes of other layers."""
+        flights = self.shape.first_in_flight(stage)
+        blocks, flying, other = 0, 0.0, 0.0
+        for chunk in range(self.shape.chunks):
+            for kind, count in self.held[self.shape.position(stage, chunk)].items():
+                if kind == self.main:
+                    blocks, flying = blocks + count, flying + count * flights[chunk]
+                else:
+                    other += count * float(self.tables[kind].bytes_at(flights[chunk]).min())
+        return blocks, flying, other
+
+    def _least_need(self) -> float:
+        """Bytes of the fullest stage with each layer at its smallest."""
+        table = self.tables[self.main]
+        needs = {self._stage_need(stage) for stage in range(self.shape.stages)}
+        return max(
+            float((n * table.resident_bytes + q * table.kept_bytes).min()) + ends
+            for n, q, ends in needs
+        )
+
+
+def coarse(flights: int) -> int:
+    """At most so many micro-batches: the same for stages that hold about as many."""
+    step = 1 << max(0, flights.bit_length() - FLIGHT_BITS)
+    return flights // step * step

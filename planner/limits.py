@@ -1,0 +1,46 @@
+"""How much work a search may do: counts of work, so that equal requests give equal plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Quota(NamedTuple):
+    """Work of enumerating shapes: plans counted, simulations begun, those carried to the end.
+
+    Most that are begun end when it is certain that they are too slow, and still take half a
+    millisecond each.
+    """
+
+    enumerated: int
+    tries: int
+    simulated: int
+
+
+PROOF = Quota(enumerated=4_000_000, tries=40_000, simulated=10_000)
+REST = Quota(enumerated=1_000_000, tries=4000, simulated=1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much work a search may do; ``deadline_s`` is the only limit in seconds.
+
+    Models of few layers are searched in more shapes, ``likely_layers`` layers in all, and in
+    more layouts of each: a shape costs as much as it has layers. ``proof`` is the work of the
+    proof, ``rest`` what is spent for each number of devices where it fails.
+    """
+
+    alternatives: int = 8
+    estimates: int = 1500
+    likely: int = 32
+    likely_alike: int = 4
+    likely_layouts: int = 4
+    likely_layers: int = 2560
+    likely_passes: int = 8_000_000
+    leanest: int = 16
+    leanest_first: int = 4
+    enumerated_shape: int = 600_000
+    proof: Quota = PROOF
+    rest: Quota = REST
+    deadline_s: float | None = None

@@ -1,0 +1,58 @@
+"""Seconds of the passes of one plan, from the tables that bounds are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..costmodel.stage_passes import Together
+from .cut_pipeline import Choice, CutPipeline
+from .pass_table import INSIDE, SHARED, TRAFFIC, WORK, kind_number
+
+
+def by_kind(rows: Mapping[int, int]) -> Choice:
+    """The same option for all layers of a kind."""
+    return lambda position, seat: rows[seat[0]]
+
+
+class Reference:
+    """Seconds of the passes of a plan with one option for each seat of a position."""
+
+    def __init__(self, cut: CutPipeline, choice: Choice, slowdown: float) -> None:
+        self._cut = cut
+        self._slowdown = slowdown
+        self._known: dict[tuple[int, int], tuple[float, float]] = {}
+        self._choice = choice
+
+    def __call__(self, stage: int, together: Together) -> float:
+        """Seconds of passes that start together."""
+        parts = [self._pass(stage, kind.chunk, kind_number(kind)) for kind in together]
+        total = sum(seconds for seconds, _ in parts)
+        if len(parts) == 1:
+            return total
+        inside = sum(inside for _, inside in parts)
+        s = self._slowdown
+        beside = max(total - inside, inside, *(seconds for seconds, _ in parts))
+        return (s - 1) * total + (2 - s) * beside
+
+    def _pass(self, stage: int, chunk: int, number: int) -> tuple[float, float]:
+        """Seconds of a pass, and of what hides beside another."""
+        position = self._cut.shape.position(stage, chunk)
+        key = (position, number)
+        if key not in self._known:
+            tables, seats = self._cut.tables, self._cut.places[position]
+            work = traffic = inside = shared = largest = 0.0
+            for seat, count in seats.items():
+                table, row = tables[seat[0]], self._choice(position, seat)
+                column = table.columns[row, :, number]
+                work += count * column[WORK]
+                traffic += count * column[TRAFFIC]
+                inside += count * column[INSIDE]
+                shared += count * column[SHARED]
+                largest = max(largest, column[SHARED])
+                if seat[-2]:
+                    work += table.hidden_s[1, row, number]
+                if seat[-1]:
+                    work += table.hidden_s[2, row, number]
+            traffic += min(tables[seat[0]].least_s[number] for seat in seats)
+            self._known[key] = (float(max(work + shared - largest, traffic)), float(inside))
+        return self._known[key]
