@@ -57,8 +57,8 @@ def chains(shape: Pipeline, stages: tuple[int, ...]) -> tuple[Chain, ...]:
     return tuple(
         _through(shape, stage, chunk, drains)
         for stage, chunk in wanted
-        for drains in (True, False)
-        if chunk_position(kind, stage, chunk, count) or not drains
+        for drains in ((True, False) if kind in SPLIT_KINDS else (True,))
+        if chunk_position(kind, stage, chunk, count) or drains == (kind not in SPLIT_KINDS)
     )
 
 

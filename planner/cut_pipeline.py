@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ..spec.schedule import chunk_place
+from ..spec.schedule import V_KINDS, chunk_place
 from .chains import Chain, Pipeline
 from .pass_table import SHARED, TRAFFIC, PassTable
 from .shape import Shape
@@ -56,14 +56,15 @@ class CutPipeline:
         self._known_shown: dict[Seat, Floats | None] = {}
 
     def _stages(self) -> tuple[int, ...]:
-        """The last stage, the first, and the last of those with most layers."""
+        """The last stage, the last of those with most layers, and the first where it ends a V."""
         p = self.shape.stages
         sizes = [
             sum(self.held[self.shape.position(s, c)].total() for c in range(self.shape.chunks))
             for s in range(p)
         ]
         fullest = max(range(p), key=lambda s: (sizes[s], s))
-        return tuple(dict.fromkeys((p - 1, fullest, 0)))
+        ends = (p - 1, fullest, 0) if self.shape.kind in V_KINDS else (p - 1, fullest)
+        return tuple(dict.fromkeys(ends))
 
     def _stage_of(self, position: int) -> int:
         return chunk_place(self.shape.kind, position, self.shape.stages)[0]

@@ -30,11 +30,11 @@ from .reference_plan import Reference, by_kind
 from .shape import Shape
 
 Floats = NDArray[np.float64]
-MOST_PASSES = 100_000
+MOST_PASSES = 60_000
 """Pipelines of more passes are bounded by the closed chains alone."""
 PLAYS, ASCENTS, CLOSE = 2, 1, 0.002
 """Critical paths of uniform plans, and of others, that are followed until the bound is close."""
-PRICED = 3
+PRICED = 1
 """Chains whose memory is looked at."""
 ROUNDING = 1e-9
 MessageSeconds = Callable[[Shape, int, int, float], float]

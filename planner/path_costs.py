@@ -18,8 +18,8 @@ from .stage_partition import even_cuts
 if TYPE_CHECKING:
     from .shape_costs import ShapeCosts
 
-MOST_SHAPES = 1500
-"""Shapes whose chains a search follows."""
+MOST_OPTIONS = 500_000
+"""Options that are weighed on the chains of shapes, those of each shape counted."""
 UNWANTED_S = 1e7
 """No bound is searched for beyond this."""
 
@@ -36,6 +36,7 @@ class PathCosts:
         tables = costs.tables
         self._tables = PassTables(tables.lowering, tables.works, tables.pricer)
         self._places: dict[tuple[object, ...], PathBounds] = {}
+        self._weighed = 0
         self._found: dict[tuple[Shape, float], tuple[PathBound, float]] = {}
         self._bounds: dict[tuple[Shape, float], tuple[float, float]] = {}
         self._messages: dict[tuple[object, float], float] = {}
@@ -43,7 +44,7 @@ class PathCosts:
     def knows(self, shape: Shape) -> bool:
         """Whether the shape was looked at, or still may be."""
         key = (shape, self._costs._live_budget(shape))
-        return key in self._found or len(self._found) < MOST_SHAPES
+        return key in self._found or self._weighed < MOST_OPTIONS
 
     def bound(self, shape: Shape, enough_s: float = float("inf")) -> float:
         """Seconds of the passes of every plan of a shape at the least; 0 where nothing is known.
@@ -83,7 +84,10 @@ class PathCosts:
         known, done_s = self._found.get((shape, budget), (None, -1.0))
         if known is None or (known.seconds < enough_s and done_s < enough_s):
             cuts = even_cuts(len(self._costs.space.kinds), shape.positions)
-            known = self._place(shape).bound(shape, cuts, budget, enough_s)
+            place = self._place(shape)
+            if (shape, budget) not in self._found:
+                self._weighed += sum(len(t.strategies) for t in place.tables.values())
+            known = place.bound(shape, cuts, budget, enough_s)
             self._found[shape, budget] = known, enough_s
         return known
 

@@ -18,8 +18,6 @@ from .work_bounds import WorkBounds
 
 MOST_BOUNDED, MOST_ESTIMATED = 16, 64
 """Widths and micro-batches for which a search makes tables of all options, and of usual ones."""
-MOST_PATHS = 1200
-"""Shapes whose chains of passes a search looks at."""
 
 
 class ShapeCosts:
@@ -119,8 +117,8 @@ class ShapeCosts:
     def _shape_bound(self, shape: Shape, enough_s: float = float("inf")) -> float:
         """A proven lower bound on every plan of a shape, from the tables of its layers.
 
-        Once ``MOST_BOUNDED`` widths and micro-batches have tables, or the chains of ``MOST_PATHS``
-        shapes were followed, the quick bound of the others stands: it is as sound, and a search of
+        Once ``MOST_BOUNDED`` widths and micro-batches have tables, or enough options were
+        weighed on chains of passes, the quick bound of the others stands: it is as sound, and a search of
         a large space proves little of them anyway.
 
         Args:
