@@ -55,7 +55,12 @@ def standing(search: Search, found: Found, simple: bool) -> Standing:
         found: by it.
         simple: whether the simplest is wanted.
     """
-    tied = tie_set(search, found.outcomes, TIE_WITHIN)
+    try:
+        tied = tie_set(search, found.outcomes, TIE_WITHIN)
+    except KeyboardInterrupt:  # an answer is there; only simpler plans that tie are not made
+        search.interrupted = True
+        limit = search.value(found.outcomes[0]) * (1 + TIE_WITHIN)
+        tied = [o for o in found.outcomes if search.value(o) <= limit]
     every = {o.decision: o for o in (*found.outcomes, *tied)}
     outcomes = sorted(every.values(), key=search.value)  # stable: equals stay as found
     chosen = min(tied, key=complexity) if simple else outcomes[0]

@@ -25,12 +25,21 @@ def winner_sensitivities(search: Search, best: Outcome) -> tuple[Sensitivity, ..
     Args:
         search: that found the plan.
         best: the plan.
+
+    Returns:
+        None of them where the search was interrupted, or a step takes long to simulate.
     """
     if best.decision.shape.passes > MOST_PASSES:
         return ()
+    if search.interrupted:
+        return ()
     simulator = search.evaluator.simulator
-    found = sensitivities(best.plan, simulator, best.step_time_s)
-    return (*found, _of_memory(search, best))
+    try:
+        found = sensitivities(best.plan, simulator, best.step_time_s)
+        return (*found, _of_memory(search, best))
+    except KeyboardInterrupt:  # an answer is there; this is no part of it
+        search.interrupted = True
+        return ()
 
 
 def _of_memory(search: Search, best: Outcome) -> Sensitivity:

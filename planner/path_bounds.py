@@ -80,6 +80,12 @@ class PathBounds:
         self.slowdown = min(slowdown, 2.0)
         self.message_s = message_s
 
+    @property
+    def least_bytes(self) -> float:
+        """What all layers need on their devices, each at its smallest, with one micro-batch."""
+        least = {kind: float(table.bytes_at(1).min()) for kind, table in self.tables.items()}
+        return sum(least[kind] for kind in self.kinds)
+
     def bound(
         self, shape: Shape, cuts: Sequence[int], budget_bytes: float, enough_s: float = float("inf")
     ) -> PathBound:

@@ -72,6 +72,8 @@ class PathCosts:
         most_s = min(enough_s, UNWANTED_S)
         if quick_s >= most_s:
             return quick_s
+        if self._place(shape).least_bytes > budget * shape.stages:
+            return float("inf")
         return free_cut_bound(self._place(shape), shape, budget, quick_s, most_s)
 
     def estimate(self, shape: Shape) -> float:

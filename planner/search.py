@@ -352,7 +352,7 @@ class Search(ShapeValues):
         """Simulate every plan of a shape that may be the best; False if there are too many."""
         count = self._plan_count(shape)
         too_many = self._enumerated + count > most.enumerated
-        if count > self.limits.enumerated_shape or too_many:
+        if count > self.limits.enumerated_shape or too_many or self._has_many_cuts(shape):
             return False
         tables = self._layer_tables(shape)
         self._enumerated += count

@@ -16,6 +16,8 @@ from .space import SearchSpace, Shape
 from .stage_partition import even_cuts
 from .work_bounds import WorkBounds
 
+MOST_CUTS = 1000
+"""Cuts of a shape of a large model that are enumerated."""
 MOST_BOUNDED, MOST_ESTIMATED = 16, 64
 """Widths and micro-batches for which a search makes tables of all options, and of usual ones."""
 
@@ -81,6 +83,11 @@ class ShapeCosts:
         cuts = 1 if self._is_cut_evenly(shape) else cut_count(len(self.space.kinds), shape)
         return cuts * self._choices[place]
 
+    def _has_many_cuts(self, shape: Shape) -> bool:
+        """Whether looking at every cut alone takes long."""
+        many = cut_count(len(self.space.kinds), shape) > MOST_CUTS
+        return self.space.is_large and many and not self._is_cut_evenly(shape)
+
     def _is_cut_evenly(self, shape: Shape) -> bool:
         """Whether the space has the shape with its even cut only."""
         return self.space.is_large and shape.chunks > 1
@@ -118,8 +125,8 @@ class ShapeCosts:
         """A proven lower bound on every plan of a shape, from the tables of its layers.
 
         Once ``MOST_BOUNDED`` widths and micro-batches have tables, or enough options were
-        weighed on chains of passes, the quick bound of the others stands: it is as sound, and a search of
-        a large space proves little of them anyway.
+        weighed on chains of passes, the quick bound of the others stands: it is as sound, and a
+        search of a large space proves little of them anyway.
 
         Args:
             shape: the shape.
