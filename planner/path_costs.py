@@ -18,8 +18,8 @@ from .stage_partition import even_cuts
 if TYPE_CHECKING:
     from .shape_costs import ShapeCosts
 
-MOST_OPTIONS = 500_000
-"""Options that are weighed on the chains of shapes, those of each shape counted."""
+MOST_OPTIONS, MOST_SHAPES = 500_000, 500
+"""Options that are weighed on chains, those of each shape counted, and shapes that have chains."""
 UNWANTED_S = 1e7
 """No bound is searched for beyond this."""
 
@@ -44,7 +44,8 @@ class PathCosts:
     def knows(self, shape: Shape) -> bool:
         """Whether the shape was looked at, or still may be."""
         key = (shape, self._costs._live_budget(shape))
-        return key in self._found or self._weighed < MOST_OPTIONS
+        more = self._weighed < MOST_OPTIONS and len(self._found) < MOST_SHAPES
+        return more or key in self._found
 
     def bound(self, shape: Shape, enough_s: float = float("inf")) -> float:
         """Seconds of the passes of every plan of a shape at the least; 0 where nothing is known.

@@ -117,10 +117,9 @@ class Search(ShapeValues):
         try:
             self._look_for_any()
             bounded = self._bound_shapes()
+            self._look_in_likely(self._shapes)
             if self.space.is_large:
                 self._look_by_bound(bounded)
-            else:
-                self._look_in_likely(self._shapes)
             if not self._outcomes:
                 self._look_at_leanest(self._shapes, self.limits.leanest)
             lower_bound, proven = self._prove(self._shapes, bounded)
@@ -165,7 +164,7 @@ class Search(ShapeValues):
                 break
             self._progress(number, len(shapes), self._best)
             if self._estimate(shape) < float("inf"):
-                self._likely.search(shape, self._likely_tables(shape), self._try_likely)
+                self._likely.search(shape, self._layer_tables(shape, usual=True), self._try_likely)
         if not self._outcomes:
             self._look_at_leanest(shapes, self.limits.leanest_first)
         self._looked_for_any = True
@@ -208,7 +207,7 @@ class Search(ShapeValues):
                 break
             if tried[shape.stages, shape.ranks] < self.limits.likely_alike * self._more:
                 tried[shape.stages, shape.ranks] += 1
-                self._likely.search(shape, self._likely_tables(shape), self._try_likely)
+                self._likely.search(shape, self._layer_tables(shape, usual=True), self._try_likely)
 
     def _look_by_bound(self, bounded: BoundedShapes) -> None:
         """Good plans from the shapes with the least bounds, until those pass the best plan."""
@@ -219,13 +218,14 @@ class Search(ShapeValues):
             if bound >= self._best * (1 - ROUNDING) or tried >= self.limits.likely * self._more:
                 break
             shape = self._shapes[number]
-            if (
-                self._paths.knows(shape)
-                and self._estimate(shape) < self._best_s(shape) * ESTIMATED_WITHIN
-            ):
+            if self._paths.knows(shape) and self._path_estimate(shape) < self._best_s(shape):
                 tried += 1
                 self._try_uniform(shape)
-                self._likely.search(shape, self._likely_tables(shape), self._try_likely)
+                self._likely.search(shape, self._paths.tables(shape), self._try_likely)
+
+    def _path_estimate(self, shape: Shape) -> float:
+        """What chains of passes estimate, less by as much as they may be wrong."""
+        return self._paths.estimate(shape) / ESTIMATED_WITHIN
 
     def _try_uniform(self, shape: Shape) -> None:
         """The uniform plan that the chains of a shape estimate to be the best."""

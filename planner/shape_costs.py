@@ -161,14 +161,8 @@ class ShapeCosts:
         tied, reach = bool(self._tied(shape)), self._reach(shape)
         return (shape.ranks, shape.microbatches, tied, reach, shape.pairs)
 
-    def _likely_tables(self, shape: Shape) -> list[OptionTable]:
-        """The options among which good plans of a shape are looked for, in order."""
-        return self._paths.tables(shape) if self.space.is_large else self._layer_tables(shape, True)
-
     def _estimate(self, shape: Shape) -> float:
         """A likely step time of a shape's best plan among the usual ones."""
-        if self.space.is_large:
-            return self._paths.estimate(shape) + self.pricer.step_s
         held = [sum(shape.first_in_flight(s)) / shape.chunks for s in (0, shape.stages - 1)]
         budget = self._live_budget(shape)
         return self._shape_bounds(shape, usual=True).estimate(shape, budget, (held[0], held[1]))
