@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -141,6 +142,12 @@ FOUR = [
 ]
 
 
+def tiered(cases: Sequence[MixedCase], quick: int) -> list[Any]:
+    """The first cases, and the others for the long checks."""
+    long = [pytest.param(case, marks=pytest.mark.evidence) for case in cases[quick:]]
+    return [*cases[:quick], *long]
+
+
 def check(pool: RankPool, case: MixedCase) -> dict[str, Any]:
     payload = {
         "plan": case.plan().to_document(),
@@ -162,7 +169,7 @@ def test_three_ranks(three_ranks: RankPool, case: MixedCase) -> None:
     check(three_ranks, case)
 
 
-@pytest.mark.parametrize("case", FOUR, ids=lambda c: c.name)
+@pytest.mark.parametrize("case", tiered(FOUR, 8), ids=lambda c: c.name)
 def test_four_ranks(four_ranks: RankPool, case: MixedCase) -> None:
     check(four_ranks, case)
 
@@ -202,7 +209,7 @@ def only_data_parallel(case: MixedCase) -> bool:
     return all(strategy.tp == 1 for strategy in plan.layer_strategies())
 
 
-@pytest.mark.parametrize("case", FOUR, ids=lambda c: c.name)
+@pytest.mark.parametrize("case", tiered(FOUR, 5), ids=lambda c: c.name)
 def test_what_ranks_exchange(four_ranks: RankPool, case: MixedCase) -> None:
     """Messages are those that the rows ask for; other collectives those of the lowering.
 

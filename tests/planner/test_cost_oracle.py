@@ -102,4 +102,6 @@ def test_idle_devices_cost_nothing_and_idle_nodes_neither() -> None:
         assert fastest is not None
         fast = fastest.outcomes[0].decision.shape
         crossed += fast.stages * fast.ranks > group.devices_per_node >= shape.stages * shape.ranks
-    assert crossed >= 3
+        if crossed == 3:
+            break
+    assert crossed == 3
