@@ -33,7 +33,7 @@ from ..spec.report import (
 from ..spec.units import format_bytes
 from .galvatron_question import galvatron_job
 from .inputs import Problem
-from .rivals import TIE_WITHIN
+from .rivals import TIE_WITHIN, lost_text
 
 STACK = "Hetu-Galvatron's cost model (PipeDream flush, ZeRO-2 or ZeRO-3, Megatron or Ulysses)"
 
@@ -112,9 +112,8 @@ def _alternatives(
 
 def _lost_by(best: Prediction, other: Prediction) -> str:
     """How much slower, and which term grew most."""
-    mine, terms = best.breakdown_s, other.breakdown_s
-    grown = max(terms, key=lambda name: (terms[name] - mine[name], name))
-    return f"+{other.step_time_s / best.step_time_s - 1:.1%}: {grown.replace('_', ' ')}"
+    share = other.step_time_s / best.step_time_s - 1
+    return lost_text(share, best.breakdown_s, other.breakdown_s)
 
 
 def _ties(best: Answer, others: list[Answer], simplest: Answer | None) -> TieSet:

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..costmodel.explain import breakdown, predict, source_share
-from ..planner.candidates import Outcome
 from ..planner.mixed.search import MixedSearch
 from ..planner.search import Found
 from ..planner.simplest import complexity
-from ..spec.report import Alternative, Assumption, ObjectiveResult, Provenance, Report, TieSet
+from ..spec.report import Alternative, ObjectiveResult, Provenance, Report, TieSet
 from .inputs import Problem
-from .rivals import TIE_WITHIN
+from .rivals import TIE_WITHIN, lost_text, others
+from .search_result import idle_note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +67,21 @@ def search_mixed(
     report = Report(
         plan=best.plan,
         prediction=predict(best.plan, best.simulation, simulator, rule),
-        assumptions=problem.assumptions + _idle(problem, best),
+        assumptions=problem.assumptions + idle_note(problem, best),
         source_share=source_share(best.simulation),
         provenance=provenance,
         alternatives=tuple(
             Alternative(
                 plan=o.plan,
                 prediction=predict(o.plan, o.simulation, simulator, rule),
-                lost_by=_lost_by(best, o),
+                lost_by=lost_text(
+                    o.step_time_s / best.step_time_s - 1,
+                    breakdown(best.simulation),
+                    breakdown(o.simulation),
+                ),
                 simplest=o is simplest,
             )
-            for o in _others(found.outcomes, best, simplest, top)
+            for o in others(found.outcomes, best, simplest, top)
         ),
     )
     ties = TieSet(
@@ -87,30 +91,3 @@ def search_mixed(
         strategies=simplest.distinct_strategies,
     )
     return replace(empty, report=report, tie_set=ties)
-
-
-def _idle(problem: Problem, best: Outcome) -> tuple[Assumption, ...]:
-    idle = problem.cluster.device_count - best.decision.shape.devices
-    why = f"the best plan leaves {idle} of {problem.cluster.device_count} devices idle"
-    return (Assumption(path="idle_devices", value=idle, why=why),) if idle else ()
-
-
-def _others(outcomes: list[Outcome], best: Outcome, simplest: Outcome, top: int) -> list[Outcome]:
-    """The next best plans of other shapes, and the simplest that ties with the best."""
-    shapes = {best.decision.shape}
-    chosen: list[Outcome] = []
-    for outcome in outcomes:
-        if len(chosen) < top and outcome.decision.shape not in shapes:
-            shapes.add(outcome.decision.shape)
-            chosen.append(outcome)
-    if simplest is not best and simplest not in chosen:
-        chosen.append(simplest)
-    return chosen
-
-
-def _lost_by(best: Outcome, other: Outcome) -> str:
-    """How much slower, and which term grew most."""
-    main, terms = breakdown(best.simulation), breakdown(other.simulation)
-    grown = max(terms, key=lambda name: (terms[name] - main[name], name))
-    share = other.step_time_s / best.step_time_s - 1
-    return f"{share:+.1%}: {grown.replace('_', ' ')}"

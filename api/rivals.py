@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..costmodel.cost import with_cost
@@ -87,13 +87,21 @@ def alternatives(standing: Standing, top: int, prices: Prices | None) -> tuple[A
             lost_by=lost_by(best, o, standing.search),
             simplest=o is simplest,
         )
-        for o in _others(standing.outcomes, best, simplest, top)
+        for o in others(standing.outcomes, best, simplest, top)
     )
 
 
-def _others(
+def others(
     outcomes: Sequence[Outcome], best: Outcome, simplest: Outcome, top: int
 ) -> list[Outcome]:
+    """The plans that are told of beside the one that answers.
+
+    Args:
+        outcomes: all feasible plans, best first.
+        best: the one that answers.
+        simplest: of those that tie with the best.
+        top: how many of other shapes are wanted.
+    """
     shapes = {best.decision.shape}
     chosen = [outcomes[0]] if outcomes[0] is not best else []
     for outcome in outcomes:
@@ -112,7 +120,23 @@ def lost_by(best: Outcome, other: Outcome, search: Search) -> str:
     if share < 0:
         counts = f"{other.distinct_strategies} strategies, not {best.distinct_strategies}"
         return f"{share:+.1%}, but less simple: {counts}"
-    main, terms = breakdown(best.simulation), breakdown(other.simulation)
-    factor, base = (search.objective.factor(o.decision.shape) for o in (other, best))
-    grown = max(terms, key=lambda name: (terms[name] * factor - main[name] * base, name))
+    main, terms = (
+        {
+            n: s * search.objective.factor(o.decision.shape)
+            for n, s in breakdown(o.simulation).items()
+        }
+        for o in (best, other)
+    )
+    return lost_text(share, main, terms)
+
+
+def lost_text(share: float, main: Mapping[str, float], terms: Mapping[str, float]) -> str:
+    """By how much a plan lost, and the term that grew most.
+
+    Args:
+        share: of the best plan's objective, that it has more.
+        main: terms of the best plan.
+        terms: of the other one.
+    """
+    grown = max(terms, key=lambda name: (terms[name] - main[name], name))
     return f"{share:+.1%}: {grown.replace('_', ' ')}"

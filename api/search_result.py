@@ -11,8 +11,7 @@ from .rivals import Standing
 
 def idle_note(problem: Problem, best: Outcome) -> tuple[Assumption, ...]:
     """The devices that a plan leaves idle, where there are any."""
-    used = best.decision.shape.stages * best.decision.shape.ranks
-    idle = problem.cluster.device_count - used
+    idle = problem.cluster.device_count - best.decision.shape.devices
     if not idle:
         return ()
     why = f"the best plan leaves {idle} of {problem.cluster.device_count} devices idle"

@@ -49,6 +49,20 @@ def least_beside_s(cost: PassCost, hides: tuple[int, ...]) -> float:
     return cost.time_s - sum(cost.terms_s[number] for number in hides)
 
 
+def pair_hidden_s(one_s: float, other_s: float, inside_s: float, slowdown: float) -> float:
+    """By how much less two passes take beside each other than one after the other.
+
+    Args:
+        one_s: seconds of a pass alone.
+        other_s: seconds of the pass that it starts with.
+        inside_s: what both have of communication that may hide.
+        slowdown: factor of work and communication while they share the device.
+    """
+    in_turn_s = one_s + other_s
+    hidden_s = in_turn_s - max(in_turn_s - inside_s, inside_s, one_s, other_s)
+    return hidden_s - (min(slowdown, MOST_SLOWDOWN) - 1.0) * hidden_s
+
+
 def pair_time(
     one: PassTime, other: PassTime, in_line: tuple[int, ...], slowdown: float
 ) -> PassTime:
@@ -63,9 +77,7 @@ def pair_time(
     terms = [a + b for a, b in zip(one.terms_s, other.terms_s, strict=True)]
     in_turn_s = one.time_s + other.time_s
     inside_s = sum(terms[number] for number in in_line)
-    beside_s = max(in_turn_s - inside_s, inside_s, one.time_s, other.time_s)
-    hidden_s = in_turn_s - beside_s
-    hidden_s -= (min(slowdown, MOST_SLOWDOWN) - 1.0) * hidden_s
+    hidden_s = pair_hidden_s(one.time_s, other.time_s, inside_s, slowdown)
     for number in in_line:
         terms[number] *= 1.0 - hidden_s / inside_s if inside_s else 1.0
     return PassTime(

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ..spec.schedule import V_KINDS, chunk_place
+from ..spec.schedule import V_KINDS
 from .chains import Chain, Pipeline
 from .pass_table import SHARED, TRAFFIC, PassTable
 from .shape import Shape
@@ -66,9 +66,6 @@ class CutPipeline:
         ends = (p - 1, fullest, 0) if self.shape.kind in V_KINDS else (p - 1, fullest)
         return tuple(dict.fromkeys(ends))
 
-    def _stage_of(self, position: int) -> int:
-        return chunk_place(self.shape.kind, position, self.shape.stages)[0]
-
     def _layers(self, chain: Chain) -> Counter[Place]:
         """How many layers there are in each place of a chain."""
         found: Counter[Place] = Counter()
@@ -118,13 +115,13 @@ class CutPipeline:
             found += count * (weights[role, :, TRAFFIC] @ least_s)
         return found
 
-    def _need_bytes(self) -> Floats:
-        """Bytes of the fullest stage in each uniform plan, shape (rows of the main kind,)."""
+    def _stage_needs(self) -> Floats:
+        """Bytes of each stage in each uniform plan, shape (stages that differ, rows)."""
         table = self.tables[self.main]
-        needs = {self._stage_need(stage) for stage in range(self.shape.stages)}
-        found = [n * table.resident_bytes + q * table.kept_bytes + ends for n, q, ends in needs]
-        most: Floats = np.array(found).max(axis=0)
-        return most
+        needs = dict.fromkeys(self._stage_need(stage) for stage in range(self.shape.stages))
+        return np.array(
+            [n * table.resident_bytes + q * table.kept_bytes + ends for n, q, ends in needs]
+        )
 
     def _stage_need(self, stage: int) -> tuple[int, float, float]:
         """Blocks of a stage, blocks times micro-batches in flight, least bytes of other layers."""
@@ -137,15 +134,6 @@ class CutPipeline:
                 else:
                     other += count * float(self.tables[kind].bytes_at(flights[chunk]).min())
         return blocks, flying, other
-
-    def _least_need(self) -> float:
-        """Bytes of the fullest stage with each layer at its smallest."""
-        table = self.tables[self.main]
-        needs = {self._stage_need(stage) for stage in range(self.shape.stages)}
-        return max(
-            float((n * table.resident_bytes + q * table.kept_bytes).min()) + ends
-            for n, q, ends in needs
-        )
 
 
 def coarse(flights: int) -> int:

@@ -45,21 +45,42 @@ def bounded_plans(
         live_budget_bytes: live bytes that certainly fit a device.
         limit_s: bounds from here on are not wanted.
     """
-    sizes = [len(table.strategies) for table in tables]
-    bound = _bounds(shape, cuts, tables, live_budget_bytes, sizes)
+    every = [(table,) for table in tables]
+    budgets = [(live_budget_bytes,)] * shape.stages
+    yield from bounded_class_plans(shape, cuts, every, budgets, limit_s)
+
+
+def bounded_class_plans(
+    shape: Shape,
+    cuts: tuple[int, ...],
+    tables: Sequence[Sequence[OptionTable]],
+    budgets: Sequence[Sequence[float]],
+    limit_s: float,
+) -> Iterator[tuple[float, Decision]]:
+    """As :func:`bounded_plans` where a stage's ranks are of several classes: each is a bound.
+
+    Args:
+        shape: the pipeline shape.
+        cuts: cut points of its chunks.
+        tables: options of every layer, in order, as each class of its stage prices them.
+        budgets: live bytes that certainly fit, by stage and class of ranks.
+        limit_s: bounds from here on are not wanted.
+    """
+    sizes = [len(own[0].strategies) for own in tables]
+    bound = _bounds(shape, cuts, tables, budgets, sizes)
     wanted = np.flatnonzero(bound < limit_s)
     order = wanted[np.argsort(bound[wanted], kind="stable")]
     for flat in order.tolist():
         places = np.unravel_index(flat, sizes)
-        strategies = tuple(t.strategies[int(i)] for t, i in zip(tables, places, strict=True))
+        strategies = tuple(own[0].strategies[int(i)] for own, i in zip(tables, places, strict=True))
         yield float(bound[flat]), Decision(shape, cuts, strategies)
 
 
 def _bounds(
     shape: Shape,
     cuts: tuple[int, ...],
-    tables: Sequence[OptionTable],
-    live_budget_bytes: float,
+    tables: Sequence[Sequence[OptionTable]],
+    budgets: Sequence[Sequence[float]],
     sizes: list[int],
 ) -> Floats:
     """Bound of every combination, flattened; infinite where memory certainly overflows."""
@@ -69,20 +90,22 @@ def _bounds(
     overflow = np.zeros([1] * axes, dtype=bool)
     for stage in range(shape.stages):
         held = shape.first_in_flight(stage)
-        work, middle, live = (np.zeros([1] * axes) for _ in range(3))
-        for chunk in range(shape.chunks):
-            position = shape.position(stage, chunk)
-            for layer in range(cuts[position], cuts[position + 1]):
-                table = tables[layer]
-                column = [1] * axes
-                column[layer] = sizes[layer]
-                work = work + table.step_bound_s.reshape(column)
-                middle = middle + table.middle_s.reshape(column)
-                bytes_ = table.resident_bytes + held[chunk] * table.kept_bytes
-                live = live + bytes_.reshape(column)
         ramp = earlier if shape.fills_and_drains else 0.0
-        total = np.maximum(total, work + ramp)
-        earlier = earlier + middle
-        overflow = overflow | (live > live_budget_bytes)
+        passes: Floats = np.zeros([1] * axes)
+        for number, budget in enumerate(budgets[stage]):
+            work, middle, live = (np.zeros([1] * axes) for _ in range(3))
+            for chunk in range(shape.chunks):
+                position = shape.position(stage, chunk)
+                for layer in range(cuts[position], cuts[position + 1]):
+                    table, column = tables[layer][number], [1] * axes
+                    column[layer] = sizes[layer]
+                    work = work + table.step_bound_s.reshape(column)
+                    middle = middle + table.middle_s.reshape(column)
+                    bytes_ = table.resident_bytes + held[chunk] * table.kept_bytes
+                    live = live + bytes_.reshape(column)
+            total = np.maximum(total, work + ramp)
+            passes = np.maximum(passes, middle)
+            overflow = overflow | (live > budget)
+        earlier = earlier + passes
     bound = np.where(np.broadcast_to(overflow, sizes), np.inf, np.broadcast_to(total, sizes))
     return bound.ravel()

@@ -19,8 +19,8 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from ..costmodel.simulate import kind_counts
 from ..costmodel.stage_passes import PassKind
-from ..spec.passes import BackwardPart
 from .chain_weights import WAYS
 from .chains import outer_counts
 from .pass_table import COLUMNS, KINDS, SHARED, TRAFFIC, WORK, PassTable, kind_number
@@ -162,17 +162,9 @@ class _Limit:
 
 def _every_pass(shape: Shape) -> Floats:
     """How often a stage runs each kind of pass."""
-    found, m = np.zeros(KINDS), shape.microbatches
-    ends = {(True, True): 1}
-    if m > 1:
-        ends = {(True, False): 1, (False, False): m - 2, (False, True): 1}
-    parts: tuple[BackwardPart, ...] = ("whole",)
-    if shape.kind == "zero_bubble":
-        parts = ("input", "weight")
-    for (first, last), count in ends.items():
-        found[kind_number(PassKind(True, 0, first, last))] += count
-        for part in parts:
-            found[kind_number(PassKind(False, 0, first, last, part))] += count
+    found = np.zeros(KINDS)
+    for (kind,), count in kind_counts(shape.kind, shape.microbatches, 1).items():
+        found[kind_number(kind)] += count
     return found
 
 

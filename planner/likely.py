@@ -7,7 +7,7 @@ overflows a device, the budget is lowered by the overflow and the search repeate
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ EPSILON = 1e-12
 Try = Callable[[Decision], Outcome | None]
 
 
-class _Decided(NamedTuple):
+class Decided(NamedTuple):
     """A decision, and the estimated bytes of each of its stages."""
 
     decision: Decision
@@ -88,10 +88,10 @@ class LikelyPlans:
             for held in (sum(shape.first_in_flight(s)) / shape.chunks for s in range(shape.stages))
         ]
         for _ in range(ATTEMPTS_LONG if shape.passes > LONG_PASSES else ATTEMPTS):
-            decided = self._decide(shape, searches, budgets)
-            if decided is None:
+            made = self._decide(shape, searches, budgets)
+            if made is None:
                 return
-            outcome = attempt(decided.decision)
+            outcome = attempt(made.decision)
             if outcome is None or outcome.feasible:
                 return
             for row in outcome.simulation.memory:
@@ -99,12 +99,12 @@ class LikelyPlans:
                     row.reserved_bytes * SLACK - row.capacity_bytes, self.excess_bytes(row), 0.0
                 )
                 if over > 0:  # and below what was chosen, or the same plan would come again
-                    below = decided.stage_bytes[row.stage] * (1 - EPSILON)
+                    below = made.stage_bytes[row.stage] * (1 - EPSILON)
                     budgets[row.stage] = min(budgets[row.stage] - over, below)
 
     def _decide(
         self, shape: Shape, searches: list[LayerSearch], budgets: list[float]
-    ) -> _Decided | None:
+    ) -> Decided | None:
         """Cuts and strategies with the least estimated bottleneck within the budgets."""
         if shape.chunks == 1:
             return self._cut_stages(shape, searches, budgets)
@@ -112,7 +112,7 @@ class LikelyPlans:
 
     def _cut_stages(
         self, shape: Shape, searches: list[LayerSearch], budgets: list[float]
-    ) -> _Decided | None:
+    ) -> Decided | None:
         known: dict[tuple[int, int], float] = {}
 
         def seconds(stage: int, start: int, stop: int) -> float:
@@ -125,15 +125,7 @@ class LikelyPlans:
         cuts = partition(len(self.kinds), shape.stages, seconds)
         if cuts is None:
             return None
-        strategies: list[LayerStrategy] = []
-        stage_bytes: list[float] = []
-        for stage in range(shape.stages):
-            choice = searches[stage].best(self.kinds[cuts[stage] : cuts[stage + 1]], budgets[stage])
-            if choice is None:
-                return None
-            strategies += choice.strategies
-            stage_bytes.append(choice.bytes)
-        return _Decided(Decision(shape, tuple(cuts), tuple(strategies)), stage_bytes)
+        return decided(shape, self.kinds, searches, budgets, cuts)
 
     def _range_number(self, start: int, stop: int) -> int:
         """A number for the kinds of layers start..stop-1, equal for equal sequences."""
@@ -146,25 +138,47 @@ class LikelyPlans:
 
     def _cut_evenly(
         self, shape: Shape, searches: list[LayerSearch], budgets: list[float]
-    ) -> _Decided | None:
+    ) -> Decided | None:
         """Virtual stages of equal size; the chunks of a stage share its budget."""
         cuts = even_cuts(len(self.kinds), shape.positions)
-        parts: dict[int, tuple[LayerStrategy, ...]] = {}
-        stage_bytes: list[float] = []
-        for stage in range(shape.stages):
-            positions = [shape.position(stage, c) for c in range(shape.chunks)]
-            kinds = tuple(k for p in positions for k in self.kinds[cuts[p] : cuts[p + 1]])
-            choice = searches[stage].best(kinds, budgets[stage])
-            if choice is None:
-                return None
-            stage_bytes.append(choice.bytes)
-            offset = 0
-            for p in positions:
-                size = cuts[p + 1] - cuts[p]
-                parts[p] = choice.strategies[offset : offset + size]
-                offset += size
-        strategies = tuple(s for p in range(shape.positions) for s in parts[p])
-        return _Decided(Decision(shape, tuple(cuts), strategies), stage_bytes)
+        return decided(shape, self.kinds, searches, budgets, cuts)
+
+
+def decided(
+    shape: Shape,
+    kinds: Sequence[int],
+    searches: Sequence[LayerSearch],
+    budgets: Sequence[float],
+    cuts: Sequence[int],
+) -> Decided | None:
+    """The fastest strategies for cuts; the chunks of a stage share its budget.
+
+    Args:
+        shape: the pipeline shape.
+        kinds: the kind of every layer.
+        searches: of the layers of each stage.
+        budgets: bytes of each stage.
+        cuts: cut points of the chunks.
+
+    Returns:
+        None if a stage does not fit.
+    """
+    parts: dict[int, tuple[LayerStrategy, ...]] = {}
+    stage_bytes: list[float] = []
+    for stage in range(shape.stages):
+        positions = [shape.position(stage, c) for c in range(shape.chunks)]
+        own = tuple(k for p in positions for k in kinds[cuts[p] : cuts[p + 1]])
+        choice = searches[stage].best(own, budgets[stage])
+        if choice is None:
+            return None
+        stage_bytes.append(choice.bytes)
+        offset = 0
+        for p in positions:
+            size = cuts[p + 1] - cuts[p]
+            parts[p] = choice.strategies[offset : offset + size]
+            offset += size
+    strategies = tuple(s for p in range(shape.positions) for s in parts[p])
+    return Decided(Decision(shape, tuple(cuts), strategies), stage_bytes)
 
 
 def _in_layout(table: OptionTable, layout: int) -> OptionTable:

@@ -9,9 +9,8 @@ figures are what it adds where its neighbours look alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,7 @@ from ..costmodel.prices import Pricer
 from ..costmodel.stage_passes import PassKind
 from ..costmodel.unit import Unit
 from ..spec.strategy import LayerStrategy
-from .pass_table import resident_bytes, unit_key, waiting_bytes
+from .option_rows import option_rows, resident_bytes, unit_key, waiting_bytes
 
 CP_STEP = 2**32
 """Above twice any tensor-parallel degree."""
@@ -154,9 +153,9 @@ class OptionTables:
                 self._units[key] = self._unit_row(unit, reach)
             return self._units[key]
 
-        units = _rows(strategies, unit_key, unit_row)
+        units = option_rows(strategies, unit_key, unit_row)
         adds = microbatches > 1 and not units[:, FRESH].all()
-        splits = _rows(strategies, split_key, split_row)
+        splits = option_rows(strategies, split_key, split_row)
         seconds = self._seconds(splits, units, microbatches)
         waits = units[:, EXTRA_MANY] if microbatches > 1 else units[:, EXTRA_ONE]
         return OptionTable(
@@ -215,27 +214,6 @@ KEPT, FORWARD, BACKWARD, ACCUMULATING = range(4)
 RESIDENT, EXTRA_ONE, EXTRA_MANY, FRESH, TRAFFIC = range(5)
 NO_UNIT = np.zeros(TRAFFIC + 4 * len(PASSES))
 NO_UNIT[FRESH] = 1.0
-Row = TypeVar("Row", "list[float]", Floats)
-
-
-def _rows(
-    strategies: Sequence[LayerStrategy],
-    part: Callable[[LayerStrategy], Hashable],
-    row: Callable[[LayerStrategy], Row],
-) -> Floats:
-    """A row for every strategy, made once for each distinct ``part`` of them."""
-    numbers: dict[Hashable, int] = {}
-    found: list[Row] = []
-    places = []
-    for strategy in strategies:
-        key = part(strategy)
-        if key not in numbers:
-            numbers[key] = len(found)
-            found.append(row(strategy))
-        places.append(numbers[key])
-    return np.array(found, dtype=np.float64)[places]
-
-
 def _layer_seconds(splits: Floats, units: Floats, forward: bool, first: bool) -> Floats:
     """The layer's own pass; a later backward adds to gradients unless they were moved away."""
     if forward:

@@ -32,6 +32,7 @@ from ..costmodel.stage_passes import PassKind
 from ..costmodel.unit import Unit
 from ..spec.passes import BackwardPart
 from ..spec.strategy import LayerStrategy
+from .option_rows import option_rows, resident_bytes, unit_key, waiting_bytes
 
 Floats = NDArray[np.float64]
 
@@ -177,22 +178,10 @@ class PassTables:
             splits: whether backwards are in two parts somewhere.
         """
         ranks, _, reach = place
-        own: dict[Hashable, int] = {}
-        units: dict[Hashable, int] = {}
-        split_rows: list[Floats] = []
-        unit_rows: list[Floats] = []
-        at = np.empty((2, len(strategies)), dtype=np.int64)
-        for number, strategy in enumerate(strategies):
-            key = split_key(strategy)
-            if key not in own:
-                own[key] = len(split_rows)
-                split_rows.append(self._split(layer, strategy, place, not members, splits))
-            moved = unit_key(strategy)
-            if moved not in units:
-                units[moved] = len(unit_rows)
-                unit_rows.append(self._unit(members, strategy, ranks, reach))
-            at[:, number] = own[key], units[moved]
-        split, unit = np.array(split_rows)[at[0]], np.array(unit_rows)[at[1]]
+        split = option_rows(
+            strategies, split_key, lambda s: self._split(layer, s, place, not members, splits)
+        )
+        unit = option_rows(strategies, unit_key, lambda s: self._unit(members, s, ranks, reach))
         columns, hidden_s, once_s, least_s, most_s = self._columns(split[:, 2:], unit)
         found = PassTable(
             strategies,
@@ -299,30 +288,3 @@ class PassTables:
 
 def _part(direction: str) -> BackwardPart:
     return "input" if direction == "input" else "weight" if direction == "weight" else "whole"
-
-
-def unit_key(strategy: LayerStrategy) -> Hashable:
-    """What the movement of the layer's parameters depends on."""
-    s = strategy
-    return (s.weight_split, s.megatron_sp, s.ep, s.etp, s.shard)
-
-
-def resident_bytes(unit: Unit, contiguous: bool) -> float:
-    """Bytes of a unit that live from the first forward pass on.
-
-    Args:
-        unit: the unit.
-        contiguous: whether gradients have buffers of their own all along.
-    """
-    whole = 0 if unit.gathers_each_use else unit.whole_bytes
-    gradients = unit.accumulated_bytes if contiguous else 0
-    return float(unit.parameter_bytes + unit.optimizer_bytes + whole + gradients)
-
-
-def waiting_bytes(unit: Unit, microbatches: int) -> float:
-    """Gradients at the fullest moment: whole ones where they wait, shards where they do not."""
-    if not unit.wrapped:
-        return float(unit.gradient_bytes)
-    if unit.reduces_each_micro_batch:
-        return float(unit.shard_gradient_bytes)
-    return float(unit.accumulated_bytes if microbatches > 1 else unit.shard_gradient_bytes)

@@ -15,10 +15,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..costmodel.pass_pairs import MOST_SLOWDOWN
 from ..spec.schedule import SPLIT_KINDS
 from .chain_weights import chain_weights, weighed
 from .chains import Chain, chains, mixed
@@ -34,8 +36,6 @@ MOST_PASSES = 60_000
 """Pipelines of more passes are bounded by the closed chains alone."""
 PLAYS, ASCENTS, CLOSE = 2, 1, 0.002
 """Critical paths of uniform plans, and of others, that are followed until the bound is close."""
-PRICED = 1
-"""Chains whose memory is looked at."""
 ROUNDING = 1e-9
 MessageSeconds = Callable[[Shape, int, int, float], float]
 """Of a shape: seconds from one stage to another of a message of so many bytes."""
@@ -49,12 +49,26 @@ class PathBound:
     plan takes, infinite where none fits. ``shares_s``: of each layer kind, seconds that each of
     its options adds to the time of a stage, shape (options,), as the chains weigh them.
     ``rows``: of each layer kind, the option of the best uniform plan; none where none fits.
+    ``is_whole``: whether all was done that can be, not only until the bound was high enough.
     """
 
     seconds: float
     estimate_s: float
     shares_s: Mapping[int, Floats]
     rows: Mapping[int, int]
+    is_whole: bool
+
+
+class _Weighed(NamedTuple):
+    """A chain with its best weights: the least that it takes, and what of that is of no layer.
+
+    ``seconds``: of the options of the layers in each place.
+    """
+
+    chain: Chain
+    least_s: float
+    rest_s: float
+    seconds: dict[Place, Floats]
 
 
 class PathBounds:
@@ -77,7 +91,7 @@ class PathBounds:
         self.tables = tables
         self.kinds = tuple(kinds)
         self.main = Counter(self.kinds).most_common(1)[0][0]
-        self.slowdown = min(slowdown, 2.0)
+        self.slowdown = min(slowdown, MOST_SLOWDOWN)
         self.message_s = message_s
 
     @property
@@ -86,22 +100,20 @@ class PathBounds:
         least = {kind: float(table.bytes_at(1).min()) for kind, table in self.tables.items()}
         return sum(least[kind] for kind in self.kinds)
 
-    def bound(
-        self, shape: Shape, cuts: Sequence[int], budget_bytes: float, enough_s: float = float("inf")
-    ) -> PathBound:
-        """What is certain of the passes of a pipeline cut like this.
-
-        Args:
-            shape: the pipeline.
-            cuts: cut points of its chunks.
-            budget_bytes: what a device may hold.
-            enough_s: a bound as high as this is high enough.
-        """
-        return _Cut(self, shape, cuts, budget_bytes).found(enough_s)
+    def bound(self, shape: Shape, cuts: Sequence[int], budget_bytes: float) -> PathBound:
+        """What is certain of the passes of a pipeline cut like this; arguments as `BoundedCut`."""
+        return BoundedCut(self, shape, cuts, budget_bytes).bound()
 
 
-class _Cut(CutPipeline):
-    """A pipeline with fixed cuts, while it is bounded."""
+class BoundedCut(CutPipeline):
+    """A pipeline with fixed cuts, while it is bounded: closed chains first, once.
+
+    Args:
+        bounds: of its place.
+        shape: the pipeline.
+        cuts: cut points of its chunks.
+        budget_bytes: what a device may hold.
+    """
 
     def __init__(
         self, bounds: PathBounds, shape: Shape, cuts: Sequence[int], budget_bytes: float
@@ -109,27 +121,34 @@ class _Cut(CutPipeline):
         super().__init__(bounds.tables, bounds.kinds, shape, cuts)
         self.slowdown, self.message_s = bounds.slowdown, bounds.message_s
         self.budget_bytes = budget_bytes
-        self._mean: Chain | None = None
-        self._weighed: list[tuple[float, float, Chain, dict[Place, Floats]]] = []
         self._best_s = 0.0
+        self._longest: _Weighed | None = None
         self._least_travel_s = self._travels()
         self._uniform_s = np.zeros(len(self.tables[self.main].strategies))
         self._shares_s = {kind: np.zeros(len(t.strategies)) for kind, t in self.tables.items()}
 
-    def found(self, enough_s: float) -> PathBound:
-        """The bound, with every chain that is looked at."""
-        needs = self._need_bytes()
-        if self._least_need() > self.budget_bytes:
-            return PathBound(float("inf"), float("inf"), {}, {})
-        for chain in chains(self.pipeline, self._stages()):
-            self._weigh(chain)
-        fits = needs <= self.budget_bytes
-        played_s, rows = self._play(fits, enough_s)
-        if self._mean is not None and self._best_s < played_s * (1 - CLOSE):
-            self._ascend(self._mean, min(enough_s, played_s))
+        needs = self._stage_needs()
+        self._can_fit = float(needs.min(axis=1).max()) <= budget_bytes
+        self._fits = needs.max(axis=0) <= budget_bytes
+        if self._can_fit:
+            for chain in chains(self.pipeline, self._stages()):
+                self._weigh(chain)
+
+    def bound(self, enough_s: float = float("inf")) -> PathBound:
+        """The bound, with every chain that is looked at.
+
+        Args:
+            enough_s: a bound as high as this is high enough.
+        """
+        if not self._can_fit:
+            return PathBound(float("inf"), float("inf"), {}, {}, is_whole=True)
+        played_s, rows, mean = self._play(enough_s)
+        if mean is not None and self._best_s < played_s * (1 - CLOSE):
+            self._ascend(mean, min(enough_s, played_s))
         self._price(enough_s)
         seconds = self._best_s * (1 - ROUNDING)
-        return PathBound(seconds, max(played_s, seconds), self._spread(), rows)
+        whole = self._best_s < enough_s
+        return PathBound(seconds, max(played_s, seconds), self._spread(), rows, whole)
 
     @property
     def _is_played(self) -> bool:
@@ -137,54 +156,58 @@ class _Cut(CutPipeline):
         return self.shape.kind in SPLIT_KINDS and self.shape.passes <= MOST_PASSES
 
     def _price(self, enough_s: float) -> None:
-        """Raise the bound by what devices may hold, on the chains that take longest."""
-        longest = sorted(self._weighed, key=lambda each: -each[0])[:PRICED]
-        for _, rest_s, chain, seconds in longest:
-            if self._best_s < enough_s:
-                known: dict[int, float] = {}
-                held_s = 0.0
-                for rows in self._rows(chain, seconds):
-                    if id(rows) not in known:
-                        known[id(rows)] = least_within(rows, self.budget_bytes)
-                    held_s += known[id(rows)]
-                self._best_s = max(self._best_s, rest_s + held_s)
+        """Raise the bound by what devices may hold, on the chain that takes longest."""
+        if self._longest is None or self._best_s >= enough_s:
+            return
+        known: dict[int, float] = {}
+        held_s = 0.0
+        for rows in self._rows(self._longest.chain, self._longest.seconds):
+            if id(rows) not in known:
+                known[id(rows)] = least_within(rows, self.budget_bytes)
+            held_s += known[id(rows)]
+        self._best_s = max(self._best_s, self._longest.rest_s + held_s)
 
-    def _play(self, fits: NDArray[np.bool_], enough_s: float) -> tuple[float, dict[int, int]]:
+    def _best_rows(self) -> dict[int, int]:
+        """The options of about the best uniform plan, of those that fit if any does."""
+        fits = self._fits
+        wanted = np.where(fits, self._uniform_s, np.inf) if fits.any() else self._uniform_s
+        row = int(np.argmin(wanted))
+        return {kind: self.row_beside(kind, row) for kind in self.tables}
+
+    def _play(self, enough_s: float) -> tuple[float, dict[int, int], _Weighed | None]:
         """Weigh the critical paths of good uniform plans: each is a chain, and tells of a better.
 
         Returns:
-            Seconds of the best that fits and its options, infinite and none if none does.
+            Seconds of the best that fits, its options and the mean of its chains; infinite and
+            none if none does.
         """
-        best: tuple[float, dict[int, int]] = (float("inf"), {})
+        fits = bool(self._fits.any())
+        best: tuple[float, dict[int, int], _Weighed | None] = (float("inf"), {}, None)
         known: set[tuple[int, ...]] = set()
         for _ in range(PLAYS if self._is_played else 0):
             if self._best_s >= enough_s:
                 break
-            wanted = np.where(fits, self._uniform_s, np.inf) if fits.any() else self._uniform_s
-            row = int(np.argmin(wanted))
-            rows = {kind: self.row_beside(kind, row) for kind in self.tables}
+            rows = self._best_rows()
             if tuple(rows.values()) in known:
                 break
             known.add(tuple(rows.values()))
-            played_s, chains_ = critical_chains(
-                self.pipeline,
-                Reference(self, by_kind(rows), self.slowdown),
-                self._travels(by_kind(rows)).tolist(),
-            )
-            if fits.any() and played_s < best[0]:
-                best = played_s, rows
-                self._mean = chains_[-1]
-            for chain in chains_:
-                self._weigh(chain)
+            played_s, found = self._followed(by_kind(rows))
+            *_, mean = (self._weigh(chain) for chain in found)
+            if fits and played_s < best[0]:
+                best = played_s, rows, mean
             if self._best_s >= played_s * (1 - CLOSE):
                 break
-        if not known and fits.any():
-            row = int(np.argmin(np.where(fits, self._uniform_s, np.inf)))
-            rows = {kind: self.row_beside(kind, row) for kind in self.tables}
-            best = float(self._uniform_s[row]), rows
+        if not known and fits:
+            rows = self._best_rows()
+            best = float(self._uniform_s[rows[self.main]]), rows, None
         return best
 
-    def _ascend(self, mean: Chain, enough_s: float) -> None:
+    def _followed(self, choice: Choice) -> tuple[float, list[Chain]]:
+        """Seconds of the plan of a choice, and its critical paths."""
+        passes, travels_s = Reference(self, choice, self.slowdown), self._travels(choice)
+        return critical_chains(self.pipeline, passes, travels_s.tolist())
+
+    def _ascend(self, mean: _Weighed, enough_s: float) -> None:
         """Raise the bound: play the plan that the mean of all chains makes best, and add its own.
 
         What a plan gains by being fast on one chain only, it loses on the next (Frank and Wolfe's
@@ -193,14 +216,8 @@ class _Cut(CutPipeline):
         for number in range(ASCENTS):
             if self._best_s >= enough_s:
                 return
-            choice = self._chosen(mean, self._weigh(mean))
-            _, found = critical_chains(
-                self.pipeline,
-                Reference(self, choice, self.slowdown),
-                self._travels(choice).tolist(),
-            )
-            mean = mixed(mean, found[-1], 2.0 / (number + 3))
-        self._weigh(mean)
+            _, found = self._followed(self._chosen(mean.chain, mean.seconds))
+            mean = self._weigh(mixed(mean.chain, found[-1], 2.0 / (number + 3)))
 
     def _travels(self, choice: Choice | None = None) -> Floats:
         """Seconds of the message into each position, forward and backward; else the least."""
@@ -211,7 +228,7 @@ class _Cut(CutPipeline):
             last = next(s for s in self.places[position - 1] if s[-1])
             row = None if choice is None else choice(position - 1, last)
             size = float(sizes.min() if row is None else sizes[row])
-            ends = (self._stage_of(position - 1), self._stage_of(position))
+            ends = (self.shape.stage_of(position - 1), self.shape.stage_of(position))
             found[0, position] = found[1, position - 1] = self._message(*ends, size)
         return found
 
@@ -241,12 +258,8 @@ class _Cut(CutPipeline):
             found[kind] = seconds * len(stages) / layers
         return found
 
-    def _weigh(self, chain: Chain) -> dict[Place, Floats]:
-        """Note the least that a chain takes, and what it takes in uniform plans.
-
-        Returns:
-            Seconds of the options of the layers in each place, as they are best weighed.
-        """
+    def _weigh(self, chain: Chain) -> _Weighed:
+        """Note the least that a chain takes, and what it takes in uniform plans."""
         weights = chain_weights(chain, self.slowdown)
         costs = {kind: weighed(table, weights) for kind, table in self.tables.items()}
         layers = self._layers(chain)
@@ -263,18 +276,19 @@ class _Cut(CutPipeline):
             least += count * each[place].min(axis=0)
         way = int(np.argmax(rest + least))
         chosen = {place: seconds[:, way] for place, seconds in each.items()}
-        least_s = float((rest + least)[way])
-        self._best_s = max(self._best_s, least_s)
-        self._weighed.append((least_s, float(rest[way]), chain, chosen))
+        found = _Weighed(chain, float((rest + least)[way]), float(rest[way]), chosen)
+        self._best_s = max(self._best_s, found.least_s)
+        if self._longest is None or found.least_s > self._longest.least_s:
+            self._longest = found
         shares = {kind: np.zeros(len(known)) for kind, known in self._shares_s.items()}
         for place, seconds in chosen.items():
             shares[place[1]] += layers[place] * seconds
         others_s = sum(float(s.min()) for kind, s in shares.items() if kind != self.main)
-        uniform_s = shares[self.main] + others_s + float(rest[way])
+        uniform_s = shares[self.main] + others_s + found.rest_s
         self._uniform_s = np.maximum(self._uniform_s, uniform_s)
         for kind, seconds in shares.items():
             self._shares_s[kind] = np.maximum(self._shares_s[kind], seconds)
-        return chosen
+        return found
 
     def _rows(self, chain: Chain, seconds: Mapping[Place, Floats]) -> Iterator[Rows]:
         """The layers of each stage, with their options' seconds on a chain and bytes."""

@@ -11,7 +11,7 @@ from ..spec.strategy import LayerStrategy
 from .free_cuts import free_cut_bound
 from .options import OptionTable, layout_number
 from .pass_table import PassTable, PassTables
-from .path_bounds import PathBound, PathBounds
+from .path_bounds import BoundedCut, PathBound, PathBounds
 from .shape import Shape
 from .stage_partition import even_cuts
 
@@ -37,7 +37,8 @@ class PathCosts:
         self._tables = PassTables(tables.lowering, tables.works, tables.pricer)
         self._places: dict[tuple[object, ...], PathBounds] = {}
         self._weighed = 0
-        self._found: dict[tuple[Shape, float], tuple[PathBound, float]] = {}
+        self._cuts: dict[tuple[Shape, float], BoundedCut] = {}
+        self._found: dict[tuple[Shape, float], PathBound] = {}
         self._bounds: dict[tuple[Shape, float], tuple[float, float]] = {}
         self._messages: dict[tuple[object, float], float] = {}
 
@@ -83,15 +84,19 @@ class PathCosts:
 
     def path(self, shape: Shape, enough_s: float = float("inf")) -> PathBound:
         """What the chains of a shape say where it is cut evenly; ``enough_s`` as in `bound`."""
-        budget = self._costs._live_budget(shape)
-        known, done_s = self._found.get((shape, budget), (None, -1.0))
-        if known is None or (known.seconds < enough_s and done_s < enough_s):
-            cuts = even_cuts(len(self._costs.space.kinds), shape.positions)
-            place = self._place(shape)
-            if (shape, budget) not in self._found:
+        key = (shape, self._costs._live_budget(shape))
+        known = self._found.get(key)
+        if known is None or (known.seconds < enough_s and not known.is_whole):
+            if key not in self._cuts:
+                place, cuts = (
+                    self._place(shape),
+                    even_cuts(len(self._costs.space.kinds), shape.positions),
+                )
                 self._weighed += sum(len(t.strategies) for t in place.tables.values())
-            known = place.bound(shape, cuts, budget, enough_s)
-            self._found[shape, budget] = known, enough_s
+                self._cuts[key] = BoundedCut(place, shape, cuts, key[1])
+            known = self._found[key] = self._cuts[key].bound(enough_s)
+            if known.is_whole:
+                del self._cuts[key]
         return known
 
     def uniform(self, shape: Shape) -> tuple[LayerStrategy, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..costmodel.pass_pairs import pair_hidden_s
 from ..costmodel.stage_passes import Together
 from .cut_pipeline import Choice, CutPipeline
 from .pass_table import INSIDE, SHARED, TRAFFIC, WORK, kind_number
@@ -26,13 +27,11 @@ class Reference:
     def __call__(self, stage: int, together: Together) -> float:
         """Seconds of passes that start together."""
         parts = [self._pass(stage, kind.chunk, kind_number(kind)) for kind in together]
-        total = sum(seconds for seconds, _ in parts)
         if len(parts) == 1:
-            return total
-        inside = sum(inside for _, inside in parts)
-        s = self._slowdown
-        beside = max(total - inside, inside, *(seconds for seconds, _ in parts))
-        return (s - 1) * total + (2 - s) * beside
+            return parts[0][0]
+        (one_s, one_inside_s), (other_s, other_inside_s) = parts
+        inside_s = one_inside_s + other_inside_s
+        return one_s + other_s - pair_hidden_s(one_s, other_s, inside_s, self._slowdown)
 
     def _pass(self, stage: int, chunk: int, number: int) -> tuple[float, float]:
         """Seconds of a pass, and of what hides beside another."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..costmodel.pass_pairs import PAIRED_KINDS
-from ..spec.schedule import SPLIT_KINDS, ScheduleKind, chunk_position, first_in_flight
+from ..spec.schedule import SPLIT_KINDS, ScheduleKind, chunk_place, chunk_position, first_in_flight
 
 
 class Part(NamedTuple):
@@ -54,6 +54,10 @@ class Shape(NamedTuple):
     def position(self, stage: int, chunk: int) -> int:
         """Which part of the model a chunk of a stage holds."""
         return chunk_position(self.kind, stage, chunk, self.stages)
+
+    def stage_of(self, position: int) -> int:
+        """Which stage holds a part of the model; with its chunk the inverse of `position`."""
+        return chunk_place(self.kind, position, self.stages)[0]
 
     @property
     def positions(self) -> int:

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ...spec.report import MemoryRow
-from ...spec.strategy import LayerStrategy
 from ..candidates import Decision, Outcome
 from ..layer_search import LayerSearch
+from ..likely import decided
 from ..options import OptionTable
 from ..shape import Shape
 from .exhaustive import StageTables
@@ -147,10 +147,10 @@ class MixedLikely:
         """Decide and simulate, with lower budgets where a device overflows."""
         for _ in range(ATTEMPTS):
             cuts = self._cuts(shape, searches, budgets, known)
-            decided = cuts and self._decide(shape, searches, budgets, cuts)
-            if not decided:
+            made = cuts and decided(shape, self.kinds, searches, budgets, cuts)
+            if not made:
                 return None
-            decision, stage_bytes = decided
+            decision, stage_bytes = made
             outcome = attempt(decision)
             if outcome is None or outcome.feasible:
                 return outcome
@@ -191,31 +191,6 @@ class MixedLikely:
 
         return partition(len(self.kinds), known.shares, seconds)
 
-    def _decide(
-        self,
-        shape: Shape,
-        searches: list[LayerSearch],
-        budgets: list[float],
-        cuts: Sequence[int],
-    ) -> tuple[Decision, list[float]] | None:
-        """The fastest strategies for cuts within the budgets, with each stage's bytes."""
-        parts: dict[int, tuple[LayerStrategy, ...]] = {}
-        stage_bytes: list[float] = []
-        for stage in range(shape.stages):
-            positions = [shape.position(stage, c) for c in range(shape.chunks)]
-            kinds = tuple(k for p in positions for k in self.kinds[cuts[p] : cuts[p + 1]])
-            choice = searches[stage].best(kinds, budgets[stage])
-            if choice is None:
-                return None
-            stage_bytes.append(choice.bytes)
-            offset = 0
-            for p in positions:
-                size = cuts[p + 1] - cuts[p]
-                parts[p] = choice.strategies[offset : offset + size]
-                offset += size
-        strategies = tuple(s for p in range(shape.positions) for s in parts[p])
-        return Decision(shape, tuple(cuts), strategies), stage_bytes
-
     def _improve(
         self,
         shape: Shape,
@@ -233,7 +208,7 @@ class MixedLikely:
                 cuts[edge] += step
                 if not cuts[edge - 1] < cuts[edge] < cuts[edge + 1]:
                     continue
-                decided = self._decide(shape, searches, budgets, cuts)
-                outcome = decided and attempt(decided[0])
+                made = decided(shape, self.kinds, searches, budgets, cuts)
+                outcome = made and attempt(made.decision)
                 if outcome and outcome.feasible and outcome.step_time_s < best.step_time_s:
                     best, better = outcome, True

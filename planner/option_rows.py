@@ -1,0 +1,60 @@
+"""Rows of tables of options: split by split and unit by unit, each made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..costmodel.unit import Unit
+from ..spec.strategy import LayerStrategy
+
+Floats = NDArray[np.float64]
+Row = TypeVar("Row", "list[float]", Floats)
+
+
+def option_rows(
+    strategies: Sequence[LayerStrategy],
+    part: Callable[[LayerStrategy], Hashable],
+    row: Callable[[LayerStrategy], Row],
+) -> Floats:
+    """A row for every strategy, made once for each distinct ``part`` of them."""
+    numbers: dict[Hashable, int] = {}
+    found: list[Row] = []
+    places = []
+    for strategy in strategies:
+        key = part(strategy)
+        if key not in numbers:
+            numbers[key] = len(found)
+            found.append(row(strategy))
+        places.append(numbers[key])
+    return np.array(found, dtype=np.float64)[places]
+
+
+def unit_key(strategy: LayerStrategy) -> Hashable:
+    """What the movement of the layer's parameters depends on."""
+    s = strategy
+    return (s.weight_split, s.megatron_sp, s.ep, s.etp, s.shard)
+
+
+def resident_bytes(unit: Unit, contiguous: bool) -> float:
+    """Bytes of a unit that live from the first forward pass on.
+
+    Args:
+        unit: the unit.
+        contiguous: whether gradients have buffers of their own all along.
+    """
+    whole = 0 if unit.gathers_each_use else unit.whole_bytes
+    gradients = unit.accumulated_bytes if contiguous else 0
+    return float(unit.parameter_bytes + unit.optimizer_bytes + whole + gradients)
+
+
+def waiting_bytes(unit: Unit, microbatches: int) -> float:
+    """Gradients at the fullest moment: whole ones where they wait, shards where they do not."""
+    if not unit.wrapped:
+        return float(unit.gradient_bytes)
+    if unit.reduces_each_micro_batch:
+        return float(unit.shard_gradient_bytes)
+    return float(unit.accumulated_bytes if microbatches > 1 else unit.shard_gradient_bytes)
