@@ -1,7 +1,7 @@
 """How chains of passes are weighed: by work, by hidden traffic, or by some of each.
 
 A pass takes at least its work and at least its hidden traffic, so it takes at least any mean of
-the two; of two that overlap, at least any mean of what they compute and what they communicate. A
+them; of two that overlap, at least any mean of what they compute and what they communicate. A
 *way* is one choice of means for all kinds of passes. All are sound, and the best one counts.
 """
 
@@ -19,26 +19,31 @@ from .pass_table import (
     KINDS,
     SHARED,
     TRAFFIC,
+    WIRE,
     WORK,
     PassTable,
 )
 
 Floats = NDArray[np.float64]
+WEIGHED = (WORK, TRAFFIC, SHARED, WIRE)
+"""Columns that passes alone are weighed by; SHARED comes on top of WORK."""
 HIDDEN_SHARES = (0.0, 0.5, 1.0)
 """Of an overlapping pair: how its inside communication is weighed against its work."""
 
 
 def _ways() -> NDArray[np.float64]:
-    """How passes are weighed, by work, hidden traffic and sharing: shape (ways, 3, KINDS)."""
+    """How passes are weighed, by the columns of ``WEIGHED``: shape (ways, 4, KINDS)."""
     first = np.array([d == 0 and e[0] for d in range(len(DIRECTIONS)) for e in ENDS])
     last = np.array([d > 0 and e[1] for d in range(len(DIRECTIONS)) for e in ENDS])
     ends = (first | last).astype(np.float64)
     by_traffic = [0 * ends, 0 * ends, 1.0 * first, 1.0 * last, ends, ends / 2]
     by_traffic += [np.full(KINDS, share) for share in (0.25, 0.5, 0.75, 1.0)]
-    traffic = np.array(by_traffic)
+    by_wire = [1.0 * first, 1.0 * last, ends, np.ones(KINDS)]
+    traffic = np.array(by_traffic + [0 * ends] * len(by_wire))
+    wire = np.array([0 * ends] * len(by_traffic) + by_wire)
     shared = np.zeros_like(traffic)
     shared[1] = 1.0
-    return np.stack([1.0 - traffic, traffic, shared], axis=1)
+    return np.stack([1.0 - traffic - wire, traffic, shared, wire], axis=1)
 
 
 WAYS = _ways()
@@ -53,8 +58,8 @@ def chain_weights(chain: Chain, slowdown: float) -> Floats:
     """
     shares = HIDDEN_SHARES if chain.paired.any() else HIDDEN_SHARES[:1]
     found = np.zeros((len(chain.single), len(WAYS), len(shares), COLUMNS, KINDS))
-    single = chain.single[:, None, None, :] * WAYS  # roles, ways, three columns, kinds
-    for number, column in enumerate((WORK, TRAFFIC, SHARED)):
+    single = chain.single[:, None, None, :] * WAYS  # roles, ways, four columns, kinds
+    for number, column in enumerate(WEIGHED):
         found[:, :, :, column] = single[:, :, None, number]
     for place, share in enumerate(shares):
         beside = chain.paired * (2 - slowdown)

@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ..costmodel.simulate import kind_counts
 from ..costmodel.stage_passes import PassKind, StagePasses, stage_passes
 from ..spec.passes import BackwardPart
 from ..spec.schedule import SPLIT_KINDS, ScheduleKind, chunk_position
@@ -93,17 +94,12 @@ def chain_of(single: Floats, paired: Floats, hops: Floats) -> Chain:
     return Chain(tuple(roles), single[places], paired[places], hops)
 
 
-def mixed(one: Chain, other: Chain, share: float) -> Chain:
-    """The mean of two chains of a pipeline, ``share`` of it the other's."""
-
-    def mean(a: Floats, b: Floats) -> Floats:
-        return (1 - share) * a + share * b
-
-    return chain_of(
-        mean(one.single[list(one.roles)], other.single[list(other.roles)]),
-        mean(one.paired[list(one.roles)], other.paired[list(other.roles)]),
-        mean(one.hops, other.hops),
-    )
+def every_pass(kind: ScheduleKind, microbatches: int) -> Floats:
+    """How often a stage of one chunk runs each kind of pass, shape (KINDS,)."""
+    found = np.zeros(KINDS)
+    for (each,), count in kind_counts(kind, microbatches, 1).items():
+        found[kind_number(each)] += count
+    return found
 
 
 def outer_counts(kind: ScheduleKind, microbatches: int, drains: bool) -> Floats:

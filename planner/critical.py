@@ -11,34 +11,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..costmodel.stage_passes import StagePasses, Together, stage_passes
-from ..spec.schedule import chunk_position
-from .chains import Chain, Floats, Pipeline, chain_of, groups_of
-from .pass_table import KINDS, kind_number
+from ..costmodel.stage_passes import Together
+from .chains import Chain, Floats, Pipeline, chain_of
+from .pass_table import KINDS
+from .play_order import PlayOrder, play_order
 
 ABOUT = 0.05
 """Stages that end this fraction of the time before the last one end about as late."""
 MOST_TRACED = 6
 """Stages whose chains the mean is of, about."""
-Step = tuple[int, int]
-"""A stage, and a group of passes that it starts together, by its number."""
-
-
-class _Stage:
-    """A stage while its passes are played: how far it has come, and when its groups end."""
-
-    def __init__(self, stage: int, passes: StagePasses, seconds: Sequence[float]) -> None:
-        self.stage = stage
-        self.passes = passes
-        self.groups = list(groups_of(passes))
-        self.seconds = seconds
-        self.done = 0
-        self.clock_s = 0.0
-        self.waited_for: list[tuple[Step, bool, int] | None] = []
-
-
-Made = dict[tuple[bool, int, int], tuple[float, Step]]
-"""When the output of (forward, position, micro-batch) is there, and what made it."""
 
 
 def critical_chains(
@@ -54,85 +35,56 @@ def critical_chains(
         pass_s: seconds of passes that start together on a stage.
         travel_s: seconds of the message into each position, going forward and backward.
     """
-    kind, stages, chunks, microbatches = shape
-    every = []
-    for stage in range(stages):
-        passes = stage_passes(kind, stage, stages, chunks, microbatches)
-        known = {together: pass_s(stage, together) for together in passes.together}
-        numbers = passes.groups if passes.groups is not None else passes.rows.tolist()
-        seconds = [known[passes.together[number]] for number in numbers]
-        every.append(_Stage(stage, passes, seconds))
-    _play(shape, every, travel_s)
-    last = max(every, key=lambda stage: (stage.clock_s, stage.stage))
-    late = [stage for stage in every if stage.clock_s >= last.clock_s * (1 - ABOUT)]
-    spread = [last, *late[:: max(1, len(late) // MOST_TRACED)]]
-    traces = {stage.stage: _traced(shape, every, stage) for stage in spread}
-    found = [chain_of(*traces[last.stage])]
+    order = play_order(shape)
+    seconds = [pass_s(stage, together) for stage, together in order.distinct]
+    ends_s, causes = _played(order, seconds, [*travel_s[0], *travel_s[1]])
+    clocks = [ends_s[group] for group in order.last]
+    last = max(range(len(clocks)), key=lambda stage: (clocks[stage], stage))
+    late = [stage for stage, clock_s in enumerate(clocks) if clock_s >= clocks[last] * (1 - ABOUT)]
+    spread = dict.fromkeys([last, *late[:: max(1, len(late) // MOST_TRACED)]])
+    traces = [_traced(order, causes, order.last[stage]) for stage in spread]
+    found = [chain_of(*traces[0])]
     if len(traces) > 1:
-        means = [sum(parts) / len(traces) for parts in zip(*traces.values(), strict=True)]
+        means = [sum(parts) / len(traces) for parts in zip(*traces, strict=True)]
         found.append(chain_of(means[0], means[1], means[2]))
-    return last.clock_s, found
+    return clocks[last], found
 
 
-def _play(shape: Pipeline, every: list[_Stage], travel_s: Sequence[Sequence[float]]) -> None:
-    made: Made = {}
-    pending = list(every)
-    while pending:
-        moved = [_advance(shape, stage, made, travel_s) for stage in pending]
-        if not any(moved):
-            raise RuntimeError("the schedule waits for itself")
-        pending = [stage for stage in reversed(pending) if stage.done < len(stage.groups)]
+def _played(
+    order: PlayOrder, seconds: Sequence[float], travel_s: Sequence[float]
+) -> tuple[list[float], list[int]]:
+    """When each group ends, and the number of the input that it waited for; -1 for none."""
+    ends_s = [0.0] * (len(order.kind) + 1)  # the last one stands for what was before the step
+    causes = [-1] * len(order.kind)
+    for group, (kind, before, inputs) in enumerate(
+        zip(order.kind, order.before, order.inputs, strict=True)
+    ):
+        start_s = ends_s[before]
+        for number, (source, way) in enumerate(inputs):
+            arrives_s = ends_s[source] + travel_s[way]
+            if arrives_s > start_s:
+                start_s, causes[group] = arrives_s, number
+        ends_s[group] = start_s + seconds[kind]
+    return ends_s, causes
 
 
-def _advance(
-    shape: Pipeline, stage: _Stage, made: Made, travel_s: Sequence[Sequence[float]]
-) -> bool:
-    """Run groups of passes until an input is missing; whether any ran."""
-    kind, stages, chunks, _ = shape
-    end, order, first = stages * chunks, stage.passes.order, stage.done
-    while stage.done < len(stage.groups):
-        start_s, cause = stage.clock_s, None
-        outputs = []
-        for place in stage.groups[stage.done]:
-            item = order[place]
-            if item.part == "weight":
-                continue
-            position = chunk_position(kind, stage.stage, item.chunk, stages)
-            source = position - 1 if item.forward else position + 1
-            if 0 <= source < end:
-                known = made.get((item.forward, source, item.micro_batch))
-                if known is None:
-                    return stage.done > first
-                arrives_s = known[0] + travel_s[int(not item.forward)][position]
-                if arrives_s > start_s:
-                    start_s, cause = arrives_s, (known[1], not item.forward, position)
-            outputs.append((item.forward, position, item.micro_batch))
-        stage.clock_s = start_s + stage.seconds[stage.done]
-        stage.waited_for.append(cause)
-        for output in outputs:
-            made[output] = (stage.clock_s, (stage.stage, stage.done))
-        stage.done += 1
-    return True
-
-
-def _traced(shape: Pipeline, every: list[_Stage], last: _Stage) -> tuple[Floats, Floats, Floats]:
-    """The passes that led to a stage's last one, counted: alone, in pairs, and messages."""
-    kind, stages, chunks, _ = shape
-    single, paired = (np.zeros((stages * chunks, KINDS)) for _ in range(2))
-    hops = np.zeros((2, stages * chunks))
-    step: Step | None = (last.stage, len(last.groups) - 1)
-    while step is not None:
-        stage, number = step
-        own = every[stage]
-        group = own.groups[number]
-        counts = single if len(group) == 1 else paired
-        for place in group:
-            pass_kind = own.passes.kinds[own.passes.rows[place]]
-            position = chunk_position(kind, stage, pass_kind.chunk, stages)
-            counts[position, kind_number(pass_kind)] += 1
-        step = (stage, number - 1) if number else None
-        cause = own.waited_for[number]
-        if cause is not None:
-            step, backward, position = cause
-            hops[int(backward), position] += 1
-    return single, paired, hops
+def _traced(order: PlayOrder, causes: Sequence[int], last: int) -> tuple[Floats, Floats, Floats]:
+    """The passes that led to a group, counted: alone, in pairs, and messages."""
+    groups = np.zeros(len(order.distinct), dtype=np.int64)
+    hops = np.zeros(2 * order.positions)
+    group = last
+    while group >= 0:
+        groups[order.kind[group]] += 1
+        cause = causes[group]
+        if cause < 0:
+            group = order.before[group]
+        else:
+            group, way = order.inputs[group][cause]
+            hops[way] += 1
+    single, paired = (np.zeros((order.positions, KINDS)) for _ in range(2))
+    for number in groups.nonzero()[0].tolist():
+        places = order.places[number]
+        counts = single if len(places) == 1 else paired
+        for place in places:
+            counts[place] += groups[number]
+    return single, paired, hops.reshape(2, -1)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..spec.schedule import V_KINDS
 from .chains import Chain, Pipeline
-from .pass_table import SHARED, TRAFFIC, PassTable
+from .pass_table import SHARED, TRAFFIC, WIRE, PassTable
 from .shape import Shape
 
 Floats = NDArray[np.float64]
@@ -48,7 +48,7 @@ class CutPipeline:
     ) -> None:
         self.tables = tables
         self.main = Counter(kinds).most_common(1)[0][0]
-        self.shape = shape
+        self.shape, self.kinds, self.cuts = shape, tuple(kinds), tuple(cuts)
         self.pipeline: Pipeline = (shape.kind, shape.stages, shape.chunks, shape.microbatches)
         self.held = [Counter(kinds[a:b]) for a, b in pairwise(cuts)]
         self.edges = [(kinds[a], kinds[b - 1]) for a, b in pairwise(cuts)]
@@ -83,16 +83,20 @@ class CutPipeline:
             self._known_shown[seat] = shown_s if shown_s.any() else None
         return self._known_shown[seat]
 
+    def seat(self, position: int, layer: int) -> Seat:
+        """Where a layer of the model sits in its chunk."""
+        chunk, (start, stop) = self.held[position], self.cuts[position : position + 2]
+        kinds = tuple(sorted(chunk))
+        return (self.kinds[layer], chunk.total(), kinds, layer == start, layer == stop - 1)
+
     def _places(self, position: int) -> Counter[Seat]:
         """The seats of a chunk."""
-        chunk, (first, last) = self.held[position], self.edges[position]
-        layers, kinds = chunk.total(), tuple(sorted(chunk))
-        if layers == 1:
-            return Counter({(first, layers, kinds, True, True): 1})
-        inner = chunk - Counter((first, last))
-        found = Counter({(kind, layers, kinds, False, False): n for kind, n in inner.items()})
-        ends = ((first, layers, kinds, True, False), (last, layers, kinds, False, True))
-        return found + Counter(ends)
+        start, stop = self.cuts[position : position + 2]
+        ends = {start, stop - 1}
+        found = Counter(self.seat(position, layer) for layer in ends)
+        inner = self.held[position] - Counter(self.kinds[layer] for layer in ends)
+        layers, kinds = stop - start, tuple(sorted(self.held[position]))
+        return found + Counter({(k, layers, kinds, False, False): n for k, n in inner.items()})
 
     def _held(self, stage: int) -> list[tuple[int, int]]:
         """The chunks of a stage by position, with micro-batches that it certainly holds."""
@@ -111,7 +115,9 @@ class CutPipeline:
         for (role, kinds), count in known.items():
             once_s = np.sum([self.tables[kind].once_s for kind in kinds], axis=0)
             least_s = np.min([self.tables[kind].least_s for kind in kinds], axis=0)
+            wire_once_s = np.sum([self.tables[kind].wire_once_s for kind in kinds], axis=0)
             found += count * (weights[role, :, SHARED] @ once_s)
+            found += count * (weights[role, :, WIRE] @ wire_once_s)
             found += count * (weights[role, :, TRAFFIC] @ least_s)
         return found
 

@@ -19,11 +19,10 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from ..costmodel.simulate import kind_counts
 from ..costmodel.stage_passes import PassKind
-from .chain_weights import WAYS
-from .chains import outer_counts
-from .pass_table import COLUMNS, KINDS, SHARED, TRAFFIC, WORK, PassTable, kind_number
+from .chain_weights import WAYS, WEIGHED
+from .chains import every_pass, outer_counts
+from .pass_table import COLUMNS, KINDS, PassTable, kind_number
 from .path_bounds import ROUNDING, PathBounds
 from .priced_bytes import best_price
 from .shape import Shape
@@ -66,7 +65,7 @@ class _Reach:
         self._stages = shape.stages
         self._layers = len(bounds.kinds)
         layers = bounds.kinds
-        every = _every_pass(shape)
+        every = every_pass(shape.kind, shape.microbatches)
         split = shape.kind == "zero_bubble"
         self._limits: list[list[_Limit]] = [[] for _ in range(shape.stages)]
         self._outer_once = 0.0
@@ -160,14 +159,6 @@ class _Limit:
         return bisect_right(self._sums, self._from[start] + seconds) - 1
 
 
-def _every_pass(shape: Shape) -> Floats:
-    """How often a stage runs each kind of pass."""
-    found = np.zeros(KINDS)
-    for (kind,), count in kind_counts(shape.kind, shape.microbatches, 1).items():
-        found[kind_number(kind)] += count
-    return found
-
-
 def _last_weights(shape: Shape) -> list[Floats]:
     """Of each stage of a zero bubble, the weight gradients that are left after its last input."""
     found = []
@@ -186,7 +177,7 @@ def _last_weights(shape: Shape) -> list[Floats]:
 
 def _weights(counts: Floats, way: Floats) -> Floats:
     found = np.zeros((COLUMNS, KINDS))
-    found[[WORK, TRAFFIC, SHARED]] = counts * way
+    found[list(WEIGHED)] = counts * way
     return found
 
 
@@ -199,4 +190,5 @@ def _least(table: PassTable, counts: Floats, way: Floats) -> float:
 
 def _once(table: PassTable, counts: Floats, way: Floats) -> float:
     """What a row of such layers has once, which is never positive."""
-    return float((counts * way)[-1] @ table.once_s)
+    _, _, shared, wire = counts * way
+    return float(shared @ table.once_s + wire @ table.wire_once_s)

@@ -214,6 +214,8 @@ KEPT, FORWARD, BACKWARD, ACCUMULATING = range(4)
 RESIDENT, EXTRA_ONE, EXTRA_MANY, FRESH, TRAFFIC = range(5)
 NO_UNIT = np.zeros(TRAFFIC + 4 * len(PASSES))
 NO_UNIT[FRESH] = 1.0
+
+
 def _layer_seconds(splits: Floats, units: Floats, forward: bool, first: bool) -> Floats:
     """The layer's own pass; a later backward adds to gradients unless they were moved away."""
     if forward:

@@ -11,7 +11,9 @@ is certain that a layer's work is longer by (f - 1) of the smaller of its traffi
 gathers and reductions, all but once in the row. Nothing hides the gather of the layer that a pass
 begins with, nor the reduction of the one it ends with; and among n layers no traffic hides beside
 more than the n - 1 others' work. Alone, the traffic of a row comes before or after the work of one
-of its layers, which no other hides.
+of its layers, which no other hides: a layer that both gathers and reduces promises the less. Or all
+traffic is on the wire in turn, where a gather is slowed by the work of the layer before and a
+reduction by that of the next, each at least ω: all but once in the row.
 """
 
 from __future__ import annotations
@@ -40,10 +42,11 @@ ENDS = ((True, True), (True, False), (False, False), (False, True))
 """Where in the step a micro-batch is, as (first, last)."""
 DIRECTIONS = ("forward", "whole", "input", "weight")
 """Forward, and the backward whole or in its two parts."""
-WORK, TRAFFIC, INSIDE, SHARED = range(4)
-"""Columns of a kind of pass: work; hidden traffic; what of the work hides beside another pass; by
-how much work is longer beside traffic."""
-COLUMNS = 4
+WORK, TRAFFIC, INSIDE, SHARED, WIRE = range(5)
+"""Columns of a kind of pass: work; hidden traffic with some work of one layer; what of the work
+hides beside another pass; by how much work is longer beside traffic; hidden traffic as long as it
+is beside work."""
+COLUMNS = 5
 FEW, SAMPLES, UNEVEN = 32, 200, 4
 """Tables of few options are left whole; weights by which the best of others are found."""
 KINDS = len(DIRECTIONS) * len(ENDS)
@@ -61,17 +64,18 @@ class PassTable:
 
     ``columns``: seconds, shape (options, COLUMNS, KINDS). ``hidden_s``: hidden traffic in all, of
     a layer that a chunk begins with, of one that it ends with, shape (3, options, KINDS).
-    ``once_s``: what the SHARED column of a row of such layers promises too much in a pass, as a
-    negative number, ``least_s`` and ``most_s``: the least and the most work of a layer, each of
-    shape (KINDS,). ``resident_bytes`` and ``kept_bytes``: held all along and by every micro-batch
-    in flight, ``extra_bytes``: gradients and buffers on top at the fullest moment (estimate),
-    ``output_bytes``: what the layer hands to the next, each of shape (options,).
+    ``once_s`` and ``wire_once_s``: what the columns SHARED and WIRE of a row of such layers promise
+    too much in a pass, as negative numbers, ``least_s`` and ``most_s``: the least and the most work
+    of a layer, each of shape (KINDS,). ``resident_bytes`` and ``kept_bytes``: held all along and by
+    every micro-batch in flight, ``extra_bytes``: gradients and buffers on top at the fullest moment
+    (estimate), ``output_bytes``: what the layer hands to the next, each of shape (options,).
     """
 
     strategies: tuple[LayerStrategy, ...]
     columns: Floats
     hidden_s: Floats
     once_s: Floats
+    wire_once_s: Floats
     least_s: Floats
     most_s: Floats
     resident_bytes: Floats
@@ -125,6 +129,7 @@ def undominated(table: PassTable) -> PassTable:
             inside_s,
             table.columns[:, TRAFFIC],
             table.columns[:, SHARED],
+            table.columns[:, WIRE],
             *table.hidden_s,
             np.stack([table.resident_bytes, table.kept_bytes, table.output_bytes], axis=1),
         ],
@@ -182,14 +187,9 @@ class PassTables:
             strategies, split_key, lambda s: self._split(layer, s, place, not members, splits)
         )
         unit = option_rows(strategies, unit_key, lambda s: self._unit(members, s, ranks, reach))
-        columns, hidden_s, once_s, least_s, most_s = self._columns(split[:, 2:], unit)
         found = PassTable(
             strategies,
-            columns,
-            hidden_s,
-            once_s,
-            least_s,
-            most_s,
+            *self._columns(split[:, 2:], unit),
             resident_bytes=unit[:, 0],
             extra_bytes=unit[:, -1],
             kept_bytes=split[:, 0],
@@ -255,35 +255,48 @@ class PassTables:
         own = np.array(traffic).T.ravel()
         return np.array([resident, float(unit.starts_anew), *own, waiting_bytes(unit, 2)])
 
-    def _columns(
-        self, split: Floats, unit: Floats
-    ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """Columns, traffic, what a row of layers has once, least and most work of a layer."""
-        options = len(split)
+    def _columns(self, split: Floats, unit: Floats) -> tuple[Floats, ...]:
+        """Columns, hidden traffic, what rows have once, least and most work of a layer."""
         copies, gathers, reductions = np.split(unit[:, 2 : 2 + 3 * KINDS], 3, axis=1)
-        own_s, inside_s = np.empty((options, KINDS)), np.empty((options, KINDS))
-        fresh = unit[:, 1] > 0
-        for number, (direction, (first, _)) in enumerate(product(range(4), ENDS)):
-            plain = 0 if direction == 0 else 2 * direction
-            added = plain if direction == 0 or first else plain + 6
-            own_s[:, number] = np.where(fresh, split[:, plain], split[:, added])
-            inside_s[:, number] = np.where(fresh, split[:, plain + 1], split[:, added + 1])
+        bare_s, inside_s = _by_kind(split, fresh=unit[:, 1] > 0)
         hides, extra = self.pricer.overlaps, self.pricer.stack.overlap_slowdown - 1.0
-        own_s = own_s + copies
+        own_s = bare_s + copies
         gathered_s = gathers if hides.dp_parameter else np.zeros_like(gathers)
         reduced_s = reductions if hides.dp_gradient else np.zeros_like(reductions)
         work_s = own_s + (gathers - gathered_s) + (reductions - reduced_s)
-        half_s = own_s.min(axis=0) / 2
+        least_s, half_s = own_s.min(axis=0), own_s.min(axis=0) / 2
         shared_s = extra * (np.minimum(gathered_s, half_s) + np.minimum(reduced_s, half_s))
         both = (gathered_s > 0) & (reduced_s > 0)
-        lone_s = np.where(both, 2 * half_s, 0.0)
+        lone_s = np.where(both, least_s, 0.0)
         traffic_s = np.maximum(gathered_s + reduced_s - lone_s, 0.0)
+        slower = [
+            extra * np.minimum(gathered_s, least_s),
+            extra * np.minimum(reduced_s, bare_s.min(axis=0)),
+        ]
+        wire_s = gathered_s + reduced_s + slower[0] + slower[1]
+        wire_once_s = -slower[0].max(axis=0) - slower[1].max(axis=0)
         forward = np.arange(KINDS) < len(ENDS)
         first_s = np.where(forward, gathered_s, reduced_s)
         last_s = np.where(forward, 0.0, gathered_s)
-        columns = np.stack([work_s, traffic_s, inside_s, shared_s], axis=1)
+        columns = np.stack([work_s, traffic_s, inside_s, shared_s, wire_s], axis=1)
         ends = np.stack([gathered_s + reduced_s, first_s, last_s])
-        return columns, ends, -shared_s.max(axis=0), 2 * half_s, own_s.max(axis=0)
+        return columns, ends, -shared_s.max(axis=0), wire_once_s, least_s, own_s.max(axis=0)
+
+
+def _by_kind(split: Floats, fresh: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Seconds of each kind of pass, and what of them hides beside another, (options, KINDS).
+
+    Args:
+        split: seconds of passes that add to gradients or not, as `PassTables._split` lists them.
+        fresh: whether gradients start anew with every micro-batch, of each option.
+    """
+    own_s, inside_s = np.empty((len(split), KINDS)), np.empty((len(split), KINDS))
+    for number, (direction, (first, _)) in enumerate(product(range(len(DIRECTIONS)), ENDS)):
+        plain = 0 if direction == 0 else 2 * direction
+        added = plain if direction == 0 or first else plain + 6
+        own_s[:, number] = np.where(fresh, split[:, plain], split[:, added])
+        inside_s[:, number] = np.where(fresh, split[:, plain + 1], split[:, added + 1])
+    return own_s, inside_s
 
 
 def _part(direction: str) -> BackwardPart:

@@ -2,8 +2,8 @@
 
 Every pass of a chain takes at least a sum over its layers (:mod:`.pass_table`), so with fixed cuts
 the shortest that a chain can be is found layer by layer, and no plan with these cuts is faster.
-What the chain's own stage may hold counts by a price λ of bytes: any λ ≥ 0 gives a bound,
-``Σ min(seconds + λ bytes) - λ budget`` (weak duality).
+Where that is not enough the step's linear relaxation is solved (:mod:`.relaxation`): options of a
+layer may be mixed, stages hold what they may, and the step is as long as its critical paths.
 
 The same sums with one option for all blocks say how long a uniform plan takes, up to what shows
 of messages and of the end of the step. The critical path of the best uniform plan is one more
@@ -13,8 +13,8 @@ chain, and the one that counts most where backwards are split or passes overlap.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -23,52 +23,33 @@ from numpy.typing import NDArray
 from ..costmodel.pass_pairs import MOST_SLOWDOWN
 from ..spec.schedule import SPLIT_KINDS
 from .chain_weights import chain_weights, weighed
-from .chains import Chain, chains, mixed
+from .chains import Chain, Pipeline, chains
 from .critical import critical_chains
-from .cut_pipeline import Choice, CutPipeline, Place, Seat
+from .cut_pipeline import Choice, CutPipeline, Place
 from .pass_table import WORK, PassTable
-from .priced_bytes import Rows, best_price, least_within
 from .reference_plan import Reference, by_kind
+from .relaxation.cells import Cells, cut_cells, free_cells
+from .relaxation.program import Mix
+from .relaxation.step import Relaxed, RelaxedStep
 from .shape import Shape
 
 Floats = NDArray[np.float64]
-MOST_PASSES = 60_000
-"""Pipelines of more passes are bounded by the closed chains alone."""
-PLAYS, ASCENTS, CLOSE = 2, 1, 0.002
-"""Critical paths of uniform plans, and of others, that are followed until the bound is close."""
+MOST_PASSES = 120_000
+"""Pipelines of more passes are not played for their critical paths."""
+MOST_FOLLOWED = 8
+"""Stages, about, whose own chains a relaxed step has from the start."""
+CLOSE = 0.002
+"""Bounds this near to the best uniform plan are close enough."""
 ROUNDING = 1e-9
 MessageSeconds = Callable[[Shape, int, int, float], float]
 """Of a shape: seconds from one stage to another of a message of so many bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class PathBound:
-    """What is known of a pipeline.
+class Mixed(NamedTuple):
+    """The layers of a relaxed step, by the options of its cells."""
 
-    ``seconds`` bound all its plans with the cuts; ``estimate_s`` is about what the best uniform
-    plan takes, infinite where none fits. ``shares_s``: of each layer kind, seconds that each of
-    its options adds to the time of a stage, shape (options,), as the chains weigh them.
-    ``rows``: of each layer kind, the option of the best uniform plan; none where none fits.
-    ``is_whole``: whether all was done that can be, not only until the bound was high enough.
-    """
-
-    seconds: float
-    estimate_s: float
-    shares_s: Mapping[int, Floats]
-    rows: Mapping[int, int]
-    is_whole: bool
-
-
-class _Weighed(NamedTuple):
-    """A chain with its best weights: the least that it takes, and what of that is of no layer.
-
-    ``seconds``: of the options of the layers in each place.
-    """
-
-    chain: Chain
-    least_s: float
-    rest_s: float
-    seconds: dict[Place, Floats]
+    cells: Cells
+    mix: Mix
 
 
 class PathBounds:
@@ -93,6 +74,7 @@ class PathBounds:
         self.main = Counter(self.kinds).most_common(1)[0][0]
         self.slowdown = min(slowdown, MOST_SLOWDOWN)
         self.message_s = message_s
+        self._in_layout: dict[object, PathBounds] = {}
 
     @property
     def least_bytes(self) -> float:
@@ -100,9 +82,32 @@ class PathBounds:
         least = {kind: float(table.bytes_at(1).min()) for kind, table in self.tables.items()}
         return sum(least[kind] for kind in self.kinds)
 
-    def bound(self, shape: Shape, cuts: Sequence[int], budget_bytes: float) -> PathBound:
-        """What is certain of the passes of a pipeline cut like this; arguments as `BoundedCut`."""
-        return BoundedCut(self, shape, cuts, budget_bytes).bound()
+    def in_layout(self, layout: object) -> PathBounds:
+        """The bounds of options of one activation layout, where a kind has any."""
+        if layout not in self._in_layout:
+            tables = {}
+            for kind, table in self.tables.items():
+                like = np.array([strategy.layout == layout for strategy in table.strategies])
+                tables[kind] = table.only(like) if like.any() else table
+            self._in_layout[layout] = PathBounds(tables, self.kinds, self.slowdown, self.message_s)
+        return self._in_layout[layout]
+
+    def relaxed(self, shape: Shape, budget_bytes: float, enough_s: float) -> Relaxed:
+        """The relaxed step of a pipeline of one chunk a stage, over all its cuts.
+
+        Args:
+            shape: the pipeline.
+            budget_bytes: what a device may hold.
+            enough_s: plans that take longer are of no interest.
+        """
+        stages = shape.stages
+        pipeline: Pipeline = (shape.kind, stages, shape.chunks, shape.microbatches)
+        message_s = partial(self.message_s, shape)
+        cells = free_cells(self.tables, self.kinds, shape, message_s, enough_s)
+        step = RelaxedStep(cells, pipeline, self.slowdown, np.full(stages, budget_bytes))
+        every = max(1, stages // MOST_FOLLOWED)
+        step.follow(chains(pipeline, tuple(dict.fromkeys((*range(0, stages, every), stages - 1)))))
+        return step.bound(enough_s, plays=shape.passes <= MOST_PASSES)
 
 
 class BoundedCut(CutPipeline):
@@ -119,10 +124,14 @@ class BoundedCut(CutPipeline):
         self, bounds: PathBounds, shape: Shape, cuts: Sequence[int], budget_bytes: float
     ) -> None:
         super().__init__(bounds.tables, bounds.kinds, shape, cuts)
-        self.slowdown, self.message_s = bounds.slowdown, bounds.message_s
+        self._bounds, self.slowdown, self.message_s = bounds, bounds.slowdown, bounds.message_s
         self.budget_bytes = budget_bytes
         self._best_s = 0.0
-        self._longest: _Weighed | None = None
+        self._relaxed_to_s = -1.0
+        self._weighed: list[Chain] = []
+        self._played: tuple[float, dict[int, int]] | None = None
+        self._step: RelaxedStep | None = None
+        self._mixed: Mixed | None = None
         self._least_travel_s = self._travels()
         self._uniform_s = np.zeros(len(self.tables[self.main].strategies))
         self._shares_s = {kind: np.zeros(len(t.strategies)) for kind, t in self.tables.items()}
@@ -134,38 +143,86 @@ class BoundedCut(CutPipeline):
             for chain in chains(self.pipeline, self._stages()):
                 self._weigh(chain)
 
-    def bound(self, enough_s: float = float("inf")) -> PathBound:
-        """The bound, with every chain that is looked at.
+    def bound(self, enough_s: float = float("inf")) -> float:
+        """Seconds of the passes of every plan with these cuts at the least.
 
         Args:
-            enough_s: a bound as high as this is high enough.
+            enough_s: a bound as high as this is high enough; up to it all is done that can be.
         """
         if not self._can_fit:
-            return PathBound(float("inf"), float("inf"), {}, {}, is_whole=True)
-        played_s, rows, mean = self._play(enough_s)
-        if mean is not None and self._best_s < played_s * (1 - CLOSE):
-            self._ascend(mean, min(enough_s, played_s))
-        self._price(enough_s)
-        seconds = self._best_s * (1 - ROUNDING)
-        whole = self._best_s < enough_s
-        return PathBound(seconds, max(played_s, seconds), self._spread(), rows, whole)
+            return float("inf")
+        if self._played is not None:
+            enough_s = min(enough_s, self.estimate_s * (1 - CLOSE))
+        if self._best_s < enough_s and self._relaxed_to_s < enough_s:
+            self._relax(enough_s)
+        return self._best_s * (1 - ROUNDING)
+
+    @property
+    def estimate_s(self) -> float:
+        """About what the best uniform plan takes; infinite where none fits."""
+        return max(self._play()[0], self._best_s * (1 - ROUNDING))
+
+    @property
+    def rows(self) -> dict[int, int]:
+        """Of each layer kind, the option of the best uniform plan; none where none fits."""
+        return self._play()[1]
+
+    @property
+    def shares_s(self) -> dict[int, Floats]:
+        """Of each layer kind, seconds that each of its options adds to the time of a stage.
+
+        Shape (options,), as the chains weigh them.
+        """
+        self._play()
+        return self._spread() if self._can_fit else {}
+
+    @property
+    def mixed(self) -> Mixed | None:
+        """The layers of the relaxed step, if that was solved."""
+        return self._mixed
+
+    def in_layout(self, layout: object) -> BoundedCut:
+        """The same pipeline with options of one activation layout, where a kind has any."""
+        return BoundedCut(self._bounds.in_layout(layout), self.shape, self.cuts, self.budget_bytes)
+
+    def relaxed(self, budgets: Floats, enough_s: float) -> tuple[float, Mixed | None]:
+        """The relaxed step within other budgets.
+
+        Args:
+            budgets: bytes of each stage.
+            enough_s: a bound as high as this is high enough.
+
+        Returns:
+            A bound and the layers; none where nothing fits.
+        """
+        if not self._weighed:
+            return float("inf"), None
+        step = self._new_step(budgets)
+        found = step.bound(enough_s, plays=self.shape.passes <= MOST_PASSES)
+        return found.seconds, None if found.mix is None else Mixed(step.cells, found.mix)
+
+    def _new_step(self, budgets: Floats) -> RelaxedStep:
+        """A step with the chains that are known, and the options of the best uniform plan."""
+        cells, rows = cut_cells(self, self._message), self._best_rows()
+        step = RelaxedStep(cells, self.pipeline, self.slowdown, budgets)
+        step.follow(self._weighed)
+        step.offer([rows[cell.kind] for cell in cells.cells])
+        return step
+
+    def _relax(self, enough_s: float) -> None:
+        """Raise the bound by the step's linear relaxation."""
+        if self._step is None:
+            self._step = self._new_step(np.full(self.shape.stages, self.budget_bytes))
+        found = self._step.bound(enough_s, plays=self.shape.passes <= MOST_PASSES)
+        self._relaxed_to_s = enough_s
+        self._best_s = max(self._best_s, found.seconds)
+        if found.mix is not None:
+            self._mixed = Mixed(self._step.cells, found.mix)
 
     @property
     def _is_played(self) -> bool:
         """Whether critical paths are followed: where closed chains say less than they do."""
         return self.shape.kind in SPLIT_KINDS and self.shape.passes <= MOST_PASSES
-
-    def _price(self, enough_s: float) -> None:
-        """Raise the bound by what devices may hold, on the chain that takes longest."""
-        if self._longest is None or self._best_s >= enough_s:
-            return
-        known: dict[int, float] = {}
-        held_s = 0.0
-        for rows in self._rows(self._longest.chain, self._longest.seconds):
-            if id(rows) not in known:
-                known[id(rows)] = least_within(rows, self.budget_bytes)
-            held_s += known[id(rows)]
-        self._best_s = max(self._best_s, self._longest.rest_s + held_s)
 
     def _best_rows(self) -> dict[int, int]:
         """The options of about the best uniform plan, of those that fit if any does."""
@@ -174,50 +231,29 @@ class BoundedCut(CutPipeline):
         row = int(np.argmin(wanted))
         return {kind: self.row_beside(kind, row) for kind in self.tables}
 
-    def _play(self, enough_s: float) -> tuple[float, dict[int, int], _Weighed | None]:
-        """Weigh the critical paths of good uniform plans: each is a chain, and tells of a better.
+    def _play(self) -> tuple[float, dict[int, int]]:
+        """Weigh the critical paths of the best uniform plan, once: they are chains too.
 
         Returns:
-            Seconds of the best that fits, its options and the mean of its chains; infinite and
-            none if none does.
+            Its seconds and options; infinite and none if none fits.
         """
-        fits = bool(self._fits.any())
-        best: tuple[float, dict[int, int], _Weighed | None] = (float("inf"), {}, None)
-        known: set[tuple[int, ...]] = set()
-        for _ in range(PLAYS if self._is_played else 0):
-            if self._best_s >= enough_s:
-                break
-            rows = self._best_rows()
-            if tuple(rows.values()) in known:
-                break
-            known.add(tuple(rows.values()))
-            played_s, found = self._followed(by_kind(rows))
-            *_, mean = (self._weigh(chain) for chain in found)
-            if fits and played_s < best[0]:
-                best = played_s, rows, mean
-            if self._best_s >= played_s * (1 - CLOSE):
-                break
-        if not known and fits:
-            rows = self._best_rows()
-            best = float(self._uniform_s[rows[self.main]]), rows, None
-        return best
+        if self._played is None:
+            self._played = (float("inf"), {})
+            if self._can_fit:
+                rows, fits = self._best_rows(), bool(self._fits.any())
+                played_s = float(self._uniform_s[rows[self.main]])
+                if self._is_played:
+                    played_s, found = self._followed(by_kind(rows))
+                    for chain in found:
+                        self._weigh(chain)
+                    rows = self._best_rows()
+                self._played = (played_s, rows) if fits else self._played
+        return self._played
 
     def _followed(self, choice: Choice) -> tuple[float, list[Chain]]:
         """Seconds of the plan of a choice, and its critical paths."""
         passes, travels_s = Reference(self, choice, self.slowdown), self._travels(choice)
         return critical_chains(self.pipeline, passes, travels_s.tolist())
-
-    def _ascend(self, mean: _Weighed, enough_s: float) -> None:
-        """Raise the bound: play the plan that the mean of all chains makes best, and add its own.
-
-        What a plan gains by being fast on one chain only, it loses on the next (Frank and Wolfe's
-        method on the dual problem).
-        """
-        for number in range(ASCENTS):
-            if self._best_s >= enough_s:
-                return
-            _, found = self._followed(self._chosen(mean.chain, mean.seconds))
-            mean = self._weigh(mixed(mean.chain, found[-1], 2.0 / (number + 3)))
 
     def _travels(self, choice: Choice | None = None) -> Floats:
         """Seconds of the message into each position, forward and backward; else the least."""
@@ -258,7 +294,7 @@ class BoundedCut(CutPipeline):
             found[kind] = seconds * len(stages) / layers
         return found
 
-    def _weigh(self, chain: Chain) -> _Weighed:
+    def _weigh(self, chain: Chain) -> None:
         """Note the least that a chain takes, and what it takes in uniform plans."""
         weights = chain_weights(chain, self.slowdown)
         costs = {kind: weighed(table, weights) for kind, table in self.tables.items()}
@@ -276,51 +312,13 @@ class BoundedCut(CutPipeline):
             least += count * each[place].min(axis=0)
         way = int(np.argmax(rest + least))
         chosen = {place: seconds[:, way] for place, seconds in each.items()}
-        found = _Weighed(chain, float((rest + least)[way]), float(rest[way]), chosen)
-        self._best_s = max(self._best_s, found.least_s)
-        if self._longest is None or found.least_s > self._longest.least_s:
-            self._longest = found
+        self._best_s = max(self._best_s, float((rest + least)[way]))
+        self._weighed.append(chain)
         shares = {kind: np.zeros(len(known)) for kind, known in self._shares_s.items()}
         for place, seconds in chosen.items():
             shares[place[1]] += layers[place] * seconds
         others_s = sum(float(s.min()) for kind, s in shares.items() if kind != self.main)
-        uniform_s = shares[self.main] + others_s + found.rest_s
+        uniform_s = shares[self.main] + others_s + float(rest[way])
         self._uniform_s = np.maximum(self._uniform_s, uniform_s)
         for kind, seconds in shares.items():
             self._shares_s[kind] = np.maximum(self._shares_s[kind], seconds)
-        return found
-
-    def _rows(self, chain: Chain, seconds: Mapping[Place, Floats]) -> Iterator[Rows]:
-        """The layers of each stage, with their options' seconds on a chain and bytes."""
-        known: dict[tuple[object, ...], Rows] = {}
-        for stage in range(self.shape.stages):
-            places = self._held(stage)
-            key = tuple(
-                (chain.roles[place], flight, *sorted(self.places[place].items()))
-                for place, flight in places
-            )
-            if key not in known:
-                known[key] = [
-                    (
-                        count,
-                        seconds[chain.roles[place], *seat],
-                        self.tables[seat[0]].bytes_at(flight),
-                    )
-                    for place, flight in places
-                    for seat, count in self.places[place].items()
-                ]
-            yield known[key]
-
-    def _chosen(self, chain: Chain, seconds: Mapping[Place, Floats]) -> Choice:
-        """The best option of each seat of each position on a chain, within what devices hold."""
-        found: dict[tuple[int, Seat], int] = {}
-        prices: dict[int, float] = {}
-        for stage, rows in enumerate(self._rows(chain, seconds)):
-            if id(rows) not in prices:
-                prices[id(rows)] = best_price(rows, self.budget_bytes)
-            price, layers = prices[id(rows)], iter(rows)
-            for place, _ in self._held(stage):
-                for seat in self.places[place]:
-                    _, own_s, bytes_ = next(layers)
-                    found[place, seat] = int(np.argmin(own_s + price * bytes_))
-        return lambda position, seat: found[position, seat]

@@ -11,7 +11,7 @@ from ..spec.strategy import LayerStrategy
 from .free_cuts import free_cut_bound
 from .options import OptionTable, layout_number
 from .pass_table import PassTable, PassTables
-from .path_bounds import BoundedCut, PathBound, PathBounds
+from .path_bounds import BoundedCut, PathBounds
 from .shape import Shape
 from .stage_partition import even_cuts
 
@@ -38,15 +38,14 @@ class PathCosts:
         self._places: dict[tuple[object, ...], PathBounds] = {}
         self._weighed = 0
         self._cuts: dict[tuple[Shape, float], BoundedCut] = {}
-        self._found: dict[tuple[Shape, float], PathBound] = {}
         self._bounds: dict[tuple[Shape, float], tuple[float, float]] = {}
         self._messages: dict[tuple[object, float], float] = {}
 
     def knows(self, shape: Shape) -> bool:
         """Whether the shape was looked at, or still may be."""
         key = (shape, self._costs._live_budget(shape))
-        more = self._weighed < MOST_OPTIONS and len(self._found) < MOST_SHAPES
-        return more or key in self._found
+        more = self._weighed < MOST_OPTIONS and len(self._cuts) < MOST_SHAPES
+        return more or key in self._cuts
 
     def bound(self, shape: Shape, enough_s: float = float("inf")) -> float:
         """Seconds of the passes of every plan of a shape at the least; 0 where nothing is known.
@@ -66,7 +65,7 @@ class PathCosts:
 
     def _bound(self, shape: Shape, enough_s: float) -> float:
         if shape.stages == 1 or shape.chunks > 1:
-            return self.path(shape, enough_s).seconds
+            return self._cut(shape).bound(enough_s)
         if enough_s <= 0:
             return 0.0
         budget = self._costs._live_budget(shape)
@@ -76,37 +75,41 @@ class PathCosts:
             return quick_s
         if self._place(shape).least_bytes > budget * shape.stages:
             return float("inf")
-        return free_cut_bound(self._place(shape), shape, budget, quick_s, most_s)
+        quick_s = free_cut_bound(self._place(shape), shape, budget, quick_s, most_s)
+        return quick_s if quick_s >= most_s else self._relax(shape, quick_s, most_s)
+
+    def _relax(self, shape: Shape, known_s: float, most_s: float) -> float:
+        """A bound of all cuts of a shape from the relaxation of its step; up to ``most_s``."""
+        found = self._place(shape).relaxed(shape, self._costs._live_budget(shape), most_s)
+        return max(known_s, min(found.seconds, most_s))
 
     def estimate(self, shape: Shape) -> float:
         """Seconds of about the best uniform plan, evenly cut; infinite where none fits."""
-        return self.path(shape).estimate_s
+        return self._cut(shape).estimate_s
 
-    def path(self, shape: Shape, enough_s: float = float("inf")) -> PathBound:
-        """What the chains of a shape say where it is cut evenly; ``enough_s`` as in `bound`."""
+    def relaxed(self, shape: Shape) -> BoundedCut | None:
+        """A shape whose step was relaxed, cut evenly; None where it was not."""
+        cut = self._cuts.get((shape, self._costs._live_budget(shape)))
+        return cut if cut is not None and cut.mixed is not None else None
+
+    def _cut(self, shape: Shape) -> BoundedCut:
+        """A shape that is cut evenly."""
         key = (shape, self._costs._live_budget(shape))
-        known = self._found.get(key)
-        if known is None or (known.seconds < enough_s and not known.is_whole):
-            if key not in self._cuts:
-                place, cuts = (
-                    self._place(shape),
-                    even_cuts(len(self._costs.space.kinds), shape.positions),
-                )
-                self._weighed += sum(len(t.strategies) for t in place.tables.values())
-                self._cuts[key] = BoundedCut(place, shape, cuts, key[1])
-            known = self._found[key] = self._cuts[key].bound(enough_s)
-            if known.is_whole:
-                del self._cuts[key]
-        return known
+        if key not in self._cuts:
+            place = self._place(shape)
+            cuts = even_cuts(len(self._costs.space.kinds), shape.positions)
+            self._weighed += sum(len(t.strategies) for t in place.tables.values())
+            self._cuts[key] = BoundedCut(place, shape, cuts, key[1])
+        return self._cuts[key]
 
     def uniform(self, shape: Shape) -> tuple[LayerStrategy, ...]:
         """The strategies of all layers in about the best uniform plan; none where none fits."""
-        place, rows = self._place(shape), self.path(shape).rows
+        place, rows = self._place(shape), self._cut(shape).rows
         return tuple(place.tables[k].strategies[rows[k]] for k in place.kinds) if rows else ()
 
     def tables(self, shape: Shape) -> list[OptionTable]:
         """The options of every layer, their seconds as the chains of the shape weigh them."""
-        place, shares = self._place(shape), self.path(shape).shares_s
+        place, shares = self._place(shape), self._cut(shape).shares_s
         known = {kind: _weighed(table, shares.get(kind)) for kind, table in place.tables.items()}
         return [known[kind] for kind in place.kinds]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ..costmodel.pass_pairs import pair_hidden_s
 from ..costmodel.stage_passes import Together
 from .cut_pipeline import Choice, CutPipeline
-from .pass_table import INSIDE, SHARED, TRAFFIC, WORK, kind_number
+from .pass_table import INSIDE, SHARED, TRAFFIC, WIRE, WORK, kind_number
 
 
 def by_kind(rows: Mapping[int, int]) -> Choice:
@@ -39,12 +39,13 @@ class Reference:
         key = (position, number)
         if key not in self._known:
             tables, seats = self._cut.tables, self._cut.places[position]
-            work = traffic = inside = shared = largest = 0.0
+            work = traffic = wire = inside = shared = largest = 0.0
             for seat, count in seats.items():
                 table, row = tables[seat[0]], self._choice(position, seat)
                 column = table.columns[row, :, number]
                 work += count * column[WORK]
                 traffic += count * column[TRAFFIC]
+                wire += count * column[WIRE]
                 inside += count * column[INSIDE]
                 shared += count * column[SHARED]
                 largest = max(largest, column[SHARED])
@@ -53,5 +54,5 @@ class Reference:
                 if seat[-1]:
                     work += table.hidden_s[2, row, number]
             traffic += min(tables[seat[0]].least_s[number] for seat in seats)
-            self._known[key] = (float(max(work + shared - largest, traffic)), float(inside))
+            self._known[key] = (float(max(work + shared - largest, traffic, wire)), float(inside))
         return self._known[key]

@@ -34,6 +34,7 @@ from .leanest import leanest
 from .likely import LikelyPlans
 from .limits import Limits as Limits
 from .limits import Quota as Quota
+from .relaxed_plans import try_relaxed
 from .shape_values import ShapeValues
 from .space import Shape
 from .stage_partition import even_cuts
@@ -47,6 +48,8 @@ ESTIMATED_WITHIN = 1.01
 """Large shapes are not looked into where chains of passes estimate more than this."""
 LONG_STEP_PASSES = 200_000
 """Steps that take a good part of a second to simulate: in haste, others are tried first."""
+PROVEN_WITHIN = 0.01
+"""Shapes of large models whose bound is this near to the best plan are not looked into."""
 ROUNDING = 1e-12
 """Bounds within this relative distance of the best time count as passing it."""
 
@@ -99,12 +102,14 @@ class Search(ShapeValues):
             evaluator.rule.excess_bytes,
             limits.likely_layouts * self._more,
         )
+        self._enough = 1 - (PROVEN_WITHIN if self.space.is_large else ROUNDING)
         self._shapes: list[Shape] = []
         self._bounded: BoundedShapes | None = None
         self.interrupted = False
         self._looked_for_any = False
         self._enumerated = 0
         self._passes = 0
+        self._relaxed = 0
 
     def run(self) -> Found:
         """Search until proof, work limit, deadline or Ctrl-C.
@@ -191,7 +196,9 @@ class Search(ShapeValues):
     def _exact_bound(self, number: int) -> float:
         self._check_deadline()
         shape = self._shapes[number]
-        bound_s = self._shape_bound(shape, self._best_s(shape))
+        bound_s = self._shape_bound(shape, self._enough * self._best_s(shape))
+        if self.space.is_large and bound_s < self._enough * self._best_s(shape):
+            self._try_relaxed(shape)
         return bound_s * self.objective.factor(shape)
 
     def _look_in_likely(self, shapes: list[Shape]) -> None:
@@ -215,13 +222,21 @@ class Search(ShapeValues):
         for bound, number in bounded:
             self._check_deadline()
             self._progress(tried, len(bounded), self._best)
-            if bound >= self._best * (1 - ROUNDING) or tried >= self.limits.likely * self._more:
+            if bound >= self._best * self._enough or tried >= self.limits.likely * self._more:
                 break
             shape = self._shapes[number]
             if self._paths.knows(shape) and self._path_estimate(shape) < self._best_s(shape):
                 tried += 1
                 self._try_uniform(shape)
                 self._likely.search(shape, self._paths.tables(shape), self._try_likely)
+
+    def _try_relaxed(self, shape: Shape) -> None:
+        """Plans near the relaxed step that bounds a shape: the next shapes need less then."""
+        cut = self._paths.relaxed(shape)
+        if cut is not None and self._relaxed < self.limits.relaxed:
+            self._relaxed += 1
+            enough_s = self._best_s(shape)
+            try_relaxed(cut, enough_s, self._try_likely, self.evaluator.rule.excess_bytes)
 
     def _path_estimate(self, shape: Shape) -> float:
         """What chains of passes estimate, less by as much as they may be wrong."""

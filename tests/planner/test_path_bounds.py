@@ -20,7 +20,7 @@ from shardwright.costmodel.simulate import Simulation
 from shardwright.planner import pass_table
 from shardwright.planner.free_cuts import free_cut_bound
 from shardwright.planner.pass_table import PassTable, undominated
-from shardwright.planner.path_bounds import PathBounds
+from shardwright.planner.path_bounds import BoundedCut, PathBounds
 from shardwright.planner.priced_bytes import least_within
 from shardwright.planner.search import Search
 from shardwright.planner.shape import Shape
@@ -76,7 +76,7 @@ def test_no_chain_is_longer_than_a_plan(seed: int) -> None:
         }
         alone = PathBounds(tables, range(len(tables)), every.slowdown, every.message_s)
         for bounds in (every, alone):
-            bound_s = bounds.bound(shape, draft.cuts, budget).seconds
+            bound_s = BoundedCut(bounds, shape, draft.cuts, budget).bound()
             assert bound_s <= step_s * (1 + ROUNDING), draft
             if shape.chunks == 1:
                 free_s = free_cut_bound(bounds, shape, budget, step_s / 100, LONG_S)

@@ -1,0 +1,98 @@
+"""Prices of a relaxed step: what a second of each pass, a byte and a place for a layer are worth.
+
+Whatever prices are chosen, the least that all layers cost under them is a bound of the step (weak
+duality), so nothing rests on how well they were found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..chain_weights import WEIGHED
+from ..cut_pipeline import Floats
+from ..pass_table import COLUMNS, INSIDE, KINDS, SHARED, WORK
+from .cells import Cell, Cells
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Prices of what a step needs.
+
+    ``weights``: of the columns of pass tables at each position, shape (positions, COLUMNS, KINDS).
+    ``rest_s``: what the weighed passes have that is of no layer. ``bytes_s``: seconds a byte of
+    each stage. ``layers_s``: seconds a layer of each position that has a limit of layers.
+    ``messages``: weight of what each position hands on.
+    """
+
+    weights: Floats
+    rest_s: float
+    messages: Floats
+    bytes_s: Floats
+    layers_s: Floats
+
+
+def priced(
+    cells: Cells, ways: Floats, hops: Floats, inside: Floats, bytes_s: Floats, layers_s: Floats
+) -> Prices:
+    """Prices from how passes are weighed.
+
+    Args:
+        cells: of the pipeline.
+        ways: weight of each pass by each of ``WEIGHED``, shape (positions, WAYS, KINDS).
+        hops: weight of the messages into each position, shape (2, positions).
+        inside: weight of what hides beside another pass, shape (positions, KINDS).
+        bytes_s: seconds a byte of each stage.
+        layers_s: seconds a layer of each position.
+    """
+    weights = np.zeros((len(ways), COLUMNS, KINDS))
+    weights[:, list(WEIGHED)] = ways
+    weights[:, WORK] += ways[:, WEIGHED.index(SHARED)]
+    weights[:, INSIDE] += inside
+    rest_s = float((hops * cells.travel_s).sum() + (ways * cells.promised_s).sum())
+    return Prices(weights, rest_s, handed_on(hops), bytes_s, layers_s)
+
+
+def handed_on(hops: Floats) -> Floats:
+    """Messages of what each position hands on: into the next one, and back into itself."""
+    found: Floats = hops[1].copy()
+    found[:-1] += hops[0, 1:]
+    return found
+
+
+def least(cells: Cells, prices: Prices, budget_bytes: Floats) -> tuple[float, list[int]]:
+    """A bound of the step, and the best option of each cell.
+
+    Args:
+        cells: of the pipeline.
+        prices: any.
+        budget_bytes: of each stage.
+    """
+    total = prices.rest_s - float(prices.bytes_s @ budget_bytes)
+    total -= float(prices.layers_s @ np.array(cells.most, dtype=np.float64))
+    best: list[int] = []
+    free: dict[int, float] = {}
+    for number, cell in enumerate(cells.cells):
+        own_s = _cost(cells, number, cell, prices)
+        row = int(own_s.argmin())
+        best.append(row)
+        if cell.count is None:
+            free[cell.kind] = min(free.get(cell.kind, float("inf")), float(own_s[row]))
+        else:
+            total += cell.count * float(own_s[row])
+    return total + sum(cells.free[kind] * own_s for kind, own_s in free.items()), best
+
+
+def _cost(cells: Cells, number: int, cell: Cell, prices: Prices) -> Floats:
+    """What a layer costs in a cell under prices, shape (options,)."""
+    weights = prices.weights[cell.position].ravel()
+    used = weights.nonzero()[0]
+    columns = cells.columns(number)
+    own_s: Floats = columns.reshape(len(columns), -1)[:, used] @ weights[used]
+    if number in cells.sent_s:
+        own_s += prices.messages[cell.position] * cells.sent_s[number]
+    own_s += prices.bytes_s[cells.stages[number]] * cells.bytes[number]
+    if cell.count is None:
+        own_s += prices.layers_s[cell.position]
+    return own_s

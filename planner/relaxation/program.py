@@ -1,0 +1,263 @@
+"""The linear program of a relaxed step, over some options of each cell and some chains.
+
+Variables: the step T; seconds of each kind of pass of each position, t; layers of a cell under an
+option, y ≥ 0, which need not be whole. T is at least every chain's sum of t; each t is at least
+what its layers take by each of ``WEIGHED``; pairs of passes that overlap take at least what both
+leave; each stage's layers fit its bytes. Its dual values are the prices of :mod:`.prices`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
+
+import highspy
+import numpy as np
+
+from ..chain_weights import WEIGHED
+from ..chains import Chain
+from ..cut_pipeline import Floats
+from ..pass_table import INSIDE, KINDS, SHARED, WORK
+from .cells import WAYS, Cells
+from .prices import Prices, handed_on, priced
+
+Mix = list[dict[int, float]]
+"""Layers of each cell by their option."""
+TINY = 1e-9
+INFINITE = highspy.kHighsInf
+STATUS = highspy.HighsModelStatus
+INFEASIBLE = (STATUS.kInfeasible, STATUS.kUnboundedOrInfeasible)
+"""A step is never below 0, so no program is unbounded."""
+
+
+class ChainRow(NamedTuple):
+    """A chain: how often it has each pass, alone and in pairs, (positions, KINDS); its messages.
+
+    ``hops`` are those into each position, shape (2, positions), ``sent`` those of what each
+    position hands on, shape (positions,).
+    """
+
+    single: Floats
+    paired: Floats
+    hops: Floats
+    sent: Floats
+
+
+class Solved(NamedTuple):
+    """Seconds of the relaxed step, its layers and prices."""
+
+    seconds: float
+    mix: Mix
+    prices: Prices
+
+
+def chain_row(chain: Chain) -> ChainRow:
+    """A chain position by position."""
+    roles = list(chain.roles)
+    return ChainRow(chain.single[roles], chain.paired[roles], chain.hops, handed_on(chain.hops))
+
+
+class Program:
+    """The program of a pipeline: it grows, and is solved again from where it was.
+
+    Args:
+        cells: of the pipeline.
+        budget_bytes: of each stage.
+        slowdown: factor of work and communication while they share the device, at most 2.
+    """
+
+    def __init__(self, cells: Cells, budget_bytes: Floats, slowdown: float) -> None:
+        self.cells, self.budget_bytes, self.hides = cells, budget_bytes, 2 - slowdown
+        self.chains: list[ChainRow] = []
+        self.options: list[list[int]] = [[] for _ in cells.cells]
+        self._solver = highspy.Highs()
+        self._solver.setOptionValue("output_flag", False)
+        self._solver.setOptionValue("threads", 1)
+        self._columns: dict[Hashable, int] = {}
+        self._rows: dict[Hashable, int] = {}
+        self._passes: list[list[int]] = [[] for _ in cells.at]
+        self._pairs: list[list[int]] = [[] for _ in cells.at]
+        self._column("step", 1.0, {})
+        self._frame()
+
+    def _frame(self) -> None:
+        """Rows that every program has: layers to place, bytes and layers of stages."""
+        for number, cell in enumerate(self.cells.cells):
+            if cell.count is not None:
+                self._row(("count", number), cell.count, cell.count, {})
+        for kind, layers in self.cells.free.items():
+            self._row(("kind", kind), layers, layers, {})
+        for stage in range(len(self.budget_bytes)):
+            self._row(("bytes", stage), -INFINITE, 1.0, {})
+        for position, most in enumerate(self.cells.most):
+            self._row(("most", position), -INFINITE, most, {})
+
+    def _column(self, name: Hashable, cost: float, values: dict[int, float]) -> int:
+        index, value = list(values), list(values.values())
+        self._solver.addCol(cost, 0.0, INFINITE, len(index), np.array(index), np.array(value))
+        return self._columns.setdefault(name, len(self._columns))
+
+    def _row(self, name: Hashable, low: float, high: float, values: dict[int, float]) -> None:
+        index, value = list(values), list(values.values())
+        self._solver.addRow(low, high, len(index), np.array(index), np.array(value))
+        self._rows[name] = len(self._rows)
+
+    def offer(self, number: int, option: int) -> bool:
+        """Offer an option of a cell; whether it is new."""
+        if option in self.options[number]:
+            return False
+        self.options[number].append(option)
+        cell, columns = self.cells.cells[number], self.cells.columns(number)[option]
+        place, stage = cell.position, self.cells.stages[number]
+        whose = ("kind", cell.kind) if cell.count is None else ("count", number)
+        values = {self._rows[whose]: 1.0}
+        values[self._rows["bytes", stage]] = (
+            float(self.cells.bytes[number][option]) / self.budget_bytes[stage]
+        )
+        if cell.count is None:
+            values[self._rows["most", place]] = 1.0
+        for kind in self._passes[place]:
+            for way in range(WAYS):
+                row = self._rows.get(("weighed", place, way, kind))
+                if row is not None:
+                    values[row] = -_weighed(columns, way, kind)
+        for pair in self._pairs[place]:
+            inside = self.hides * float(columns[INSIDE] @ self.chains[pair].paired[place])
+            values[self._rows["pair", pair, 0]] = inside
+            values[self._rows["pair", pair, 1]] = -inside
+        if number in self.cells.sent_s:
+            for other, chain in enumerate(self.chains):
+                sent_s = chain.sent[place] * self.cells.sent_s[number][option]
+                values[self._rows["chain", other]] = -float(sent_s)
+        self._column(("layers", number, option), 0.0, values)
+        return True
+
+    def follow(self, chain: ChainRow) -> None:
+        """Have the step be at least as long as a chain."""
+        number = len(self.chains)
+        self.chains.append(chain)
+        for place, kind in _places(chain.single + chain.paired):
+            self._weigh(place, kind)
+        values = {self._columns["step"]: 1.0}
+        for place, kind in _places(chain.single):
+            values[self._columns["pass", place, kind]] = -float(chain.single[place, kind])
+        if chain.paired.any():
+            values[self._column(("pairs", number), 0.0, {})] = -1.0
+            for share in (0, 1):
+                self._pair(number, chain, share)
+            for place in chain.paired.any(axis=1).nonzero()[0].tolist():
+                self._pairs[place].append(number)
+        for cell, sent_s in self.cells.sent_s.items():
+            sent = float(chain.sent[self.cells.cells[cell].position])
+            for option in self.options[cell] if sent else ():
+                values[self._columns["layers", cell, option]] = -sent * float(sent_s[option])
+        hops_s = float((chain.hops * self.cells.travel_s).sum())
+        self._row(("chain", number), hops_s, INFINITE, values)
+
+    def _weigh(self, place: int, kind: int) -> None:
+        """A pass takes at least what its layers do, by each way to weigh them."""
+        if ("pass", place, kind) in self._columns:
+            return
+        own = self._column(("pass", place, kind), 0.0, {})
+        self._passes[place].append(kind)
+        for way, column in enumerate(WEIGHED):
+            numbers = self.cells.at[place]
+            if not any(self.cells.columns(number)[:, column, kind].any() for number in numbers):
+                continue
+            values = {own: 1.0}
+            for number in numbers:
+                figures = self.cells.columns(number)
+                for option in self.options[number]:
+                    values[self._columns["layers", number, option]] = -_weighed(
+                        figures[option], way, kind
+                    )
+            low = float(self.cells.promised_s[place, way, kind])
+            self._row(("weighed", place, way, kind), low, INFINITE, values)
+
+    def _pair(self, number: int, chain: ChainRow, share: int) -> None:
+        """Pairs hide no more than their communication (0), nor than their work (1)."""
+        values = {self._columns["pairs", number]: 1.0}
+        alone, inside = 1 - self.hides * share, self.hides * (2 * share - 1)
+        for place, kind in _places(chain.paired):
+            values[self._columns["pass", place, kind]] = -alone * float(chain.paired[place, kind])
+        for place in chain.paired.any(axis=1).nonzero()[0].tolist():
+            for cell in self.cells.at[place]:
+                figures = self.cells.columns(cell)[self.options[cell], INSIDE]
+                own = -inside * (figures @ chain.paired[place])
+                for option, value in zip(self.options[cell], own.tolist(), strict=True):
+                    values[self._columns["layers", cell, option]] = value
+        self._row(("pair", number, share), 0.0, INFINITE, values)
+
+    def solved(self) -> Solved | None:
+        """The optimum; None where the options do not fit.
+
+        Raises:
+            RuntimeError: the solver gave up.
+        """
+        self._solver.run()
+        status = self._solver.getModelStatus()
+        if status in INFEASIBLE:
+            return None
+        if status != STATUS.kOptimal:
+            raise RuntimeError(f"the linear program ended with {status}")
+        found = self._solver.getSolution()
+        values, duals = np.array(found.col_value), np.array(found.row_dual)
+        return Solved(float(values[0]), self._mix(values), self._prices(duals))
+
+    def _mix(self, values: Floats) -> Mix:
+        return [
+            {
+                option: float(values[column])
+                for option in own
+                if values[column := self._columns["layers", number, option]] > TINY
+            }
+            for number, own in enumerate(self.options)
+        ]
+
+    def _prices(self, duals: Floats) -> Prices:
+        """Prices from dual values, mended to be legal ones."""
+
+        def dual(names: Iterable[Hashable]) -> Floats:
+            rows = [self._rows.get(name) for name in names]
+            return np.array([0.0 if row is None else float(duals[row]) for row in rows])
+
+        count, places = len(self.chains), range(len(self.cells.at))
+        shares = np.maximum(dual(("chain", number) for number in range(count)), 0.0)
+        shares = shares / shares.sum()
+        passes, inside = np.zeros((len(places), KINDS)), np.zeros((len(places), KINDS))
+        for number in shares.nonzero()[0].tolist():
+            chain, split = self.chains[number], [("pair", number, 0), ("pair", number, 1)]
+            by_communication, by_work = np.maximum(dual(split), 0.0).tolist()
+            total = by_communication + by_work
+            share = by_work / total if total > 0 else 0.0
+            passes += shares[number] * (chain.single + chain.paired * (1 - self.hides * share))
+            inside += shares[number] * chain.paired * self.hides * (2 * share - 1)
+        ways = np.zeros((len(places), WAYS, KINDS))
+        for place in places:
+            for kind in self._passes[place]:
+                names = [("weighed", place, way, kind) for way in range(WAYS)]
+                ways[place, :, kind] = np.maximum(dual(names), 0.0)
+        total = ways.sum(axis=1, keepdims=True)
+        even = np.zeros_like(ways)
+        even[:, WEIGHED.index(WORK)] = 1.0
+        ways = np.where(total > 0, ways / np.where(total > 0, total, 1.0), even)
+        bytes_s = -dual(("bytes", stage) for stage in range(len(self.budget_bytes)))
+        return priced(
+            self.cells,
+            ways * passes[:, None],
+            np.sum([s * c.hops for s, c in zip(shares, self.chains, strict=True)], axis=0),
+            inside,
+            np.maximum(bytes_s, 0.0) / self.budget_bytes,
+            np.maximum(-dual(("most", place) for place in places), 0.0),
+        )
+
+
+def _places(counts: Floats) -> Iterable[tuple[int, int]]:
+    """Positions and kinds of the passes that are counted."""
+    return zip(*(axis.tolist() for axis in counts.nonzero()), strict=True)
+
+
+def _weighed(columns: Floats, way: int, kind: int) -> float:
+    """Seconds of an option's layer in a pass, weighed one way."""
+    own_s = float(columns[WEIGHED[way], kind])
+    return own_s + float(columns[WORK, kind]) if WEIGHED[way] == SHARED else own_s
