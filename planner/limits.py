@@ -27,9 +27,10 @@ class Limits:
     """How much work a search may do; ``deadline_s`` is the only limit in seconds.
 
     Models of few layers are searched in more shapes, ``likely_layers`` layers in all, and in
-    more layouts of each: a shape costs as much as it has layers. ``relaxed`` shapes of large models
-    have plans made of their relaxed steps. ``proof`` is the work of the proof, ``rest`` what is
-    spent for each number of devices where it fails.
+    more layouts of each: a shape costs as much as it has layers. Of large models ``relaxed`` shapes
+    have plans made of their relaxed steps, ``relaxed_first`` of the ``roughest`` before others are
+    bounded; once a shape stays open, so many more, ``likely_open``, are looked into. ``proof`` is
+    the work of the proof, ``rest`` what is spent for each number of devices where it fails.
     """
 
     alternatives: int = 8
@@ -39,7 +40,10 @@ class Limits:
     likely_layouts: int = 4
     likely_layers: int = 2560
     likely_passes: int = 8_000_000
-    relaxed: int = 24
+    likely_open: int = 16
+    roughest: int = 32
+    relaxed_first: int = 3
+    relaxed: int = 12
     leanest: int = 16
     leanest_first: int = 4
     enumerated_shape: int = 600_000

@@ -18,8 +18,8 @@ from .stage_partition import even_cuts
 if TYPE_CHECKING:
     from .shape_costs import ShapeCosts
 
-MOST_OPTIONS, MOST_SHAPES = 500_000, 500
-"""Options that are weighed on chains, those of each shape counted, and shapes that have chains."""
+MOST_PLACES, MOST_SHAPES = 64, 500
+"""Widths and micro-batches that have tables of passes, and shapes whose steps are relaxed."""
 UNWANTED_S = 1e7
 """No bound is searched for beyond this."""
 
@@ -36,18 +36,30 @@ class PathCosts:
         tables = costs.tables
         self._tables = PassTables(tables.lowering, tables.works, tables.pricer)
         self._places: dict[tuple[object, ...], PathBounds] = {}
-        self._weighed = 0
         self._cuts: dict[tuple[Shape, float], BoundedCut] = {}
-        self._bounds: dict[tuple[Shape, float], tuple[float, float]] = {}
+        self._bounds: dict[tuple[Shape, float], float] = {}
         self._messages: dict[tuple[object, float], float] = {}
 
     def knows(self, shape: Shape) -> bool:
         """Whether the shape was looked at, or still may be."""
-        key = (shape, self._costs._live_budget(shape))
-        more = self._weighed < MOST_OPTIONS and len(self._cuts) < MOST_SHAPES
-        return more or key in self._cuts
+        known = (shape, self._costs._live_budget(shape)) in self._cuts
+        return known or (len(self._cuts) < MOST_SHAPES and self._has_place(shape))
 
-    def bound(self, shape: Shape, enough_s: float = float("inf")) -> float:
+    def _has_place(self, shape: Shape) -> bool:
+        """Whether the tables of a shape are there, or may still be made."""
+        return self._place_key(shape) in self._places or len(self._places) < MOST_PLACES
+
+    def pooled(self, shape: Shape) -> float:
+        """Seconds of the passes of every plan of a shape at the least, at once for its place."""
+        if not self._has_place(shape):
+            return 0.0
+        most = self._costs.request.cluster.device_count // shape.ranks
+        place, budget = self._place(shape), self._costs._live_budget(shape)
+        stages = min(most, len(place.kinds))
+        every_s = place.pooled_s(stages, shape.microbatches, budget, shape.pairs)
+        return every_s / shape.stages
+
+    def bound(self, shape: Shape, enough_s: float = float("inf"), plays: bool = True) -> float:
         """Seconds of the passes of every plan of a shape at the least; 0 where nothing is known.
 
         Plans of several chunks a stage are those that are cut evenly.
@@ -55,33 +67,31 @@ class PathCosts:
         Args:
             shape: the shape.
             enough_s: a bound as high as this is high enough; up to it all is done that can be.
+            plays: whether steps are played for more chains than the closed ones.
         """
         key = (shape, self._costs._live_budget(shape))
-        known_s, done_s = self._bounds.get(key, (0.0, -1.0))
-        if known_s < enough_s and done_s < enough_s and self.knows(shape):
-            known_s = max(known_s, self._bound(shape, enough_s))
-            self._bounds[key] = known_s, enough_s
+        known_s = self._bounds.get(key, 0.0)
+        if known_s < enough_s and self.knows(shape):
+            if shape.stages == 1 or shape.chunks > 1:
+                found_s = self._cut(shape).bound(enough_s, plays)
+            else:
+                found_s = self._free(shape, min(enough_s, UNWANTED_S), plays)
+            known_s = self._bounds[key] = max(known_s, found_s)
         return known_s
 
-    def _bound(self, shape: Shape, enough_s: float) -> float:
-        if shape.stages == 1 or shape.chunks > 1:
-            return self._cut(shape).bound(enough_s)
-        if enough_s <= 0:
-            return 0.0
-        budget = self._costs._live_budget(shape)
+    def _free(self, shape: Shape, enough_s: float, plays: bool) -> float:
+        """A bound of all cuts of a shape, up to ``enough_s``."""
+        place, budget = self._place(shape), self._costs._live_budget(shape)
         quick_s = self._costs._quick_bound(shape) - self._costs.pricer.step_s
-        most_s = min(enough_s, UNWANTED_S)
-        if quick_s >= most_s:
+        if quick_s >= enough_s:
             return quick_s
-        if self._place(shape).least_bytes > budget * shape.stages:
+        if place.least_bytes > budget * shape.stages:
             return float("inf")
-        quick_s = free_cut_bound(self._place(shape), shape, budget, quick_s, most_s)
-        return quick_s if quick_s >= most_s else self._relax(shape, quick_s, most_s)
-
-    def _relax(self, shape: Shape, known_s: float, most_s: float) -> float:
-        """A bound of all cuts of a shape from the relaxation of its step; up to ``most_s``."""
-        found = self._place(shape).relaxed(shape, self._costs._live_budget(shape), most_s)
-        return max(known_s, min(found.seconds, most_s))
+        reached_s = free_cut_bound(place, shape, budget, quick_s, enough_s)
+        if reached_s >= enough_s:
+            return reached_s
+        found = place.relaxed(shape, budget, enough_s, plays)
+        return max(reached_s, min(found.seconds, enough_s))
 
     def estimate(self, shape: Shape) -> float:
         """Seconds of about the best uniform plan, evenly cut; infinite where none fits."""
@@ -102,14 +112,24 @@ class PathCosts:
             self._cuts[key] = BoundedCut(place, shape, cuts, key[1])
         return self._cuts[key]
 
+    def _cut(self, shape: Shape) -> BoundedCut:
+        """A shape that is cut evenly."""
+        key = (shape, self._costs._live_budget(shape))
+        if key not in self._cuts:
+            cuts = even_cuts(len(self._costs.space.kinds), shape.positions)
+            self._cuts[key] = BoundedCut(self._place(shape), shape, cuts, key[1])
+        return self._cuts[key]
+
     def uniform(self, shape: Shape) -> tuple[LayerStrategy, ...]:
         """The strategies of all layers in about the best uniform plan; none where none fits."""
-        place, rows = self._place(shape), self._cut(shape).rows
+        place, paths = self._place(shape), self._cut(shape).uniform
+        rows = {} if paths is None else paths.rows
         return tuple(place.tables[k].strategies[rows[k]] for k in place.kinds) if rows else ()
 
     def tables(self, shape: Shape) -> list[OptionTable]:
         """The options of every layer, their seconds as the chains of the shape weigh them."""
-        place, shares = self._place(shape), self._cut(shape).shares_s
+        place, paths = self._place(shape), self._cut(shape).uniform
+        shares = {} if paths is None else paths.shares_s
         known = {kind: _weighed(table, shares.get(kind)) for kind, table in place.tables.items()}
         return [known[kind] for kind in place.kinds]
 
@@ -123,11 +143,14 @@ class PathCosts:
             self._messages[key] = pricer.message(int(size), level)
         return self._messages[key]
 
-    def _place(self, shape: Shape) -> PathBounds:
+    def _place_key(self, shape: Shape) -> tuple[object, ...]:
         costs = self._costs
-        samples, tied, reach = costs._samples(shape), costs._tied(shape), costs._reach(shape)
-        key = (shape.ranks, samples, reach, bool(tied))
+        return (shape.ranks, costs._samples(shape), costs._reach(shape), bool(costs._tied(shape)))
+
+    def _place(self, shape: Shape) -> PathBounds:
+        costs, key = self._costs, self._place_key(shape)
         if key not in self._places:
+            samples, tied, reach = costs._samples(shape), costs._tied(shape), costs._reach(shape)
             splits = any(kind in SPLIT_KINDS for kind in costs.space.schedule_kinds)
             tables = {
                 kind: self._tables.table(

@@ -44,7 +44,7 @@ ALTERNATIVES_WITHIN = 0.1
 """Plans that are slower than the best by more than this are no alternatives."""
 LIKELY_WITHIN = 1.25
 """Shapes whose estimate is worse than the best time by this factor are not looked into."""
-ESTIMATED_WITHIN = 1.01
+ESTIMATED_WITHIN = 1.05
 """Large shapes are not looked into where chains of passes estimate more than this."""
 LONG_STEP_PASSES = 200_000
 """Steps that take a good part of a second to simulate: in haste, others are tried first."""
@@ -110,6 +110,7 @@ class Search(ShapeValues):
         self._enumerated = 0
         self._passes = 0
         self._relaxed = 0
+        self._stays_open = False
 
     def run(self) -> Found:
         """Search until proof, work limit, deadline or Ctrl-C.
@@ -124,6 +125,7 @@ class Search(ShapeValues):
             bounded = self._bound_shapes()
             self._look_in_likely(self._shapes)
             if self.space.is_large:
+                self._look_at_relaxed()
                 self._look_by_bound(bounded)
             if not self._outcomes:
                 self._look_at_leanest(self._shapes, self.limits.leanest)
@@ -183,21 +185,29 @@ class Search(ShapeValues):
             shapes.append(shape)
             quick.append((self._quick_value(shape), number))
         self._shapes = shapes
-        self._bounded = BoundedShapes(quick, self._closed_bound, self._exact_bound)
+        levels = (self._pooled_value, self._closed_value) if self.space.is_large else ()
+        self._bounded = BoundedShapes(quick, *levels, self._exact_bound)
         return self._bounded
 
-    def _closed_bound(self, number: int) -> float:
+    def _pooled_value(self, number: int) -> float:
         self._check_deadline()
-        if not self.space.is_large:
-            return 0.0
         shape = self._shapes[number]
-        return self._shape_bound(shape, 0.0) * self.objective.factor(shape)
+        return self._pooled_bound(shape) * self.objective.factor(shape)
+
+    def _closed_value(self, number: int) -> float:
+        """The bound of a shape that is not played yet: it puts the likely ones first."""
+        self._check_deadline()
+        shape = self._shapes[number]
+        bound_s = self._shape_bound(shape, self._enough * self._best_s(shape), plays=False)
+        return bound_s * self.objective.factor(shape)
 
     def _exact_bound(self, number: int) -> float:
+        """The best bound of a shape; once one stays open, no other needs a better than it has."""
         self._check_deadline()
         shape = self._shapes[number]
-        bound_s = self._shape_bound(shape, self._enough * self._best_s(shape))
-        if self.space.is_large and bound_s < self._enough * self._best_s(shape):
+        plays = not self._stays_open
+        bound_s = self._shape_bound(shape, self._enough * self._best_s(shape), plays)
+        if self.space.is_large and plays and bound_s < self._enough * self._best_s(shape):
             self._try_relaxed(shape)
         return bound_s * self.objective.factor(shape)
 
@@ -216,14 +226,26 @@ class Search(ShapeValues):
                 tried[shape.stages, shape.ranks] += 1
                 self._likely.search(shape, self._layer_tables(shape, usual=True), self._try_likely)
 
+    def _look_at_relaxed(self) -> None:
+        """Good plans from the relaxed steps of shapes that are roughly the fastest.
+
+        With a good plan at hand most other shapes need no bounds but those of their place.
+        """
+        rough = [(self._rough(shape), number) for number, shape in enumerate(self._shapes)]
+        first = [number for _, number in sorted(rough)[: self.limits.roughest]]
+        closed = sorted((self._closed_value(number), number) for number in first)
+        for _, number in closed[: self.limits.relaxed_first]:
+            self._exact_bound(number)
+
     def _look_by_bound(self, bounded: BoundedShapes) -> None:
         """Good plans from the shapes with the least bounds, until those pass the best plan."""
         tried = 0
         for bound, number in bounded:
             self._check_deadline()
             self._progress(tried, len(bounded), self._best)
-            if bound >= self._best * self._enough or tried >= self.limits.likely * self._more:
+            if bound >= self._best * self._enough or tried >= self.limits.likely_open * self._more:
                 break
+            self._stays_open = True
             shape = self._shapes[number]
             if self._paths.knows(shape) and self._path_estimate(shape) < self._best_s(shape):
                 tried += 1

@@ -121,26 +121,33 @@ class ShapeCosts:
             known[key] = ShapeBounds(list(counts.values()))
         return known[key]
 
-    def _shape_bound(self, shape: Shape, enough_s: float = float("inf")) -> float:
+    def _shape_bound(
+        self, shape: Shape, enough_s: float = float("inf"), plays: bool = True
+    ) -> float:
         """A proven lower bound on every plan of a shape, from the tables of its layers.
 
-        Once ``MOST_BOUNDED`` widths and micro-batches have tables, or enough options were
-        weighed on chains of passes, the quick bound of the others stands: it is as sound, and a
-        search of a large space proves little of them anyway.
+        Once enough widths and micro-batches have tables, or enough shapes were relaxed, the quick
+        bound of the others stands: it is as sound, and a search of a large space proves little of
+        them anyway.
 
         Args:
             shape: the shape.
             enough_s: a bound as high as this is high enough.
+            plays: whether the steps of large models are played for their critical paths.
         """
-        bound = self._quick_bound(shape)
+        bound, step_s = self._quick_bound(shape), self.pricer.step_s
         if self.space.is_large:
-            return max(bound, self._paths.bound(shape, enough_s) + self.pricer.step_s)
+            return max(bound, self._paths.bound(shape, enough_s - step_s, plays) + step_s)
         if self._place(shape) in self._bounds or len(self._bounds) < MOST_BOUNDED:
             own = self._shape_bounds(shape).bound(shape, self._live_budget(shape))
-            bound = max(bound, own + self.pricer.step_s)
+            bound = max(bound, own + step_s)
         if shape.stages == 1 or shape.chunks == 1:
-            bound = max(bound, self._paths.bound(shape) + self.pricer.step_s)
+            bound = max(bound, self._paths.bound(shape, enough_s - step_s, plays=False) + step_s)
         return bound
+
+    def _pooled_bound(self, shape: Shape) -> float:
+        """A proven lower bound on every plan of a shape, from all stages taken together."""
+        return self._paths.pooled(shape) + self.pricer.step_s
 
     def _quick_bound(self, shape: Shape) -> float:
         """A proven lower bound that is never above :meth:`_shape_bound` and needs no tables."""

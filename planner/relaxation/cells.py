@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...spec.schedule import ScheduleKind
 from ..chain_weights import WEIGHED
 from ..chains import every_pass
 from ..cut_pipeline import CutPipeline, Floats, Seat
@@ -33,6 +34,13 @@ class Cell(NamedTuple):
     kind: int
     seat: Seat | None
     count: int | None
+
+
+class StageCost(NamedTuple):
+    """A lower bound of a stage's step: seconds of a layer of each kind, and the rest."""
+
+    seconds: Mapping[int, float]
+    rest_s: float
 
 
 class Cells:
@@ -135,6 +143,7 @@ def free_cells(
     kinds: Sequence[int],
     shape: Shape,
     message_s: MessageSeconds,
+    least: Sequence[StageCost],
     within_s: float,
 ) -> Cells:
     """The cells of a pipeline of one chunk a stage, however it is cut.
@@ -144,17 +153,17 @@ def free_cells(
         kinds: the kind of every layer.
         shape: the pipeline.
         message_s: between two stages, of bytes.
+        least: what layers certainly add to the time of their stage.
         within_s: plans that take longer are of no interest.
     """
     last = shape.positions - 1
     cells = [Cell(0, kinds[0], None, 1), Cell(last, kinds[-1], None, 1)]
     free = Counter(kinds[1:-1])
     cells += [Cell(p, kind, None, None) for p in range(shape.positions) for kind in free]
-    least = {kind: _least(table, shape) for kind, table in tables.items()}
-    layers = list(accumulate(sorted(least[kind] for kind in kinds[1:-1])))
-    ends_s = {0: least[kinds[0]], last: least[kinds[-1]]}
     most = [
-        bisect_right(layers, within_s - ends_s.get(position, 0.0))
+        min(
+            _most_layers(kinds, cost, (position == 0, position == last), within_s) for cost in least
+        )
         for position in range(shape.positions)
     ]
     size = min(float(table.output_bytes.min()) for table in tables.values())
@@ -165,6 +174,44 @@ def free_cells(
     return Cells(tables, shape, cells, free, most, travel_s, {})
 
 
-def _least(table: PassTable, shape: Shape) -> float:
-    """Least seconds that one layer adds to its stage's step."""
-    return float((table.columns[:, WORK] @ every_pass(shape.kind, shape.microbatches)).min())
+def pooled_cells(
+    tables: Mapping[int, PassTable], kinds: Sequence[int], shape: Shape, positions: tuple[int, int]
+) -> Cells:
+    """All layers in one place, with the memory of all stages: no pipeline takes less in all.
+
+    Args:
+        tables: of each layer kind.
+        kinds: the kind of every layer.
+        shape: one stage, with the micro-batches of the pipelines.
+        positions: the fewest and the most that pipelines have.
+    """
+    cells = [Cell(0, kind, None, count) for kind, count in Counter(kinds).items()]
+    found = Cells(tables, shape, cells, {}, [0], np.zeros((2, 1)), {})
+    promised = found.promised_s
+    found.promised_s = np.where(promised > 0, positions[0] * promised, positions[1] * promised)
+    return found
+
+
+def work_cost(tables: Mapping[int, PassTable], kind: ScheduleKind, microbatches: int) -> StageCost:
+    """The work alone of layers in a stage of one chunk."""
+    counts = every_pass(kind, microbatches)
+    return StageCost(
+        {k: float((t.columns[:, WORK] @ counts).min()) for k, t in tables.items()}, 0.0
+    )
+
+
+def _most_layers(
+    kinds: Sequence[int], cost: StageCost, ends: tuple[bool, bool], within_s: float
+) -> int:
+    """How many layers between the first and the last a stage has time for, the cheapest ones.
+
+    Args:
+        kinds: the kind of every layer.
+        cost: of its layers.
+        ends: whether the stage has the first layer, and the last one, besides.
+        within_s: its time.
+    """
+    left_s = within_s - cost.rest_s
+    left_s -= ends[0] * cost.seconds[kinds[0]] + ends[1] * cost.seconds[kinds[-1]]
+    layers = accumulate(sorted(cost.seconds[kind] for kind in kinds[1:-1]))
+    return bisect_right(list(layers), left_s)

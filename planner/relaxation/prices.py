@@ -84,6 +84,14 @@ def least(cells: Cells, prices: Prices, budget_bytes: Floats) -> tuple[float, li
     return total + sum(cells.free[kind] * own_s for kind, own_s in free.items()), best
 
 
+def least_of_kinds(cells: Cells, prices: Prices) -> dict[int, float]:
+    """The least that a layer of each kind costs under prices, in cells of one position."""
+    return {
+        cell.kind: float(_cost(cells, number, cell, prices).min())
+        for number, cell in enumerate(cells.cells)
+    }
+
+
 def _cost(cells: Cells, number: int, cell: Cell, prices: Prices) -> Floats:
     """What a layer costs in a cell under prices, shape (options,)."""
     weights = prices.weights[cell.position].ravel()

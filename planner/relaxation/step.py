@@ -19,7 +19,7 @@ from ..critical import critical_chains
 from ..cut_pipeline import Floats
 from ..pass_table import COLUMNS, INSIDE, KINDS, SHARED, WORK, kind_number
 from .cells import Cells
-from .prices import least
+from .prices import Prices, least
 from .program import Mix, Program, Solved, chain_row
 
 ROUNDS = 16
@@ -32,10 +32,11 @@ STEPS_ALIKE = 3
 
 @dataclass(frozen=True, slots=True)
 class Relaxed:
-    """What is known of a relaxed step: a bound, and the layers of the last program."""
+    """What is known of a relaxed step: a bound, and layers and prices of the last program."""
 
     seconds: float
     mix: Mix | None
+    prices: Prices | None
 
 
 class RelaxedStep:
@@ -77,20 +78,20 @@ class RelaxedStep:
             enough_s: a bound as high as this is high enough.
             plays: whether steps are played for new chains.
         """
-        best_s, alike, mix = 0.0, 0, None
+        best_s, alike, mix, prices = 0.0, 0, None, None
         for _ in range(ROUNDS if plays else 1):
             solved, bound_s = self._priced(enough_s)
             if solved is None:
-                return Relaxed(float("inf"), None)
+                return Relaxed(float("inf"), None, None)
             alike = 0 if bound_s > best_s * (1 + CLOSE) else alike + 1
-            best_s, mix = max(best_s, bound_s), solved.mix
+            best_s, mix, prices = max(best_s, bound_s), solved.mix, solved.prices
             if best_s >= enough_s or alike >= STEPS_ALIKE or not plays:
                 break
             played_s, found = self._played(solved.mix)
             if played_s <= solved.seconds * (1 + CLOSE):
                 break
             self.follow(found)
-        return Relaxed(best_s, mix)
+        return Relaxed(best_s, mix, prices)
 
     def _priced(self, enough_s: float) -> tuple[Solved | None, float]:
         """The program with all options that matter, and the bound that its prices give."""
