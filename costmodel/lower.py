@@ -14,61 +14,24 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from ..spec.groups import context_group, tensor_group
-from ..spec.kernels import Collective, Kernel
 from ..spec.model import BlockLayer, EmbeddingLayer, MultiTokenLayer, PatchLayer
 from ..spec.strategy import LayerStrategy
 from .heads import MultiTokenEnd
 from .layer_shape import LayerShape, activation_shape
 from .layers import Outputs, Segment, run_layer
+from .lowered_pass import LoweredPass, in_turn
 from .ops import ALONE, OpContext
 from .ops_dropout import drops
 from .ops_precision import Precision
 from .seams import move
 from .sources import run_sources
-from .tape import Entry, Tape
-from .techniques.compile import HostWork, host_work, is_compiled
+from .tape import Tape
+from .technique import added_backward, added_passes, host_work_of
 from .values import Node, Value
 
 CACHE_ENTRIES = 65536
 DATA_LAYERS = (EmbeddingLayer, PatchLayer)
 BLOCKS = (BlockLayer, MultiTokenLayer, MultiTokenEnd)
-
-
-@dataclass(frozen=True, slots=True)
-class LoweredPass:
-    """Work and memory of one micro-batch through one layer in one direction.
-
-    ``peak_bytes`` and ``change_bytes`` are against the bytes alive when the pass begins,
-    its input (an activation forward, a gradient backward) counted. ``gradient_bytes`` of the
-    change are parameter gradients. ``host`` is what the host does where a kernel is not simply
-    an eager launch.
-    """
-
-    entries: tuple[Entry, ...]
-    peak_bytes: int
-    change_bytes: int
-    gradient_bytes: int = 0
-    host: HostWork | None = None
-
-    def kernels(self) -> list[Kernel]:
-        """The kernels, in order."""
-        return [e.work for e in self.entries if isinstance(e.work, Kernel)]
-
-    def collectives(self) -> list[Collective]:
-        """The collectives, in order."""
-        return [e.work for e in self.entries if isinstance(e.work, Collective)]
-
-    @property
-    def flops(self) -> int:
-        """Floating-point operations, recomputation included."""
-        return sum(kernel.flops for kernel in self.kernels())
-
-    @property
-    def recomputed_flops(self) -> int:
-        """Floating-point operations that are done a second time."""
-        return sum(
-            e.work.flops for e in self.entries if e.recomputed and isinstance(e.work, Kernel)
-        )
 
 
 @dataclass(frozen=True)
@@ -181,7 +144,6 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
         precision=_precision(layer, shape),
         training=shape.training,
         drops=drops(shape.stack, layer),
-        compiled=is_compiled(strategy),
     )
     before = shape.before or strategy
     x = _entry(tape, layer, shape, before)
@@ -201,7 +163,9 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
     kept = weakref.ref(entry)
     del x, entry, read
     output_bytes = 0 if outs.following is None else outs.following.size_bytes
-    forward = _take_pass(tape, start_bytes, strategy, forward=True)
+    added = added_passes(layer, shape)
+    forward = _take_pass(tape, start_bytes, shape, forward=True)
+    forward = forward if added is None else in_turn(forward, added.forward)
     keeps_input = kept() is not None
     if not shape.training.backward:
         skipped, none = LoweredPass((), 0, input_bytes - output_bytes), LoweredPass((), 0, 0)
@@ -212,10 +176,11 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
     tape.peak_bytes = start_bytes = tape.live_bytes
     tape.run_backward(tape.take_nodes())
     beside.add_gradients()
-    backward = _take_pass(tape, start_bytes, strategy)
+    backward = _take_pass(tape, start_bytes, shape)
     tape.peak_bytes = start_bytes = tape.live_bytes
     tape.run_weight_work()
-    weight = _take_pass(tape, start_bytes, strategy, backward.gradient_bytes)
+    weight = _take_pass(tape, start_bytes, shape, backward.gradient_bytes)
+    backward = backward if added is None else added_backward(backward, added)
     return _Run(forward, backward, weight, input_bytes, output_bytes, keeps_input)
 
 
@@ -257,7 +222,7 @@ def _entry(tape: Tape, layer: Segment, shape: LayerShape, before: LayerStrategy)
 def _take_pass(
     tape: Tape,
     start_bytes: int,
-    strategy: LayerStrategy,
+    shape: LayerShape,
     earlier_gradient_bytes: int = 0,
     forward: bool = False,
 ) -> LoweredPass:
@@ -269,5 +234,5 @@ def _take_pass(
         change_bytes=tape.live_bytes - start_bytes,
         gradient_bytes=sum(g.storage.size_bytes for g in tape.parameter_gradients)
         - earlier_gradient_bytes,
-        host=host_work(strategy, entries, additions, forward),
+        host=host_work_of(shape.strategy, entries, additions, forward, shape.prices),
     )

@@ -15,7 +15,7 @@ from random_plans import reshaped
 from samples import Sample, sample
 from simulation_checks import check_starts
 
-from shardwright.costmodel.lower import LoweredPass
+from shardwright.costmodel.lowered_pass import LoweredPass
 from shardwright.costmodel.lowering import StageChunk
 from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.pass_time import PASS_TERMS, PassTime

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from compiled import with_mode
 from lowering_check import compare
 from plan_cases import Case, Sizes, sharded
 from rank_pools import RankPool
@@ -17,7 +18,6 @@ from rank_pools import RankPool
 from shardwright.executor.launch import TRAIN_JOB
 from shardwright.executor.verify import BOUNDS
 from shardwright.spec.strategy import LayerStrategy
-from shardwright.spec.techniques.compile import with_mode
 
 SIZES = Sizes(blocks=2, hidden=64, ffn=160, vocab=512, qk_norm=True)
 CASES = (

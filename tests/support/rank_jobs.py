@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from shardwright.executor.chunk import BuildOptions
+from shardwright.executor.build_options import BuildOptions, Compiler
 from shardwright.executor.clocks import clock_lead_ns
 from shardwright.executor.context import RankContext
 from shardwright.executor.data import RandomBatches
@@ -20,7 +20,6 @@ from shardwright.executor.engine import Engine
 from shardwright.executor.local import gather_whole
 from shardwright.executor.recorder import LiveBytes, Recorder
 from shardwright.executor.reference import Reference
-from shardwright.executor.techniques.compile import Compiler
 from shardwright.executor.train import train
 from shardwright.executor.update import AdamWOptions, Updater
 from shardwright.kernels.dispatch import Policy
