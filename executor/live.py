@@ -5,7 +5,7 @@ What a technique does is marked with its name, so that a trace counts it under i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -84,23 +84,21 @@ class LiveTechniques:
 
     def begin_step(self) -> None:
         """Before the first pass of a step."""
-        self._call(self._live, LiveTechnique.begin_step)
+        self._call(self._live, lambda live: live.begin_step())
 
     def before_update(self) -> None:
         """Gradients are complete, and the norm is known."""
-        self._call(self._live, LiveTechnique.before_update)
+        self._call(self._live, lambda live: live.before_update())
 
     def end_step(self) -> None:
         """After the update."""
-        self._call(self._live, LiveTechnique.end_step)
+        self._call(self._live, lambda live: live.end_step())
 
     def close(self) -> None:
         """No later use is possible."""
-        self._call(self._live, LiveTechnique.close)
+        self._call(self._live, lambda live: live.close())
 
-    def _call(
-        self, names: tuple[str, ...] | Mapping[str, object], hook: Callable[[LiveTechnique], None]
-    ) -> None:
+    def _call(self, names: Iterable[str], hook: Callable[[LiveTechnique], None]) -> None:
         for name in names:
             with mark(technique_mark(name)):
                 hook(self._live[name])
