@@ -15,8 +15,8 @@ from ..spec.report import BREAKDOWN_TERMS, Prediction
 from .feasibility import MemoryRule
 from .machine import Machine
 from .model_flops import flops_convention, model_flops_per_sample
+from .pass_cost import TECHNIQUE
 from .pass_time import PASS_TERMS
-from .prices import TECHNIQUE
 from .roofline import peak_flops_per_s
 from .simulate import Simulation, Simulator
 

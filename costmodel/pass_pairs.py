@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from ..spec.schedule import ScheduleKind
 from ..spec.stack import OverlapKinds
+from .pass_cost import PassCost
 from .pass_time import PASS_TERMS, PassTime, joined_names
-from .prices import PassCost, Pricer
+from .prices import Pricer
 
 PAIRED_KINDS: tuple[ScheduleKind, ...] = ("dualpipe",)
 """Schedules some of whose passes overlap in pairs."""

@@ -15,8 +15,9 @@ from ..spec.kernels import Kernel
 from .lowered_pass import LoweredPass
 from .lowering import StageChunk
 from .overlap import slowed
+from .pass_cost import EXPOSED_EP, TERMS
 from .pass_time import Slot, layer_order, slots_of
-from .prices import EXPOSED_EP, TERMS, Pricer
+from .prices import Pricer
 from .stage_passes import PassKind
 
 COMPUTE, COLLECTIVE, SHARDING = range(3)

@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from .lowering import StageChunk
 from .overlap import slowed
+from .pass_cost import TECHNIQUE, TERMS, PassCost, UnitCost
 from .pass_memory import entry_unit
-from .prices import TECHNIQUE, TERMS, PassCost, Pricer, UnitCost
+from .prices import Pricer
 from .stage_passes import PassKind
 from .unit import Unit
 

@@ -24,27 +24,22 @@ from .kernel_latency.table import Curve, KernelTable, Price
 from .lowered_pass import NO_PASS, LoweredPass
 from .machine import Machine
 from .overlap import exposed_beside_kernels, exposed_beside_product
+from .pass_cost import (
+    EXPOSED_EP,
+    KERNEL_TERMS,
+    TECHNIQUE,
+    TERM_NUMBER,
+    TERMS,
+    Named,
+    PassCost,
+    Terms,
+    UnitCost,
+)
 from .roofline import kernel_seconds
 from .slowest_device import in_a_job
 from .tape import Entry, Item
 from .unit import Unit
 
-TERMS = (
-    "matmul",
-    "attention",
-    "elementwise",
-    "recompute",
-    "exposed_tp",
-    "exposed_cp",
-    "exposed_ep",
-    "optimizer",
-    "host",
-    "technique",
-)
-"""Terms of a pass by number; ``technique`` is what all techniques add, named beside it."""
-_TERM_NUMBER = {name: number for number, name in enumerate(TERMS)}
-EXPOSED_EP = _TERM_NUMBER["exposed_ep"]
-TECHNIQUE = _TERM_NUMBER["technique"]
 FACTOR_OF: dict[Term, str] = {
     "matmul": "matmul",
     "attention": "attention",
@@ -52,26 +47,6 @@ FACTOR_OF: dict[Term, str] = {
     "optimizer": "elementwise",
 }
 """The calibration's factor of each kernel's term."""
-KERNEL_TERMS = ("matmul", "attention", "elementwise", "recompute")
-Terms = tuple[float, ...]
-Named = tuple[tuple[str, float], ...]
-"""Seconds under the names of techniques."""
-
-
-class PassCost(NamedTuple):
-    """Seconds of one layer's pass on the compute stream, and what they consist of.
-
-    ``priced_s`` of them are kernels and collectives; of these ``measured_s`` rest on measurements
-    of this machine or its kind, ``learned_s`` on what was learned from others. ``named_s`` is the
-    term of techniques by name.
-    """
-
-    time_s: float
-    terms_s: Terms
-    priced_s: float
-    measured_s: float
-    learned_s: float = 0.0
-    named_s: Named = ()
 
 
 class _Work(NamedTuple):
@@ -86,25 +61,6 @@ class _Work(NamedTuple):
     measured_s: float
     learned_s: float
     named_s: Named = ()
-
-
-class UnitCost(NamedTuple):
-    """Seconds of a unit's traffic: copies on the compute stream, wires on the network's."""
-
-    gather_copy_s: float
-    gather_wire_s: float
-    gather_backward_copy_s: float
-    gather_backward_wire_s: float
-    refresh_copy_s: float
-    refresh_wire_s: float
-    settle_copy_s: float
-    settle_wire_s: float
-    reduce_copy_s: float
-    reduce_wire_s: float
-    reduce_accumulated_copy_s: float
-    accumulate_shard_s: float
-    upcast_s: float
-    accumulate_upcast_s: float
 
 
 class Pricer:
@@ -271,7 +227,7 @@ class Pricer:
         terms = list(work.terms_s)
         terms[EXPOSED_EP] = self._beside_pass(terms)
         priced_s = sum(terms)
-        terms[_TERM_NUMBER["host"]] += self._host_seconds(work, priced_s)
+        terms[TERM_NUMBER["host"]] += self._host_seconds(work, priced_s)
         shares = work.measured_s, work.learned_s
         return PassCost(sum(terms), tuple(terms), priced_s, *shares, work.named_s)
 
@@ -285,9 +241,9 @@ class Pricer:
             elif price.source == "learned":
                 learned_s += price.time_s
             launches += isinstance(work, Kernel)
-            if name not in _TERM_NUMBER:
+            if name not in TERM_NUMBER:
                 named_s[name] = named_s.get(name, 0.0) + seconds
-            terms[_TERM_NUMBER.get(name, TECHNIQUE)] += seconds
+            terms[TERM_NUMBER.get(name, TECHNIQUE)] += seconds
         host_s = 0.0
         if lowered.host is not None:
             host, slower = lowered.host, self.machine.factors.host
@@ -327,7 +283,7 @@ class Pricer:
         """What shows of tokens on their way to experts beside the kernels of a pass."""
         if not self.overlaps.ep:
             return terms[EXPOSED_EP]
-        work_s = sum(terms[_TERM_NUMBER[name]] for name in KERNEL_TERMS)
+        work_s = sum(terms[TERM_NUMBER[name]] for name in KERNEL_TERMS)
         return exposed_beside_kernels(terms[EXPOSED_EP], work_s, self.stack.overlap_slowdown)
 
     def _beside(self, seconds: float, entries: tuple[Entry, ...], number: int) -> float:

@@ -21,7 +21,8 @@ import itertools
 import math
 from collections import Counter
 
-from ...costmodel.prices import TERMS, Pricer
+from ...costmodel.pass_cost import TERMS
+from ...costmodel.prices import Pricer
 from ...costmodel.roofline import peak_flops_per_s
 from ...costmodel.simulate import Simulator
 from ...spec.cluster import DeviceGroup
