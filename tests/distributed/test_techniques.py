@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from census_price import PRICE as CENSUS_PRICE
+from census_run import FADE
+from census_value import TECHNIQUE as CENSUS
+from census_value import GradientCensus
 from compiled import with_mode
-from gradient_census.price import PRICE as CENSUS_PRICE
-from gradient_census.run import FADE
-from gradient_census.value import TECHNIQUE as CENSUS
-from gradient_census.value import GradientCensus
 from lowering_check import Comparison
 from plan_cases import Case, sharded
 from rank_pools import RankPool
-from rounded_inputs.price import PRICE as ROUNDING_PRICE
-from rounded_inputs.value import TECHNIQUE as ROUNDING
-from rounded_inputs.value import RoundedInputs
+from rounding_price import PRICE as ROUNDING_PRICE
+from rounding_value import TECHNIQUE as ROUNDING
+from rounding_value import RoundedInputs
 from technique_ranks import STEPS, StatefulRankSuite, TechniqueRankSuite
 
 from shardwright.costmodel.techniques import TECHNIQUES as PRICES

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from census_price import PRICE
+from census_value import MODES, NAME, TECHNIQUE, GradientCensus
+
 from shardwright.planner.technique import KnownTechniques, TechniqueChoice
 from shardwright.spec.model import Layer
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.workload import Workload
-
-from .price import PRICE
-from .value import MODES, NAME, TECHNIQUE, GradientCensus
 
 
 def tried(

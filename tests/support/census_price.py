@@ -7,13 +7,13 @@ writes 4n bytes, and with the update reads and writes 4n. State: 4 or 4n bytes.
 
 from __future__ import annotations
 
+from census_value import NAME, TECHNIQUE, groups, mode_of
+
 from shardwright.costmodel.technique import Added, TechniquePrice, with_addition
 from shardwright.costmodel.unit import Unit
 from shardwright.costmodel.unit_parts import UnitShape, unit_parts
 from shardwright.spec.formats import DTYPE_BYTES
 from shardwright.spec.kernels import Collective, streamed
-
-from .value import NAME, TECHNIQUE, groups, mode_of
 
 
 def unit(shape: UnitShape, own: Unit) -> Unit:

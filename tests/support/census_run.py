@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
+from census_value import NAME, TECHNIQUE, groups, mode_of
 from torch import Tensor
 
 from shardwright.executor.technique import (
@@ -14,8 +15,6 @@ from shardwright.executor.technique import (
     RunTechniques,
     TechniqueRun,
 )
-
-from .value import NAME, TECHNIQUE, groups, mode_of
 
 FADE = 0.5
 COPIES = "copies"

@@ -1,4 +1,9 @@
-"""What a census lets a plan decide: to sum over ranks at once, or to hold squares in place."""
+"""gradient_census, a technique that only tests have: what it lets a plan decide.
+
+Once a block's gradients are complete, every rank counts their squares: ``each`` sums them over all
+ranks of the stage at once, in a process group of its own; ``held`` adds them up where they are,
+which needs no message and as many bytes as the gradients, and lets old ones fade with the update.
+"""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shardwright.planner.technique import KnownTechniques, TechniqueChoice
+from rounding_price import PRICE
+from rounding_value import NAME, TECHNIQUE, RoundedInputs
 
-from .price import PRICE
-from .value import NAME, TECHNIQUE, RoundedInputs
+from shardwright.planner.technique import KnownTechniques, TechniqueChoice
 
 CHOICE = TechniqueChoice(
     name=NAME,

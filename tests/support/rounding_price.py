@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from rounding_value import COUNTS, NAME, TECHNIQUE
+
 from shardwright.costmodel.layer_shape import LayerShape, activation_shape
 from shardwright.costmodel.layers import Segment
 from shardwright.costmodel.technique import (
@@ -16,8 +18,6 @@ from shardwright.costmodel.unit import Unit
 from shardwright.costmodel.unit_parts import UnitShape
 from shardwright.spec.formats import ELEMENT_BYTES
 from shardwright.spec.kernels import streamed
-
-from .value import COUNTS, NAME, TECHNIQUE
 
 BYTES_OF_BOTH = 4 + 2
 

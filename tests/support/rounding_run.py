@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
+from rounding_value import COUNTS, NAME, TECHNIQUE
 from torch import Tensor
 
 from shardwright.executor.build_options import BuildOptions
@@ -20,8 +21,6 @@ from shardwright.executor.technique import (
     TechniqueRun,
 )
 from shardwright.spec.strategy import LayerStrategy
-
-from .value import COUNTS, NAME, TECHNIQUE
 
 FORWARD, BACKWARD, COMPLETE, BEGUN, CLOSING, ENDED, DRAWN = range(COUNTS)
 

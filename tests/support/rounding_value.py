@@ -1,4 +1,4 @@
-"""What rounding lets a plan decide: the format that a block's input goes through."""
+"""rounded_inputs, a lossy technique that only tests have: a block's input goes through bf16."""
 
 from __future__ import annotations
 

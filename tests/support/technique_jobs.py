@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import torch
+from census_run import RUNS as CENSUS
 from rank_jobs import make_engine, recorded_step, traced_bytes
+from rounding_run import RUNS as ROUNDING
 
 from shardwright.executor.context import RankContext
 from shardwright.executor.engine import Engine
 from shardwright.executor.technique import RunTechniques
 from shardwright.executor.techniques import SHIPPED
 from shardwright.executor.train import train
+from shardwright.spec.errors import InputError
 from shardwright.spec.plan import plan_of
 
 
 def techniques_of(name: str) -> RunTechniques:
-    """The techniques of a toy's package; the shipped ones for any other name."""
-    toys = ("gradient_census", "rounded_inputs")
-    return importlib.import_module(f"{name}.run").RUNS if name in toys else SHIPPED
+    """A toy's techniques; the shipped ones for any other name."""
+    return {"gradient_census": CENSUS, "rounded_inputs": ROUNDING}.get(name, SHIPPED)
 
 
 def engine_of(context: RankContext, payload: dict[str, Any]) -> Engine:
@@ -93,9 +94,7 @@ def _refusals(engine: Engine, saved: dict[str, torch.Tensor]) -> list[str]:
     for wrong in (without, {**saved, "nobody.state": saved[first]}, longer):
         try:
             engine.load_technique_state(wrong)
-        except ValueError as error:
-            found.append(str(error))
-        except Exception as error:
+        except InputError as error:
             found.append(str(error))
     return found
 

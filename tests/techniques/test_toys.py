@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gradient_census.choice import KNOWN as CENSUS
+from census_choice import KNOWN as CENSUS
 from oracle import Restriction, Space
 from planning import RULE, planned
 from random_spaces import PLENTY_BYTES
-from rounded_inputs.choice import KNOWN as ROUNDING
+from rounding_choice import KNOWN as ROUNDING
 from technique_spaces import small_space, solved
 from technique_suite import Refused, TechniqueSuite
 
