@@ -243,7 +243,7 @@ def _check_stage(
         return
     for part in (part for parts in stage.virtual_stages for part in parts):
         place = f"{where}: layers {part.layers[1]}-{part.layers[2]}"
-        broken = list(override_problems(stage, part))
+        broken = list(override_problems(stage, part, techniques))
         for problem in broken:
             _add(found, place, f"by_device_group {problem.given}: {problem.allowed}")
         kinds = dict.fromkeys(_kinds(model, part, workload.seq_len))
