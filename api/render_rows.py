@@ -75,7 +75,7 @@ def memory_text(row: MemoryRow) -> str:
 
 def fullest(prediction: Prediction) -> MemoryRow:
     """The memory row with the largest part of its capacity in use; the first on a tie."""
-    return max(prediction.memory, key=lambda row: row.reserved_bytes / row.capacity_bytes)
+    return max(prediction.memory, key=lambda row: row.reserved_bytes / max(1, row.capacity_bytes))
 
 
 def _trained_text(workload: Workload) -> str:

@@ -26,7 +26,7 @@ from .ops_precision import Precision
 from .seams import move
 from .sources import run_sources
 from .tape import Tape
-from .technique import added_backward, added_passes, host_work_of
+from .technique import TierBytes, added_backward, added_passes, host_work_of
 from .values import Node, Value
 
 CACHE_ENTRIES = 65536
@@ -39,7 +39,8 @@ class LoweredLayer:
     """Both directions of a layer; the second backward adds to gradients already there.
 
     ``keeps_input``: the forward pass saves its input for the backward pass. The tokens that an
-    embedding reads belong to the batch, not to a pass: its ``input_bytes`` are 0.
+    embedding reads belong to the batch, not to a pass: its ``input_bytes`` are 0. ``elsewhere``:
+    what techniques keep on other tiers between the passes.
     """
 
     layer: Segment
@@ -49,6 +50,7 @@ class LoweredLayer:
     input_bytes: int
     output_bytes: int
     keeps_input: bool
+    elsewhere: TierBytes = ()
 
     def split_backward(self) -> SplitBackward:
         """The backward in two parts, lowered where a schedule asks for it."""
@@ -81,6 +83,7 @@ def lower_layer(layer: Segment, shape: LayerShape) -> LoweredLayer:
         input_bytes=first.input_bytes,
         output_bytes=first.output_bytes,
         keeps_input=first.keeps_input,
+        elsewhere=first.elsewhere,
     )
 
 
@@ -126,6 +129,7 @@ class _Run(NamedTuple):
     input_bytes: int
     output_bytes: int
     keeps_input: bool
+    elsewhere: TierBytes = ()
 
 
 def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = False) -> _Run:
@@ -181,7 +185,8 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
     tape.run_weight_work()
     weight = _take_pass(tape, start_bytes, shape, backward.gradient_bytes)
     backward = backward if added is None else added_backward(backward, added)
-    return _Run(forward, backward, weight, input_bytes, output_bytes, keeps_input)
+    elsewhere = () if added is None else added.kept_elsewhere
+    return _Run(forward, backward, weight, input_bytes, output_bytes, keeps_input, elsewhere)
 
 
 def _precision(layer: Segment, shape: LayerShape) -> Precision | None:

@@ -32,6 +32,7 @@ from .stage_passes import PassKind, Together, passes_of
 from .stage_run import StageRun
 from .technique import Prices
 from .techniques import TECHNIQUES
+from .tier_memory import tier_rows
 
 MAX_PASSES = 2**21
 """Passes, forward and backward, of one simulated step: about half a minute's work."""
@@ -253,17 +254,16 @@ class Simulator:
         step_time_s = barrier_s + max(run.update_s + run.gathers_s for run in runs) + host_s
         prefetch = self.pricer.overlaps.dp_parameter
         known = tuple(price.value for price in self.lowering.techniques.values())
-        memory = tuple(
-            memory_row(
-                plan,
-                stack,
-                (run.stage, held.group),
-                stage_peak(plan, stack, run.passes, held.chunks, prefetch, self._effects),
-                groups,
-            )
-            for run, groups in zip(runs, communicators(plan, known), strict=True)
-            for held in run.classes
-        )
+        rows: list[MemoryRow] = []
+        for run, groups in zip(runs, communicators(plan, known), strict=True):
+            for held in run.classes:
+                place = (run.stage, held.group)
+                allocated = stage_peak(
+                    plan, stack, run.passes, held.chunks, prefetch, self._effects
+                )
+                rows.append(memory_row(plan, stack, place, allocated, groups))
+                rows += tier_rows(plan, place, run.passes, held.chunks)
+        memory = tuple(rows)
         kind = plan.program.schedule.kind
         return Simulation(kind, step_time_s, barrier_s, norm_s, host_s, runs, chunks, memory)
 

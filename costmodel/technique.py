@@ -46,6 +46,15 @@ class Added:
 
 
 NOTHING = Added()
+Tier = Literal["host", "nvme"]
+TIERS: tuple[Tier, ...] = ("host", "nvme")
+TierBytes = tuple[tuple[Tier, int], ...]
+"""Bytes by memory tier beyond the device's own."""
+
+
+def total_bytes(sizes: TierBytes, tier: Tier) -> int:
+    """What of ``sizes`` is on a tier."""
+    return sum(size for name, size in sizes if name == tier)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +63,13 @@ class LayerAddition:
 
     ``kept_bytes`` of device memory are held from a forward to its backward; below 0: so many of
     the layer's own are not held in between, and are back before the backward begins.
+    ``kept_elsewhere`` is held in between on other tiers.
     """
 
     forward: Added = NOTHING
     backward: Added = NOTHING
     kept_bytes: int = 0
+    kept_elsewhere: TierBytes = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,22 +158,26 @@ class AddedPasses:
     forward: LoweredPass
     backward: LoweredPass
     kept_bytes: int
+    kept_elsewhere: TierBytes = ()
 
 
 def added_passes(layer: Segment, shape: LayerShape) -> AddedPasses | None:
     """What the techniques of a layer add to every micro-batch; None for nothing."""
     forward, backward, kept_bytes = NO_PASS, NO_PASS, 0
+    elsewhere: TierBytes = ()
     for price in shape.prices:
         if price.layer is not None:
             found = price.layer(layer, shape)
             forward = in_turn(forward, found.forward.lowered(price.name))
             backward = in_turn(backward, found.backward.lowered(price.name))
             kept_bytes += found.kept_bytes
-    if (forward, backward, kept_bytes) == (NO_PASS, NO_PASS, 0):
+            elsewhere += found.kept_elsewhere
+    if (forward, backward, kept_bytes, elsewhere) == (NO_PASS, NO_PASS, 0, ()):
         return None
     if not shape.training.backward:
         return AddedPasses(forward, NO_PASS, 0)
-    return AddedPasses(replace(forward, change_bytes=kept_bytes), backward, kept_bytes)
+    forward = replace(forward, change_bytes=kept_bytes)
+    return AddedPasses(forward, backward, kept_bytes, elsewhere)
 
 
 def added_backward(own: LoweredPass, added: AddedPasses) -> LoweredPass:
@@ -189,6 +204,7 @@ def with_addition(
     gradient: Added = NOTHING,
     update: tuple[Item, ...] = (),
     resident_bytes: int = 0,
+    resident_elsewhere: TierBytes = (),
 ) -> Unit:
     """A unit with a technique's own work and state.
 
@@ -199,10 +215,12 @@ def with_addition(
             micro-batch's backward.
         update: done with the optimizer's update.
         resident_bytes: of device memory, held from step to step.
+        resident_elsewhere: the same on other tiers.
     """
     return replace(
         unit,
         added=in_turn(unit.added, gradient.lowered(name)),
         added_update=(*unit.added_update, (name, update)) if update else unit.added_update,
         added_bytes=unit.added_bytes + resident_bytes,
+        added_elsewhere=(*unit.added_elsewhere, *resident_elsewhere),
     )

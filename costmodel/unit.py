@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from .lowered_pass import NO_PASS, LoweredPass
 from .optimizers import UpdateShare
 from .tape import Item
+from .technique import TierBytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Unit:
     while they wait for the last one; ``shard_gradient_bytes``: reduced ones until the update.
     ``publish``: what follows the update; ``update``: the unit's share of it. ``added`` is what
     techniques do once its gradients are complete, ``added_update`` what each does with the update,
-    ``added_bytes`` what they hold from step to step.
+    ``added_bytes`` what they hold from step to step, ``added_elsewhere`` what of other tiers.
     """
 
     wrapped: bool
@@ -57,6 +58,7 @@ class Unit:
     added: LoweredPass = NO_PASS
     added_update: tuple[tuple[str, tuple[Item, ...]], ...] = ()
     added_bytes: int = 0
+    added_elsewhere: TierBytes = ()
 
     @property
     def starts_anew(self) -> bool:
