@@ -5,6 +5,7 @@ Runs are held to :mod:`technique_ranks`.
 
 from __future__ import annotations
 
+import io
 import math
 import random
 from abc import ABC, abstractmethod
@@ -19,11 +20,13 @@ from plan_cases import PLAIN, Case, Sizes
 from planning import RULE, compare, planned
 from random_plans import Drawer
 from random_spaces import random_cap
+from rich.console import Console
 from technique_spaces import solved
 
 from shardwright.api.allowed import allowing, lossy_notes
 from shardwright.api.inputs import Inputs, Problem, resolve
 from shardwright.api.pinning import resolve_pins
+from shardwright.api.render_plan import print_report
 from shardwright.api.reports import search_plan
 from shardwright.costmodel.explain import breakdown
 from shardwright.costmodel.lower import lower_layer
@@ -227,6 +230,9 @@ class TechniqueSuite(ABC):
         assert lossy <= {*allowed.search.space[self.name]}
         pinned = search_plan(asked, resolve_pins((f"{self.name}={min(lossy)}",), asked))
         assert pinned.assumptions[0].path == f"lossy.{self.name}"
+        out = Console(record=True, width=200, file=io.StringIO())
+        print_report(out, pinned, RULE, ())
+        assert out.export_text().startswith(f"lossy: {self.name}={min(lossy)} (")
 
     def test_prices_are_finite_and_grow_with_the_work(self) -> None:
         machine = Machine(self.plain.cluster)
