@@ -33,6 +33,7 @@ INPUT_NAMES = (
     "calibration",
     "objective",
     "prices",
+    "allow",
 )
 
 

@@ -167,5 +167,5 @@ def _byte_errors(prediction: Prediction, measured: list[int] | None) -> list[flo
     """Relative errors of each stage's bytes; none where they were not measured."""
     if measured is None:
         return []
-    predicted = [row.allocated_bytes for row in prediction.memory]
+    predicted = [row.allocated_bytes for row in prediction.memory if row.tier == "hbm"]
     return [relative_error(b, a) for b, a in zip(predicted, measured, strict=True)]

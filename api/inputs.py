@@ -12,6 +12,8 @@ from ..costmodel.machine import Machine
 from ..datasets.catalogue.device import CPU, Device, device
 from ..datasets.catalogue.models import DEFAULT_MODEL
 from ..datasets.catalogue.parsed_cluster import ParsedCluster
+from ..planner.technique import KnownTechniques
+from ..planner.techniques import SHIPPED
 from ..profiler.store import newest_profile
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError, one_of
@@ -29,6 +31,7 @@ from ..spec.stack import StackSpec
 from ..spec.towers import placed_tokens
 from ..spec.units import GIB
 from ..spec.workload import TASKS, DtypeRecord, Workload
+from .allowed import allowing
 from .calibrations import calibration_for
 from .goals import THROUGHPUT, Goal, first_sequence, goal_of
 from .nouns import ClusterLike, ModelLike, cluster_of, model_of
@@ -63,6 +66,7 @@ class Inputs:
     calibration: str | None = None
     objective: str | None = None
     prices: PricesLike | None = None
+    allow: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +74,8 @@ class Problem:
     """A resolved question: model, machine, workload, stack, and what was assumed of them.
 
     Where ``goal`` is to find the largest batch or sequence, that of ``workload`` is where the
-    search begins. ``prices`` are None where none were given.
+    search begins. ``prices`` are None where none were given. ``techniques`` are those that a plan
+    may use.
     """
 
     model: ModelSpec
@@ -83,6 +88,7 @@ class Problem:
     machine: Machine = field(compare=False)
     goal: Goal = THROUGHPUT
     prices: Prices | None = None
+    techniques: KnownTechniques = SHIPPED
 
     def sized(self, global_batch: int | None = None, seq_len: int | None = None) -> Problem:
         """The same question with another batch or sequence length."""
@@ -134,6 +140,7 @@ def resolve(inputs: Inputs) -> Problem:
         machine=Machine(cluster, measured),
         goal=goal,
         prices=prices,
+        techniques=allowing(SHIPPED, inputs.allow),
     )
 
 

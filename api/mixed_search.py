@@ -12,7 +12,7 @@ from ..planner.simplest import complexity
 from ..spec.report import Alternative, ObjectiveResult, Provenance, Report, TieSet
 from .inputs import Problem
 from .rivals import TIE_WITHIN, lost_text, others
-from .search_result import idle_note
+from .search_result import answer_notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ def search_mixed(
     report = Report(
         plan=best.plan,
         prediction=predict(best.plan, best.simulation, simulator, rule),
-        assumptions=problem.assumptions + idle_note(problem, best),
+        assumptions=answer_notes(problem, best),
         source_share=source_share(best.simulation),
         provenance=provenance,
         alternatives=tuple(

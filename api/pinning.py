@@ -9,8 +9,6 @@ from typing import Any
 
 from ..planner.pins import Pin, parse_pin
 from ..planner.shard_levels import with_degrees
-from ..planner.techniques.compile import device_reason
-from ..spec.choices import COMPILE_WORDS
 from ..spec.errors import InputError, nearest_divisor
 from ..spec.experts import experts_of
 from ..spec.legality import (
@@ -20,11 +18,11 @@ from ..spec.legality import (
     schedule_run_reason,
     schedule_stack_reason,
 )
-from ..spec.model import BlockLayer, Layer
+from ..spec.model import Layer
 from ..spec.schedule import V_KINDS, ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
-from ..spec.techniques import technique_reason, technique_stack_reason
-from ..spec.techniques.compile import with_mode
+from ..spec.technique import OFF, kind_reason
+from ..spec.techniques import technique_reason, technique_stack_reason, with_word
 from ..spec.towers import layer_places
 from .inputs import Problem
 
@@ -49,7 +47,7 @@ def resolve_pins(
         NotBuiltError: a key that is not searched yet.
     """
     layers = problem.model.layers()
-    pins = tuple(parse_pin(text, len(layers), field) for text in texts)
+    pins = tuple(parse_pin(text, len(layers), field, problem.techniques) for text in texts)
     for first, second in combinations(pins, 2):
         if first.key == second.key and first.value != second.value and _meet(first, second):
             both = f"{first.text} and {second.text}"
@@ -61,8 +59,8 @@ def resolve_pins(
             _check_batch(pin, problem, field)
         elif pin.key == "shard":
             _check_shard(pin, pins, problem, executable, field)
-        elif pin.key == "compile":
-            _check_compile(pin, problem, layers, field)
+        elif pin.key in problem.techniques.names:
+            _check_technique(pin, problem, layers, field)
         if executable and (reason := _run_reason(pin, problem)):
             raise InputError(field, pin.text, f"what --execute can run ({reason})")
     _check_schedule(pins, problem, field)
@@ -144,18 +142,23 @@ def _check_shard(
         raise InputError(field, pin.text, f"what --execute can run ({reason})", "shard=zero1")
 
 
-def _check_compile(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: str) -> None:
-    """Blocks, a stack and devices that can be compiled as pinned, each block on a rank alone."""
-    alone = with_mode(LayerStrategy(), str(pin.value))
-    blocks = {x: None for n, x in enumerate(layers) if pin.covers(n) and isinstance(x, BlockLayer)}
+def _check_technique(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: str) -> None:
+    """Layers, a stack and devices that can be as pinned, each layer on a rank alone."""
+    known = problem.techniques
+    value, choice = next(pair for pair in known.plannable if pair[0].name == pin.key)
+    alone = with_word(LayerStrategy(), value, str(pin.value), field)
+    kinds = value.kinds.plannable
+    spoken = {x: None for n, x in enumerate(layers) if pin.covers(n)}
+    spoken = {x: None for x in spoken if kind_reason(value, x, kinds) is None}
     dtype, groups = problem.workload.dtype, problem.cluster.groups
-    reasons = [technique_reason(block, alone, 1, dtype) for block in blocks]
-    reasons.append(technique_stack_reason(alone, problem.stack))
-    needs = [device_reason(pin.value, group.device) for group in groups]
-    reasons += [f"it needs {need}" for need in needs if need]
+    reasons = [technique_reason(x, alone, 1, dtype, known.values) for x in spoken]
+    reasons.append(technique_stack_reason(alone, problem.stack, known.values))
+    if (own := value.of(alone)) is not None:
+        needs = [choice.device_reason(own, group.device) for group in groups]
+        reasons += [f"it needs {need}" for need in needs if need]
     if reason := next((reason for reason in reasons if reason), None):
         allowed = f"what these layers can be ({reason})"
-        raise InputError(field, pin.text, allowed, f"compile={COMPILE_WORDS[0]}")
+        raise InputError(field, pin.text, allowed, f"{pin.key}={OFF}")
 
 
 def _check_schedule(pins: tuple[Pin, ...], problem: Problem, field: str) -> None:

@@ -74,6 +74,7 @@ def plan(
     prices: PricesLike | None = None,
     prefer: str = "best",
     pins: Iterable[str] = (),
+    allow: str | None = None,
     top: int = 3,
     deadline_s: float | None = None,
     oom_risk: float | None = None,
@@ -99,6 +100,7 @@ def plan(
         prices: a path, the content of a price file as a mapping, or Prices.
         prefer: ``simple`` takes the simplest of the plans that tie with the best.
         pins: fixed decisions, such as ``tp=8`` or ``recompute@1-40=full``.
+        allow: names of techniques whose lossy values are tried too, with commas between.
         top: how many other plans to report.
         deadline_s: answer after so many seconds with the best plan so far.
         oom_risk: accepted chance of running out of memory, 0.05 if None.
@@ -196,7 +198,7 @@ def simulate(
 
 FOREIGN_FLAGS = ("galvatron_profile", "costs")
 PRICING_FLAGS = ("stack", "attention", "overlap", "calibration")
-NOT_SIMULATED = ("model", "cluster", "objective", "prices")
+NOT_SIMULATED = ("model", "cluster", "objective", "prices", "allow")
 INPUT_FLAGS = tuple(n for n in Inputs.__dataclass_fields__ if n not in NOT_SIMULATED)
 STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)
 

@@ -47,7 +47,7 @@ def heading(out: Console, text: str) -> None:
 
 def memory_bar(row: MemoryRow) -> Text:
     """Ten cells of reserved over capacity: green, yellow from 90 %, red where it overflows."""
-    part = row.reserved_bytes / row.capacity_bytes
+    part = row.reserved_bytes / max(1, row.capacity_bytes)
     full = min(BAR_CELLS, round(part * BAR_CELLS))
     on, off = bar_cells()
     style = "red" if part > 1 else "yellow" if part > 0.9 else "green"

@@ -75,7 +75,7 @@ def _cells(row: StageRow) -> list[str]:
 
 
 def _bar(row: MemoryRow) -> str:
-    part = row.reserved_bytes / row.capacity_bytes
+    part = row.reserved_bytes / max(1, row.capacity_bytes)
     colour = "#c62828" if part > 1 else "#f9a825" if part > 0.9 else "#2e7d32"
     label = f"{part * 100:.0f} % of the memory reserved"
     return (

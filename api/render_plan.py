@@ -10,6 +10,7 @@ from rich.text import Text
 from ..costmodel.feasibility import MemoryRule
 from ..spec.report import Assumption, Report
 from ..spec.units import format_number, format_seconds
+from .allowed import LOSSY
 from .render_answer import cost_text, largest_text, sensitivity_parts, tie_text
 from .render_console import columns, memory_bar
 from .render_rows import (
@@ -38,6 +39,9 @@ def print_report(out: Console, report: Report, rule: MemoryRule, next_steps: Seq
         rule: the rule that ``feasible`` was judged by.
         next_steps: what one may type next.
     """
+    for note in report.assumptions:
+        if note.path.startswith(f"{LOSSY}."):
+            _line(out, "lossy: ", f"{note.value} ({note.why})")
     _print_head(out, report, rule)
     _print_stages(out, report)
     _print_terms(out, report)

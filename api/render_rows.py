@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..costmodel.feasibility import MemoryRule
-from ..spec.choices import COMPILE_WORDS
 from ..spec.cluster import ClusterSpec
 from ..spec.plan import Plan
 from ..spec.report import MemoryRow, Prediction, Report
-from ..spec.techniques.compile import text_of
+from ..spec.technique import OFF
+from ..spec.techniques import TECHNIQUES, Values
 from ..spec.units import GIB, format_bytes, format_count, format_seconds
 from ..spec.workload import Workload
 from .render_stages import expert_text
@@ -18,7 +18,7 @@ ROUNDING = 1e-9
 """Terms below this part of the step are left out."""
 
 
-def shape_text(plan: Plan) -> str:
+def shape_text(plan: Plan, techniques: Values = TECHNIQUES) -> str:
     """A plan in one line: ``tp 4, pp 4, dp 2, zero1, 1f1b, micro-batch 1 x 256``."""
     program = plan.program
     placed = [
@@ -41,8 +41,9 @@ def shape_text(plan: Plan) -> str:
     recomputes = {s.recompute for s in every} - {"none"}
     if recomputes:
         parts.append("recompute " + "/".join(sorted(recomputes)))
-    if compiled := {text_of(s) for s in every} - {COMPILE_WORDS[0]}:
-        parts.append("compile " + "/".join(sorted(compiled)))
+    for technique in techniques:
+        if used := {technique.text_of(s) for s in every} - {OFF}:
+            parts.append(f"{technique.name} " + "/".join(sorted(used)))
     if program.chunks_per_stage > 1:
         parts.insert(2, f"vpp {program.chunks_per_stage}")
     if len(program.stages) > 1:
@@ -74,7 +75,7 @@ def memory_text(row: MemoryRow) -> str:
 
 def fullest(prediction: Prediction) -> MemoryRow:
     """The memory row with the largest part of its capacity in use; the first on a tie."""
-    return max(prediction.memory, key=lambda row: row.reserved_bytes / row.capacity_bytes)
+    return max(prediction.memory, key=lambda row: row.reserved_bytes / max(1, row.capacity_bytes))
 
 
 def _trained_text(workload: Workload) -> str:

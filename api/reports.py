@@ -26,6 +26,8 @@ from ..planner.pins import Pin
 from ..planner.probing import PROBE, FirstFit
 from ..planner.search import Found, Limits, Search
 from ..planner.space import Request
+from ..planner.technique import KnownTechniques
+from ..planner.techniques import SHIPPED
 from ..spec.choices import Preference
 from ..spec.errors import InfeasibleError
 from ..spec.measured import Measured
@@ -33,13 +35,14 @@ from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
 from ..spec.report import Assumption, Provenance, Report
 from ..spec.stack import StackSpec
+from .allowed import lossy_notes
 from .calibrations import measured_name
 from .inputs import Problem
 from .joined_search import alone_problems, search_groups
 from .largest import search_largest
 from .mixed_search import Mixed, search_mixed
 from .rivals import alternatives, predicted, standing
-from .search_result import idle_note, search_result
+from .search_result import answer_notes, search_result
 from .sensitivities import winner_sensitivities
 from .simulators import simulator_for
 from .smallest_change import with_changes
@@ -68,9 +71,24 @@ def simulate_plan(
     assumptions: tuple[Assumption, ...],
     risk: float = DEFAULT_RISK,
     rates: ChangedRates = AS_LISTED,
+    techniques: KnownTechniques = SHIPPED,
 ) -> Simulated:
-    """Simulate one plan, whether it fits or not; ``rates`` are what a question changes."""
-    simulator = simulator_for(plan, measured, calibrated_stack(stack, measured), rates)
+    """Simulate one plan, whether it fits or not.
+
+    Args:
+        plan: a legal plan.
+        stack: the software that runs it.
+        measured: a profile or calibration of its cluster, if there is one.
+        assumptions: behind the prediction.
+        risk: accepted chance of running out of memory.
+        rates: what a question changes.
+        techniques: those that are known.
+
+    Raises:
+        InputError: a technique without a price, or a plan too large to simulate.
+    """
+    known = calibrated_stack(stack, measured)
+    simulator = simulator_for(plan, measured, known, rates, techniques.prices)
     with no_garbage_collection():
         simulation = simulator.run(plan)
     if simulation is None:
@@ -78,7 +96,7 @@ def simulate_plan(
     report = Report(
         plan=plan,
         prediction=predict(plan, simulation, simulator, MemoryRule(risk).measured_by(measured)),
-        assumptions=assumptions,
+        assumptions=lossy_notes(plan, techniques.values) + assumptions,
         source_share=source_share(simulation),
         provenance=_provenance(simulator.pricer, measured),
     )
@@ -129,10 +147,10 @@ def evaluator_of(
         one_fill=problem.goal.objective == "largest-batch",
         token_rules=not problem.goal.grain,
         executable=executable,
+        techniques=problem.techniques,
     )
-    simulator = Simulator(
-        Lowering(problem.model, problem.workload, stack), Pricer(problem.machine, stack)
-    )
+    lowering = Lowering(problem.model, problem.workload, stack, problem.techniques.prices)
+    simulator = Simulator(lowering, Pricer(problem.machine, stack))
     return Evaluator(request, simulator, MemoryRule(risk).measured_by(problem.measured))
 
 
@@ -255,7 +273,7 @@ def _search(
         return Report(
             plan=best.plan,
             prediction=predicted(best, search, problem.prices),
-            assumptions=problem.assumptions + idle_note(problem, best),
+            assumptions=answer_notes(problem, best),
             source_share=source_share(best.simulation),
             provenance=_provenance(evaluator.simulator.pricer, problem.measured),
             search=search_result(search, found, stands, problem),

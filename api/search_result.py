@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..planner.candidates import Outcome
 from ..planner.search import Found, Search
 from ..spec.report import Assumption, ObjectiveResult, SearchResult
+from .allowed import lossy_notes
 from .inputs import Problem
 from .rivals import Standing
 
@@ -16,6 +17,12 @@ def idle_note(problem: Problem, best: Outcome) -> tuple[Assumption, ...]:
         return ()
     why = f"the best plan leaves {idle} of {problem.cluster.device_count} devices idle"
     return (Assumption(path="idle_devices", value=idle, why=why),)
+
+
+def answer_notes(problem: Problem, best: Outcome) -> tuple[Assumption, ...]:
+    """What an answer rests on: first what changes results, then what was assumed."""
+    lossy = lossy_notes(best.plan, problem.techniques.values)
+    return lossy + problem.assumptions + idle_note(problem, best)
 
 
 def search_result(search: Search, found: Found, stands: Standing, problem: Problem) -> SearchResult:

@@ -15,6 +15,8 @@ from ..costmodel.machine import Machine
 from ..costmodel.pass_effects import PassEffects
 from ..costmodel.prices import Pricer
 from ..costmodel.simulate import Simulator
+from ..costmodel.technique import Prices
+from ..costmodel.techniques import TECHNIQUES
 from ..spec.calibration import Calibration
 from ..spec.cluster import ClusterSpec
 from ..spec.measured import Measured
@@ -29,7 +31,11 @@ KEPT = 16
 
 
 def simulator_for(
-    plan: Plan, measured: Measured | None, stack: StackSpec, rates: ChangedRates = AS_LISTED
+    plan: Plan,
+    measured: Measured | None,
+    stack: StackSpec,
+    rates: ChangedRates = AS_LISTED,
+    techniques: Prices = TECHNIQUES,
 ) -> Simulator:
     """A simulator of a plan's model and workload on its cluster.
 
@@ -38,8 +44,9 @@ def simulator_for(
         measured: a profile or calibration of its cluster, if there is one.
         stack: the software that runs it.
         rates: what a question changes of the cluster's figures.
+        techniques: prices of those that are known.
     """
-    about = plan.model, plan.workload, stack
+    about = plan.model, plan.workload, stack, techniques
     if isinstance(measured, MachineProfile):  # has rows by the thousand, which are no key
         return _on(*about, Machine(plan.cluster, measured, rates=rates))
     return _simulator(*about, plan.cluster, measured, rates)
@@ -50,21 +57,24 @@ def _simulator(
     model: ModelSpec,
     workload: Workload,
     stack: StackSpec,
+    techniques: Prices,
     cluster: ClusterSpec,
     measured: Calibration | None,
     rates: ChangedRates,
 ) -> Simulator:
-    return _on(model, workload, stack, Machine(cluster, measured, rates=rates))
+    return _on(model, workload, stack, techniques, Machine(cluster, measured, rates=rates))
 
 
-def _on(model: ModelSpec, workload: Workload, stack: StackSpec, machine: Machine) -> Simulator:
-    lowering, effects = _unpriced(model, workload, stack)
+def _on(
+    model: ModelSpec, workload: Workload, stack: StackSpec, techniques: Prices, machine: Machine
+) -> Simulator:
+    lowering, effects = _unpriced(model, workload, stack, techniques)
     return Simulator(lowering, Pricer(machine, stack), effects)
 
 
 @lru_cache(maxsize=KEPT)
 def _unpriced(
-    model: ModelSpec, workload: Workload, stack: StackSpec
+    model: ModelSpec, workload: Workload, stack: StackSpec, techniques: Prices
 ) -> tuple[Lowering, PassEffects]:
     """What no rate changes: layers and units, and what their passes do to memory."""
-    return Lowering(model, workload, stack), PassEffects(stack)
+    return Lowering(model, workload, stack, techniques), PassEffects(stack)

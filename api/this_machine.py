@@ -14,6 +14,7 @@ from ..spec.dense import model_run_reason
 from ..spec.errors import InputError
 from ..spec.legality import devices_run_reason, executable_reason, schedule_run_reason
 from ..spec.plan import Plan
+from ..spec.technique_plans import plan_run_reason
 
 CUDA_DEVICE = re.compile(r"nvidia\d+")
 RANK_BYTES = 2**28
@@ -105,3 +106,5 @@ def require_built(plan: Plan, where: str) -> None:
     for strategy in dict.fromkeys(plan.layer_strategies()):
         if reason := executable_reason(strategy, plan.workload):
             raise InputError(where, reason, "a plan that the executor runs", "plan --execute")
+    if reason := plan_run_reason(plan):
+        raise InputError(where, reason, "techniques that the executor runs", "plan simulate")

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..costmodel.simulate import most_microbatches
 from ..planner.shard_levels import with_degrees
-from ..spec.choices import COMPILE_WORDS, RECOMPUTES, SEQUENCE_PARALLELS
-from ..spec.cluster import ClusterSpec
+from ..spec.choices import RECOMPUTES, SEQUENCE_PARALLELS
 from ..spec.errors import InputError, NotBuiltError, Word, nearest_divisor, one_of
 from ..spec.experts import experts_of
 from ..spec.legality import schedule_reason, schedule_stack_reason
@@ -16,7 +15,7 @@ from ..spec.plan import LayerPlan, Plan, Program, Schedule, Stage
 from ..spec.report import Assumption
 from ..spec.schedule import EVERY_KIND, V_KINDS, ScheduleKind, chunk_position
 from ..spec.strategy import LayerStrategy, Sharding
-from ..spec.techniques.compile import with_mode
+from ..spec.techniques import with_word
 from .inputs import Problem
 from .placement import place_stages
 from .typed import check_types
@@ -26,7 +25,10 @@ from .uniform_refusals import refuse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformStrategy:
-    """Simulate's strategy flags; None where one was left out."""
+    """Simulate's strategy flags; None where one was left out.
+
+    A flag with the name of a technique takes its words.
+    """
 
     tp: int | None = None
     pp: int | None = None
@@ -69,7 +71,7 @@ def uniform_plan(
             raise InputError(f"--{name}", degrees[name], "1: the model has no experts", 1)
     tp, pp, vpp, cp = (degrees[name] for name in ("tp", "pp", "vpp", "cp"))
     dp = _data_parallel(problem, flags.dp, degrees, notes)
-    strategy = _strategy(flags, problem.cluster, (tp, cp, dp), notes)
+    strategy = _strategy(flags, problem, (tp, cp, dp), notes)
     strategy = replace(strategy, ep=degrees["ep"], etp=degrees["etp"])
     micro_batch = _degree("micro-batch", flags.micro_batch, notes)
     given = flags.schedule if flags.schedule in EVERY_KIND else "1f1b"
@@ -129,7 +131,7 @@ def _data_parallel(
 
 def _strategy(
     flags: UniformStrategy,
-    cluster: ClusterSpec,
+    problem: Problem,
     split: tuple[int, int, int],
     notes: list[Assumption],
 ) -> LayerStrategy:
@@ -151,10 +153,12 @@ def _strategy(
         cp=cp,
         recompute=recompute,
     )
-    if flags.compile is not None:
-        strategy = with_mode(strategy, one_of("--compile", flags.compile, COMPILE_WORDS))
+    for technique, _ in problem.techniques.plannable:
+        word = getattr(flags, technique.name, None)
+        if word is not None:
+            strategy = with_word(strategy, technique, word, f"--{technique.name}")
     same, inner = strategy.state_ranks(tp * cp * dp), strategy.weight_split
-    degrees = Sharding.from_text(with_degrees(shard, cluster, inner, same), same)
+    degrees = Sharding.from_text(with_degrees(shard, problem.cluster, inner, same), same)
     return replace(strategy, shard=degrees)
 
 

@@ -6,26 +6,28 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import groupby, pairwise
 
-from ..spec.choices import COMPILE_WORDS
 from ..spec.errors import InputError, nearest_divisor
 from ..spec.experts import experts_of
 from ..spec.layer_legality import recomputes_of
 from ..spec.model import BlockLayer, Layer, ModelSpec
 from ..spec.plan import LayerPlan
 from ..spec.strategy import LayerStrategy
-from ..spec.techniques.compile import with_mode
+from ..spec.techniques import TECHNIQUES, Values, with_value
 
 Cut = Callable[[ModelSpec, int, LayerStrategy], list[tuple[LayerPlan, ...]]]
 """Cuts a model into so many chunks under one strategy."""
 
 
-def own_strategy(layer: Layer, strategy: LayerStrategy) -> LayerStrategy:
+def own_strategy(
+    layer: Layer, strategy: LayerStrategy, techniques: Values = TECHNIQUES
+) -> LayerStrategy:
     """What a layer takes of one strategy for all.
 
-    Only blocks recompute and are compiled, only experts split.
+    Only blocks recompute, only experts split, techniques are of the kinds they are priced for.
     """
-    if not isinstance(layer, BlockLayer):
-        strategy = with_mode(strategy, COMPILE_WORDS[0])
+    for technique in techniques:
+        if technique.name in strategy.techniques and layer.kind not in technique.kinds.simulable:
+            strategy = with_value(strategy, technique.name, None)
     if strategy.recompute not in recomputes_of(layer):
         strategy = replace(strategy, recompute="none")
     if experts_of(layer) is None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..planner.techniques.compile import device_reason
-from ..spec.choices import COMPILE_WORDS
+from ..planner.technique import TechniqueChoice
 from ..spec.errors import InputError
 from ..spec.legality import layer_reason, stack_reason
 from ..spec.plan import Plan
+from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy, Sharding
-from ..spec.techniques import technique_reason, technique_stack_reason
-from ..spec.techniques.compile import text_of
+from ..spec.technique import OFF, TechniqueValue
+from ..spec.techniques import technique_reason, with_word
 from ..spec.towers import layer_places
 from .inputs import Problem
 from .uniform_chunks import own_strategy
@@ -30,29 +30,50 @@ def refuse(problem: Problem, strategy: LayerStrategy, ranks: int, plan: Plan) ->
     Raises:
         InputError: a rule is broken.
     """
-    if reason := technique_stack_reason(strategy, problem.stack):
-        allowed = f"none or cuda_graph ({reason})"
-        raise InputError("--compile", text_of(strategy), allowed, COMPILE_WORDS[0])
-    if reason := stack_reason(strategy, problem.stack):
+    known = problem.techniques
+    for value, _ in known.plannable:
+        if reason := value.stack_reason(strategy, problem.stack):
+            raise _unsaid(value, strategy, problem.stack, reason)
+    if reason := stack_reason(strategy, problem.stack, known.values):
         raise _stack_error(problem, strategy, ranks, reason)
     samples = plan.program.micro_batch_samples
     if reason := _layers_reason(problem, strategy, ranks, samples):
         raise _layer_error(problem, strategy, ranks, reason)
-    if reason := _compile_reason(problem, strategy, ranks):
-        allowed = f"what these layers can be ({reason})"
-        raise InputError("--compile", text_of(strategy), allowed, COMPILE_WORDS[0])
-    if violations := plan.check():
+    for value, choice in known.plannable:
+        if reason := _technique_reason(problem, strategy, ranks, value, choice):
+            allowed = f"what these layers can be ({reason})"
+            raise InputError(f"--{value.name}", value.text_of(strategy), allowed, OFF)
+    if violations := plan.check(known.values):
         raise InputError(violations[0].path, violations[0].message, "a legal plan")
 
 
-def _compile_reason(problem: Problem, strategy: LayerStrategy, ranks: int) -> str | None:
-    """Why some block may not be compiled so, or the device does not do it; None if all may."""
-    dtype = problem.workload.dtype
+def _unsaid(
+    value: TechniqueValue, strategy: LayerStrategy, stack: StackSpec, reason: str
+) -> InputError:
+    """The error of a technique's word that the stack cannot say, with those that it can."""
+    other = (with_word(strategy, value, word, value.name) for word in value.words)
+    said = [value.text_of(each) for each in other if value.stack_reason(each, stack) is None]
+    allowed = f"{' or '.join([OFF, *said])} ({reason})"
+    return InputError(f"--{value.name}", value.text_of(strategy), allowed, OFF)
+
+
+def _technique_reason(
+    problem: Problem,
+    strategy: LayerStrategy,
+    ranks: int,
+    value: TechniqueValue,
+    choice: TechniqueChoice,
+) -> str | None:
+    """Why some layer may not have a technique so, or the device does not do it; None if all may."""
+    dtype, chosen = problem.workload.dtype, value.of(strategy)
+    if chosen is None:
+        return None
     for layer in problem.model.kinds():
-        if reason := technique_reason(layer, own_strategy(layer, strategy), ranks, dtype):
+        own = own_strategy(layer, strategy, problem.techniques.values)
+        if reason := technique_reason(layer, own, ranks, dtype, (value,)):
             return reason
     devices = (group.device for group in problem.cluster.groups)
-    reasons = (device_reason(text_of(strategy), device) for device in devices)
+    reasons = (choice.device_reason(chosen, device) for device in devices)
     return next((f"it needs {reason}" for reason in reasons if reason), None)
 
 
@@ -90,7 +111,7 @@ def _layers_reason(
     places = layer_places(model, problem.workload.seq_len)
     kinds = dict.fromkeys((x, p.tokens) for x, p in zip(model.layers(), places, strict=True))
     for layer, tokens in kinds:
-        own = own_strategy(layer, strategy)
+        own = own_strategy(layer, strategy, problem.techniques.values)
         if reason := layer_reason(layer, own, ranks, samples, tokens):
             return reason
     return None

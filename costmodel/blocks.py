@@ -102,7 +102,7 @@ def _output_bias(spec: Mixer | FeedForward) -> bool:
 
 def _series(c: OpContext, layer: BlockLayer, strategy: LayerStrategy) -> tuple[Body, Finish]:
     """``x + part(norm(x))`` for each part; in a sandwich the part's result is normalised too."""
-    if c.compiled:
+    if c.stack.fusion.across_parts:
         return _joined_series(c, layer, strategy)
     parts = _parts(layer)
     sandwich = layer.norm_placement == "sandwich"

@@ -11,9 +11,12 @@ from typing import NamedTuple
 from ..spec.groups import stage_groups
 from ..spec.plan import Plan
 from ..spec.stack import StackSpec
+from ..spec.technique_plans import stage_technique_groups
+from ..spec.techniques import TECHNIQUES, Values
 from .group_prices import GroupPrices
 from .lowering import StageChunk
 from .overlap import slowed
+from .pass_time import joined_names
 from .rank_class import RankClass
 from .shared_tables import holding_stages
 from .stage_run import StageRun
@@ -28,6 +31,7 @@ class _End(NamedTuple):
     update_s: float
     gathers_s: float
     norm_s: float
+    named_s: dict[str, float]
 
 
 def close(
@@ -60,9 +64,12 @@ def close(
             if key not in known:
                 known[key] = _end(plan, stack, prices, run.stage, held)
             ends.append(known[key])
-        run.tensor_sums_s, run.tied_sum_s, run.update_s, run.gathers_s, norm_s = map(
-            max, zip(*ends, strict=True)
-        )
+        run.tensor_sums_s = max(end.tensor_sums_s for end in ends)
+        run.tied_sum_s = max(end.tied_sum_s for end in ends)
+        run.gathers_s = max(end.gathers_s for end in ends)
+        norm_s = max(end.norm_s for end in ends)
+        latest = max(ends, key=lambda end: end.update_s)
+        run.update_s, run.update_named_s = latest.update_s, latest.named_s
     barrier_s = max(run.ready_s for run in runs) + norm_s
     for run in runs:
         layers = sum(len(chunk.layers) for chunk in chunks[run.stage])
@@ -81,12 +88,15 @@ def _end(
     inside = prices.at(held.group, held.reach)
     copies_s, tensor_sums_s = inside.split(end.tensor_sums)
     casts_s, gathers_s = inside.split(end.gathers)
+    named_s = joined_names(*([(name, sum(inside.split(items)))] for name, items in end.added))
+    added_s = sum(named_s.values())
     return _End(
         tensor_sums_s=tensor_sums_s,
         tied_sum_s=prices.between_ends_s(plan, end.tied_sum),
-        update_s=copies_s + sum(inside.split(end.update)) + casts_s,
+        update_s=copies_s + sum(inside.split(end.update)) + casts_s + added_s,
         gathers_s=gathers_s,
         norm_s=prices.all_ranks_s(plan, end.norm),
+        named_s=named_s,
     )
 
 
@@ -109,8 +119,13 @@ def _exposed_gathers_s(
     return max(run.gathers_s / layers, own_s - barrier_s)
 
 
-def communicators(plan: Plan) -> list[int]:
-    """How many process groups of more than one rank a rank of each stage is in, the world too."""
+def communicators(plan: Plan, techniques: Values = TECHNIQUES) -> list[int]:
+    """How many process groups of more than one rank a rank of each stage is in, the world too.
+
+    Args:
+        plan: the plan.
+        techniques: those that are known, with groups of their own.
+    """
     stages, every = plan.program.stages, plan.layer_strategies()
     world = sum(stage.device_count for stage in stages)
     messages = 4 if len(stages) > 1 else 0
@@ -120,5 +135,6 @@ def communicators(plan: Plan) -> list[int]:
         strategies = plan.stage_strategies(number, every)
         groups = stage_groups(strategies, stage.device_count, plan.expert_strategies(number))
         tied = len(holding) > 1 and number in holding
-        found.append(len(groups) + messages + tied + (world > 1))
+        own = len(stage_technique_groups(plan, number, techniques))
+        found.append(len(groups) + own + messages + tied + (world > 1))
     return found

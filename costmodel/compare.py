@@ -32,7 +32,7 @@ def compare_terms(
     traced_s = sum(measured_s.values())
     scale = step_time_s / traced_s if traced_s else 1.0
     found = []
-    for term in BREAKDOWN_TERMS:
+    for term in dict.fromkeys((*BREAKDOWN_TERMS, *predicted_s, *measured_s)):
         before, after = predicted_s.get(term, 0.0), measured_s.get(term, 0.0) * scale
         if before or after:
             share = after / step_time_s if step_time_s else 0.0

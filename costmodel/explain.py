@@ -15,6 +15,7 @@ from ..spec.report import BREAKDOWN_TERMS, Prediction
 from .feasibility import MemoryRule
 from .machine import Machine
 from .model_flops import flops_convention, model_flops_per_sample
+from .pass_cost import TECHNIQUE
 from .pass_time import PASS_TERMS
 from .roofline import peak_flops_per_s
 from .simulate import Simulation, Simulator
@@ -28,17 +29,24 @@ better, and says nothing of how that machine's steps differ from this one's."""
 
 
 def breakdown(simulation: Simulation) -> dict[str, float]:
-    """Seconds of the step by term on the critical stage; they add up to the step time."""
+    """Seconds of the step by term on the critical stage; they add up to the step time.
+
+    What techniques add stands under their names, where the stage's layers have any.
+    """
     run = simulation.critical
     terms = dict.fromkeys(BREAKDOWN_TERMS, 0.0)
-    for name, seconds in zip(PASS_TERMS, run.terms_s(), strict=True):
-        terms[name] += seconds
+    for number, seconds in enumerate(run.terms_s()):
+        if number != TECHNIQUE:
+            terms[PASS_TERMS[number]] += seconds
+    named_s = run.named_s()
+    updating_s = sum(run.update_named_s.values())
     terms["exposed_pp"] += run.message_s
     terms["exposed_pp"] += run.tied_sum_s
     terms["exposed_tp"] += run.tensor_sums_s
     terms["exposed_dp"] += run.gathers_s
-    terms["optimizer"] += simulation.norm_s + run.update_s
+    terms["optimizer"] += simulation.norm_s + (run.update_s - updating_s)
     terms["host"] += simulation.host_s
+    terms |= named_s
     rest_s = simulation.step_time_s - sum(terms.values())
     if abs(rest_s) > ROUNDING * simulation.step_time_s:
         terms["bubble" if rest_s > 0 else "unattributed"] = rest_s

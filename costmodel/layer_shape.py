@@ -8,6 +8,7 @@ from ..spec.formats import MatmulFormat, Scaling
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
 from ..spec.training import FULLY_TRAINED, LayerTraining
+from .technique import Prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class LayerShape:
     ``shares_weight`` marks an embedding whose table is also the head's of its chunk.
     ``sources`` are the outputs of other towers that come along, in the layout of what feeds the
     layer. ``matmul`` and ``scaling`` are the narrow format of linear layers in blocks,
-    ``training`` what of the layer is trained.
+    ``training`` what of the layer is trained. ``prices`` are those of the strategy's techniques.
     """
 
     strategy: LayerStrategy
@@ -45,6 +46,7 @@ class LayerShape:
     matmul: MatmulFormat | None = None
     scaling: Scaling = "current"
     training: LayerTraining = FULLY_TRAINED
+    prices: Prices = ()
 
 
 def activation_shape(

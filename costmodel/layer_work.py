@@ -6,7 +6,8 @@ experts. The passes of a layer are those of its parts in a row, so its kernels, 
 kept bytes are those of :func:`.lower.lower_layer`; its peaks are not known this way. With full
 recomputation a block keeps its input and goes forward again before it goes backward.
 
-A layer that is no such chain is one part, lowered whole; so is one that is compiled.
+A layer that is no such chain is one part, lowered whole; so is one whose parts are fused. What
+techniques add to every micro-batch is one more part.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from .blocks import last_sum_keeps
 from .heads import MultiTokenEnd
 from .layer_shape import LayerShape
 from .layers import Segment
-from .lower import LoweredPass, lower_accumulating, lower_layer
+from .lower import lower_accumulating, lower_layer
+from .lowered_pass import LoweredPass
 from .lowering import Lowering, split_key, split_only
-from .techniques.compile import is_compiled
+from .technique import AddedPasses, added_passes, within_parts
 
 Passes = tuple[LoweredPass, ...]
 
@@ -82,7 +84,8 @@ class LayerWork:
     """The parts of a layer: those before its block, of its block, and after it.
 
     ``recomputes``: the block runs again going backward, but for its last sum where the stack
-    ``stops_early``. ``output_bytes`` is the activation handed to the next layer.
+    ``stops_early``. ``output_bytes`` is the activation handed to the next layer. ``added`` is what
+    techniques do more, where the parts do not have it.
     """
 
     before: tuple[Part, ...]
@@ -91,6 +94,7 @@ class LayerWork:
     recomputes: bool
     stops_early: bool
     output_bytes: int
+    added: AddedPasses | None = None
 
     @property
     def _parts(self) -> tuple[Part, ...]:
@@ -101,6 +105,7 @@ class LayerWork:
         """What the forward keeps for the backward, the layer's input with it."""
         changing = self._parts
         change_bytes = self._parts[0].lowered.input_bytes - self.output_bytes
+        change_bytes += 0 if self.added is None else self.added.kept_bytes
         if self.recomputes:
             changing = (*self.before, *self.after)
             change_bytes += self.block[-1].lowered.output_bytes
@@ -109,10 +114,15 @@ class LayerWork:
     @property
     def forward(self) -> Passes:
         """Going forward."""
-        return tuple(part.lowered.forward for part in self._parts)
+        own = tuple(part.lowered.forward for part in self._parts)
+        return own if self.added is None else (*own, self.added.forward)
 
     def backward(self, adds: bool) -> Passes:
         """Going backward; ``adds``: to gradients that are there."""
+        own = self._own_backward(adds)
+        return own if self.added is None else (self.added.backward, *own)
+
+    def _own_backward(self, adds: bool) -> Passes:
         after, block, before = (
             tuple(part.backward(adds) for part in reversed(parts))
             for parts in (self.after, self.block, self.before)
@@ -179,7 +189,7 @@ def put_together(
         shape: its shape.
         part: lowers a part under its own shape, or finds what was lowered before.
     """
-    joined = is_compiled(shape.strategy)  # its parts have kernels in common
+    joined = shape.stack.fusion.across_parts
     passes_on = shape.training.backward and not shape.sources and not joined
     before, block, after = _chain(layer) if passes_on else ((layer,), (), ())
 
@@ -195,6 +205,7 @@ def put_together(
         recomputes=bool(block) and shape.strategy.recompute == "full",
         stops_early=shape.stack.recompute_stops_early and not _last_sum_keeps(block, shape),
         output_bytes=handing[-1].lowered.output_bytes,
+        added=added_passes(layer, shape) if block else None,
     )
 
 
@@ -229,4 +240,9 @@ def _own_shape(segment: Segment, shape: LayerShape) -> LayerShape:
         strategy = replace(strategy, ep=1, etp=1)
     if not mixes or strategy.recompute == "full":
         strategy = replace(strategy, recompute="none")
-    return replace(shape, strategy=strategy)
+    if not shape.prices:
+        return replace(shape, strategy=strategy)
+    prices = within_parts(shape.prices)  # what they add to a whole layer is no part's
+    names = {price.name for price in prices}
+    kept = {name: value for name, value in strategy.techniques.items() if name in names}
+    return replace(shape, strategy=replace(strategy, techniques=kept), prices=prices)

@@ -14,19 +14,19 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from ..spec.groups import context_group, tensor_group
-from ..spec.kernels import Collective, Kernel
 from ..spec.model import BlockLayer, EmbeddingLayer, MultiTokenLayer, PatchLayer
 from ..spec.strategy import LayerStrategy
 from .heads import MultiTokenEnd
 from .layer_shape import LayerShape, activation_shape
 from .layers import Outputs, Segment, run_layer
+from .lowered_pass import LoweredPass, in_turn
 from .ops import ALONE, OpContext
 from .ops_dropout import drops
 from .ops_precision import Precision
 from .seams import move
 from .sources import run_sources
-from .tape import Entry, Tape
-from .techniques.compile import HostWork, host_work, is_compiled
+from .tape import Tape
+from .technique import TierBytes, added_backward, added_passes, host_work_of
 from .values import Node, Value
 
 CACHE_ENTRIES = 65536
@@ -34,49 +34,13 @@ DATA_LAYERS = (EmbeddingLayer, PatchLayer)
 BLOCKS = (BlockLayer, MultiTokenLayer, MultiTokenEnd)
 
 
-@dataclass(frozen=True, slots=True)
-class LoweredPass:
-    """Work and memory of one micro-batch through one layer in one direction.
-
-    ``peak_bytes`` and ``change_bytes`` are against the bytes alive when the pass begins,
-    its input (an activation forward, a gradient backward) counted. ``gradient_bytes`` of the
-    change are parameter gradients. ``host`` is what the host does where a kernel is not simply
-    an eager launch.
-    """
-
-    entries: tuple[Entry, ...]
-    peak_bytes: int
-    change_bytes: int
-    gradient_bytes: int = 0
-    host: HostWork | None = None
-
-    def kernels(self) -> list[Kernel]:
-        """The kernels, in order."""
-        return [e.work for e in self.entries if isinstance(e.work, Kernel)]
-
-    def collectives(self) -> list[Collective]:
-        """The collectives, in order."""
-        return [e.work for e in self.entries if isinstance(e.work, Collective)]
-
-    @property
-    def flops(self) -> int:
-        """Floating-point operations, recomputation included."""
-        return sum(kernel.flops for kernel in self.kernels())
-
-    @property
-    def recomputed_flops(self) -> int:
-        """Floating-point operations that are done a second time."""
-        return sum(
-            e.work.flops for e in self.entries if e.recomputed and isinstance(e.work, Kernel)
-        )
-
-
 @dataclass(frozen=True)
 class LoweredLayer:
     """Both directions of a layer; the second backward adds to gradients already there.
 
     ``keeps_input``: the forward pass saves its input for the backward pass. The tokens that an
-    embedding reads belong to the batch, not to a pass: its ``input_bytes`` are 0.
+    embedding reads belong to the batch, not to a pass: its ``input_bytes`` are 0. ``elsewhere``:
+    what techniques keep on other tiers between the passes.
     """
 
     layer: Segment
@@ -86,6 +50,7 @@ class LoweredLayer:
     input_bytes: int
     output_bytes: int
     keeps_input: bool
+    elsewhere: TierBytes = ()
 
     def split_backward(self) -> SplitBackward:
         """The backward in two parts, lowered where a schedule asks for it."""
@@ -118,6 +83,7 @@ def lower_layer(layer: Segment, shape: LayerShape) -> LoweredLayer:
         input_bytes=first.input_bytes,
         output_bytes=first.output_bytes,
         keeps_input=first.keeps_input,
+        elsewhere=first.elsewhere,
     )
 
 
@@ -163,6 +129,7 @@ class _Run(NamedTuple):
     input_bytes: int
     output_bytes: int
     keeps_input: bool
+    elsewhere: TierBytes = ()
 
 
 def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = False) -> _Run:
@@ -181,7 +148,6 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
         precision=_precision(layer, shape),
         training=shape.training,
         drops=drops(shape.stack, layer),
-        compiled=is_compiled(strategy),
     )
     before = shape.before or strategy
     x = _entry(tape, layer, shape, before)
@@ -201,7 +167,9 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
     kept = weakref.ref(entry)
     del x, entry, read
     output_bytes = 0 if outs.following is None else outs.following.size_bytes
-    forward = _take_pass(tape, start_bytes, strategy, forward=True)
+    added = added_passes(layer, shape)
+    forward = _take_pass(tape, start_bytes, shape, forward=True)
+    forward = forward if added is None else in_turn(forward, added.forward)
     keeps_input = kept() is not None
     if not shape.training.backward:
         skipped, none = LoweredPass((), 0, input_bytes - output_bytes), LoweredPass((), 0, 0)
@@ -212,11 +180,13 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
     tape.peak_bytes = start_bytes = tape.live_bytes
     tape.run_backward(tape.take_nodes())
     beside.add_gradients()
-    backward = _take_pass(tape, start_bytes, strategy)
+    backward = _take_pass(tape, start_bytes, shape)
     tape.peak_bytes = start_bytes = tape.live_bytes
     tape.run_weight_work()
-    weight = _take_pass(tape, start_bytes, strategy, backward.gradient_bytes)
-    return _Run(forward, backward, weight, input_bytes, output_bytes, keeps_input)
+    weight = _take_pass(tape, start_bytes, shape, backward.gradient_bytes)
+    backward = backward if added is None else added_backward(backward, added)
+    elsewhere = () if added is None else added.kept_elsewhere
+    return _Run(forward, backward, weight, input_bytes, output_bytes, keeps_input, elsewhere)
 
 
 def _precision(layer: Segment, shape: LayerShape) -> Precision | None:
@@ -257,7 +227,7 @@ def _entry(tape: Tape, layer: Segment, shape: LayerShape, before: LayerStrategy)
 def _take_pass(
     tape: Tape,
     start_bytes: int,
-    strategy: LayerStrategy,
+    shape: LayerShape,
     earlier_gradient_bytes: int = 0,
     forward: bool = False,
 ) -> LoweredPass:
@@ -269,5 +239,5 @@ def _take_pass(
         change_bytes=tape.live_bytes - start_bytes,
         gradient_bytes=sum(g.storage.size_bytes for g in tape.parameter_gradients)
         - earlier_gradient_bytes,
-        host=host_work(strategy, entries, additions, forward),
+        host=host_work_of(shape.strategy, entries, additions, forward, shape.prices),
     )

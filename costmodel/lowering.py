@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
-from ..spec.choices import COMPILE_WORDS, Recompute, SequenceParallel
+from ..spec.choices import Recompute, SequenceParallel
 from ..spec.formats import DTYPE_BYTES
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer, ModelSpec
 from ..spec.passes import BackwardPart
@@ -13,15 +14,16 @@ from ..spec.plan import Plan
 from ..spec.sample_parts import group_samples
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
-from ..spec.techniques.compile import text_of, with_mode
 from ..spec.towers import LayerPlace, layer_places
 from ..spec.training import LayerTraining
 from ..spec.workload import Workload
 from .chunk_sources import ChunkSource, chunk_sources, source_shapes
 from .layer_shape import LayerShape
-from .lower import LoweredLayer, LoweredPass, lower_layer
+from .lower import LoweredLayer, lower_layer
+from .lowered_pass import NO_PASS, LoweredPass
 from .state_layouts import lower_unit
-from .techniques.compile import fused_stack
+from .technique import Prices, TechniquePrice, prices_of, stack_with, unit_with
+from .techniques import TECHNIQUES
 from .unit import Unit
 from .unit_parts import UnitShape
 
@@ -92,6 +94,15 @@ class StageChunk:
             return split.input if first or fresh else split.accumulating_input
         return split.weight if first or fresh else split.accumulating_weight
 
+    def backward_passes(
+        self, number: int, first: bool, last: bool, part: BackwardPart
+    ) -> tuple[LoweredPass, ...]:
+        """:meth:`backward`, and what techniques do once the layer's gradients are complete."""
+        own, unit = self.backward(number, first, part), self.layers[number].unit
+        if unit is None or not last or part == "input" or unit.added == NO_PASS:
+            return (own,)
+        return (own, unit.added)
+
 
 class Lowering:
     """Lowers the layers and units of one model, workload and stack, each kind once.
@@ -100,12 +111,20 @@ class Lowering:
         model: whose layers.
         workload: sequence length and number formats.
         stack: the software that runs them.
+        techniques: prices of those that are known.
     """
 
-    def __init__(self, model: ModelSpec, workload: Workload, stack: StackSpec) -> None:
+    def __init__(
+        self,
+        model: ModelSpec,
+        workload: Workload,
+        stack: StackSpec,
+        techniques: Prices = TECHNIQUES,
+    ) -> None:
         self.model = model
         self.workload = workload
         self.stack = stack
+        self.techniques: dict[str, TechniquePrice] = {each.name: each for each in techniques}
         self.layers = model.layers()
         self.trainings = workload.layer_trainings(model)
         self.places = layer_places(model, workload.seq_len)
@@ -158,26 +177,28 @@ class Lowering:
         shares: bool,
     ) -> LayerShape:
         """What a layer is lowered under: its split, the differing layout before it, samples."""
-        place = self.places[index]
+        place, prices = self.places[index], prices_of(split, self.techniques)
         return LayerShape(
             strategy=split,
             before=layout,
             batch=batch,
             seq_len=place.tokens,
             dtype=self.workload.dtype.param,
-            stack=fused_stack(self.stack, split),
+            stack=stack_with(self.stack, split, prices),
             shares_weight=shares,
             sources=source_shapes(place, moves=layout is not None),
             matmul=self.workload.dtype.matmul,
             scaling=self.workload.dtype.scaling,
             training=self.trainings[index],
+            prices=prices,
         )
 
     def unit(self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int) -> Unit:
         """The parameters of these layers under a strategy, as they move together."""
         kinds = tuple(self.kinds[i] for i in members)
         degrees = (strategy.tp, strategy.sequence_parallel, strategy.ep, strategy.etp)
-        key = (kinds, degrees, strategy.shard, ranks)
+        own = self._of_states(strategy)
+        key = (kinds, degrees, strategy.shard, ranks, technique_key(own))
         if key not in self._units:
             shape = UnitShape(
                 layers=tuple(self.layers[i] for i in members),
@@ -189,8 +210,21 @@ class Lowering:
                 optimizer=self.workload.optimizer,
                 trainings=tuple(self.trainings[i] for i in members),
             )
-            self._units.setdefault(key, lower_unit(shape))
+            unit = lower_unit(shape)
+            if own.techniques:
+                prices = prices_of(own, self.techniques)
+                unit = unit_with(replace(shape, strategy=own), unit, prices)
+            self._units.setdefault(key, unit)
         return self._units[key]
+
+    def _of_states(self, strategy: LayerStrategy) -> LayerStrategy:
+        """The strategy without recomputation and techniques that leave the layer's states alone."""
+        own = {
+            name: value
+            for name, value in strategy.techniques.items()
+            if name not in self.techniques or self.techniques[name].unit is not None
+        }
+        return replace(strategy, recompute="none", techniques=own)
 
     def chunk(
         self,
@@ -299,23 +333,31 @@ def differing_layout(before: LayerStrategy | None, strategy: LayerStrategy) -> L
     return LayerStrategy(tp=before.tp, sequence_parallel=before.sequence_parallel, cp=before.cp)
 
 
+TechniqueKey = tuple[tuple[str, Any], ...]
+
+
+def technique_key(strategy: LayerStrategy) -> TechniqueKey:
+    """Names and values of a strategy's techniques, in an order of their own."""
+    return tuple(sorted(strategy.techniques.items())) if strategy.techniques else ()
+
+
 def split_only(strategy: LayerStrategy) -> LayerStrategy:
     """A strategy with what :func:`split_key` says of it, and nothing else."""
-    tp, sequence_parallel, cp, ep, etp, compiled, recompute = split_key(strategy)
-    alone = LayerStrategy(
+    tp, sequence_parallel, cp, ep, etp, techniques, recompute = split_key(strategy)
+    return LayerStrategy(
         tp=tp,
         sequence_parallel=sequence_parallel,
         cp=cp,
         ep=ep,
         etp=etp,
         recompute=recompute,
+        techniques=dict(techniques),
     )
-    return with_mode(alone, compiled) if compiled != COMPILE_WORDS[0] else alone
 
 
 def split_key(
     strategy: LayerStrategy,
-) -> tuple[int, SequenceParallel, int, int, int, str, Recompute]:
+) -> tuple[int, SequenceParallel, int, int, int, TechniqueKey, Recompute]:
     """What shapes a layer's own work, recomputation last; sharding is the unit's business."""
     s = strategy
-    return (s.tp, s.sequence_parallel, s.cp, s.ep, s.etp, text_of(s), s.recompute)
+    return (s.tp, s.sequence_parallel, s.cp, s.ep, s.etp, technique_key(s), s.recompute)

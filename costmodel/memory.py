@@ -109,11 +109,12 @@ def _message_bytes(
 
 
 def _resident(plan: Plan, stack: StackSpec, chunks: tuple[StageChunk, ...]) -> list[int]:
-    """Bytes that live between steps: stored parameters, optimizer state, angle tables."""
+    """Bytes that live between steps: parameters, optimizer state, angle tables, techniques'."""
     found = [0] * len(LEDGER_TERMS)
     for unit in _units(chunks):
         found[PARAMETERS] += unit.parameter_bytes
         found[OPTIMIZER] += unit.optimizer_bytes
+        found[WORKSPACE] += unit.added_bytes
         if stack.state_layout == "contiguous":
             found[GRADIENTS] += unit.accumulated_bytes
     tables = {

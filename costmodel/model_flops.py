@@ -24,7 +24,8 @@ from ..spec.training import FULLY_TRAINED, LayerTraining
 from ..spec.workload import Workload
 from .chunk_sources import source_shapes
 from .layer_shape import LayerShape
-from .lower import LoweredPass, lower_layer
+from .lower import lower_layer
+from .lowered_pass import LoweredPass
 
 TRAINING_FACTOR = 3
 """A training step has the forward pass's model FLOPs three times: the backward is twice it."""

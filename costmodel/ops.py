@@ -30,8 +30,6 @@ class OpContext:
     own outside attention and heads of their own inside it (Ulysses). ``precision``: the narrow
     format of linear layers' products, if they have one. ``training``: what of the layer is
     trained. ``drops``: dropout follows its softmax and projections, where these have biases.
-    ``compiled``: by a compiler, which joins a norm with the sum of the residual stream before it
-    and going backward with that of the gradients, and repeats heads that products share.
     """
 
     tape: Tape
@@ -45,7 +43,6 @@ class OpContext:
     precision: Precision | None = None
     training: LayerTraining = FULLY_TRAINED
     drops: bool = False
-    compiled: bool = False
 
     def unquantised(self) -> OpContext:
         """The same with products in the parameters' format."""

@@ -43,8 +43,8 @@ def attention(
         scores = replace(scores, drops=True)
     if c.stack.attention == "flash":
         return flash_attention(c, scores, query, key, value, bias)
-    groups = query.shape[2] // key.shape[2]
-    if groups > 1 and (c.compiled or not c.stack.fusion.softmax):
+    groups, fusion = query.shape[2] // key.shape[2], c.stack.fusion
+    if groups > 1 and (fusion.across_parts or not fusion.softmax):
         key, value = (_repeat_heads(c.tape, x, groups) for x in (key, value))
     return unfused_attention(c, scores, query, key, value, bias)
 

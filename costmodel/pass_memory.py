@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..spec.report import MEMORY_TERMS
 from ..spec.stack import StackSpec
-from .lower import LoweredPass
+from .lowered_pass import LoweredPass
 from .lowering import StageChunk
 from .stage_passes import PassKind
 from .unit import Unit
@@ -118,7 +118,8 @@ class PassPlayer:
                 ledger.add(COMMUNICATION, -self._gather(ledger, entry.unit, 0))
             ahead = self._ahead_backward(chunk, number)
             ledger.add(COMMUNICATION, ahead)
-            self._layer_backward(ledger, chunk.backward(number, kind.first, kind.part))
+            for lowered in chunk.backward_passes(number, kind.first, kind.last, kind.part):
+                self._layer_backward(ledger, lowered)
             ledger.live[COMMUNICATION] -= ahead
             unit = self._finished_unit(chunk, number)
             if unit is not None and kind.part == "input":
@@ -139,7 +140,8 @@ class PassPlayer:
         """The second part of a split backward: no messages, no gathers, then the reductions."""
         reduced = held = 0
         for number in reversed(range(len(chunk.layers))):
-            self._layer_backward(ledger, chunk.backward(number, kind.first, kind.part))
+            for lowered in chunk.backward_passes(number, kind.first, kind.last, kind.part):
+                self._layer_backward(ledger, lowered)
             unit = self._finished_unit(chunk, number)
             if unit is not None:
                 reduced, more = self._finish_unit(ledger, unit, kind, reduced)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from ..spec.schedule import ScheduleKind
 from ..spec.stack import OverlapKinds
-from .pass_time import PASS_TERMS, PassTime
-from .prices import PassCost, Pricer
+from .pass_cost import PassCost
+from .pass_time import PASS_TERMS, PassTime, joined_names
+from .prices import Pricer
 
 PAIRED_KINDS: tuple[ScheduleKind, ...] = ("dualpipe",)
 """Schedules some of whose passes overlap in pairs."""
@@ -86,4 +87,5 @@ def pair_time(
         one.priced_s + other.priced_s,
         one.measured_s + other.measured_s,
         one.learned_s + other.learned_s,
+        named_s=joined_names(one.named_s.items(), other.named_s.items()),
     )

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..spec.kernels import Kernel
-from .lower import LoweredPass
+from .lowered_pass import LoweredPass
 from .lowering import StageChunk
 from .overlap import slowed
+from .pass_cost import EXPOSED_EP, TERMS
 from .pass_time import Slot, layer_order, slots_of
-from .prices import EXPOSED_EP, TERMS, Pricer
+from .prices import Pricer
 from .stage_passes import PassKind
 
 COMPUTE, COLLECTIVE, SHARDING = range(3)
@@ -42,27 +43,29 @@ def pass_spans(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> tuple[Span,
     """The spans of a pass of ``chunk``; arguments as ``pass_time``."""
     numbers = layer_order(chunk, kind)
     slots = slots_of(chunk, numbers, kind, pricer)
-    known: dict[int, list[Part]] = {}
+    known: dict[tuple[int, ...], list[Part]] = {}
     parts = []
     for number in numbers:
-        entry = chunk.layers[number]
-        forward = entry.lowered.forward
-        lowered = forward if kind.forward else chunk.backward(number, kind.first, kind.part)
-        if id(lowered) not in known:
-            known[id(lowered)] = layer_parts(lowered, pricer)
-        parts.append(known[id(lowered)])
+        passes: tuple[LoweredPass, ...] = (chunk.layers[number].lowered.forward,)
+        if not kind.forward:
+            passes = chunk.backward_passes(number, kind.first, kind.last, kind.part)
+        key = tuple(map(id, passes))
+        if key not in known:
+            known[key] = layer_parts(passes, pricer)
+        parts.append(known[key])
     if not pricer.hides_sharding:
         return _in_line(slots, parts)
     return _overlapped(slots, parts, pricer)
 
 
-def layer_parts(lowered: LoweredPass, pricer: Pricer) -> list[Part]:
-    """A layer's pass as stretches of kernels with the collectives between them.
+def layer_parts(passes: tuple[LoweredPass, ...], pricer: Pricer) -> list[Part]:
+    """Passes of a layer in a row as stretches of kernels with the collectives between them.
 
     Seconds of the host that outlast the kernels follow them. Tokens on their way to experts show
     what outlasts the whole pass; each exchange has its share of that.
     """
-    cost, items = pricer.layer_pass(lowered), list(pricer.shown(lowered))
+    cost = pricer.passes(passes)
+    items = [item for lowered in passes for item in pricer.shown(lowered)]
     exchanged_s = sum(seconds for _, name, seconds, _ in items if name == "exposed_ep")
     share = cost.terms_s[EXPOSED_EP] / exchanged_s if exchanged_s else 0.0
     found: list[Part] = [(COMPUTE, 0.0)]

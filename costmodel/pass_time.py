@@ -10,13 +10,16 @@ in line. Times never decrease when any duration grows, which is what makes bound
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from .lowering import StageChunk
 from .overlap import slowed
+from .pass_cost import TECHNIQUE, TERMS, PassCost, UnitCost
 from .pass_memory import entry_unit
-from .prices import TERMS, PassCost, Pricer, UnitCost
+from .prices import Pricer
 from .stage_passes import PassKind
 from .unit import Unit
 
@@ -36,7 +39,10 @@ class Segment(NamedTuple):
 
 @dataclass(slots=True)
 class PassTime:
-    """Seconds of a pass, by term; ``segments`` only where they were asked for."""
+    """Seconds of a pass, by term; ``segments`` only where they were asked for.
+
+    ``named_s`` is the term of techniques by name.
+    """
 
     time_s: float
     terms_s: list[float]
@@ -44,6 +50,22 @@ class PassTime:
     measured_s: float
     learned_s: float = 0.0
     segments: list[Segment] = field(default_factory=list)
+    named_s: dict[str, float] = field(default_factory=dict)
+
+
+def joined_names(*found: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Seconds by name, added up."""
+    total: dict[str, float] = {}
+    for name, seconds in chain(*found):
+        total[name] = total.get(name, 0.0) + seconds
+    return total
+
+
+def named_terms(time: PassTime) -> list[tuple[str, float]]:
+    """Seconds of a pass by term, those of techniques under their names."""
+    terms = [*zip(PASS_TERMS, time.terms_s, strict=True)]
+    terms[TECHNIQUE : TECHNIQUE + 1] = time.named_s.items()
+    return terms
 
 
 class Slot(NamedTuple):
@@ -133,7 +155,7 @@ def traffic_seconds(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float, 
 
 def _backward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer) -> Slot:
     unit = chunk.layers[number].unit
-    backward = pricer.layer_pass(chunk.backward(number, kind.first, kind.part))
+    backward = pricer.passes(chunk.backward_passes(number, kind.first, kind.last, kind.part))
     if unit is None:
         return Slot(backward, 0.0, 0.0, 0.0)
     return Slot(backward, *_around_backward_s(unit, pricer.unit(unit), kind))
@@ -178,7 +200,8 @@ def _summed(slots: list[Slot]) -> PassTime:
         priced_s += slot.cost.priced_s
         measured_s += slot.cost.measured_s
         learned_s += slot.cost.learned_s
-    return PassTime(0.0, terms, priced_s, measured_s, learned_s)
+    named_s = joined_names(*(slot.cost.named_s for slot in slots if slot.cost.named_s))
+    return PassTime(0.0, terms, priced_s, measured_s, learned_s, named_s=named_s)
 
 
 def _in_line(slots: list[Slot], names: list[str]) -> PassTime:
@@ -247,7 +270,8 @@ def _compute(
 ) -> float:
     """The layer's terms one after another; collectives inside layers on a stream of theirs."""
     clock_s = start_s
-    parts = zip(TERMS, slot.cost.terms_s, strict=True)
+    parts = [*zip(TERMS, slot.cost.terms_s, strict=True)]
+    parts[TECHNIQUE : TECHNIQUE + 1] = slot.cost.named_s
     for term, seconds in [*parts, ("elementwise", slot.copy_s)]:
         if not seconds:
             continue

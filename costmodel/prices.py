@@ -21,28 +21,25 @@ from ..spec.stack import OverlapKinds, StackSpec
 from .collectives import collective_seconds, message_seconds, outermost
 from .kernel_latency.device_latency import DeviceLatency
 from .kernel_latency.table import Curve, KernelTable, Price
-from .lower import LoweredPass
+from .lowered_pass import NO_PASS, LoweredPass
 from .machine import Machine
 from .overlap import exposed_beside_kernels, exposed_beside_product
+from .pass_cost import (
+    EXPOSED_EP,
+    KERNEL_TERMS,
+    TECHNIQUE,
+    TERM_NUMBER,
+    TERMS,
+    Named,
+    PassCost,
+    Terms,
+    UnitCost,
+)
 from .roofline import kernel_seconds
 from .slowest_device import in_a_job
 from .tape import Entry, Item
-from .techniques.compile import LAUNCH_S
 from .unit import Unit
 
-TERMS = (
-    "matmul",
-    "attention",
-    "elementwise",
-    "recompute",
-    "exposed_tp",
-    "exposed_cp",
-    "exposed_ep",
-    "optimizer",
-    "host",
-)
-_TERM_NUMBER = {name: number for number, name in enumerate(TERMS)}
-EXPOSED_EP = _TERM_NUMBER["exposed_ep"]
 FACTOR_OF: dict[Term, str] = {
     "matmul": "matmul",
     "attention": "attention",
@@ -50,22 +47,6 @@ FACTOR_OF: dict[Term, str] = {
     "optimizer": "elementwise",
 }
 """The calibration's factor of each kernel's term."""
-KERNEL_TERMS = ("matmul", "attention", "elementwise", "recompute")
-Terms = tuple[float, ...]
-
-
-class PassCost(NamedTuple):
-    """Seconds of one layer's pass on the compute stream, and what they consist of.
-
-    ``priced_s`` of them are kernels and collectives; of these ``measured_s`` rest on measurements
-    of this machine or its kind, ``learned_s`` on what was learned from others.
-    """
-
-    time_s: float
-    terms_s: Terms
-    priced_s: float
-    measured_s: float
-    learned_s: float = 0.0
 
 
 class _Work(NamedTuple):
@@ -79,25 +60,7 @@ class _Work(NamedTuple):
     host_s: float
     measured_s: float
     learned_s: float
-
-
-class UnitCost(NamedTuple):
-    """Seconds of a unit's traffic: copies on the compute stream, wires on the network's."""
-
-    gather_copy_s: float
-    gather_wire_s: float
-    gather_backward_copy_s: float
-    gather_backward_wire_s: float
-    refresh_copy_s: float
-    refresh_wire_s: float
-    settle_copy_s: float
-    settle_wire_s: float
-    reduce_copy_s: float
-    reduce_wire_s: float
-    reduce_accumulated_copy_s: float
-    accumulate_shard_s: float
-    upcast_s: float
-    accumulate_upcast_s: float
+    named_s: Named = ()
 
 
 class Pricer:
@@ -120,7 +83,6 @@ class Pricer:
         slower = machine.factors.host
         self.launch_s = host.get("kernel", stack.launch_s * slower)
         self.launch_s *= machine.rates.host_launch_factor
-        self.generated_s = min(self.launch_s, LAUNCH_S * slower)
         # Older profiles have seconds of a layer pass, others what ranks wait at a collective.
         self.pass_s = stack.pass_s * slower if profile is None else host.get("layer_pass", 0.0)
         self.wait_s = host.get("collective", 0.0)
@@ -228,6 +190,16 @@ class Pricer:
             found = self._passes[id(lowered)] = (lowered, self.chained((lowered,)))
         return found[1]
 
+    def passes(self, passes: tuple[LoweredPass, ...]) -> PassCost:
+        """Seconds of passes in a row as one, found once where it is one."""
+        return self.layer_pass(passes[0]) if len(passes) == 1 else self.chained(passes)
+
+    def longer_s(self, passes: tuple[LoweredPass, ...], more: LoweredPass) -> float:
+        """By how many seconds passes in a row are longer where one more follows."""
+        if more == NO_PASS:
+            return 0.0
+        return self.chained((*passes, more)).time_s - self.chained(passes).time_s
+
     def chained(self, passes: Iterable[LoweredPass]) -> PassCost:
         """Seconds of one pass that consists of these.
 
@@ -241,7 +213,8 @@ class Pricer:
         host_s = sum(work.host_s for work in works)
         measured_s = sum(work.measured_s for work in works)
         learned_s = sum(work.learned_s for work in works)
-        return self._cost(_Work(tuple(terms), launches, host_s, measured_s, learned_s))
+        named_s = tuple(item for work in works for item in work.named_s)
+        return self._cost(_Work(tuple(terms), launches, host_s, measured_s, learned_s, named_s))
 
     def _work(self, lowered: LoweredPass) -> _Work:
         found = self._works.get(id(lowered))
@@ -254,11 +227,13 @@ class Pricer:
         terms = list(work.terms_s)
         terms[EXPOSED_EP] = self._beside_pass(terms)
         priced_s = sum(terms)
-        terms[_TERM_NUMBER["host"]] += self._host_seconds(work, priced_s)
-        return PassCost(sum(terms), tuple(terms), priced_s, work.measured_s, work.learned_s)
+        terms[TERM_NUMBER["host"]] += self._host_seconds(work, priced_s)
+        shares = work.measured_s, work.learned_s
+        return PassCost(sum(terms), tuple(terms), priced_s, *shares, work.named_s)
 
     def _price_work(self, lowered: LoweredPass) -> _Work:
         terms = [0.0] * len(TERMS)
+        named_s: dict[str, float] = {}
         launches, measured_s, learned_s = 0, 0.0, 0.0
         for work, name, seconds, price in self.shown(lowered):
             if price.source == "measured":
@@ -266,31 +241,36 @@ class Pricer:
             elif price.source == "learned":
                 learned_s += price.time_s
             launches += isinstance(work, Kernel)
-            terms[_TERM_NUMBER[name]] += seconds
+            if name not in TERM_NUMBER:
+                named_s[name] = named_s.get(name, 0.0) + seconds
+            terms[TERM_NUMBER.get(name, TECHNIQUE)] += seconds
         host_s = 0.0
         if lowered.host is not None:
-            launches = lowered.host.eager
-            host_s = lowered.host.generated * self.generated_s
-            host_s += lowered.host.once_s * self.machine.factors.host
-        return _Work(tuple(terms), launches, host_s, measured_s, learned_s)
+            host, slower = lowered.host, self.machine.factors.host
+            launches = host.eager
+            host_s = host.generated * min(self.launch_s, host.generated_s * slower)
+            host_s += host.once_s * slower
+        named = tuple(named_s.items())
+        return _Work(tuple(terms), launches, host_s, measured_s, learned_s, named)
 
     def shown(self, lowered: LoweredPass) -> Iterator[tuple[Item, str, float, Price]]:
         """Each item of a pass: its term, the seconds it adds to the pass, its price alone.
 
-        Tokens on their way to experts hide beside the whole pass, not here.
+        The term of what a technique adds is its name. Tokens on their way to experts hide beside
+        the whole pass, not here.
         """
         product_s, beside_s = 0.0, 0.0
         for number, entry in enumerate(lowered.entries):
-            work = entry.work
+            work, name = entry.work, entry.counts_under
             price = self.kernel(work) if isinstance(work, Kernel) else self.collective(work)
             seconds = price.time_s
             if isinstance(work, Kernel):
-                name: str = "recompute" if entry.recomputed else work.term
                 product_s, beside_s = (seconds if work.term == "matmul" else 0.0), 0.0
             else:
-                name = entry.term
                 seconds += self.wait_s
-                if entry.beside:
+                if entry.technique:
+                    pass  # in line, whatever the stack hides
+                elif entry.beside:
                     seconds = self._beside(seconds, lowered.entries, number)
                 elif name == "exposed_tp" and self.overlaps.tp:
                     # Collectives in a row share their product: one cannot hide where another is.
@@ -303,7 +283,7 @@ class Pricer:
         """What shows of tokens on their way to experts beside the kernels of a pass."""
         if not self.overlaps.ep:
             return terms[EXPOSED_EP]
-        work_s = sum(terms[_TERM_NUMBER[name]] for name in KERNEL_TERMS)
+        work_s = sum(terms[TERM_NUMBER[name]] for name in KERNEL_TERMS)
         return exposed_beside_kernels(terms[EXPOSED_EP], work_s, self.stack.overlap_slowdown)
 
     def _beside(self, seconds: float, entries: tuple[Entry, ...], number: int) -> float:

@@ -30,6 +30,9 @@ from .rank_class import RankClass, refuse_too_many
 from .reach import Reach, stage_reaches
 from .stage_passes import PassKind, Together, passes_of
 from .stage_run import StageRun
+from .technique import Prices
+from .techniques import TECHNIQUES
+from .tier_memory import tier_rows
 
 MAX_PASSES = 2**21
 """Passes, forward and backward, of one simulated step: about half a minute's work."""
@@ -86,9 +89,12 @@ class Simulator:
         self._effects = effects or PassEffects(lowering.stack)
 
     @classmethod
-    def for_plan(cls, plan: Plan, machine: Machine, stack: StackSpec) -> Simulator:
-        """A simulator for the plan's model and workload."""
-        return cls(Lowering(plan.model, plan.workload, stack), Pricer(machine, stack))
+    def for_plan(
+        cls, plan: Plan, machine: Machine, stack: StackSpec, techniques: Prices = TECHNIQUES
+    ) -> Simulator:
+        """A simulator for the plan's model and workload, and techniques whose prices are known."""
+        lowering = Lowering(plan.model, plan.workload, stack, techniques)
+        return cls(lowering, Pricer(machine, stack))
 
     def on(self, machine: Machine) -> Simulator:
         """A simulator of the same layers on another machine, with the same stack."""
@@ -247,17 +253,17 @@ class Simulator:
         host_s = self.pricer.step_s
         step_time_s = barrier_s + max(run.update_s + run.gathers_s for run in runs) + host_s
         prefetch = self.pricer.overlaps.dp_parameter
-        memory = tuple(
-            memory_row(
-                plan,
-                stack,
-                (run.stage, held.group),
-                stage_peak(plan, stack, run.passes, held.chunks, prefetch, self._effects),
-                groups,
-            )
-            for run, groups in zip(runs, communicators(plan), strict=True)
-            for held in run.classes
-        )
+        known = tuple(price.value for price in self.lowering.techniques.values())
+        rows: list[MemoryRow] = []
+        for run, groups in zip(runs, communicators(plan, known), strict=True):
+            for held in run.classes:
+                place = (run.stage, held.group)
+                allocated = stage_peak(
+                    plan, stack, run.passes, held.chunks, prefetch, self._effects
+                )
+                rows.append(memory_row(plan, stack, place, allocated, groups))
+                rows += tier_rows(plan, place, run.passes, held.chunks)
+        memory = tuple(rows)
         kind = plan.program.schedule.kind
         return Simulation(kind, step_time_s, barrier_s, norm_s, host_s, runs, chunks, memory)
 

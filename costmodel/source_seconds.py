@@ -37,10 +37,7 @@ class SourceSum:
     def add_layer(self, lowered: LoweredLayer, times: int = 1) -> None:
         """Forward and backward of one micro-batch through a layer, so many ``times``."""
         for entry in (*lowered.forward.entries, *lowered.backward.entries):
-            term: str = entry.term
-            if isinstance(entry.work, Kernel):
-                term = "recompute" if entry.recomputed else entry.work.term
-            self._add(entry.work, term, times)
+            self._add(entry.work, entry.counts_under, times)
 
     def add_unit(self, unit: Unit, times: int = 1) -> None:
         """What sharding adds to a step of one micro-batch: gathers, and a sum of the gradients."""

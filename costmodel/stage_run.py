@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..spec.passes import Pass
-from .pass_time import PASS_TERMS, PassTime
+from .pass_time import PASS_TERMS, PassTime, joined_names
 from .rank_class import RankClass
 from .stage_passes import PassKind, StagePasses, Together
 
@@ -18,6 +18,7 @@ class StageRun:
     ``times`` are those of kinds of passes, ``pair_times`` of kinds that overlap, on the slowest
     of its ``classes`` of ranks; ``slowest`` says which that is where it has several.
     ``message_s`` is what its stream lost to messages: waiting for one under way, or sending.
+    ``update_named_s`` of ``update_s`` are techniques'.
     """
 
     stage: int
@@ -33,6 +34,7 @@ class StageRun:
     tied_sum_s: float = 0.0
     update_s: float = 0.0
     gathers_s: float = 0.0
+    update_named_s: dict[str, float] = field(default_factory=dict)
 
     def class_of(self, kind: PassKind) -> RankClass:
         """The class of ranks that a kind of pass waits for."""
@@ -72,6 +74,14 @@ class StageRun:
             for number, seconds in enumerate(time.terms_s):
                 total[number] += count * seconds
         return total
+
+    def named_s(self) -> dict[str, float]:
+        """Seconds of techniques by name, in the passes and with the update."""
+        passes = (
+            ((name, count * seconds) for name, seconds in time.named_s.items())
+            for count, time in self._work()
+        )
+        return joined_names(*passes, self.update_named_s.items())
 
     def shares(self) -> tuple[float, float]:
         """Measured and learned parts of the layers' kernel and collective seconds."""

@@ -24,14 +24,25 @@ from .optimizers import joined, update_work
 from .shard_traffic import partial_sum_work
 from .shared_tables import holding_group, holding_stages
 from .tape import Item
+from .technique import Prices
+from .techniques import TECHNIQUES
 from .unit import Unit
 
 NORM_AND_LOSS_BYTES = 16
 
 
-def step_work(plan: Plan, stack: StackSpec, stage: int) -> list[Item]:
-    """Every kernel and collective of one step on a rank of ``stage``."""
-    chunks = Lowering(plan.model, plan.workload, stack).stage(plan, stage)
+def step_work(
+    plan: Plan, stack: StackSpec, stage: int, techniques: Prices = TECHNIQUES
+) -> list[Item]:
+    """Every kernel and collective of one step on a rank of ``stage``.
+
+    Args:
+        plan: the plan.
+        stack: the software that runs it.
+        stage: number of the stage.
+        techniques: prices of those that are known.
+    """
+    chunks = Lowering(plan.model, plan.workload, stack, techniques).stage(plan, stage)
     micro_batches = plan.program.schedule.microbatches
     work: list[Item] = []
     for index, chunk in enumerate(chunks):
@@ -39,7 +50,8 @@ def step_work(plan: Plan, stack: StackSpec, stage: int) -> list[Item]:
             work += _layer_work(chunk, number, micro_batches)
         work += _messages(plan, stage, index, chunk, micro_batches)
     end = end_of_step(plan, stack, stage, chunks)
-    return [*work, *end.tensor_sums, *end.tied_sum, end.norm, *end.update, *end.gathers]
+    added = [item for _, items in end.added for item in items]
+    return [*work, *end.tensor_sums, *end.tied_sum, end.norm, *added, *end.update, *end.gathers]
 
 
 def _layer_work(chunk: StageChunk, number: int, micro_batches: int) -> Iterator[Item]:
@@ -49,6 +61,8 @@ def _layer_work(chunk: StageChunk, number: int, micro_batches: int) -> Iterator[
         yield from (e.work for e in (*forward.entries, *backward.entries))
         if unit is not None:
             yield from _unit_work(unit, micro_batch, micro_batch == micro_batches - 1)
+    if unit is not None:
+        yield from (entry.work for entry in unit.added.entries)
 
 
 def _unit_work(unit: Unit, micro_batch: int, last: bool) -> Iterator[Item]:
@@ -137,6 +151,7 @@ class StepEnd(NamedTuple):
     ``tensor_sums``: gradients summed over tensor-parallel ranks. ``tied_sum``: that of a weight
     which two stages share. ``norm``: the global norm with the loss. ``update``: norm, clipping,
     optimizer. ``gathers``: updated parameters, where they stay whole or quantised between steps.
+    ``added``: what techniques do with the update, by name.
     """
 
     tensor_sums: tuple[Item, ...]
@@ -144,6 +159,7 @@ class StepEnd(NamedTuple):
     norm: Collective
     update: tuple[Item, ...]
     gathers: tuple[Item, ...]
+    added: tuple[tuple[str, tuple[Item, ...]], ...] = ()
 
 
 def end_of_step(
@@ -172,6 +188,7 @@ def end_of_step(
             plan.workload.gradient_clip_norm is not None,
         ),
         gathers=tuple(item for unit in units for item in unit.publish),
+        added=tuple(pair for unit in units for pair in unit.added_update),
     )
 
 

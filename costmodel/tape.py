@@ -29,12 +29,23 @@ class Entry(NamedTuple):
 
     ``term`` is what a collective counts under. ``beside`` is how many of the kernels that come
     next run while the collective is under way, as the steps of a ring do; 0: it is in line.
+    ``technique`` names the one that adds the item, under which it counts then.
     """
 
     work: Item
     recomputed: bool
     term: ExposedTerm = "exposed_tp"
     beside: int = 0
+    technique: str = ""
+
+    @property
+    def counts_under(self) -> str:
+        """The breakdown's term of the item."""
+        if self.technique:
+            return self.technique
+        if isinstance(self.work, Kernel):
+            return "recompute" if self.recomputed else self.work.term
+        return self.term
 
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..spec.passes import Pass
 from ..spec.timeline import Flow, Span, Stream, StreamKind, Timeline
-from .pass_time import PASS_TERMS, Segment, pass_time
+from .pass_time import Segment, named_terms, pass_time
 from .simulate import Simulation, Simulator
 from .stage_passes import PassKind, Together, kind_of, together
 from .stage_run import StageRun
@@ -66,7 +66,7 @@ def _segments(
         return pass_time(held.chunks[kind.chunk], kind, pricer, detail=True).segments
     name = " + ".join(f"chunk {k.chunk} {_letter(k)}" for k in kinds)
     clock_s, found = 0.0, []
-    for term, seconds in zip(PASS_TERMS, run.time_of(kinds).terms_s, strict=True):
+    for term, seconds in named_terms(run.time_of(kinds)):
         if seconds > 0:
             stream = term.removeprefix("exposed_") if term.startswith("exposed_") else "compute"
             found.append(Segment(stream, name, clock_s, seconds, term))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .lowered_pass import NO_PASS, LoweredPass
 from .optimizers import UpdateShare
 from .tape import Item
+from .technique import TierBytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,9 @@ class Unit:
     is still held; ``replicated_bytes`` of its result are held until the pass ends.
     ``gradient_bytes``: unreduced gradients of one micro-batch; ``accumulated_bytes``: the same
     while they wait for the last one; ``shard_gradient_bytes``: reduced ones until the update.
-    ``publish``: what follows the update; ``update``: the unit's share of it.
+    ``publish``: what follows the update; ``update``: the unit's share of it. ``added`` is what
+    techniques do once its gradients are complete, ``added_update`` what each does with the update,
+    ``added_bytes`` what they hold from step to step, ``added_elsewhere`` what of other tiers.
     """
 
     wrapped: bool
@@ -51,6 +55,10 @@ class Unit:
     partial_shards: tuple[int, ...]
     tied_bytes: int
     tied_elements: int
+    added: LoweredPass = NO_PASS
+    added_update: tuple[tuple[str, tuple[Item, ...]], ...] = ()
+    added_bytes: int = 0
+    added_elsewhere: TierBytes = ()
 
     @property
     def starts_anew(self) -> bool:

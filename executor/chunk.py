@@ -8,14 +8,16 @@ degree 1 are reduced only by the last micro-batch's backward.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from ..kernels.dispatch import Dispatcher, Policy
+from ..kernels.dispatch import Dispatcher
 from ..spec.errors import InputError
 from ..spec.layer_legality import dtype_reason
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer
@@ -27,26 +29,12 @@ from .mesh import GroupBook
 from .models.dense.model import Head, LayerModule, build_layer
 from .parameters import TIED_WEIGHT, TOKEN_WEIGHT, fill_layer
 from .relayout import relayout
-from .techniques.compile import Compiler, compile_layer
+
+if TYPE_CHECKING:
+    from .build_options import BuildOptions
+    from .live import LiveTechniques
 
 TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-
-
-@dataclass(frozen=True, slots=True)
-class BuildOptions:
-    """What a run decides beside the plan: seed, device and which kernels.
-
-    ``collective_timeout_s``: how long a rank waits in a collective for the others. ``compiler``:
-    of the layers that the plan compiles.
-    """
-
-    seed: int
-    device: torch.device
-    flash: bool
-    prefetch: bool
-    kernels: Policy = "auto"
-    compiler: Compiler = "inductor"
-    collective_timeout_s: float = 60.0
 
 
 class Chunk(nn.Module):
@@ -64,6 +52,7 @@ class Chunk(nn.Module):
         self.strategies = strategies
         self.before = before
         self.book = book
+        self.live: LiveTechniques | None = None
 
     def forward(self, x: Tensor, targets: Tensor | None = None, scale: float = 1.0) -> Tensor:
         """Run the layers; with ``targets`` the last one is the head and gives the loss.
@@ -78,9 +67,36 @@ class Chunk(nn.Module):
             strategy = self.strategies[int(index)]
             if before is not None:
                 x = relayout(x, before, strategy, self.book)
-            x = module(x, targets, scale) if isinstance(module, Head) else module(x)
+            if self.live is None or not self.live.hold(int(index)):
+                x = module(x, targets, scale) if isinstance(module, Head) else module(x)
+            else:
+                with self._watched(self.live, int(index), x):
+                    x = module(x, targets, scale) if isinstance(module, Head) else module(x)
             before = strategy
         return x
+
+    @contextmanager
+    def _watched(self, live: LiveTechniques, index: int, x: Tensor) -> Iterator[None]:
+        """Around a layer that techniques are at work in; ``x`` is its input."""
+        if x.requires_grad:
+            x.register_hook(lambda grad: live.after_backward(index))  # type: ignore[no-untyped-call]
+        with live.around_layer(index):
+            yield
+
+    def after_backward(self, first_reads: bool, last: bool) -> None:
+        """Tell techniques of a micro-batch's backward that is over.
+
+        Args:
+            first_reads: whether the first layer reads tokens, which have no gradient.
+            last: whether gradients are complete.
+        """
+        if self.live is None:
+            return
+        for index in sorted(self.strategies, reverse=True):
+            if first_reads and index == min(self.strategies):
+                self.live.after_backward(index)
+            if last:
+                self.live.gradients_ready(index)
 
     @property
     def has_head(self) -> bool:
@@ -181,7 +197,8 @@ def _build_module(
     seq_len = plan.workload.seq_len
     module = build_layer(layer, tp, kernels, strategy.recompute, options.flash, seq_len)
     fill_layer(module, plan.model, index, layer, tp, seq_len, options.seed, options.device)
-    compile_layer(module, strategy, options.device, options.flash, options.compiler)
+    for run in options.techniques.of(strategy):
+        run.prepare(module, strategy, options)
     return module.to(options.device)
 
 

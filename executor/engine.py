@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -17,13 +17,15 @@ from ..spec.marks import READ_DATA, STEP, UPDATE
 from ..spec.plan import LayerPlan, Plan
 from ..spec.schedule import stage_order
 from ..spec.strategy import LayerStrategy
-from .chunk import TORCH_DTYPES, BuildOptions, Chunk, build_chunk
+from .build_options import BuildOptions
+from .chunk import TORCH_DTYPES, Chunk, build_chunk
 from .host_copy import finish, to_device
+from .live import LiveTechniques
 from .local import local_parameters
 from .mesh import GroupBook
 from .pipeline import ChunkPort, PipelineRuntime
 from .routes import chunk_routes
-from .techniques.compile import begin_step, forget_compiled
+from .technique import NamedState
 from .update import AdamWOptions, Updater
 
 Batch = Callable[[int, int], Tensor]
@@ -62,7 +64,8 @@ class Engine:
         self.options = options
         self.batch = batch
         timeout_s = options.collective_timeout_s
-        self.book = GroupBook(plan, rank, options.device.type, timeout_s)
+        values = options.techniques.values
+        self.book = GroupBook(plan, rank, options.device.type, timeout_s, values)
         parts = plan.program.stages[self.book.stage].virtual_stages
         self.kernels = Dispatcher(options.kernels)
         self.chunks = [
@@ -70,6 +73,7 @@ class Engine:
             for number in range(len(parts))
         ]
         self.parameters = local_parameters(plan, self.chunks, self.book)
+        self.live = self._start_techniques()
         clip = plan.workload.gradient_clip_norm
         adamw = adamw or AdamWOptions()
         self.updater = Updater(self.parameters, self.book, clip, adamw, self.kernels)
@@ -77,17 +81,46 @@ class Engine:
         self.step_index = 0
 
     def resident_tensors(self) -> list[Tensor]:
-        """What lives between steps: parameters, optimizer state, angle tables."""
+        """What lives between steps: parameters, optimizer state, techniques', angle tables."""
         states = self.updater.optimizer.state.values()
         found = [value for state in states for value in state.values()]
+        found += [entry.tensor for entry in self.live.state().values()]
         return [p.data for p in self.parameters] + found + cached_tables()
+
+    def technique_state(self) -> dict[str, NamedState]:
+        """What techniques keep from step to step, by name: what a checkpoint saves of them."""
+        return self.live.state()
+
+    def load_technique_state(self, given: Mapping[str, Tensor]) -> None:
+        """Put the states of techniques back, tensor by tensor.
+
+        Raises:
+            InputError: an entry is missing, unknown, or of another form.
+        """
+        self.live.load_state(given)
 
     def close(self) -> None:
         """Give back groups and tables; every rank calls this, no later use is possible."""
         dist.barrier()
+        self.live.close()
         self.book.close()
         forget_tables()
-        forget_compiled()
+
+    def _start_techniques(self) -> LiveTechniques:
+        """The techniques on this rank, told to the chunks whose layers they are at work in."""
+        layers = {
+            index: (
+                strategy,
+                tuple(p for p in self.parameters if p.layer == index),
+            )
+            for chunk in self.chunks
+            for index, strategy in chunk.strategies.items()
+        }
+        live = LiveTechniques(self.plan, self.book, self.options, layers)
+        for chunk in self.chunks:
+            if any(live.hold(index) for index in chunk.strategies):
+                chunk.live = live
+        return live
 
     def _make_runtime(self, parts: tuple[tuple[LayerPlan, ...], ...]) -> PipelineRuntime:
         program, book = self.plan.program, self.book
@@ -108,6 +141,7 @@ class Engine:
         return ChunkPort(
             run=lambda entry, micro_batch: self._run_chunk(chunk, entry, micro_batch),
             before_backward=chunk.set_last_micro_batch,
+            after_backward=lambda last: chunk.after_backward(source is None, last),
             source=source,
             target=target,
         )
@@ -136,7 +170,7 @@ class Engine:
 
     def backward_step(self) -> Tensor:
         """Forward and backward of one global batch; (norm, loss) float64, gradients in place."""
-        begin_step(self.plan.layer_strategies())
+        self.live.begin_step()
         loss = self.runtime.step()
         with mark(UPDATE):
             self.updater.finish_gradients()
@@ -159,8 +193,10 @@ class Engine:
             norm_and_loss = self.backward_step()
             if before_update is not None:
                 before_update()
+            self.live.before_update()
             with mark(UPDATE):
                 self.updater.update(norm_and_loss[0])
+            self.live.end_step()
             norm, loss = norm_and_loss.tolist()
             finish(device)
         self.step_index += 1

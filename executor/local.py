@@ -35,6 +35,7 @@ class LocalParameter:
     """
 
     name: str
+    layer: int
     spec: ParameterSpec
     strategy: LayerStrategy
     parameter: nn.Parameter
@@ -87,6 +88,7 @@ def _describe(
     )
     return LocalParameter(
         name=parameter_name(index, spec),
+        layer=index,
         spec=spec,
         strategy=strategy,
         parameter=parameter,

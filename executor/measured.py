@@ -170,7 +170,8 @@ def measured_breakdown(timeline: Timeline, rank: int) -> dict[str, float]:
     clock_s = 0.0
     for time_s, begins, number in edges:
         if active:
-            terms[spans[min(active)].term] += time_s - clock_s
+            term = spans[min(active)].term
+            terms[term] = terms.get(term, 0.0) + time_s - clock_s
         clock_s = time_s
         (active.add if begins else active.discard)(number)
     terms["unattributed"] = timeline.step_time_s - sum(terms.values())

@@ -20,6 +20,8 @@ from ..spec.sample_parts import Span, sample_parts
 from ..spec.schedule import chunk_place
 from ..spec.stage_messages import stage_layouts
 from ..spec.strategy import LayerStrategy
+from ..spec.technique_plans import stage_technique_groups
+from ..spec.techniques import TECHNIQUES, Values
 from .layout import plan_world_size, stage_layout
 from .models.parallel import TensorParallel
 from .tied import TiedGroup, tied_groups
@@ -53,9 +55,17 @@ class GroupBook:
         rank: this rank.
         device_type: ``cpu`` or ``cuda``.
         timeout_s: how long a collective waits for its other ranks.
+        techniques: those that the plan may hold, with groups of their own.
     """
 
-    def __init__(self, plan: Plan, rank: int, device_type: str, timeout_s: float) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        device_type: str,
+        timeout_s: float,
+        techniques: Values = TECHNIQUES,
+    ) -> None:
         self.rank = rank
         self.device_type = device_type
         self._timeout = timedelta(seconds=timeout_s)
@@ -75,6 +85,9 @@ class GroupBook:
         self._groups[rank,] = alone
         self.tied = self._make_tied_groups(plan)
         self._wires = self._make_wires(plan)
+        self._of_techniques: dict[tuple[str, tuple[int, ...]], dist.ProcessGroup] = {}
+        for index in range(len(plan.program.stages)):
+            self._make_technique_groups(plan, index, techniques)
         self._stage = plan.program.stages[self.stage]
         self.device_group = _device_groups(self._stage)[self.local_rank]
         self._samples = plan.program.micro_batch_samples
@@ -93,6 +106,26 @@ class GroupBook:
             for local in range(count):
                 if shape.position(local) == 0:
                     self._make(tuple(first + r for r in shape.members(local)))
+
+    def _make_technique_groups(self, plan: Plan, index: int, techniques: Values) -> None:
+        """Groups that techniques of a stage's layers have of their own, in an order all ranks know.
+
+        Two techniques never share one, nor one with the layers: their collectives may be under way
+        at the same time.
+        """
+        first, count = self.layout[index]
+        for name, shape in stage_technique_groups(plan, index, techniques):
+            for local in range(count):
+                if shape.position(local) == 0:
+                    ranks = tuple(first + r for r in shape.members(local))
+                    group = dist.new_group(list(ranks), timeout=self._timeout)
+                    if self.rank in ranks:
+                        self._of_techniques[name, ranks] = group
+
+    def technique_group(self, name: str, shape: RankGroup) -> dist.ProcessGroup:
+        """A technique's own process group of this shape that holds this rank."""
+        members = shape.members(self.local_rank)
+        return self._of_techniques[name, tuple(self.first_rank + r for r in members)]
 
     def _make_tied_groups(self, plan: Plan) -> TiedGroup | None:
         """Groups of ranks of the first and last stage that hold one tied weight; this rank's."""
@@ -123,9 +156,11 @@ class GroupBook:
 
     def close(self) -> None:
         """Give the groups' connections back; every rank calls this when all are done."""
-        for group in [*self._groups.values(), *self._wires.values()]:
+        own = self._of_techniques
+        for group in [*self._groups.values(), *self._wires.values(), *own.values()]:
             dist.destroy_process_group(group)
         self._groups.clear()
+        own.clear()
         self._wires.clear()
         self._meshes.clear()
 

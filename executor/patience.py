@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..spec.plan import Plan
-from ..spec.techniques.compile import mode_of
+from ..spec.techniques import slow_start
 from .layout import CPU_DEVICE, runs_on_cores
 
 
@@ -31,7 +31,6 @@ def patience_on(device: str) -> Patience:
 
 def patience_for(plan: Plan) -> Patience:
     """The limits of a plan's ranks."""
-    compiles = any(mode_of(strategy) is not None for strategy in plan.layer_strategies())
-    if compiles:
+    if slow_start(plan.layer_strategies()):
         return COMPILING
     return ON_CORES if runs_on_cores(plan) else ON_DEVICES

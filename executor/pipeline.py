@@ -61,11 +61,13 @@ class _InFlight:
 class ChunkPort:
     """One chunk of this stage with its routes; None at the two ends of the model.
 
-    ``run(entry, micro_batch)`` computes the chunk; ``before_backward(last)`` arms its units.
+    ``run(entry, micro_batch)`` computes the chunk; ``before_backward(last)`` arms its units, and
+    ``after_backward(last)`` is called when the backward is over.
     """
 
     run: Callable[[Tensor | None, int], Tensor]
     before_backward: Callable[[bool], None]
+    after_backward: Callable[[bool], None]
     source: Route | None
     target: Route | None
     in_flight: dict[int, _InFlight] = field(default_factory=dict)
@@ -167,6 +169,7 @@ class PipelineRuntime:
             flight.gate.grad = self._arrived.pop(item)
         port.before_backward(reduces)
         flight.exit.backward()  # type: ignore[no-untyped-call]
+        port.after_backward(reduces)
         if flight.entry is not None:
             grad = flight.entry.grad
             if grad is None:

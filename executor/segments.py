@@ -24,6 +24,7 @@ from ..spec.marks import (
     RECOMPUTE,
     SEND,
     STEP,
+    TECHNIQUE,
     UPDATE,
     WAIT_SEND,
 )
@@ -165,6 +166,9 @@ def _enter(around: _Context, name: str) -> _Context:
         return replace(around, recompute=True)
     if name == UPDATE:
         return replace(around, update=True, within=name)
+    if word == TECHNIQUE:
+        own = name.removeprefix(TECHNIQUE).strip()
+        return replace(around, area=own, name=own)
     if word == PASS:
         return replace(around, within=name)
     return _enter_kernel(around, name)

@@ -23,10 +23,12 @@ from ..spec.codec import from_document
 from ..spec.dense import model_run_reason
 from ..spec.errors import InputError, RunError, one_of
 from ..spec.legality import devices_run_reason, executable_reason, schedule_run_reason
-from ..spec.plan import Plan
+from ..spec.plan import Plan, plan_of
+from ..spec.technique_plans import plan_run_reason, used_techniques
 from . import torch_api
 from .agreement import require_agreement, text_digest
-from .chunk import TORCH_DTYPES, BuildOptions
+from .build_options import BuildOptions, Compiler
+from .chunk import TORCH_DTYPES
 from .context import RankContext
 from .data import RandomBatches, TextBatches, load_tokens
 from .engine import Engine, StepResult
@@ -34,9 +36,11 @@ from .exchange import gather_json
 from .host_copy import release
 from .host_memory import peak_resident_bytes, reset_peak, resident_bytes
 from .layout import plan_devices
+from .live import hides_bytes
 from .reference import Reference
 from .step_memory import StepMemory, by_stage, follow_step
-from .techniques.compile import Compiler, hides_bytes
+from .technique import RunTechniques
+from .techniques import SHIPPED
 from .trace import trace_step
 from .update import AdamWOptions
 from .verify import gather_gradients, verification_document, verify
@@ -80,12 +84,15 @@ class TrainSettings:
         one_of("--kernels", self.kernels, KERNEL_POLICIES)
 
 
-def train(context: RankContext, payload: dict[str, Any]) -> dict[str, Any] | None:
+def train(
+    context: RankContext, payload: dict[str, Any], techniques: RunTechniques = SHIPPED
+) -> dict[str, Any] | None:
     """Run a plan as the payload says; the result on rank 0, None elsewhere.
 
     Args:
         context: this rank.
         payload: ``plan`` (a document) and the fields of :class:`TrainSettings`.
+        techniques: those that the plan may hold.
 
     Raises:
         InputError: settings, data or tokenizer that cannot be used.
@@ -93,11 +100,11 @@ def train(context: RankContext, payload: dict[str, Any]) -> dict[str, Any] | Non
     """
     wanted = {name: value for name, value in payload.items() if name != "plan"}
     settings = from_document(TrainSettings, wanted, "settings")
-    plan = from_document(Plan, payload["plan"], "plan")
-    require_executable(plan)
+    plan = plan_of(payload["plan"], "plan", techniques.values)
+    require_executable(plan, techniques)
     batch = make_batches(plan, settings)
     require_agreement(_facts(plan, settings, batch), context.device)
-    result, steps, gradients = _trained(plan, context, settings, batch)
+    result, steps, gradients = _trained(plan, context, settings, batch, techniques)
     release(context.device)  # the engine refers to itself; a next one would be built beside it
     if result is not None and settings.verify:
         result["verify"] = _verify(plan, context, settings, batch, steps, gradients)
@@ -105,7 +112,11 @@ def train(context: RankContext, payload: dict[str, Any]) -> dict[str, Any] | Non
 
 
 def _trained(
-    plan: Plan, context: RankContext, settings: TrainSettings, batch: Batch
+    plan: Plan,
+    context: RankContext,
+    settings: TrainSettings,
+    batch: Batch,
+    techniques: RunTechniques,
 ) -> tuple[dict[str, Any] | None, list[StepResult], dict[str, Tensor]]:
     """Result on rank 0 (None elsewhere), steps, and the first step's gradients if verified.
 
@@ -113,7 +124,7 @@ def _trained(
     """
     reset_peak()
     before_bytes = resident_bytes()
-    engine = make_engine(plan, context, settings, batch)
+    engine = make_engine(plan, context, settings, batch, techniques)
     gradients: dict[str, Tensor] = {}
 
     def inspect() -> None:
@@ -125,7 +136,7 @@ def _trained(
     where = None if settings.trace_file is None else Path(settings.trace_file)
     memory: StepMemory | None = None
     peaks: dict[str, list[int]] = {}
-    if settings.follow_bytes and not hides_bytes(plan, context.device):
+    if settings.follow_bytes and not hides_bytes(plan, context.device, techniques):
         memory = follow_step(engine, snapshot=where is not None)
         peaks = by_stage(engine, memory)
     traced = trace_step(engine, where, memory) if settings.trace or where is not None else None
@@ -154,11 +165,15 @@ def _facts(plan: Plan, settings: TrainSettings, batch: Batch) -> dict[str, str]:
     }
 
 
-def require_executable(plan: Plan) -> None:
+def require_executable(plan: Plan, techniques: RunTechniques = SHIPPED) -> None:
     """Refuse a plan that would run as another one than it says, however its ranks started.
 
+    Args:
+        plan: a legal plan.
+        techniques: those that it may hold.
+
     Raises:
-        InputError: layers, number formats, sharding or a schedule that are not run yet.
+        InputError: layers, number formats, sharding, a schedule or techniques that are not run yet.
     """
     if reason := model_run_reason(plan.model, plan.workload.seq_len):
         raise InputError("plan", reason, "a plan of a dense decoder")
@@ -169,6 +184,11 @@ def require_executable(plan: Plan) -> None:
     for strategy in dict.fromkeys(plan.layer_strategies()):
         if reason := executable_reason(strategy, plan.workload):
             raise InputError("plan", reason, "a plan that the executor runs")
+    if reason := plan_run_reason(plan, techniques.values):
+        raise InputError("plan", reason, "techniques that the executor runs")
+    for name in sorted(used_techniques(plan) - {run.name for run in techniques.runs}):
+        known = ", ".join(run.name for run in techniques.runs)
+        raise InputError(f"techniques.{name}", "no run", f"techniques that are run: {known}")
 
 
 def make_batches(plan: Plan, settings: TrainSettings) -> Batch:
@@ -181,7 +201,13 @@ def make_batches(plan: Plan, settings: TrainSettings) -> Batch:
     return TextBatches(load_tokens(vocab, data, tokenizer), *sizes)
 
 
-def make_engine(plan: Plan, context: RankContext, settings: TrainSettings, batch: Batch) -> Engine:
+def make_engine(
+    plan: Plan,
+    context: RankContext,
+    settings: TrainSettings,
+    batch: Batch,
+    techniques: RunTechniques = SHIPPED,
+) -> Engine:
     """This rank's part of the plan."""
     options = BuildOptions(
         seed=settings.seed,
@@ -191,6 +217,7 @@ def make_engine(plan: Plan, context: RankContext, settings: TrainSettings, batch
         kernels=one_of("--kernels", settings.kernels, KERNEL_POLICIES),
         collective_timeout_s=context.collective_timeout_s,
         compiler=settings.compiler,
+        techniques=techniques,
     )
     return Engine(plan, context.rank, options, batch, settings.adamw)
 

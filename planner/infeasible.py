@@ -49,6 +49,15 @@ def no_plan(
             proven=proven,
         )
     worst, need = _fullest(nearest, evaluator)
+    if worst.tier != "hbm":
+        lacking = f"{format_bytes(need)} of {worst.tier} memory a device"
+        return InfeasibleError(
+            f"{worst.tier} of stage {worst.stage}: the smallest plan found needs "
+            f"{format_bytes(need)} of {format_bytes(worst.capacity_bytes)}",
+            change=lacking,
+            need_bytes=need,
+            proven=proven,
+        )
     group = space.request.cluster.group(worst.device_group)
     return InfeasibleError(
         f"hbm of stage {worst.stage}: the smallest plan found needs {format_bytes(need)} of "
@@ -78,7 +87,7 @@ def _too_late(nearest: Outcome | None, evaluator: Evaluator) -> InfeasibleError:
         worst, need = _fullest(nearest, evaluator)
         tried = (
             f"; the smallest plan tried needs {format_bytes(need)} of "
-            f"{format_bytes(worst.capacity_bytes)} hbm on stage {worst.stage}"
+            f"{format_bytes(worst.capacity_bytes)} {worst.tier} on stage {worst.stage}"
         )
     return InfeasibleError(
         f"no plan that fits was found before the deadline{tried}; smallest change: a later "

@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..costmodel.lowering import technique_key
 from ..costmodel.unit import Unit
 from ..spec.strategy import LayerStrategy
 
@@ -36,7 +37,7 @@ def option_rows(
 def unit_key(strategy: LayerStrategy) -> Hashable:
     """What the movement of the layer's parameters depends on."""
     s = strategy
-    return (s.weight_split, s.megatron_sp, s.ep, s.etp, s.shard)
+    return (s.weight_split, s.megatron_sp, s.ep, s.etp, s.shard, technique_key(s))
 
 
 def resident_bytes(unit: Unit, contiguous: bool) -> float:
@@ -48,7 +49,8 @@ def resident_bytes(unit: Unit, contiguous: bool) -> float:
     """
     whole = 0 if unit.gathers_each_use else unit.whole_bytes
     gradients = unit.accumulated_bytes if contiguous else 0
-    return float(unit.parameter_bytes + unit.optimizer_bytes + whole + gradients)
+    own = unit.parameter_bytes + unit.optimizer_bytes + unit.added_bytes
+    return float(own + whole + gradients)
 
 
 def waiting_bytes(unit: Unit, microbatches: int) -> float:

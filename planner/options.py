@@ -142,6 +142,12 @@ class OptionTables:
             seconds = (least_beside_s(pricer.chained(way), hides) for way in ways)
             return [float(work.kept_bytes), *seconds]
 
+        def added_row(strategy: LayerStrategy) -> list[float]:
+            unit = self.lowering.unit(members, strategy, ranks)
+            work = self.works.of(layer, strategy, ranks, samples, not members)
+            ways = (work.backward(adds=False), work.backward(adds=adds))
+            return [pricer.longer_s(way, unit.added) for way in ways]
+
         kinds = tuple(self.lowering.kinds[i] for i in members)
 
         def unit_row(strategy: LayerStrategy) -> Floats:
@@ -156,7 +162,10 @@ class OptionTables:
         units = option_rows(strategies, unit_key, unit_row)
         adds = microbatches > 1 and not units[:, FRESH].all()
         splits = option_rows(strategies, split_key, split_row)
-        seconds = self._seconds(splits, units, microbatches)
+        added = np.zeros((len(strategies), 2))
+        if members and any(strategy.techniques for strategy in strategies):
+            added = option_rows(strategies, lambda s: (split_key(s), unit_key(s)), added_row)
+        seconds = self._seconds(np.hstack([splits, added]), units, microbatches)
         waits = units[:, EXTRA_MANY] if microbatches > 1 else units[:, EXTRA_ONE]
         return OptionTable(
             strategies,
@@ -180,7 +189,7 @@ class OptionTables:
             lows = []
             for number, count in _pass_counts(microbatches):
                 copy_s, wire_s = (units[:, place] for place in _places(forward, number))
-                work_s = _layer_seconds(splits, units, forward, PASSES[number][0]) + copy_s
+                work_s = _layer_seconds(splits, units, forward, *PASSES[number]) + copy_s
                 if not self.pricer.hides_sharding:
                     low_s = likely_s = work_s + wire_s
                 else:
@@ -210,20 +219,26 @@ class OptionTables:
 
 PASSES = ((True, True), (True, False), (False, False), (False, True))
 """Kinds of micro-batches, as (first, last)."""
-KEPT, FORWARD, BACKWARD, ACCUMULATING = range(4)
+KEPT, FORWARD, BACKWARD, ACCUMULATING, COMPLETES_ALONE, COMPLETES = range(6)
+"""Bytes kept, seconds of passes, and by how much the last micro-batch's backward is longer for what
+techniques do then: of one micro-batch, of several."""
 RESIDENT, EXTRA_ONE, EXTRA_MANY, FRESH, TRAFFIC = range(5)
 NO_UNIT = np.zeros(TRAFFIC + 4 * len(PASSES))
 NO_UNIT[FRESH] = 1.0
 
 
-def _layer_seconds(splits: Floats, units: Floats, forward: bool, first: bool) -> Floats:
+def _layer_seconds(splits: Floats, units: Floats, forward: bool, first: bool, last: bool) -> Floats:
     """The layer's own pass; a later backward adds to gradients unless they were moved away."""
     if forward:
         return splits[:, FORWARD]
     if first:
-        return splits[:, BACKWARD]
+        own_s = splits[:, BACKWARD]
+        return own_s + splits[:, COMPLETES_ALONE] if last else own_s
     fresh = units[:, FRESH] > 0
-    return np.where(fresh, splits[:, BACKWARD], splits[:, ACCUMULATING])
+    own_s = np.where(fresh, splits[:, BACKWARD], splits[:, ACCUMULATING])
+    if not last:
+        return own_s
+    return own_s + np.where(fresh, splits[:, COMPLETES_ALONE], splits[:, COMPLETES])
 
 
 def _places(forward: bool, number: int) -> tuple[int, int]:

@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 
 from ..costmodel.layer_work import LayerWork, LayerWorks
 from ..costmodel.lowering import Lowering, split_key
+from ..costmodel.pass_cost import PassCost
 from ..costmodel.pass_pairs import hiding_terms
 from ..costmodel.pass_time import traffic_seconds
-from ..costmodel.prices import PassCost, Pricer
+from ..costmodel.prices import Pricer
 from ..costmodel.stage_passes import PassKind
 from ..costmodel.unit import Unit
 from ..spec.passes import BackwardPart

@@ -1,7 +1,8 @@
 """Pins: decisions that a person fixed, on every layer or on a range of them.
 
 ``tp=8`` fixes the tensor-parallel degree of every layer, ``recompute@1-12=full`` only that of
-layers 1 to 12 (embedding and head counted, ``@5`` for one layer). Keys are simulate's flags.
+layers 1 to 12 (embedding and head counted, ``@5`` for one layer). Keys are simulate's flags and
+the names of techniques.
 """
 
 from __future__ import annotations
@@ -10,25 +11,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..spec.choices import COMPILE_WORDS, RECOMPUTES, SEQUENCE_PARALLELS
-from ..spec.errors import InputError, NotBuiltError, nearest_name
+from ..spec.choices import RECOMPUTES, SEQUENCE_PARALLELS
+from ..spec.errors import InputError, NotBuiltError, nearest_name, one_of
 from ..spec.experts import experts_of
 from ..spec.layer_legality import recomputes_of
-from ..spec.model import BlockLayer, Layer
+from ..spec.model import Layer
 from ..spec.schedule import EVERY_KIND
 from ..spec.strategy import LEVEL_NAMES, LayerStrategy, Sharding
-from ..spec.techniques.compile import text_of
+from ..spec.technique import kind_reason
+from ..spec.techniques import value_of_word
 from .shard_levels import EVERY_LEVEL, level_degrees
+from .technique import KnownTechniques
+from .techniques import SHIPPED
 
 PIPELINE_KEYS = ("pp", "vpp", "schedule", "micro_batch", "dp")
-LAYER_KEYS = ("tp", "cp", "ep", "etp", "sp", "shard", "recompute", "compile")
-KEYS = (*LAYER_KEYS, *PIPELINE_KEYS)
-WORDS = {
+CORE_KEYS = ("tp", "cp", "ep", "etp", "sp", "shard", "recompute")
+WORDS: dict[str, tuple[str, ...]] = {
     "sp": SEQUENCE_PARALLELS,
     "recompute": RECOMPUTES,
-    "compile": COMPILE_WORDS,
     "schedule": EVERY_KIND,
 }
+
+
+def layer_keys(known: KnownTechniques) -> tuple[str, ...]:
+    """What pins on some layers may speak of."""
+    return (*CORE_KEYS, *known.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +59,16 @@ class Pin:
         return self.layers is None or self.layers[0] <= layer <= self.layers[1]
 
 
-def parse_pin(text: str, layer_count: int, field: str = "--pin") -> Pin:
+def parse_pin(
+    text: str, layer_count: int, field: str = "--pin", known: KnownTechniques = SHIPPED
+) -> Pin:
     """A pin from ``KEY[@LAYERS]=VALUE``.
 
     Args:
         text: what was typed.
         layer_count: layers of the model, embedding and head counted.
         field: named in errors.
+        known: the techniques that pins may speak of.
 
     Raises:
         InputError: unknown key, layers outside the model, or an impossible value.
@@ -69,14 +79,15 @@ def parse_pin(text: str, layer_count: int, field: str = "--pin") -> Pin:
     key = key.strip().replace("-", "_")
     if not sign or not value.strip():
         raise InputError(field, text, "KEY=VALUE or KEY@LAYERS=VALUE", "tp=8")
-    if key not in KEYS:
-        raise InputError(field, key, "one of " + ", ".join(KEYS), nearest_name(key, KEYS))
+    keys = (*layer_keys(known), *PIPELINE_KEYS)
+    if key not in keys:
+        raise InputError(field, key, "one of " + ", ".join(keys), nearest_name(key, keys))
     span = _layer_range(layers, layer_count, field) if at else None
-    if span is not None and key not in LAYER_KEYS:
+    if span is not None and key in PIPELINE_KEYS:
         raise InputError(
             field, text, f"{key} for the whole plan, without @LAYERS", f"{key}={value}"
         )
-    return Pin(key=key, value=_value(key, value.strip(), field), layers=span)
+    return Pin(key=key, value=_value(key, value.strip(), field, known), layers=span)
 
 
 def _layer_range(text: str, layer_count: int, field: str) -> tuple[int, int]:
@@ -90,11 +101,12 @@ def _layer_range(text: str, layer_count: int, field: str) -> tuple[int, int]:
     return span
 
 
-def _value(key: str, text: str, field: str) -> int | str:
+def _value(key: str, text: str, field: str, known: KnownTechniques) -> int | str:
     if key in WORDS:
-        if text not in WORDS[key]:
-            allowed = ", ".join(WORDS[key])
-            raise InputError(f"{field} {key}", text, allowed, nearest_name(text, WORDS[key]))
+        return one_of(f"{field} {key}", text, WORDS[key])
+    technique = known.value(key)
+    if technique is not None:
+        value_of_word(technique, text, f"{field} {key}")
         return text
     if key == "shard":
         _check_form(text, f"{field} shard")
@@ -133,6 +145,7 @@ def layer_allows(
     strategy: LayerStrategy,
     ranks: int,
     levels: Mapping[str, int],
+    known: KnownTechniques = SHIPPED,
 ) -> bool:
     """Whether a strategy of a layer agrees with every pin on it.
 
@@ -143,11 +156,12 @@ def layer_allows(
         strategy: its decisions.
         ranks: ranks of its stage.
         levels: devices in a group of each link level.
+        known: the techniques that pins may speak of.
     """
     return all(
-        value_allows(pin.key, pin.value, layer, strategy, ranks, levels)
+        value_allows(pin.key, pin.value, layer, strategy, ranks, levels, known)
         for pin in pins
-        if pin.key in LAYER_KEYS and pin.covers(index)
+        if pin.key not in PIPELINE_KEYS and pin.covers(index)
     )
 
 
@@ -158,12 +172,13 @@ def value_allows(
     strategy: LayerStrategy,
     ranks: int,
     levels: Mapping[str, int],
+    known: KnownTechniques = SHIPPED,
 ) -> bool:
-    """Whether a strategy of a layer has this value of one of ``LAYER_KEYS``.
+    """Whether a strategy of a layer has this value of one of :func:`layer_keys`.
 
-    ``recompute`` and ``compile`` speak of blocks only, ``ep`` and ``etp`` of layers with experts,
-    ``sp`` of layers with tp > 1; other layers pass. A sharding level is known by its degrees: over
-    one rank every level is the same.
+    ``recompute`` speaks of blocks only, ``ep`` and ``etp`` of layers with experts, ``sp`` of layers
+    with tp > 1, a technique of the layer kinds that it is planned for; other layers pass. A
+    sharding level is known by its degrees: over one rank every level is the same.
     """
     if key in ("tp", "cp"):
         return bool(getattr(strategy, key) == value)
@@ -173,8 +188,10 @@ def value_allows(
         return strategy.tp == 1 or strategy.sequence_parallel == value
     if key == "recompute":
         return recomputes_of(layer) == ("none",) or strategy.recompute == value
-    if key == "compile":
-        return not isinstance(layer, BlockLayer) or text_of(strategy) == value
+    if (technique := known.value(key)) is not None:
+        speaks = kind_reason(technique, layer, technique.kinds.plannable) is None
+        wanted = value_of_word(technique, str(value), key) if speaks else None
+        return not speaks or technique.of(strategy) == wanted
     n = strategy.state_ranks(ranks)
     return sharding_of(str(value), levels, strategy.weight_split, n) == strategy.shard
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..spec.plan import Plan
 from ..spec.strategy import LayerStrategy
-from ..spec.techniques.compile import text_of
+from ..spec.techniques import TECHNIQUES, Values
 
 
 class Difference(NamedTuple):
@@ -24,9 +24,11 @@ class Difference(NamedTuple):
         return f"{self.axis} {self.was} -> {self.now}" if self.was else f"{self.axis} {self.now}"
 
 
-def plan_difference(was: Plan, now: Plan) -> tuple[Difference, ...]:
+def plan_difference(
+    was: Plan, now: Plan, techniques: Values = TECHNIQUES
+) -> tuple[Difference, ...]:
     """Every axis whose values differ; where none does, but decisions do, the layers' places."""
-    before, after = _axes(was), _axes(now)
+    before, after = _axes(was, techniques), _axes(now, techniques)
     found = tuple(
         Difference(axis, before[axis], after[axis])
         for axis in before
@@ -55,7 +57,7 @@ def _decisions(plan: Plan) -> object:
     return places, chunks, program.schedule
 
 
-def _axes(plan: Plan) -> dict[str, str]:
+def _axes(plan: Plan, techniques: Values) -> dict[str, str]:
     """Values of each axis, in the order of their first layer."""
     program = plan.program
     ranks = program.stages[0].device_count
@@ -76,7 +78,7 @@ def _axes(plan: Plan) -> dict[str, str]:
         "shard": _several(_shard(s, ranks) for s in every),
         "sp": _several(sequence) or "none",
         "recompute": _several(s.recompute for s in every),
-        "compile": _several(text_of(s) for s in every),
+        **{t.name: _several(t.text_of(s) for s in every) for t in techniques},
         "schedule": schedule.kind if len(program.stages) > 1 else "-",
         "micro-batch": f"{schedule.micro_batch} x {schedule.microbatches}",
     }

@@ -11,6 +11,8 @@ from ..spec.stack import StackSpec
 from ..spec.workload import Workload
 from .objective import Objective, StepTime
 from .pins import Pin
+from .technique import KnownTechniques
+from .techniques import SHIPPED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +23,7 @@ class Request:
     pipeline once: no gradient accumulation. ``token_rules`` are those of :mod:`.splits` on tokens
     of a rank and of a micro-batch, for axes that nobody named. ``executable`` keeps to what the
     bundled executor runs. ``values`` narrows axes to lists of values (tests and frameworks); None
-    leaves an axis whole.
+    leaves an axis whole. ``techniques`` are those that a plan may use.
     """
 
     model: ModelSpec
@@ -34,3 +36,4 @@ class Request:
     token_rules: bool = True
     executable: bool = False
     values: dict[str, tuple[Any, ...]] | None = None
+    techniques: KnownTechniques = SHIPPED

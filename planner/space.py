@@ -23,20 +23,18 @@ from ..spec.legality import (
 from ..spec.model import BlockLayer, Layer
 from ..spec.schedule import EVERY_KIND, ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
-from ..spec.techniques.compile import NAME
 from ..spec.towers import layer_places
 from .numbers import divisors as divisors
-from .pins import LAYER_KEYS, layer_allows, pinned_shardings, value_allows
+from .pins import CORE_KEYS, layer_allows, pinned_shardings, value_allows
 from .request import Request as Request
 from .shape import Shape as Shape
 from .shard_levels import group_sizes
 from .space_report import MOST_UNEVEN, describe, left_out
 from .splits import Splits
-from .techniques.compile import strategies
+from .technique_options import TechniqueOptions
 
 FEW_OPTIONS = 128
-WORK_KEYS = ("recompute", "compile")
-SPLIT_KEYS = tuple(key for key in LAYER_KEYS if key not in ("shard", *WORK_KEYS))
+SPLIT_KEYS = tuple(key for key in CORE_KEYS if key not in ("shard", "recompute"))
 
 
 class SearchSpace:
@@ -55,6 +53,8 @@ class SearchSpace:
         self.first_of_kind = {kind: self.kinds.index(kind) for kind in set(self.kinds)}
         self.too_long = False
         self._levels = group_sizes(request.cluster)
+        self.techniques = TechniqueOptions(request)
+        self._work_keys = ("recompute", *request.techniques.names)
         self._splits = Splits(request, tuple(place.tokens for place in self.places))
         self._options: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
         self._usual: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
@@ -238,27 +238,25 @@ class SearchSpace:
 
     def _strategies(self, index: int, split: LayerStrategy, ranks: int) -> Iterator[LayerStrategy]:
         """A split with every sharding and recomputation that is legal and allowed for it."""
-        request = self.request
+        request, layer = self.request, self.layers[index]
+        known = request.techniques.values
         splits = [
             found
             for recompute in self._splits.recomputes(index, split, ranks)
-            for found in self._compiled(index, replace(split, recompute=recompute), ranks)
-            if self._kept(index, found, ranks, WORK_KEYS)
+            for found in self.techniques.strategies(
+                index, layer, replace(split, recompute=recompute), ranks
+            )
+            if self._kept(index, found, ranks, self._work_keys)
         ]
         for shard in self._shardings(index, split, ranks):
             for found in splits:
                 strategy = replace(found, shard=shard)
-                if stack_reason(strategy, request.stack) is None and not (
+                if self.techniques.reason(layer, strategy, ranks) is not None:
+                    continue
+                if stack_reason(strategy, request.stack, known) is None and not (
                     request.executable and executable_reason(strategy, request.workload)
                 ):
                     yield strategy
-
-    def _compiled(self, index: int, strategy: LayerStrategy, ranks: int) -> Iterator[LayerStrategy]:
-        """The strategy as it is, and compiled as pins or lists of values ask for it."""
-        pinned = {p.value for p in self.request.pins if p.key == NAME and p.covers(index)}
-        wanted = pinned | {*(self.request.values or {}).get(NAME, ())}
-        workload = self.request.workload
-        return strategies(self.layers[index], strategy, ranks, workload, wanted)
 
     def _shardings(self, index: int, split: LayerStrategy, ranks: int) -> list[Sharding]:
         """The shardings that are legal and allowed for a split: the levels, and what is pinned."""
@@ -311,13 +309,12 @@ class SearchSpace:
     def _kept(self, index: int, strategy: LayerStrategy, ranks: int, keys: tuple[str, ...]) -> bool:
         """Whether lists of values and pins on these axes allow a layer's strategy."""
         request, layer = self.request, self.layers[index]
+        place = (layer, strategy, ranks, self._levels, request.techniques)
         for key, values in (request.values or {}).items():
-            if key in keys and not any(
-                value_allows(key, value, layer, strategy, ranks, self._levels) for value in values
-            ):
+            if key in keys and not any(value_allows(key, value, *place) for value in values):
                 return False
         pins = tuple(pin for pin in request.pins if pin.key in keys)
-        return layer_allows(pins, index, layer, strategy, ranks, self._levels)
+        return layer_allows(pins, index, *place)
 
     def describe(self, shapes: list[Shape]) -> dict[str, list[Any]]:
         """Axis to the values that occur in the space, keyed as simulate's flags."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from ..costmodel.simulate import MAX_PASSES
 from ..spec.experts import experts_of
 from ..spec.model import BlockLayer
-from ..spec.techniques.compile import NAME, text_of
 from .splits import LEAST_TOKENS, MOST_TOKENS
 
 MOST_UNEVEN = 16
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from .space import Request, SearchSpace
 
 
-AXES = ("tp", "cp", "ep", "etp", "dp", "sp", "shard", "recompute", "compile", "micro_batch")
+AXES = ("tp", "cp", "ep", "etp", "dp", "sp", "shard", "recompute", "micro_batch")
 
 
 def describe(space: SearchSpace, shapes: list[Shape]) -> dict[str, list[Any]]:
@@ -32,7 +31,7 @@ def describe(space: SearchSpace, shapes: list[Shape]) -> dict[str, list[Any]]:
         "pp": {s.stages for s in shapes},
         "vpp": {s.chunks for s in shapes},
         "schedule": {s.kind for s in shapes},
-        **{axis: set() for axis in AXES},
+        **{axis: set() for axis in (*AXES, *space.request.techniques.names)},
     }
     seen: set[tuple[int, int, int]] = set()
     for ranks, samples in {(s.ranks, batch // s.microbatches) for s in shapes}:
@@ -54,7 +53,8 @@ def _note(found: dict[str, set[Any]], space: SearchSpace, kind: int, ranks: int,
     found["sp"] |= {strategy.sequence_parallel for strategy in strategies}
     shards = {(strategy.shard, strategy.weight_split) for strategy in strategies}
     found["shard"] |= {shard.level_name(ranks // split) for shard, split in shards}
-    found["compile"] |= {text_of(strategy) for strategy in strategies}
+    for technique, _ in space.request.techniques.plannable:
+        found[technique.name] |= {technique.text_of(strategy) for strategy in strategies}
     if strategies and (index == 0 or isinstance(space.layers[index], BlockLayer)):
         found["dp"].add(dp)
 
@@ -99,10 +99,27 @@ def left_out(request: Request, too_long: bool) -> list[dict[str, str]]:
                 "why": "too many to simulate: fewer micro-batches, stages or virtual stages",
             }
         )
-    if not any(pin.key == NAME for pin in request.pins):
-        why = "what it gains is unmeasured, so it is taken only where it is pinned"
-        found.append({"what": "compile default and cuda_graph", "why": why})
+    found += _techniques_left_out(request)
     if request.stack.state_layout == "contiguous":
         why = f"the stack {request.stack.name} shards optimizer states only"
         found.append({"what": "zero2, zero3, hsdp", "why": why})
     return found + [{"what": f"all but {p.text}", "why": "pinned"} for p in request.pins]
+
+
+def _techniques_left_out(request: Request) -> list[dict[str, str]]:
+    """Techniques that are tried only where they are asked for, and lossy ones not allowed."""
+    found = []
+    for value, choice in request.techniques.plannable:
+        if any(pin.key == value.name for pin in request.pins):
+            continue
+        if choice.tried is None:
+            what = f"{value.name} {' and '.join(value.words)}"
+            found.append({"what": what, "why": choice.untried})
+        elif value.name not in request.techniques.allowed:
+            named = (value.from_word(word) for word in value.words)
+            lossy = [own for own in named if value.lossy(own) is not None]
+            if lossy:
+                what = f"{value.name} {' and '.join(value.word_of(own) for own in lossy)}"
+                why = f"lossy: {value.lossy(lossy[0])}; --allow {value.name} to search"
+                found.append({"what": what, "why": why})
+    return found

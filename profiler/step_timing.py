@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from ..executor.chunk import BuildOptions
+from ..executor.build_options import BuildOptions
 from ..executor.data import RandomBatches
 from ..executor.engine import Engine
 from ..executor.host_copy import finish, release

@@ -106,31 +106,36 @@ def _type_hints(target: Any) -> dict[str, Any]:
     return typing.get_type_hints(target)
 
 
-def from_json(target: type[T], text: str | bytes, where: str) -> T:
+def from_json(
+    target: type[T], text: str | bytes, where: str, context: Mapping[str, Any] | None = None
+) -> T:
     """A noun from JSON text.
 
     Args:
         target: the dataclass to build.
         text: JSON text, at most 16 MiB.
         where: how to name the document in an error, such as its path.
+        context: what validators of the noun's own may ask for.
 
     Raises:
         InputError: not JSON, a duplicate or unknown key, or a value outside its range.
     """
     parse_json(text, where)  # duplicate keys and depth are refused before validation
     try:
-        return cast(T, _adapter(target).validate_json(text))
+        return cast(T, _adapter(target).validate_json(text, context=context))
     except ValidationError as error:
         raise _first_problem(error, where, target) from None
 
 
-def from_document(target: type[T], document: Any, where: str) -> T:
+def from_document(
+    target: type[T], document: Any, where: str, context: Mapping[str, Any] | None = None
+) -> T:
     """A noun from an already parsed JSON document; same errors as :func:`from_json`."""
     try:
         text = json.dumps(document, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InputError(where, type(document).__name__, f"JSON values ({error})") from None
-    return from_json(target, text, where)
+    return from_json(target, text, where, context)
 
 
 def parse_json(text: str | bytes, where: str) -> Any:

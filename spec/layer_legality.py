@@ -15,7 +15,7 @@ from .experts import expert_reason
 from .model import BlockLayer, EmbeddingLayer, HeadLayer, Layer, ModelSpec, MultiTokenLayer
 from .schedule import SPLIT_KINDS, V_KINDS, ScheduleKind
 from .strategy import LayerStrategy
-from .techniques import technique_stack_reason
+from .techniques import TECHNIQUES, Values, technique_stack_reason
 from .tensor_split import split_sizes
 from .towers import shared_tables
 from .workload import DtypeRecord, Workload
@@ -102,15 +102,23 @@ def _recompute_reason(layer: Layer, strategy: LayerStrategy) -> str | None:
     return None
 
 
-def stack_reason(strategy: LayerStrategy, stack: StackSpec) -> str | None:
-    """Why the stack cannot say this strategy; None if it can."""
+def stack_reason(
+    strategy: LayerStrategy, stack: StackSpec, techniques: Values = TECHNIQUES
+) -> str | None:
+    """Why the stack cannot say this strategy; None if it can.
+
+    Args:
+        strategy: of a layer.
+        stack: the software that runs it.
+        techniques: those that are known.
+    """
     if stack.state_layout == "contiguous" and strategy.shard.gradients > 1:
         return f"the stack {stack.name} shards optimizer states only (zero0 or zero1)"
     if strategy.recompute not in stack.recompute:
         return f"the stack {stack.name} recomputes {' or '.join(stack.recompute)} only"
     if strategy.cp > 1 and stack.attention != "flash":
         return f"cp {strategy.cp} merges parts of flash attention, not of {stack.attention}"
-    return technique_stack_reason(strategy, stack)
+    return technique_stack_reason(strategy, stack, techniques)
 
 
 def executable_reason(strategy: LayerStrategy, workload: Workload) -> str | None:

@@ -36,7 +36,7 @@ from .shared_stages import (
     shares_reason,
     tied_stages_reason,
 )
-from .techniques import by_name, technique_reason
+from .techniques import TECHNIQUES, Values, by_name, technique_reason
 from .towers import shared_tables
 
 if TYPE_CHECKING:
@@ -62,8 +62,13 @@ __all__ = [
 ]
 
 
-def plan_violations(plan: Plan) -> list[Violation]:
-    """All rules that ``plan`` breaks."""
+def plan_violations(plan: Plan, techniques: Values = TECHNIQUES) -> list[Violation]:
+    """All rules that ``plan`` breaks.
+
+    Args:
+        plan: the plan.
+        techniques: those that are known.
+    """
     found: list[Violation] = []
     if len(plan.programs) != 1:
         _add(found, "programs", f"{len(plan.programs)} programs; one is built so far")
@@ -79,9 +84,9 @@ def plan_violations(plan: Plan) -> list[Violation]:
             continue
         _check_devices(found, path, plan, program)
         if program.model not in broken and _check_layers(found, path, plan, program):
-            _check_strategies(found, path, plan, program)
-    for path, techniques, known in _technique_maps(plan):
-        for name in techniques:
+            _check_strategies(found, path, plan, program, techniques)
+    for path, used, known in _technique_maps(plan, techniques):
+        for name in used:
             if name not in known:
                 _add(found, path, f"technique {name!r} is not built yet")
     return found
@@ -97,8 +102,11 @@ def _check_models(found: list[Violation], plan: Plan) -> set[str]:
     return broken
 
 
-def _technique_maps(plan: Plan) -> Iterable[tuple[str, dict[str, object], Container[str]]]:
+def _technique_maps(
+    plan: Plan, techniques: Values
+) -> Iterable[tuple[str, dict[str, object], Container[str]]]:
     """Where techniques stand in a plan, which there are, and which may be."""
+    known = by_name(techniques)
     yield "techniques", plan.techniques, ()
     for index, program in enumerate(plan.programs):
         yield f"programs.{index}.techniques", program.techniques, ()
@@ -106,7 +114,7 @@ def _technique_maps(plan: Plan) -> Iterable[tuple[str, dict[str, object], Contai
             for parts in stage.virtual_stages:
                 for part in parts:
                     for strategy in (part.strategy, *part.by_device_group.values()):
-                        yield f"programs.{index}.stages.{s}", strategy.techniques, by_name()
+                        yield f"programs.{index}.stages.{s}", strategy.techniques, known
 
 
 def _add(found: list[Violation], path: str, message: str) -> None:
@@ -187,7 +195,9 @@ def _check_layers(found: list[Violation], path: str, plan: Plan, program: Progra
     return False
 
 
-def _check_strategies(found: list[Violation], path: str, plan: Plan, program: Program) -> None:
+def _check_strategies(
+    found: list[Violation], path: str, plan: Plan, program: Program, techniques: Values
+) -> None:
     workload, model = plan.workloads[program.workload], plan.models[program.model]
     schedule, samples = program.schedule, program.micro_batch_samples
     layers = model.layers()
@@ -204,7 +214,7 @@ def _check_strategies(found: list[Violation], path: str, plan: Plan, program: Pr
     if reason := schedule_reason(schedule.kind, stages, chunks, schedule.microbatches, len(layers)):
         _add(found, f"{path}.schedule", reason)
     for s, stage in enumerate(program.stages):
-        _check_stage(found, f"{path}.stages.{s}", model, workload, stage, samples)
+        _check_stage(found, f"{path}.stages.{s}", model, workload, stage, samples, techniques)
     strategies = [
         part.strategy
         for _, _, parts in program.chunks()
@@ -224,6 +234,7 @@ def _check_stage(
     workload: Workload,
     stage: Stage,
     samples: int,
+    techniques: Values,
 ) -> None:
     """The strategies of a stage's layers, on each of its device groups."""
     several = len(stage.devices) > 1
@@ -232,7 +243,7 @@ def _check_stage(
         return
     for part in (part for parts in stage.virtual_stages for part in parts):
         place = f"{where}: layers {part.layers[1]}-{part.layers[2]}"
-        broken = list(override_problems(stage, part))
+        broken = list(override_problems(stage, part, techniques))
         for problem in broken:
             _add(found, place, f"by_device_group {problem.given}: {problem.allowed}")
         kinds = dict.fromkeys(_kinds(model, part, workload.seq_len))
@@ -245,7 +256,7 @@ def _check_stage(
                     ranks = stage.device_count
                     reason = layer_reason(layer, strategy, ranks, samples, tokens)
                 own = (layer, strategy, stage.device_count, workload.dtype)
-                if reason := reason or technique_reason(*own):
+                if reason := reason or technique_reason(*own, techniques):
                     _add(found, place, reason)
 
 

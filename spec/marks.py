@@ -18,10 +18,16 @@ COMMUNICATE_TP = "communicate tp"
 COMMUNICATE_SUMS = "communicate sums"
 COMMUNICATE_NORM = "communicate norm"
 WAIT_SEND = "wait send"
+TECHNIQUE = "technique"
 PASS = "pass"
 RECEIVE = "wait receive"
 SEND = "send"
 POST_RECEIVE = "post receive"
+
+
+def technique_mark(name: str) -> str:
+    """Around what a technique does of its own."""
+    return f"{TECHNIQUE} {name}"
 
 
 def pass_key(item: Pass) -> str:

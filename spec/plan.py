@@ -29,6 +29,7 @@ from .model import Layer, ModelSpec
 from .sample_parts import divides_alike
 from .schedule import Pass, ScheduleKind, chunk_place, chunk_position
 from .strategy import LayerStrategy
+from .techniques import TECHNIQUES, Values
 from .workload import Workload
 
 SCHEMA_VERSION = 1
@@ -261,15 +262,24 @@ class Plan:
             found += [(index, layers[index], strategy) for index in self._numbers(part)]
         return tuple(found)
 
-    def check(self) -> list[Violation]:
-        """Every rule that the plan breaks, not only the first; empty for a legal plan."""
+    def check(self, techniques: Values = TECHNIQUES) -> list[Violation]:
+        """Every rule that the plan breaks, not only the first; empty for a legal plan.
+
+        Args:
+            techniques: those that are known.
+        """
         from .legality import plan_violations
 
-        return plan_violations(self)
+        return plan_violations(self, techniques)
 
 
-def load_plan(text: str | bytes, where: str) -> Plan:
+def load_plan(text: str | bytes, where: str, techniques: Values = TECHNIQUES) -> Plan:
     """A legal plan from JSON text: a Plan, or any document with a ``plan`` key.
+
+    Args:
+        text: what was read.
+        where: how to name it in an error, such as its path.
+        techniques: those that are known.
 
     Raises:
         InputError: not a plan, of a newer schema, or breaking a rule (the first is named and
@@ -287,10 +297,19 @@ def load_plan(text: str | bytes, where: str) -> Plan:
     for key in RESERVED_KEYS:
         if key in document:
             raise InputError(f"{where}: {key}", "a reserved key", "keys of this schema version")
-    plan = codec.from_document(Plan, document, where)
-    violations = plan.check()
+    plan = plan_of(document, where, techniques)
+    violations = plan.check(techniques)
     if violations:
         more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
         first = violations[0]
         raise InputError(f"{where}: {first.path}", first.message + more, "a legal plan")
     return plan
+
+
+def plan_of(document: Any, where: str, techniques: Values = TECHNIQUES) -> Plan:
+    """A plan, legal or not, from its document.
+
+    Raises:
+        InputError: not a plan.
+    """
+    return codec.from_document(Plan, document, where, {"techniques": techniques})

@@ -17,6 +17,7 @@ from .layers import Layer
 from .problem import Problem
 from .sample_parts import parts_reason, shares_reason
 from .strategy import LayerStrategy
+from .techniques import TECHNIQUES, Values, technique_groups
 
 if TYPE_CHECKING:
     from .model import ModelSpec
@@ -35,9 +36,18 @@ def device_problems(stage: Stage) -> Iterator[Problem]:
         yield Problem("devices", given, "none where one device group takes the whole batch")
 
 
-def override_problems(stage: Stage, part: LayerPlan) -> Iterator[Problem]:
-    """What is wrong with ``by_device_group`` of some layers of a stage."""
-    names = [place.device_group for place in stage.devices]
+def override_problems(
+    stage: Stage, part: LayerPlan, techniques: Values = TECHNIQUES
+) -> Iterator[Problem]:
+    """What is wrong with ``by_device_group`` of some layers of a stage.
+
+    Args:
+        stage: the stage.
+        part: the layers.
+        techniques: those that are known.
+    """
+    names, ranks = [place.device_group for place in stage.devices], stage.device_count
+    joined = technique_groups(part.strategy, ranks, techniques)
     for name, own in part.by_device_group.items():
         if len(names) == 1 or name not in names:
             allowed = f"one of {', '.join(names)}" if len(names) > 1 else "no override: one group"
@@ -49,6 +59,9 @@ def override_problems(stage: Stage, part: LayerPlan) -> Iterator[Problem]:
                 "the stage's own splits and sharding, since device groups hold the layers "
                 "together; only recompute and techniques may differ"
             )
+            yield Problem("by_device_group", name, allowed)
+        elif technique_groups(own, ranks, techniques) != joined:
+            allowed = "techniques whose ranks talk to each other on every device group, or on none"
             yield Problem("by_device_group", name, allowed)
 
 

@@ -51,7 +51,9 @@ class KernelFusion:
     go through chunks of tokens (:func:`..kernels.loss_chunks`), which leave their gradients.
     ``router``: scores, choice and weights of experts. ``permute``: the copy of tokens into rows
     sorted by expert, and their weighted sum. ``weighted_activation``: rows are weighted inside
-    the experts' activation, so that what comes out of them need not be kept.
+    the experts' activation, so that what comes out of them need not be kept. ``across_parts``: a
+    norm is joined with the sum of the residual stream before it, and going backward with that of
+    the gradients; heads that products share are repeated (what a compiler makes of a block).
     """
 
     qkv: bool = False
@@ -69,6 +71,7 @@ class KernelFusion:
     router: bool = False
     permute: bool = False
     weighted_activation: bool = False
+    across_parts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

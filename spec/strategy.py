@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationInfo
 
 from .choices import Recompute, SequenceParallel
 from .errors import InputError, nearest_divisor, nearest_name
@@ -122,11 +122,14 @@ def _degree(part: str, text: str, field_name: str) -> int:
     return degree
 
 
-def _typed_values(given: dict[str, Any]) -> dict[str, Any]:
-    """Values of techniques in their own types; read late, for techniques read strategies."""
-    from .techniques import typed_values
+def _typed_values(given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    """Values of techniques in their own types; read late, for techniques read strategies.
 
-    return typed_values(given)
+    The context of the validation may say under ``techniques`` which are known.
+    """
+    from .techniques import TECHNIQUES, typed_values
+
+    return typed_values(given, (info.context or {}).get("techniques", TECHNIQUES))
 
 
 Techniques = Annotated[dict[str, Any], AfterValidator(_typed_values)]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
+from ..technique import Prices
 from . import compile
 
-TECHNIQUES: tuple[ModuleType, ...] = (compile,)
-"""The modules of this package, one a technique, in the order of ``spec.techniques``."""
+TECHNIQUES: Prices = (compile.TECHNIQUE,)
+"""One entry a module of this package, in the order of ``spec.techniques``."""

@@ -29,13 +29,15 @@ Llama, Qwen3 and GPT-2 blocks). Host seconds are assumed.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 from ...spec.kernels import ATTENTIONS, MATMULS, Kernel
 from ...spec.stack import KernelFusion, StackSpec
 from ...spec.strategy import LayerStrategy
+from ...spec.techniques.compile import TECHNIQUE as VALUE
 from ...spec.techniques.compile import compiles_whole, mode_of
+from ..lowered_pass import HostWork
 from ..tape import Entry
+from ..technique import TechniquePrice
 
 LAUNCH_S = 3e-6
 """Host seconds of a launch by generated code. Assumed: half of an eager operation's 6 us, which has
@@ -49,14 +51,6 @@ wrappers as around a region, and 10 us for checks of inputs and the launch itsel
 PARTS = 4
 """Regions of a block whose collectives or core attention stay eager: norm, positions (and
 attention), activation, and the sum of the residual stream with the second norm."""
-
-
-class HostWork(NamedTuple):
-    """What the host does in a pass beside eager launches: those of generated code, and the rest."""
-
-    eager: int
-    generated: int
-    once_s: float
 
 
 def fused_stack(stack: StackSpec, strategy: LayerStrategy) -> StackSpec:
@@ -74,14 +68,10 @@ def fused_stack(stack: StackSpec, strategy: LayerStrategy) -> StackSpec:
         gated_activation=True,
         in_place=False,
         bias_residual=own.bias_residual or whole,
+        across_parts=True,
     )
     early = stack.recompute_stops_early and not whole  # one region runs to its end
     return replace(stack, fusion=fusion, recompute_stops_early=early)
-
-
-def is_compiled(strategy: LayerStrategy) -> bool:
-    """Whether a layer's kernels are those that a compiler makes of it."""
-    return mode_of(strategy) is not None
 
 
 def host_work(
@@ -100,16 +90,19 @@ def host_work(
         return None
     kernels = [entry.work for entry in entries if isinstance(entry.work, Kernel)]
     if mode == "cuda_graph":
-        return HostWork(additions, 0, GRAPH_S)
+        return HostWork(additions, once_s=GRAPH_S)
     whole = compiles_whole(strategy)
     outside = 0 if whole else sum(kernel.op in _outside(strategy) for kernel in kernels)
     runs = 2 if strategy.recompute == "full" and not forward else 1
     regions = runs * (1 if whole else PARTS)
     eager = additions + outside
-    return HostWork(eager, len(kernels) - eager, regions * REGION_S)
+    return HostWork(eager, len(kernels) - eager, LAUNCH_S, regions * REGION_S)
 
 
 def _outside(strategy: LayerStrategy) -> frozenset[str]:
     """Kernels between the regions of a block in parts: linear products, attention done again."""
     core = ATTENTIONS | MATMULS if strategy.recompute == "selective" else frozenset[str]()
     return core | {"matmul"}
+
+
+TECHNIQUE = TechniquePrice(value=VALUE, at_least="products", stack=fused_stack, host_work=host_work)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
+from ...spec.techniques import TECHNIQUES as VALUES
+from ..technique import Runs, RunTechniques
 from . import compile
 
-TECHNIQUES: tuple[ModuleType, ...] = (compile,)
-"""The modules of this package, one a technique, in the order of ``spec.techniques``."""
+TECHNIQUES: Runs = (compile.TECHNIQUE,)
+"""One entry a module of this package, in the order of ``spec.techniques``."""
+
+SHIPPED = RunTechniques(values=VALUES, runs=TECHNIQUES)
+"""What a run knows unless it says otherwise."""

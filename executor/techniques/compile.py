@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -27,44 +27,37 @@ from ...spec.choices import CompileMode
 from ...spec.errors import InputError, NotBuiltError
 from ...spec.plan import Plan
 from ...spec.strategy import LayerStrategy
-from ...spec.techniques.compile import compiles_whole, mode_of
+from ...spec.techniques.compile import NAME, compiles_whole, mode_of
 from ..models.dense import regions
 from ..models.dense.model import Block, LayerModule, again, iter_slots
 from ..models.parallel import column_linear, row_linear
+from ..technique import LivePlace, LiveTechnique, TechniqueRun
 
-Compiler = Literal["inductor", "aot_eager"]
-"""inductor writes fused kernels. aot_eager traces and differentiates just so, but runs each
-operation of the library: for checks, which need no compiler of the device."""
+if TYPE_CHECKING:
+    from ..build_options import BuildOptions, Compiler
+
 COMPILERS_OF_CORES = ("g++", "clang++")
 
 
-def compile_layer(
-    module: LayerModule,
-    strategy: LayerStrategy,
-    device: torch.device,
-    flash: bool,
-    compiler: Compiler,
-) -> None:
+def compile_layer(module: LayerModule, strategy: LayerStrategy, options: BuildOptions) -> None:
     """Have a layer run compiled if its strategy says so; before it is sharded.
 
     Args:
         module: the layer with its parameters.
         strategy: its decisions.
-        device: where it runs.
-        flash: whether core attention is the flash kernel.
-        compiler: what compiles.
+        options: where it runs, whether core attention is the flash kernel, what compiles.
 
     Raises:
         InputError: the device cannot do it.
     """
-    mode = mode_of(strategy)
+    mode, device, compiler = mode_of(strategy), options.device, options.compiler
     if mode is None:
         return
     if reason := device_reason(mode, device, compiler):
         raise InputError("compile", mode, f"none on this device ({reason})", "none")
     if not isinstance(module, Block):
         raise InputError("compile", type(module).__name__, "compiled blocks only", "none")
-    module.body = CompiledBlock(module, strategy, mode, flash, compiler)
+    module.body = CompiledBlock(module, strategy, mode, options.flash, compiler)
 
 
 def device_reason(mode: CompileMode, device: torch.device, compiler: Compiler) -> str | None:
@@ -82,11 +75,10 @@ def device_reason(mode: CompileMode, device: torch.device, compiler: Compiler) -
 
 def hides_bytes(plan: Plan, device: torch.device) -> bool:
     """Whether generated code allocates where no dispatch sees it, and no allocator counts it."""
-    compiled = any(mode_of(strategy) is not None for strategy in plan.layer_strategies())
-    return compiled and device.type == "cpu"
+    return device.type == "cpu"
 
 
-def begin_step(strategies: tuple[LayerStrategy, ...]) -> None:
+def begin_step(strategies: Iterable[LayerStrategy]) -> None:
     """Say that no tensor of the last step is read again, where graphs hold any."""
     if any(mode_of(strategy) == "cuda_graph" for strategy in strategies):
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
@@ -97,6 +89,25 @@ def forget_compiled() -> None:
     if _region.cache_info().currsize:
         _region.cache_clear()
         torch.compiler.reset()
+
+
+class LiveCompile(LiveTechnique):
+    """What compiled layers need around steps.
+
+    Args:
+        place: this rank's layers.
+    """
+
+    def __init__(self, place: LivePlace) -> None:
+        self._strategies = tuple(place.strategies.values())
+
+    def begin_step(self) -> None:
+        """The last step's tensors are not read again."""
+        begin_step(self._strategies)
+
+    def close(self) -> None:
+        """What was compiled may go."""
+        forget_compiled()
 
 
 @cache
@@ -190,3 +201,8 @@ def _angles(block: Block, x: Tensor) -> regions.Angles:
     if not block.attention.rotary:
         return None
     return rope.angle_table(block.angles, x.dtype, x.device)
+
+
+TECHNIQUE = TechniqueRun(
+    name=NAME, prepare=compile_layer, start=LiveCompile, hides_bytes=hides_bytes
+)

@@ -10,8 +10,9 @@ so with B samples and n_k layers of a kind, for any ν_g ≥ 0 with Σ ν_g·n_g
 ν_g is taken in proportion to 1/e_g of the commonest kind of layer, which makes that term as large
 as it can be. Its e_g is priced (t does not shrink as b grows, so between the b that are priced the
 smaller one's t counts); other kinds count their matrix products at the device's peak. Where
-experts or compiled layers are planned all kinds do, and where a machine was measured the bound is
-the host's time, for a machine may beat its catalogue figures.
+experts are planned, or techniques that leave only the products sure, all kinds do. Where not even
+those are sure, or a machine was measured, which may beat its catalogue figures, the bound is the
+host's time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import itertools
 import math
 from collections import Counter
 
-from ...costmodel.prices import TERMS, Pricer
+from ...costmodel.pass_cost import TERMS
+from ...costmodel.prices import Pricer
 from ...costmodel.roofline import peak_flops_per_s
 from ...costmodel.simulate import Simulator
 from ...spec.cluster import DeviceGroup
@@ -28,7 +30,6 @@ from ...spec.experts import experts_of
 from ...spec.formats import rate_name
 from ...spec.kernels import MATMULS
 from ...spec.strategy import LayerStrategy
-from ...spec.techniques.compile import NAME as COMPILE
 from .bounds import ROUNDING
 from .options import StageOptions
 
@@ -53,7 +54,7 @@ class Efficiency:
     def floor_s(self) -> float:
         """Seconds that every plan takes at least."""
         simulator, request = self._simulator, self._options.whole.request
-        if simulator.pricer.machine.profile is not None:
+        if simulator.pricer.machine.profile is not None or "nothing" in self._sure:
             return simulator.pricer.step_s
         groups = request.cluster.groups
         each = {group.name: self._seconds(group) for group in groups}
@@ -71,10 +72,14 @@ class Efficiency:
         space = self._options.whole
         pricer = self._simulator.prices.inside(group.name)
         found = {kind: self._peak_s(space.first_of_kind[kind], pricer) for kind in self._counts}
-        pinned = {pin.key for pin in space.request.pins} | set(space.request.values or ())
-        if COMPILE not in pinned and experts_of(space.layers[self._index]) is None:
+        if self._sure <= {"work"} and experts_of(space.layers[self._index]) is None:
             found[self._main] = max(found[self._main], self._priced_s(pricer))
         return found
+
+    @property
+    def _sure(self) -> set[str]:
+        """What of a plain layer its techniques leave sure, where there are any."""
+        return {price.at_least for price in self._options.whole.techniques.in_play()}
 
     @property
     def _index(self) -> int:

@@ -159,7 +159,7 @@ class MixedLikely:
                 excess = self.excess_bytes(row)
                 if excess > 0:
                     more = row.reserved_bytes * SLACK - row.capacity_bytes
-                    scale = budgets[row.stage] / row.capacity_bytes
+                    scale = budgets[row.stage] / max(1, row.capacity_bytes)
                     over[row.stage] = max(over[row.stage], max(more, excess) * max(1.0, scale))
             for stage, excess in enumerate(over):
                 if excess > 0:

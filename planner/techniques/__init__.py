@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
+from ...costmodel.techniques import TECHNIQUES as PRICES
+from ...spec.techniques import TECHNIQUES as VALUES
+from ..technique import Choices, KnownTechniques
 from . import compile
 
-TECHNIQUES: tuple[ModuleType, ...] = (compile,)
-"""The modules of this package, one a technique, in the order of ``spec.techniques``."""
+TECHNIQUES: Choices = (compile.TECHNIQUE,)
+"""One entry a module of this package, in the order of ``spec.techniques``."""
+
+SHIPPED = KnownTechniques(values=VALUES, prices=PRICES, choices=TECHNIQUES)
+"""What a question knows unless it says otherwise."""

@@ -10,12 +10,13 @@ masters in another format, fully_shard makes the parameters that compute anew.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..choices import COMPILE_MODES, COMPILE_WORDS, CompileMode
+from ..choices import COMPILE_MODES, CompileMode
 from ..dense import block_reason
 from ..layers import BlockLayer
+from ..technique import LayerKinds, TechniqueValue
 
 if TYPE_CHECKING:
     from ..layers import Layer
@@ -35,9 +36,6 @@ class Compile:
     """
 
     mode: CompileMode = "default"
-
-
-VALUE = Compile
 
 
 def mode_of(strategy: LayerStrategy) -> CompileMode | None:
@@ -65,18 +63,14 @@ def legality_reason(
         stage_ranks: ranks of the stage that holds it.
         dtype: number formats of the workload.
     """
-    mode = mode_of(strategy)
-    if mode is None:
-        return f"{NAME} holds no {Compile.__name__} value"
-    if not isinstance(layer, BlockLayer):
-        return f"compile applies to blocks, not to the {layer.kind}"
-    if block_reason(layer) is not None:
+    if not isinstance(layer, BlockLayer) or block_reason(layer) is not None:
         return "compile is built for dense decoder blocks so far"
     if strategy.cp > 1 or strategy.ulysses:
         return "compile beside cp or ulysses is not built yet"
     if dtype.matmul is not None:
         return f"compile of products in {dtype.matmul} is not built yet"
-    return _graph_reason(strategy, stage_ranks, dtype) if mode == "cuda_graph" else None
+    graphs = mode_of(strategy) == "cuda_graph"
+    return _graph_reason(strategy, stage_ranks, dtype) if graphs else None
 
 
 def _graph_reason(strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord) -> str | None:
@@ -103,15 +97,24 @@ def stack_reason(strategy: LayerStrategy, stack: StackSpec) -> str | None:
     return None
 
 
-def text_of(strategy: LayerStrategy) -> str:
+def word_of(value: Compile) -> str:
     """The word of a flag that says how a layer is compiled."""
-    return mode_of(strategy) or COMPILE_WORDS[0]
+    return value.mode
 
 
-def with_mode(strategy: LayerStrategy, word: str) -> LayerStrategy:
-    """The strategy with its layer compiled as a word of ``COMPILE_WORDS`` says."""
-    found = {name: value for name, value in strategy.techniques.items() if name != NAME}
-    for mode in COMPILE_MODES:
-        if mode == word:
-            found[NAME] = Compile(mode=mode)
-    return replace(strategy, techniques=found)
+def from_word(word: str) -> Compile | None:
+    """What a word of a flag says; None: it is none of ``COMPILE_MODES``."""
+    return next((Compile(mode=mode) for mode in COMPILE_MODES if mode == word), None)
+
+
+TECHNIQUE = TechniqueValue(
+    name=NAME,
+    value=Compile,
+    kinds=LayerKinds.all_of("block"),
+    words=COMPILE_MODES,
+    word_of=word_of,
+    from_word=from_word,
+    legality_reason=legality_reason,
+    stack_reason=stack_reason,
+    slow_start=True,
+)

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from compiled import with_mode
 from plan_cases import Sizes
 
 from shardwright.api.inputs import Inputs, Problem, resolve
@@ -18,13 +19,19 @@ from shardwright.costmodel.lower import LoweredLayer, lower_layer
 from shardwright.costmodel.lowering import Lowering
 from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.prices import Pricer
-from shardwright.costmodel.techniques.compile import GRAPH_S, PARTS, REGION_S, fused_stack
+from shardwright.costmodel.techniques.compile import (
+    GRAPH_S,
+    LAUNCH_S,
+    PARTS,
+    REGION_S,
+    TECHNIQUE,
+    fused_stack,
+)
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.kernels import MATMULS, Kernel
 from shardwright.spec.report import Prediction
 from shardwright.spec.stack import StackSpec
 from shardwright.spec.strategy import LayerStrategy
-from shardwright.spec.techniques.compile import with_mode
 
 PLAIN = LayerStrategy()
 EAGER = stack("shardwright", on_cores=True)
@@ -53,7 +60,8 @@ def lowered(
         batch=2,
         seq_len=2048,
         dtype=dtype,
-        stack=fused_stack(software, strategy),
+        stack=fused_stack(software, strategy) if strategy.techniques else software,
+        prices=(TECHNIQUE,) if strategy.techniques else (),
     )
     return lower_layer(sizes.model().layers()[1], shape)
 
@@ -115,12 +123,13 @@ def test_who_launches_what() -> None:
     software = stack("shardwright")
     whole = lowered(LARGE, with_mode(PLAIN, "default"), software)
     count = len(whole.forward.kernels())
-    assert whole.forward.host == (0, count, REGION_S)
+    assert whole.forward.host == (0, count, LAUNCH_S, REGION_S)
     parts = lowered(LARGE, with_mode(LayerStrategy(tp=2), "default"), software)
     products = sum(k.op in MATMULS for k in parts.forward.kernels())
     assert parts.forward.host == (
         products,
         len(parts.forward.kernels()) - products,
+        LAUNCH_S,
         PARTS * REGION_S,
     )
     again = lowered(LARGE, with_mode(STRATEGIES["full"], "default"), software)
@@ -128,9 +137,9 @@ def test_who_launches_what() -> None:
     assert again.backward.host.once_s == 2 * REGION_S
     graph = lowered(LARGE, with_mode(PLAIN, "cuda_graph"), software)
     assert graph.forward.entries == whole.forward.entries
-    assert graph.forward.host == graph.backward.host == (0, 0, GRAPH_S)
+    assert graph.forward.host == graph.backward.host == (0, 0, 0.0, GRAPH_S)
     added = graph.accumulating_backward.host
-    assert added == (9, 0, GRAPH_S)  # a gradient of each weight
+    assert added == (9, 0, 0.0, GRAPH_S)  # a gradient of each weight
     assert lowered(LARGE, PLAIN, software).forward.host is None
 
 

@@ -21,7 +21,8 @@ from shardwright.api.reports import Simulated, simulate_plan
 from shardwright.api.uniform import UniformStrategy, uniform_plan
 from shardwright.costmodel.collectives import collective_seconds, message_seconds
 from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.prices import TERMS, Pricer
+from shardwright.costmodel.pass_cost import TERMS
+from shardwright.costmodel.prices import Pricer
 from shardwright.costmodel.simulate import Simulator
 from shardwright.costmodel.state_layouts import lower_unit
 from shardwright.costmodel.trace import simulated_timeline

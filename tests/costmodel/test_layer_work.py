@@ -12,7 +12,8 @@ import pytest
 
 from shardwright.costmodel.layer_shape import LayerShape
 from shardwright.costmodel.layer_work import put_together
-from shardwright.costmodel.lower import LoweredPass, lower_layer
+from shardwright.costmodel.lower import lower_layer
+from shardwright.costmodel.lowered_pass import LoweredPass
 from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.prices import Pricer
 from shardwright.costmodel.tape import Entry

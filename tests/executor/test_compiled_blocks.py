@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from compiled import with_mode
 from lowering_check import executor_stack
 from plan_cases import Sizes
 from torch import Tensor, nn
@@ -14,7 +15,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from shardwright.costmodel.layer_shape import LayerShape
 from shardwright.costmodel.lower import lower_layer
-from shardwright.costmodel.techniques.compile import fused_stack
+from shardwright.costmodel.techniques.compile import TECHNIQUE, fused_stack
+from shardwright.executor.build_options import BuildOptions, Compiler
 from shardwright.executor.models.dense.model import Block, LayerModule, build_layer
 from shardwright.executor.models.parallel import ALONE
 from shardwright.executor.techniques import compile as technique
@@ -23,7 +25,6 @@ from shardwright.spec.errors import InputError
 from shardwright.spec.model import BlockLayer
 from shardwright.spec.parameters import layer_parameters
 from shardwright.spec.strategy import LayerStrategy
-from shardwright.spec.techniques.compile import with_mode
 
 SEQ_LEN, BATCH = 64, 2
 SIZES = {
@@ -33,6 +34,12 @@ SIZES = {
 }
 CPU = torch.device("cpu")
 DEFAULT = with_mode(LayerStrategy(), "default")
+
+
+def options(
+    device: torch.device, flash: bool = True, compiler: Compiler = "aot_eager"
+) -> BuildOptions:
+    return BuildOptions(seed=0, device=device, flash=flash, prefetch=False, compiler=compiler)
 
 
 def block_layer(sizes: Sizes) -> BlockLayer:
@@ -53,8 +60,8 @@ def block(
         value = torch.randn(spec.shape, generator=generator) * 0.1
         value += 1.0 if spec.initial == "ones" else 0.0
         made.slot(slot).register_parameter(kind, nn.Parameter(value.to(device)))
-    kind_of = "aot_eager" if device.type == "cpu" else "inductor"
-    technique.compile_layer(made, strategy, device, flash, kind_of)  # type: ignore[arg-type]
+    kind_of: Compiler = "aot_eager" if device.type == "cpu" else "inductor"
+    technique.compile_layer(made, strategy, options(device, flash, kind_of))
     return made
 
 
@@ -105,6 +112,7 @@ def test_a_whole_block_is_the_eager_one_and_keeps_what_is_priced(family: str, fl
         seq_len=SEQ_LEN,
         dtype="fp32",
         stack=fused_stack(executor_stack(flash), DEFAULT),
+        prices=(TECHNIQUE,),
     )
     priced = lower_layer(block_layer(SIZES[family]), shape)
     activation = inputs[1].numel() * 4  # the input is kept, and the output is not
@@ -154,11 +162,11 @@ def test_what_a_device_cannot_do_is_refused_by_name(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("CXX", "no-such-compiler")
     made = block(SIZES["llama"], LayerStrategy())
     with pytest.raises(InputError, match="no C"):
-        technique.compile_layer(made, DEFAULT, CPU, True, "inductor")
+        technique.compile_layer(made, DEFAULT, options(CPU, True, "inductor"))
     assert isinstance(made, Block)
     assert made.body is Block._run
     with pytest.raises(InputError, match="compiled blocks only"):
-        technique.compile_layer(nn.Module(), DEFAULT, CPU, True, "aot_eager")  # type: ignore[arg-type]
+        technique.compile_layer(nn.Module(), DEFAULT, options(CPU))  # type: ignore[arg-type]
 
 
 @pytest.mark.gpu

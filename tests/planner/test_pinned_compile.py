@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from compiled import text_of
 
 from shardwright.api.inputs import Inputs, Problem, resolve
 from shardwright.api.pinning import resolve_pins
@@ -11,7 +12,6 @@ from shardwright.api.uniform import UniformStrategy, uniform_plan
 from shardwright.spec.errors import InputError
 from shardwright.spec.plan import Plan
 from shardwright.spec.report import Report
-from shardwright.spec.techniques.compile import text_of
 
 
 def problem(cluster: str = "2xA100-80GB", **more: object) -> Problem:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from compiled import text_of, with_mode
 from plan_cases import Case, sharded
 
 from shardwright.datasets.catalogue.stack import stack
@@ -16,7 +17,7 @@ from shardwright.spec.legality import stack_reason
 from shardwright.spec.plan import Plan, load_plan
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.techniques import technique_reason, typed_values
-from shardwright.spec.techniques.compile import Compile, mode_of, text_of, with_mode
+from shardwright.spec.techniques.compile import Compile, mode_of
 from shardwright.spec.workload import DtypeRecord
 
 PLAIN = LayerStrategy()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,52 +14,61 @@ from shardwright.executor import techniques as runs
 from shardwright.planner import techniques as choices
 from shardwright.spec import techniques as values
 
-PACKAGES = (values, prices, choices, runs)
+PACKAGES = {"values": values, "prices": prices, "choices": choices, "runs": runs}
+WHOLE = ("values", "prices")
+"""Packages that have every technique; a technique need not be searched for, or run."""
+Roles = tuple[Any, ...]
 
 
-def names(modules: tuple[ModuleType, ...]) -> list[str]:
-    return [module.__name__.rpartition(".")[2] for module in modules]
-
-
-def disagreements(
-    listed: dict[str, tuple[ModuleType, ...]], whole: tuple[str, ...] = ("values", "prices")
-) -> list[str]:
-    """What is wrong with these tuples; ``whole`` have every technique, others may lack some."""
-    order = names(listed["values"])
+def disagreements(listed: dict[str, Roles]) -> list[str]:
+    """What is wrong with these tuples."""
+    order = [each.name for each in listed["values"]]
     found = [f"{role}: a name twice" for role, m in listed.items() if len({*m}) < len(m)]
-    for role, modules in listed.items():
-        own = names(modules)
-        expected = order if role in whole else [name for name in order if name in own]
+    for role, entries in listed.items():
+        own = [each.name for each in entries]
+        expected = order if role in WHOLE else [name for name in order if name in own]
         if own != expected:
             found.append(f"{role}: {own} instead of {expected}")
+    run = [each.name for each in listed.get("runs", ())]
+    for value in listed["values"]:
+        if bool(value.kinds.executable) != (value.name in run):
+            found.append(f"{value.name}: run is {value.name in run}, not as its kinds say")
     return found
 
 
-def listed() -> dict[str, tuple[ModuleType, ...]]:
-    roles = ("values", "prices", "choices", "runs")
-    return {role: package.TECHNIQUES for role, package in zip(roles, PACKAGES, strict=True)}
-
-
 def test_packages_agree() -> None:
-    assert disagreements(listed()) == []
+    listed = {role: package.TECHNIQUES for role, package in PACKAGES.items()}
+    assert disagreements(listed) == []
 
 
-@pytest.mark.parametrize("package", PACKAGES, ids=lambda p: p.__name__.split(".")[1])
-def test_every_module_of_a_package_is_listed(package: ModuleType) -> None:
+@pytest.mark.parametrize("role", PACKAGES)
+def test_every_module_of_a_package_is_listed(role: str) -> None:
+    package: ModuleType = PACKAGES[role]
     assert isinstance(package.TECHNIQUES, tuple)
-    files = [item.name for item in pkgutil.iter_modules(package.__path__) if item.name[0] != "_"]
-    assert sorted(names(package.TECHNIQUES)) == sorted(files)
+    files = [item.name for item in pkgutil.iter_modules(package.__path__)]
+    assert sorted(each.name for each in package.TECHNIQUES) == sorted(files)
     for name in files:
-        assert importlib.import_module(f"{package.__name__}.{name}") in package.TECHNIQUES
+        module = importlib.import_module(f"{package.__name__}.{name}")
+        assert module.TECHNIQUE in package.TECHNIQUES
+        assert module.TECHNIQUE.name == name
 
 
 def test_disagreement_would_be_seen() -> None:
-    def toys(role: str, *own: str) -> tuple[ModuleType, ...]:
-        return tuple(ModuleType(f"toy.{role}.{name}") for name in own)
+    def toys(*own: str, runs: str = "b") -> Roles:
+        kinds = {name: SimpleNamespace(executable=(name,) if name in runs else ()) for name in own}
+        return tuple(_Toy(name=name, kinds=kinds[name]) for name in own)
 
-    good = {"values": toys("v", "a", "b"), "prices": toys("p", "a", "b"), "runs": toys("r", "b")}
+    good = {"values": toys("a", "b"), "prices": toys("a", "b"), "runs": toys("b")}
     assert disagreements(good) == []
-    assert disagreements({**good, "prices": toys("p", "a")})
-    assert disagreements({**good, "runs": toys("r", "b", "a")})
-    assert disagreements({**good, "runs": toys("r", "c")})
-    assert disagreements({**good, "values": toys("v", "b", "a")})
+    assert disagreements({**good, "prices": toys("a")})
+    assert disagreements({**good, "runs": toys("b", "a")})
+    assert disagreements({**good, "runs": toys("c")})
+    assert disagreements({**good, "runs": ()})
+    assert disagreements({**good, "values": toys("b", "a")})
+    assert disagreements({**good, "values": toys("a", "b", runs="ab")})
+
+
+class _Toy(SimpleNamespace):
+    """A role of nobody, with a name; two are never the same."""
+
+    __hash__ = object.__hash__

@@ -9,6 +9,8 @@ from typing import Any
 from plan_cases import Case
 
 from shardwright.costmodel.step import step_work
+from shardwright.costmodel.technique import Prices
+from shardwright.costmodel.techniques import TECHNIQUES
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.kernels import (
     IGNORED_BELOW_BYTES,
@@ -50,11 +52,16 @@ def recorded_items(record: dict[str, Any]) -> tuple[Counter[Kernel], Counter[Col
 
 
 def compare(
-    case: Case, plan: Plan, record: dict[str, Any], fused: bool = False
+    case: Case,
+    plan: Plan,
+    record: dict[str, Any],
+    fused: bool = False,
+    techniques: Prices = TECHNIQUES,
 ) -> Comparison:
     """One rank's recorded step against the lowering of its stage."""
     kernels, collectives = recorded_items(record)
-    lowered = step_work(plan, executor_stack(case.flash, fused), record["stage"])
+    software = executor_stack(case.flash, fused)
+    lowered = step_work(plan, software, record["stage"], techniques)
     low_kernels = Counter(item for item in lowered if isinstance(item, Kernel))
     low_collectives = Counter(item for item in lowered if isinstance(item, Collective))
     counted = Counter({k: n for k, n in kernels.items() if k.op not in IGNORED_KERNELS})

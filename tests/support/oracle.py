@@ -1,8 +1,8 @@
 """An independent brute force: every legal plan of a small space, simulated, the best one kept.
 
-It knows nothing of the planner. It reads the rules of legality from ``spec``, times plans with
-``Simulator.run`` and judges memory with ``MemoryRule``; loops, geometry and the meaning of a
-restriction are written here a second time, on purpose.
+It knows nothing of the planner but which techniques a space has. It reads the rules of legality
+from ``spec``, times plans with ``Simulator.run`` and judges memory with ``MemoryRule``; loops,
+geometry and the meaning of a restriction are written here a second time, on purpose.
 
 A space is every plan over a model, a cluster and a workload with: any number of the devices in
 use; stages of one width; every schedule with every number of virtual stages; every divisor of
@@ -12,7 +12,8 @@ to zero3, every hsdp degree between) and recomputation, and for experts any expe
 Restrictions keep an axis to some values, everywhere or on a range of layers. Some axes are whole
 only where a restriction speaks of them: otherwise a ring or Ulysses leaves each rank at least 4096
 tokens, a replica's micro-batch has at most 2^17 tokens unless it is one sample, and experts are
-split like the other weights, where every rank holds all of them, or not at all.
+split like the other weights, where every rank holds all of them, or not at all. A technique is off
+unless a restriction speaks of it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from shardwright.costmodel.lowering import Lowering
 from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.prices import Pricer
 from shardwright.costmodel.simulate import Simulator
+from shardwright.planner.technique import KnownTechniques
+from shardwright.planner.techniques import SHIPPED
 from shardwright.spec.cluster import ClusterSpec
 from shardwright.spec.legality import layer_reason, schedule_reason, stack_reason, tied_reason
 from shardwright.spec.model import BlockLayer, Layer, ModelSpec, Moe
@@ -36,6 +39,8 @@ from shardwright.spec.profile import MachineProfile
 from shardwright.spec.schedule import EVERY_KIND, ScheduleKind
 from shardwright.spec.stack import StackSpec
 from shardwright.spec.strategy import LayerStrategy, Sharding
+from shardwright.spec.technique import OFF
+from shardwright.spec.techniques import technique_reason, technique_stack_reason
 from shardwright.spec.workload import Workload
 
 RECOMPUTES = ("none", "selective", "full")
@@ -73,6 +78,7 @@ class Space:
     stack: StackSpec
     profile: MachineProfile | None = None
     restrictions: tuple[Restriction, ...] = ()
+    techniques: KnownTechniques = SHIPPED
 
     def with_memory(self, hbm_bytes: int) -> Space:
         """The same space on devices with another capacity."""
@@ -182,8 +188,47 @@ def layer_choices(space: Space, pipeline: Pipeline) -> list[list[LayerStrategy]]
     for number, layer in enumerate(space.model.layers()):
         seq_len = lengths[number] or space.workload.seq_len
         lawful = _lawful(layer, width, samples, seq_len, space.stack)
-        found.append([s for s in lawful if _wanted(space, number, layer, s, width, samples)])
+        wanted = [s for s in lawful if _wanted(space, number, layer, s, width, samples)]
+        own = [_with_techniques(space, number, layer, s, width) for s in wanted]
+        found.append([s for strategies in own for s in strategies])
     return found
+
+
+def _with_techniques(
+    space: Space, number: int, layer: Layer, strategy: LayerStrategy, width: int
+) -> list[LayerStrategy]:
+    """The strategy with every combination of words that restrictions allow; off where none do.
+
+    A restriction on a technique speaks of the layer kinds that it is planned for.
+    """
+    values = space.techniques.values
+    found = [strategy]
+    for technique in values:
+        if layer.kind not in technique.kinds.plannable:
+            continue
+        words = [
+            word
+            for word in (OFF, *technique.words)
+            if space.allowed(technique.name, word, number)
+            and (word == OFF or _speaks(space, technique.name, number))
+        ]
+        found = [
+            replace(s, techniques={**s.techniques, technique.name: technique.from_word(word)})
+            if word != OFF
+            else s
+            for word in words
+            for s in found
+        ]
+    return [
+        s
+        for s in found
+        if technique_reason(layer, s, width, space.workload.dtype, values) is None
+        and technique_stack_reason(s, space.stack, values) is None
+    ]
+
+
+def _speaks(space: Space, axis: str, number: int) -> bool:
+    return any(r.axis == axis and r.covers(number) for r in space.restrictions)
 
 
 @lru_cache(maxsize=1024)
@@ -402,7 +447,8 @@ def _uniform(cuts: tuple[int, ...], strategies: tuple[LayerStrategy, ...]) -> bo
 def simulator_of(space: Space) -> Simulator:
     """The simulation entry point for plans of a space."""
     pricer = Pricer(Machine(space.cluster, space.profile), space.stack)
-    return Simulator(Lowering(space.model, space.workload, space.stack), pricer)
+    lowering = Lowering(space.model, space.workload, space.stack, space.techniques.prices)
+    return Simulator(lowering, pricer)
 
 
 def solve(space: Space, check_every: int = 1) -> Answer:
@@ -414,7 +460,7 @@ def solve(space: Space, check_every: int = 1) -> Answer:
     """
     simulator, answer = simulator_of(space), Answer()
     for number, (plan, uniform) in enumerate(all_plans(space)):
-        if number % check_every == 0 and (violations := plan.check()):
+        if number % check_every == 0 and (violations := plan.check(space.techniques.values)):
             raise AssertionError(f"the oracle made an illegal plan: {violations[0]}")
         simulation = simulator.run(plan)
         assert simulation is not None

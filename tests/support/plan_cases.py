@@ -20,6 +20,7 @@ from shardwright.spec.model import (
 from shardwright.spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
 from shardwright.spec.schedule import ScheduleKind, chunk_position
 from shardwright.spec.strategy import LayerStrategy, Sharding
+from shardwright.spec.techniques import TECHNIQUES, Values
 from shardwright.spec.workload import DtypeRecord, Workload
 
 DEVICE_BYTES = 10**12
@@ -98,7 +99,8 @@ class Case:
     """A plan in short: ``strategies`` is one for all layers or one each.
 
     ``micro_batch`` is the samples of a micro-batch over all replicas. ``cuts`` are the first
-    layers of the chunks after the first; even by default.
+    layers of the chunks after the first; even by default. ``techniques`` are those that its
+    strategies may hold.
     """
 
     name: str
@@ -115,6 +117,7 @@ class Case:
     flash: bool = True
     cuts: tuple[int, ...] = ()
     clip: float | None = 1.0
+    techniques: Values = TECHNIQUES
 
     @property
     def layer_count(self) -> int:
@@ -171,7 +174,7 @@ class Case:
             },
             programs=(Program(stages=stages, schedule=schedule),),
         )
-        violations = plan.check()
+        violations = plan.check(self.techniques)
         assert not violations, (self.name, [str(v) for v in violations])
         return plan
 

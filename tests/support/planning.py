@@ -38,6 +38,7 @@ def request_of(space: Space, **asked: Any) -> Request:
         stack=space.stack,
         pins=tuple(pins),
         values=values,
+        techniques=space.techniques,
         **asked,
     )
 
@@ -111,7 +112,7 @@ def compare(seed: int, space: Space, answer: Answer, capacity_bytes: int) -> Com
     """The planner against a solved space at one memory capacity."""
     found = planned(space.with_memory(capacity_bytes))
     best = found.outcomes[0] if found else None
-    if best is not None and (violations := best.plan.check()):
+    if best is not None and (violations := best.plan.check(space.techniques.values)):
         raise AssertionError(f"space {seed}: an illegal plan: {violations[0]}")
     return Comparison(
         seed=seed,

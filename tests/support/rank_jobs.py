@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from shardwright.executor.chunk import BuildOptions
+from shardwright.executor.build_options import BuildOptions, Compiler
 from shardwright.executor.clocks import clock_lead_ns
 from shardwright.executor.context import RankContext
 from shardwright.executor.data import RandomBatches
@@ -20,7 +20,8 @@ from shardwright.executor.engine import Engine
 from shardwright.executor.local import gather_whole
 from shardwright.executor.recorder import LiveBytes, Recorder
 from shardwright.executor.reference import Reference
-from shardwright.executor.techniques.compile import Compiler
+from shardwright.executor.technique import RunTechniques
+from shardwright.executor.techniques import SHIPPED
 from shardwright.executor.train import train
 from shardwright.executor.update import AdamWOptions, Updater
 from shardwright.kernels.dispatch import Policy
@@ -35,6 +36,7 @@ def make_engine(
     flash: bool = True,
     fused: bool = False,
     compiler: Compiler = "inductor",
+    techniques: RunTechniques = SHIPPED,
 ) -> Engine:
     """This rank's part of a plan on random tokens of seed 0; ``fused`` kernels are interpreted."""
     workload = plan.workload
@@ -45,7 +47,13 @@ def make_engine(
 
         kernels = "fused"
     options = BuildOptions(
-        seed=0, device=device, flash=flash, prefetch=False, kernels=kernels, compiler=compiler
+        seed=0,
+        device=device,
+        flash=flash,
+        prefetch=False,
+        kernels=kernels,
+        compiler=compiler,
+        techniques=techniques,
     )
     return Engine(plan, rank, options, batches)
 
@@ -90,7 +98,8 @@ def live_bytes(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
 def traced_bytes(engine: Engine, steps: int = 1) -> dict[str, Any]:
     """Peak of live tensor bytes in each of the steps after the engine's first one."""
     gc.collect()
-    live = LiveBytes([p.data for p in engine.parameters])
+    states = [entry.tensor for entry in engine.technique_state().values()]
+    live = LiveBytes([*(p.data for p in engine.parameters), *states])
     peaks = []
     with live, live.following_resizes():
         engine.step()

@@ -1,0 +1,158 @@
+"""What a technique says of a run: what it does on a rank, around layers and steps.
+
+A module of :mod:`.techniques` ends in one :class:`TechniqueRun`. Its process groups are those that
+its value names (:attr:`..spec.technique.TechniqueValue.groups`), made up front from the whole plan.
+What it does in the hooks is what its price says, item by item; tests hold one against the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ..spec.groups import RankGroup
+from ..spec.plan import Plan
+from ..spec.strategy import LayerStrategy
+from ..spec.techniques import Values
+
+if TYPE_CHECKING:
+    from .build_options import BuildOptions
+    from .local import LocalParameter
+    from .mesh import GroupBook
+    from .models.dense.model import LayerModule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """How a state lies on ranks.
+
+    ``replicated``: equal on every rank of ``group``. ``split``: in equal parts along ``dim`` over
+    the ranks of ``group``. ``own``: each rank has its own. A checkpoint of another plan's run joins
+    and cuts states by this.
+    """
+
+    kind: Literal["replicated", "split", "own"]
+    group: RankGroup | None = None
+    dim: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedState:
+    """A tensor that lives from step to step, and how it lies on ranks."""
+
+    tensor: Tensor
+    placement: Placement
+
+
+class LiveTechnique:
+    """A technique at work on one rank: hooks that a technique overrides; these do nothing.
+
+    Layers are numbered as in the plan, and are those of this rank whose strategies hold the
+    technique.
+    """
+
+    def around_layer(self, layer: int) -> AbstractContextManager[None]:
+        """Entered before a layer's forward of a micro-batch, left after it."""
+        return nullcontext()
+
+    def after_backward(self, layer: int) -> None:
+        """A micro-batch's gradient of the layer's input is known."""
+
+    def gradients_ready(self, layer: int) -> None:
+        """The layer's gradients are complete, but for sums over tensor-parallel ranks.
+
+        Called in the last micro-batch's backward of the layer's chunk, last layer first.
+        """
+
+    def begin_step(self) -> None:
+        """Before the first pass of a step."""
+
+    def before_update(self) -> None:
+        """All gradients are complete and clipped by nothing yet; the norm is known."""
+
+    def end_step(self) -> None:
+        """After the update."""
+
+    def state(self) -> dict[str, NamedState]:
+        """What lives from step to step, by names of its own; the tensors themselves."""
+        return {}
+
+    def close(self) -> None:
+        """No later use is possible."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePlace:
+    """Where a technique works: a rank, its layers and their parameters.
+
+    ``parameters`` are those of each layer that holds the technique; ``streams`` are the ones that
+    it asked for, None on cores, where work runs in line.
+    """
+
+    name: str
+    plan: Plan
+    book: GroupBook
+    device: torch.device
+    seed: int
+    strategies: Mapping[int, LayerStrategy]
+    parameters: Mapping[int, tuple[LocalParameter, ...]]
+    streams: Mapping[str, torch.cuda.Stream | None]
+
+    def group(self, shape: RankGroup) -> dist.ProcessGroup:
+        """The technique's own process group of this shape that holds this rank."""
+        return self.book.technique_group(self.name, shape)
+
+    def on(self, stream: str) -> AbstractContextManager[object]:
+        """Inside, device work is put on one of the technique's streams; on cores it is in line."""
+        found = self.streams[stream]
+        return nullcontext() if found is None else torch.cuda.stream(found)
+
+
+def _leave(module: LayerModule, strategy: LayerStrategy, options: BuildOptions) -> None:
+    return None
+
+
+def _start_nothing(place: LivePlace) -> LiveTechnique:
+    return LiveTechnique()
+
+
+def _never(plan: Plan, device: torch.device) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TechniqueRun:
+    """What a technique does in a run.
+
+    ``prepare``: changes a layer whose strategy holds it, after its weights are filled and before
+    they are sharded. ``start``: the technique on a rank of a plan that holds it anywhere.
+    ``streams``: names of device streams that it needs, made up front. ``hides_bytes``: whether a
+    plan's live bytes cannot be followed on a device.
+    """
+
+    name: str
+    prepare: Callable[[LayerModule, LayerStrategy, BuildOptions], None] = _leave
+    start: Callable[[LivePlace], LiveTechnique] = _start_nothing
+    streams: tuple[str, ...] = ()
+    hides_bytes: Callable[[Plan, torch.device], bool] = _never
+
+
+Runs = tuple[TechniqueRun, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTechniques:
+    """The techniques that a run may use: what their values mean, and what they do."""
+
+    values: Values
+    runs: Runs
+
+    def of(self, strategy: LayerStrategy) -> Runs:
+        """The runs of the techniques of a layer's strategy, in their order."""
+        return tuple(run for run in self.runs if run.name in strategy.techniques)
