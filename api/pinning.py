@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -102,9 +103,7 @@ def _check_degree(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: 
             raise InputError(field, pin.text, "1: there are no experts", f"{pin.key}=1")
 
     def reason_of(degree: int) -> str | None:
-        axis: dict[str, Any] = {pin.key: degree}
-        reasons = (layer_reason(x, LayerStrategy(**axis), degree, degree, n) for x, n in covered)
-        return next((reason for reason in reasons if reason), None)
+        return next((r for x, n in covered if (r := _degree_reason(pin.key, degree, x, n))), None)
 
     given = int(pin.value)
     if reason := reason_of(given):
@@ -112,6 +111,21 @@ def _check_degree(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: 
         near = min(degrees, key=lambda d: (reason_of(d) is not None, abs(d - given), d))
         allowed = f"a degree that splits these layers ({reason})"
         raise InputError(field, pin.text, allowed, f"{pin.key}={near}")
+
+
+def _degree_reason(key: str, degree: int, layer: Layer, tokens: int) -> str | None:
+    """Why a layer cannot have a degree of an axis, whatever else is free; None if it can.
+
+    Experts beside tp need sequence parallelism, or to be split as the other weights are.
+    """
+    axis: dict[str, Any] = {key: degree}
+    ways = [LayerStrategy(**axis)]
+    if key == "tp" and degree > 1:
+        ways.append(replace(ways[0], sequence_parallel="megatron"))
+        if experts_of(layer):
+            ways.append(replace(ways[0], etp=degree))
+    reasons = [layer_reason(layer, way, degree, degree, tokens) for way in ways]
+    return None if None in reasons else reasons[0]
 
 
 def _check_batch(pin: Pin, problem: Problem, field: str) -> None:

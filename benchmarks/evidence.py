@@ -42,6 +42,7 @@ NAMES = (
     "published",
     "coverage",
     "published_families",
+    "published_picks",
     "kernels",
     "validation",
     "distributed",

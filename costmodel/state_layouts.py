@@ -42,7 +42,6 @@ def contiguous_unit(shape: UnitShape) -> Unit:
     """Whole compute parameters and gradient buffers; the optimizer shards (Megatron-LM)."""
     dtype, every = shape.dtype, unit_parts(shape)
     parts = tuple(part for part in every if part.trained)
-    frozen = sum(part.whole for part in every if not part.trained)
     whole, shard = sum(part.whole for part in parts), sum(part.shard for part in parts)
     param, gradient = DTYPE_BYTES[dtype.param], DTYPE_BYTES[dtype.gradient]
     has_master = dtype.param != dtype.master
@@ -53,7 +52,7 @@ def contiguous_unit(shape: UnitShape) -> Unit:
         gathers_each_use=False,
         reduces_each_micro_batch=False,
         parameter_bytes=(whole - _only_narrow(shape, parts)) * param
-        + frozen * DTYPE_BYTES[shape.base_dtype]
+        + _frozen_bytes(shape, every)
         + narrow_copies_bytes(shape, every),
         optimizer_bytes=unit_states(shape, parts) + master_bytes,
         whole_bytes=0,
@@ -94,6 +93,19 @@ def _only_narrow(shape: UnitShape, parts: tuple[Part, ...]) -> int:
     if shape.dtype.matmul is None or not kept:
         return 0
     return sum(part.narrow for part in parts)
+
+
+def _frozen_bytes(shape: UnitShape, every: tuple[Part, ...]) -> int:
+    """Bytes of frozen parameters beside their narrow copies, which are all where a stack says so.
+
+    Transformer Engine pytorch/module/base.py: with fp8 parameters a weight is made in fp8, whether
+    it is trained or not. A format that was asked for is kept.
+    """
+    frozen = tuple(part for part in every if not part.trained)
+    whole = sum(part.whole for part in frozen)
+    asked = shape.base_dtype != shape.dtype.param
+    kept = whole if asked else whole - _only_narrow(shape, frozen)
+    return kept * DTYPE_BYTES[shape.base_dtype]
 
 
 def _buffer_reduction(part: Part, dtype: DtypeRecord) -> tuple[Item, ...]:

@@ -190,7 +190,7 @@ class PassTables:
         unit = option_rows(strategies, unit_key, lambda s: self._unit(members, s, ranks, reach))
         found = PassTable(
             strategies,
-            *self._columns(split[:, 2:], unit),
+            **self._columns(split[:, 2:], unit),
             resident_bytes=unit[:, 0],
             extra_bytes=unit[:, -1],
             kept_bytes=split[:, 0],
@@ -256,8 +256,8 @@ class PassTables:
         own = np.array(traffic).T.ravel()
         return np.array([resident, float(unit.starts_anew), *own, waiting_bytes(unit, 2)])
 
-    def _columns(self, split: Floats, unit: Floats) -> tuple[Floats, ...]:
-        """Columns, hidden traffic, what rows have once, least and most work of a layer."""
+    def _columns(self, split: Floats, unit: Floats) -> dict[str, Floats]:
+        """The seconds of a table, by the names that it has for them."""
         copies, gathers, reductions = np.split(unit[:, 2 : 2 + 3 * KINDS], 3, axis=1)
         bare_s, inside_s = _by_kind(split, fresh=unit[:, 1] > 0)
         hides, extra = self.pricer.overlaps, self.pricer.stack.overlap_slowdown - 1.0
@@ -279,9 +279,14 @@ class PassTables:
         forward = np.arange(KINDS) < len(ENDS)
         first_s = np.where(forward, gathered_s, reduced_s)
         last_s = np.where(forward, 0.0, gathered_s)
-        columns = np.stack([work_s, traffic_s, inside_s, shared_s, wire_s], axis=1)
-        ends = np.stack([gathered_s + reduced_s, first_s, last_s])
-        return columns, ends, -shared_s.max(axis=0), wire_once_s, least_s, own_s.max(axis=0)
+        return {
+            "columns": np.stack([work_s, traffic_s, inside_s, shared_s, wire_s], axis=1),
+            "hidden_s": np.stack([gathered_s + reduced_s, first_s, last_s]),
+            "once_s": -shared_s.max(axis=0),
+            "wire_once_s": wire_once_s,
+            "least_s": least_s,
+            "most_s": own_s.max(axis=0),
+        }
 
 
 def _by_kind(split: Floats, fresh: NDArray[np.bool_]) -> tuple[Floats, Floats]:

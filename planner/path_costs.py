@@ -42,8 +42,8 @@ class PathCosts:
 
     def knows(self, shape: Shape) -> bool:
         """Whether the shape was looked at, or still may be."""
-        known = (shape, self._costs._live_budget(shape)) in self._cuts
-        return known or (len(self._cuts) < MOST_SHAPES and self._has_place(shape))
+        known = (shape, self._costs._live_budget(shape)) in self._bounds
+        return known or (len(self._bounds) < MOST_SHAPES and self._has_place(shape))
 
     def _has_place(self, shape: Shape) -> bool:
         """Whether the tables of a shape are there, or may still be made."""
@@ -101,16 +101,6 @@ class PathCosts:
         """A shape whose step was relaxed, cut evenly; None where it was not."""
         cut = self._cuts.get((shape, self._costs._live_budget(shape)))
         return cut if cut is not None and cut.mixed is not None else None
-
-    def _cut(self, shape: Shape) -> BoundedCut:
-        """A shape that is cut evenly."""
-        key = (shape, self._costs._live_budget(shape))
-        if key not in self._cuts:
-            place = self._place(shape)
-            cuts = even_cuts(len(self._costs.space.kinds), shape.positions)
-            self._weighed += sum(len(t.strategies) for t in place.tables.values())
-            self._cuts[key] = BoundedCut(place, shape, cuts, key[1])
-        return self._cuts[key]
 
     def _cut(self, shape: Shape) -> BoundedCut:
         """A shape that is cut evenly."""

@@ -4,8 +4,8 @@
    turn comes.
 2. The likely shapes are searched for good plans: dynamic programming over layers and stages,
    simulated, the budget lowered where memory overflows. Of a model of many layers these are the
-   shapes with the least bounds, and what its chains of passes weigh (:mod:`.path_bounds`) is the
-   time that layers are chosen by.
+   shapes with the least bounds; plans are made of their relaxed steps (:mod:`.relaxed_plans`), and
+   layers are chosen by what chains of passes weigh (:mod:`.uniform_paths`).
 3. Shapes are taken by growing bound. A small one is enumerated: its plans are simulated in the
    order of their own bounds until the next bound passes the best simulated time. A shape too
    large for that stays open, and the least bound of the open shapes is what is proven.
@@ -27,21 +27,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .bounded_shapes import Bounded, BoundedShapes
-from .candidates import Decision, Evaluator, Outcome
+from .candidates import Evaluator, Outcome
 from .exhaustive import bounded_plans
 from .infeasible import no_plan
 from .leanest import leanest
-from .likely import LikelyPlans
 from .limits import Limits as Limits
 from .limits import Quota as Quota
-from .relaxed_plans import try_relaxed
-from .shape_values import ShapeValues
 from .space import Shape
-from .stage_partition import even_cuts
-from .tied_ends import tied_variants
+from .trials import DeadlineError as DeadlineError
+from .trials import Trials
 
-ALTERNATIVES_WITHIN = 0.1
-"""Plans that are slower than the best by more than this are no alternatives."""
 LIKELY_WITHIN = 1.25
 """Shapes whose estimate is worse than the best time by this factor are not looked into."""
 ESTIMATED_WITHIN = 1.05
@@ -72,7 +67,7 @@ class Found:
     nearest: Outcome | None = None
 
 
-class Search(ShapeValues):
+class Search(Trials):
     """One search for the best plan of a request.
 
     Args:
@@ -87,29 +82,13 @@ class Search(ShapeValues):
         limits: Limits,
         progress: Callable[[int, int, float], None] | None = None,
     ) -> None:
-        super().__init__(evaluator)
-        self.limits = limits
+        super().__init__(evaluator, limits)
         self._progress = progress or (lambda seen, total, best: None)
-        self._start = time.monotonic()
-        self._best = float("inf")  # in the objective's value
-        self._outcomes: dict[Decision, Outcome] = {}
-        self._nearest: Outcome | None = None
-        usual_layers = limits.likely * len(self.space.layers)
-        self._more = max(1, limits.likely_layers // usual_layers)
-        self._likely = LikelyPlans(
-            self.space.kinds,
-            self._live_budget,
-            evaluator.rule.excess_bytes,
-            limits.likely_layouts * self._more,
-        )
         self._enough = 1 - (PROVEN_WITHIN if self.space.is_large else ROUNDING)
         self._shapes: list[Shape] = []
         self._bounded: BoundedShapes | None = None
         self.interrupted = False
-        self._looked_for_any = False
         self._enumerated = 0
-        self._passes = 0
-        self._relaxed = 0
         self._stays_open = False
 
     def run(self) -> Found:
@@ -231,7 +210,8 @@ class Search(ShapeValues):
 
         With a good plan at hand most other shapes need no bounds but those of their place.
         """
-        rough = [(self._rough(shape), number) for number, shape in enumerate(self._shapes)]
+        factor = self.objective.factor
+        rough = [(self._rough(s) * factor(s), number) for number, s in enumerate(self._shapes)]
         first = [number for _, number in sorted(rough)[: self.limits.roughest]]
         closed = sorted((self._closed_value(number), number) for number in first)
         for _, number in closed[: self.limits.relaxed_first]:
@@ -252,24 +232,9 @@ class Search(ShapeValues):
                 self._try_uniform(shape)
                 self._likely.search(shape, self._paths.tables(shape), self._try_likely)
 
-    def _try_relaxed(self, shape: Shape) -> None:
-        """Plans near the relaxed step that bounds a shape: the next shapes need less then."""
-        cut = self._paths.relaxed(shape)
-        if cut is not None and self._relaxed < self.limits.relaxed:
-            self._relaxed += 1
-            enough_s = self._best_s(shape)
-            try_relaxed(cut, enough_s, self._try_likely, self.evaluator.rule.excess_bytes)
-
     def _path_estimate(self, shape: Shape) -> float:
         """What chains of passes estimate, less by as much as they may be wrong."""
         return self._paths.estimate(shape) / ESTIMATED_WITHIN
-
-    def _try_uniform(self, shape: Shape) -> None:
-        """The uniform plan that the chains of a shape estimate to be the best."""
-        strategies = self._paths.uniform(shape)
-        if strategies:
-            cuts = tuple(even_cuts(len(strategies), shape.positions))
-            self._try_chosen(Decision(shape, cuts, strategies))
 
     def _look_at_leanest(self, shapes: list[Shape], most: int) -> None:
         """Plans with the least memory, until one fits: before it is said that none does."""
@@ -297,52 +262,6 @@ class Search(ShapeValues):
                 estimate = self._estimate(shapes[number]) * factor(shapes[number])
                 found.append((estimate, number))
         return sorted(found)
-
-    def _try_likely(self, decision: Decision) -> Outcome | None:
-        """:meth:`_try`, until enough passes were simulated: steps of millions take seconds."""
-        enough = self._outcomes and self._passes > self.limits.likely_passes
-        if enough or (self._is_late and not self._looked_for_any):
-            return None
-        before = self.evaluator.count
-        outcome = self._try_chosen(decision)
-        self._passes += (self.evaluator.count - before) * decision.shape.passes
-        return outcome
-
-    def _try_chosen(self, decision: Decision) -> Outcome | None:
-        """:meth:`_try` for strategies chosen layer by layer, of which a tie may unite two."""
-        tried = [self._try(variant) for variant in tied_variants(decision, self.space)]
-        found = [outcome for outcome in tried if outcome is not None]
-        return min(found, key=lambda o: (max(0.0, o.excess_bytes), o.step_time_s), default=None)
-
-    def _try(self, decision: Decision) -> Outcome | None:
-        """Simulate a decision, in another order where it does not fit, and keep it if it does."""
-        outcome = self._try_order(decision)
-        other = self.space.other_order(decision.shape)
-        if outcome is None or outcome.feasible or other is None:
-            return outcome
-        late = self._try_order(decision._replace(shape=other))
-        return outcome if late is None or late.excess_bytes > outcome.excess_bytes else late
-
-    def _try_order(self, decision: Decision) -> Outcome | None:
-        self._check_deadline()
-        outcome = self.evaluator(decision, self._keep_s(decision.shape))
-        if outcome is None:
-            return None
-        if outcome.feasible:
-            self._outcomes[decision] = outcome
-            self._best = min(self._best, self.value(outcome))
-        elif self._nearest is None or outcome.excess_bytes < self._nearest.excess_bytes:
-            self._nearest = outcome
-        return outcome
-
-    def _best_s(self, shape: Shape) -> float:
-        """Seconds with which a plan of ``shape`` is as good as the best."""
-        return self._best / self.objective.factor(shape)
-
-    def _keep_s(self, shape: Shape) -> float:
-        """Plans that certainly take this long are of no interest, not even as alternatives."""
-        enough = len(self._outcomes) >= self.limits.alternatives
-        return self._best_s(shape) * (1 if enough else 1 + ALTERNATIVES_WITHIN)
 
     def _prove(self, shapes: list[Shape], bounded: Sequence[Bounded]) -> tuple[float, bool]:
         """Enumerate small shapes by growing bound; what is proven, and whether all of it is.
@@ -413,17 +332,3 @@ class Search(ShapeValues):
 
     def _is_spent(self, most: Quota) -> bool:
         return self.evaluator.count >= most.simulated or self.evaluator.tries >= most.tries
-
-    @property
-    def _is_late(self) -> bool:
-        deadline_s = self.limits.deadline_s
-        return deadline_s is not None and time.monotonic() - self._start > deadline_s
-
-    def _check_deadline(self) -> None:
-        """End the search when it is time, if there is an answer or none was found in haste."""
-        if (self._outcomes or self._looked_for_any) and self._is_late:
-            raise DeadlineError
-
-
-class DeadlineError(Exception):
-    """The deadline has passed."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..costmodel.simulate import MAX_PASSES
 from ..spec.experts import experts_of
 from ..spec.model import BlockLayer
-from .splits import LEAST_TOKENS, MOST_TOKENS
+from .splits import MOST_TOKENS, least_tokens
 
 MOST_UNEVEN = 16
 """Layers of a model whose virtual stages are cut in every way."""
@@ -66,9 +66,10 @@ def left_out(request: Request, too_long: bool) -> list[dict[str, str]]:
         request: what is asked.
         too_long: whether pipelines of too many passes were refused.
     """
+    least = least_tokens(request.workload)
     tokens = [
         {
-            "what": f"cp and Ulysses that leave a rank fewer than {LEAST_TOKENS} tokens",
+            "what": f"cp and Ulysses that leave a rank fewer than {least} tokens",
             "why": "a rule for what saves the activations of long sequences; pin them to search",
         },
         {
@@ -87,8 +88,8 @@ def left_out(request: Request, too_long: bool) -> list[dict[str, str]]:
         why = "a rule: what all ranks hold is split like other weights or not at all; pin to search"
         found.append({"what": "etp other than 1, or tp where ep is 1", "why": why})
     if len(request.model.layers()) > MOST_UNEVEN:
-        why = "a rule for models of more layers than can be cut in every way: evenly, all counted"
-        found.append({"what": "virtual stages whose sizes differ by more than a layer", "why": why})
+        why = "a rule for models of more layers than can be cut in every way: one cut, all counted"
+        found.append({"what": "virtual stages cut otherwise than evenly", "why": why})
     if request.one_fill:
         why = "largest-batch: a pipeline of p stages is filled once, by at most p micro-batches"
         found.append({"what": "gradient accumulation", "why": why})

@@ -5,7 +5,9 @@ of values). They keep searches of large clusters short, and reports list them
 (the rules on tokens hold unless a request is free of them):
 
 - a ring or Ulysses leaves each rank at least ``LEAST_TOKENS`` tokens of the sequence, since
-  what they save is activations of long sequences;
+  what they save is activations of long sequences; ``LEAST_ADAPTED`` where adapters alone are
+  trained, for ranks that then hold the same weights have next to no gradients to sum, and more
+  ranks may work on a small batch;
 - an expert is split only where every rank holds all of them, like the layer's other weights:
   etp is 1, or tp where ep is 1;
 - a replica's micro-batch has at most ``MOST_TOKENS`` tokens unless it is one sample: products
@@ -25,10 +27,11 @@ from ..spec.legality import layer_reason
 from ..spec.model import Layer
 from ..spec.strategy import LayerStrategy
 from ..spec.tensor_split import split_sizes
+from ..spec.workload import Workload
 from .numbers import divisors
 from .request import Request
 
-LEAST_TOKENS = 4096
+LEAST_TOKENS, LEAST_ADAPTED = 4096, 1024
 MOST_TOKENS = 2**17
 FREE_OF_TOKENS = ("cp", "sp", "micro_batch")
 """Axes that are whole where a request is free of the rules on tokens."""
@@ -47,6 +50,7 @@ class Splits:
         self._tokens = tokens
         self._batches = divisors(request.workload.global_batch)
         self._request = request
+        self._least_tokens = least_tokens(request.workload)
 
     def of(self, index: int, ranks: int, dp: int) -> Iterator[LayerStrategy]:
         """Legal splits of layer ``index`` on ``ranks`` ranks into ``dp`` parts of the batch."""
@@ -84,15 +88,14 @@ class Splits:
         free = () if self._request.token_rules else FREE_OF_TOKENS
         return frozenset(pins.union(self._request.values or (), free))
 
-    @staticmethod
     def _sequences(
-        tp: int, cp: int, named: frozenset[str], tokens: int
+        self, tp: int, cp: int, named: frozenset[str], tokens: int
     ) -> Iterator[SequenceParallel]:
-        if "cp" in named or _long_enough(tokens, cp):
+        if "cp" in named or self._long_enough(tokens, cp):
             yield "none"
             if tp > 1:
                 yield "megatron"
-                if "sp" in named or _long_enough(tokens, tp * cp):
+                if "sp" in named or self._long_enough(tokens, tp * cp):
                     yield "ulysses"
 
     @staticmethod
@@ -135,13 +138,20 @@ class Splits:
         rings = [
             cp
             for cp in divisors(tokens)
-            if cp <= most and ("cp" in named or _long_enough(tokens, cp))
+            if cp <= most and ("cp" in named or self._long_enough(tokens, cp))
         ]
         heads = [
-            t for size in sizes for t in divisors(size) if "sp" in named or _long_enough(tokens, t)
+            t
+            for size in sizes
+            for t in divisors(size)
+            if "sp" in named or self._long_enough(tokens, t)
         ]
         return {tp * cp for tp in {*divisors(math.gcd(*sizes)), *heads} for cp in rings}
 
+    def _long_enough(self, tokens: int, parts: int) -> bool:
+        return parts == 1 or tokens // parts >= self._least_tokens
 
-def _long_enough(tokens: int, parts: int) -> bool:
-    return parts == 1 or tokens // parts >= LEAST_TOKENS
+
+def least_tokens(workload: Workload) -> int:
+    """Tokens that a ring or Ulysses leaves a rank at least, where nobody named them."""
+    return LEAST_TOKENS if workload.adapters is None else LEAST_ADAPTED

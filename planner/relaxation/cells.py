@@ -28,12 +28,12 @@ MessageSeconds = Callable[[int, int, float], float]
 
 
 class Cell(NamedTuple):
-    """Like layers of a position; ``count`` of them, or None where that is chosen."""
+    """Like layers of a position, so many, or None where that is chosen."""
 
     position: int
     kind: int
     seat: Seat | None
-    count: int | None
+    layers: int | None
 
 
 class StageCost(NamedTuple):
@@ -50,7 +50,7 @@ class Cells:
         tables: of each layer kind.
         shape: the pipeline.
         cells: who may sit where.
-        free: layers of each kind that cells without a count share.
+        free: layers of each kind that cells without a number share.
         most: layers that such cells of a position have at the most together.
         travel_s: least seconds of the messages into each position, going forward and backward,
             shape (2, positions).

@@ -77,10 +77,10 @@ def least(cells: Cells, prices: Prices, budget_bytes: Floats) -> tuple[float, li
         own_s = _cost(cells, number, cell, prices)
         row = int(own_s.argmin())
         best.append(row)
-        if cell.count is None:
+        if cell.layers is None:
             free[cell.kind] = min(free.get(cell.kind, float("inf")), float(own_s[row]))
         else:
-            total += cell.count * float(own_s[row])
+            total += cell.layers * float(own_s[row])
     return total + sum(cells.free[kind] * own_s for kind, own_s in free.items()), best
 
 
@@ -101,6 +101,6 @@ def _cost(cells: Cells, number: int, cell: Cell, prices: Prices) -> Floats:
     if number in cells.sent_s:
         own_s += prices.messages[cell.position] * cells.sent_s[number]
     own_s += prices.bytes_s[cells.stages[number]] * cells.bytes[number]
-    if cell.count is None:
+    if cell.layers is None:
         own_s += prices.layers_s[cell.position]
     return own_s

@@ -70,7 +70,7 @@ class Program:
         self.cells, self.budget_bytes, self.hides = cells, budget_bytes, 2 - slowdown
         self.chains: list[ChainRow] = []
         self.options: list[list[int]] = [[] for _ in cells.cells]
-        self._solver = highspy.Highs()
+        self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
         self._solver.setOptionValue("output_flag", False)
         self._solver.setOptionValue("threads", 1)
         self._columns: dict[Hashable, int] = {}
@@ -83,8 +83,8 @@ class Program:
     def _frame(self) -> None:
         """Rows that every program has: layers to place, bytes and layers of stages."""
         for number, cell in enumerate(self.cells.cells):
-            if cell.count is not None:
-                self._row(("count", number), cell.count, cell.count, {})
+            if cell.layers is not None:
+                self._row(("count", number), cell.layers, cell.layers, {})
         for kind, layers in self.cells.free.items():
             self._row(("kind", kind), layers, layers, {})
         for stage in range(len(self.budget_bytes)):
@@ -109,12 +109,12 @@ class Program:
         self.options[number].append(option)
         cell, columns = self.cells.cells[number], self.cells.columns(number)[option]
         place, stage = cell.position, self.cells.stages[number]
-        whose = ("kind", cell.kind) if cell.count is None else ("count", number)
+        whose = ("kind", cell.kind) if cell.layers is None else ("count", number)
         values = {self._rows[whose]: 1.0}
         values[self._rows["bytes", stage]] = (
             float(self.cells.bytes[number][option]) / self.budget_bytes[stage]
         )
-        if cell.count is None:
+        if cell.layers is None:
             values[self._rows["most", place]] = 1.0
         for kind in self._passes[place]:
             for way in range(WAYS):
@@ -145,7 +145,7 @@ class Program:
             values[self._column(("pairs", number), 0.0, {})] = -1.0
             for share in (0, 1):
                 self._pair(number, chain, share)
-            for place in chain.paired.any(axis=1).nonzero()[0].tolist():
+            for place in _with_pairs(chain):
                 self._pairs[place].append(number)
         for cell, sent_s in self.cells.sent_s.items():
             sent = float(chain.sent[self.cells.cells[cell].position])
@@ -180,7 +180,7 @@ class Program:
         alone, inside = 1 - self.hides * share, self.hides * (2 * share - 1)
         for place, kind in _places(chain.paired):
             values[self._columns["pass", place, kind]] = -alone * float(chain.paired[place, kind])
-        for place in chain.paired.any(axis=1).nonzero()[0].tolist():
+        for place in _with_pairs(chain):
             for cell in self.cells.at[place]:
                 figures = self.cells.columns(cell)[self.options[cell], INSIDE]
                 own = -inside * (figures @ chain.paired[place])
@@ -255,6 +255,12 @@ class Program:
 def _places(counts: Floats) -> Iterable[tuple[int, int]]:
     """Positions and kinds of the passes that are counted."""
     return zip(*(axis.tolist() for axis in counts.nonzero()), strict=True)
+
+
+def _with_pairs(chain: ChainRow) -> list[int]:
+    """Positions that have passes in pairs on a chain."""
+    found: list[int] = np.flatnonzero(chain.paired.any(axis=1)).tolist()
+    return found
 
 
 def _weighed(columns: Floats, way: int, kind: int) -> float:

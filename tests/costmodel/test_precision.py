@@ -149,6 +149,26 @@ def test_parameters_gathered_in_fp8_have_no_copy_of_16_bits() -> None:
     assert 1.99 < stored[0] / stored[1] < 2  # norms stay in 16 bits
 
 
+LLAMA_BLOCK = 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336) + 2 * 4096
+"""Parameters of a block of Llama-3-8B."""
+
+
+@pytest.mark.parametrize(("base", "kept"), [("", 2), (",base_dtype=fp32", 6)])
+def test_frozen_parameters_in_fp8_have_no_copy_of_16_bits(base: str, kept: int) -> None:
+    """Two narrow copies of a byte an element alone, unless a format was asked for."""
+    adapters = "lora:rank=16,alpha=32,targets=query" + base
+    found = problem(
+        "llama-3-8b", "1x8xH100", 64, 4096, dtype="fp8", stack="megatron", trainable=adapters
+    )
+    plan, _ = uniform_plan(found, UniformStrategy())
+    chosen = replace(found.stack, narrow_gather=True)
+    simulation = Simulator.for_plan(plan, found.machine, chosen).run(plan)
+    assert simulation is not None
+    block = simulation.chunks[0][0].layers[5]
+    assert block.unit is not None
+    assert kept < block.unit.parameter_bytes / LLAMA_BLOCK < 1.01 * kept
+
+
 @pytest.mark.parametrize(
     ("name", "matmul", "nearest"),
     [("A100", "fp8_tensor", "bf16"), ("V100", "fp8_block", "fp16"), ("H100", "nvfp4", "fp8")],

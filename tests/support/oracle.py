@@ -45,7 +45,7 @@ from shardwright.spec.workload import Workload
 
 RECOMPUTES = ("none", "selective", "full")
 SEQUENCE_PARALLELS = ("none", "megatron", "ulysses")
-LEAST_TOKENS = 4096
+LEAST_TOKENS, LEAST_ADAPTED = 4096, 1024
 MOST_TOKENS = 2**17
 Value = int | str
 
@@ -339,10 +339,11 @@ def _within_rules(
     named = {r.axis for r in space.restrictions if r.covers(number)}
     if "micro_batch" not in named and micro_batch > 1 and micro_batch * seq_len > MOST_TOKENS:
         return False
-    if s.cp > 1 and "cp" not in named and seq_len // s.cp < LEAST_TOKENS:
+    least = LEAST_TOKENS if space.workload.trainable == "full" else LEAST_ADAPTED
+    if s.cp > 1 and "cp" not in named and seq_len // s.cp < least:
         return False
     parts = s.cp * s.tp
-    if s.ulysses and "sp" not in named and seq_len // parts < LEAST_TOKENS:
+    if s.ulysses and "sp" not in named and seq_len // parts < least:
         return False
     return "etp" in named or s.etp == 1 or (s.etp == s.tp and s.ep == 1)
 

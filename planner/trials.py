@@ -1,0 +1,120 @@
+"""Trials: decisions that a search simulates, the best of them kept, until it is time to end."""
+
+from __future__ import annotations
+
+import time
+
+from .candidates import Decision, Evaluator, Outcome
+from .likely import LikelyPlans
+from .limits import Limits as Limits
+from .relaxed_plans import try_relaxed
+from .shape import Shape
+from .shape_values import ShapeValues
+from .stage_partition import even_cuts
+from .tied_ends import tied_variants
+
+ALTERNATIVES_WITHIN = 0.1
+"""Plans that are slower than the best by more than this are no alternatives."""
+
+
+class DeadlineError(Exception):
+    """The deadline has passed."""
+
+
+class Trials(ShapeValues):
+    """What a search tried, and the best of it.
+
+    Args:
+        evaluator: of what is asked; simulates decisions once.
+        limits: work limits.
+    """
+
+    def __init__(self, evaluator: Evaluator, limits: Limits) -> None:
+        super().__init__(evaluator)
+        self.limits = limits
+        self._start = time.monotonic()
+        self._best = float("inf")  # in the objective's value
+        self._outcomes: dict[Decision, Outcome] = {}
+        self._nearest: Outcome | None = None
+        usual_layers = limits.likely * len(self.space.layers)
+        self._more = max(1, limits.likely_layers // usual_layers)
+        self._likely = LikelyPlans(
+            self.space.kinds,
+            self._live_budget,
+            evaluator.rule.excess_bytes,
+            limits.likely_layouts * self._more,
+        )
+        self._looked_for_any = False
+        self._passes = 0
+        self._relaxed = 0
+
+    def _try_relaxed(self, shape: Shape) -> None:
+        """Plans near the relaxed step that bounds a shape: the next shapes need less then."""
+        cut = self._paths.relaxed(shape)
+        if cut is not None and self._relaxed < self.limits.relaxed:
+            self._relaxed += 1
+            enough_s = self._best_s(shape)
+            try_relaxed(cut, enough_s, self._try_likely, self.evaluator.rule.excess_bytes)
+
+    def _try_uniform(self, shape: Shape) -> None:
+        """The uniform plan that the chains of a shape estimate to be the best."""
+        strategies = self._paths.uniform(shape)
+        if strategies:
+            cuts = tuple(even_cuts(len(strategies), shape.positions))
+            self._try_chosen(Decision(shape, cuts, strategies))
+
+    def _try_likely(self, decision: Decision) -> Outcome | None:
+        """:meth:`_try`, until enough passes were simulated: steps of millions take seconds."""
+        enough = self._outcomes and self._passes > self.limits.likely_passes
+        if enough or (self._is_late and not self._looked_for_any):
+            return None
+        before = self.evaluator.count
+        outcome = self._try_chosen(decision)
+        self._passes += (self.evaluator.count - before) * decision.shape.passes
+        return outcome
+
+    def _try_chosen(self, decision: Decision) -> Outcome | None:
+        """:meth:`_try` for strategies chosen layer by layer, of which a tie may unite two."""
+        tried = [self._try(variant) for variant in tied_variants(decision, self.space)]
+        found = [outcome for outcome in tried if outcome is not None]
+        return min(found, key=lambda o: (max(0.0, o.excess_bytes), o.step_time_s), default=None)
+
+    def _try(self, decision: Decision) -> Outcome | None:
+        """Simulate a decision, in another order where it does not fit, and keep it if it does."""
+        outcome = self._try_order(decision)
+        other = self.space.other_order(decision.shape)
+        if outcome is None or outcome.feasible or other is None:
+            return outcome
+        late = self._try_order(decision._replace(shape=other))
+        return outcome if late is None or late.excess_bytes > outcome.excess_bytes else late
+
+    def _try_order(self, decision: Decision) -> Outcome | None:
+        self._check_deadline()
+        outcome = self.evaluator(decision, self._keep_s(decision.shape))
+        if outcome is None:
+            return None
+        if outcome.feasible:
+            self._outcomes[decision] = outcome
+            self._best = min(self._best, self.value(outcome))
+        elif self._nearest is None or outcome.excess_bytes < self._nearest.excess_bytes:
+            self._nearest = outcome
+        return outcome
+
+    def _best_s(self, shape: Shape) -> float:
+        """Seconds with which a plan of ``shape`` is as good as the best."""
+        return self._best / self.objective.factor(shape)
+
+    def _keep_s(self, shape: Shape) -> float:
+        """Plans that certainly take this long are of no interest, not even as alternatives."""
+        enough = len(self._outcomes) >= self.limits.alternatives
+        return self._best_s(shape) * (1 if enough else 1 + ALTERNATIVES_WITHIN)
+
+    @property
+    def _is_late(self) -> bool:
+        deadline_s = self.limits.deadline_s
+        return deadline_s is not None and time.monotonic() - self._start > deadline_s
+
+    def _check_deadline(self) -> None:
+        """End the search when it is time, if there is an answer or none was found in haste."""
+        if (self._outcomes or self._looked_for_any) and self._is_late:
+            raise DeadlineError
