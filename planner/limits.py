@@ -36,6 +36,7 @@ class Limits:
     alternatives: int = 8
     estimates: int = 1500
     likely: int = 32
+    likely_large: int = 8
     likely_alike: int = 4
     likely_layouts: int = 4
     likely_layers: int = 2560

@@ -18,9 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ..costmodel.pass_pairs import MOST_SLOWDOWN
+from ..costmodel.stage_passes import PassKind
+from ..spec.passes import BackwardPart
+from ..spec.schedule import SPLIT_KINDS
 from .chains import Chain, Pipeline, chains, every_pass
 from .cut_pipeline import CutPipeline, Floats
-from .pass_table import PassTable
+from .pass_table import INSIDE, WORK, PassTable, kind_number
 from .relaxation.cells import (
     Cells,
     StageCost,
@@ -97,21 +100,51 @@ class PathBounds:
             self._in_layout[layout] = PathBounds(tables, self.kinds, self.slowdown, self.message_s)
         return self._in_layout[layout]
 
-    def pooled_s(self, stages: int, microbatches: int, budget_bytes: float, pairs: bool) -> float:
-        """Seconds of all passes of all stages at the least, their memory pooled.
+    def least_s(self, shape: Shape, cuts: Sequence[int], stages: int, budget_bytes: float) -> float:
+        """Seconds of the passes of a pipeline at the least, from bounds of its whole place.
 
-        With fewer stages there is less memory, so it holds for all pipelines of up to so many.
+        All stages together, their memory pooled, take so much; the first micro-batch goes forward
+        through the model and back; and where cuts are fixed the last stage waits for the layers
+        before it, runs its own passes, and where backwards are whole waits for theirs.
 
         Args:
-            stages: the most that a pipeline of the place may have.
-            microbatches: of its steps.
+            shape: the pipeline.
+            cuts: cut points of its chunks, empty where they are free.
+            stages: the most that pipelines of the place have: fewer hold less.
             budget_bytes: what a device may hold.
-            pairs: whether passes overlap.
         """
-        return self._pool((stages, microbatches, budget_bytes, pairs))[0]
+        every_s, cost = self._pool((stages, shape.microbatches, budget_bytes, shape.pairs))
+        forward, back = self._alone_s(shape)
+        found = max(every_s / shape.stages, sum(forward[k] + back[k] for k in self.kinds))
+        if cuts:
+            places = [shape.position(shape.stages - 1, c) for c in range(shape.chunks)]
+            own = [k for place in places for k in self.kinds[cuts[place] : cuts[place + 1]]]
+            waits = self.kinds[: cuts[min(places)]]
+            drains = shape.kind not in SPLIT_KINDS
+            ramp_s = sum(forward[kind] + drains * back[kind] for kind in waits)
+            found = max(found, ramp_s + sum(cost.seconds[kind] for kind in own) + cost.rest_s)
+        return found * (1 - ROUNDING)
+
+    def _alone_s(self, shape: Shape) -> tuple[dict[int, float], dict[int, float]]:
+        """The least of each kind's first forward, and of its last backward or its input part."""
+        part: BackwardPart = "input" if shape.kind in SPLIT_KINDS else "whole"
+        one = shape.microbatches == 1
+        hides = (2 - self.slowdown) if shape.pairs else 0.0
+        found = []
+        for kind in (PassKind(True, 0, True, one), PassKind(False, 0, one, True, part)):
+            number = kind_number(kind)
+            columns = {k: t.columns[:, :, number] for k, t in self.tables.items()}
+            least = {k: (c[:, WORK] - hides * c[:, INSIDE]).min() for k, c in columns.items()}
+            found.append({k: float(seconds) for k, seconds in least.items()})
+        return found[0], found[1]
 
     def _pool(self, key: tuple[int, int, float, bool]) -> tuple[float, StageCost]:
-        """The bound of `pooled_s`, and what its prices say of each stage alone."""
+        """Seconds of all passes of all stages, and what their prices say of each stage alone.
+
+        Args:
+            key: stages whose memory is pooled, micro-batches, bytes of a device, and whether
+                passes overlap.
+        """
         if key not in self._pooled:
             stages, microbatches, budget_bytes, pairs = key
             alone = Shape(1, 1, "1f1b", 1, microbatches)
@@ -183,6 +216,7 @@ class BoundedCut(CutPipeline):
         self._can_fit = float(self._stage_needs().min(axis=1).max()) <= budget_bytes
         self._best_s = 0.0
         self._step: RelaxedStep | None = None
+        self._follows_all = False
         self.mixed: Mixed | None = None
 
     def bound(self, enough_s: float = float("inf"), plays: bool = True) -> float:
@@ -195,12 +229,19 @@ class BoundedCut(CutPipeline):
         if not self._can_fit:
             return float("inf")
         if self._best_s < enough_s:
+            last, *others = self._stages()
             if self._step is None:
                 self._step = self._new_step(np.full(self.shape.stages, self.budget_bytes))
-            found = self._step.bound(enough_s, plays and self.shape.passes <= MOST_PASSES)
-            self._best_s = max(self._best_s, found.seconds)
-            if found.mix is not None:
-                self.mixed = Mixed(self._step.cells, found.mix)
+                self._step.follow(chains(self.pipeline, (last,)))
+                self._best_s = self._step.bound(enough_s, plays=False).seconds
+            if self._best_s < enough_s and not self._follows_all:
+                self._step.follow(chains(self.pipeline, tuple(others)) if others else ())
+                self._follows_all = True
+            if self._best_s < enough_s:
+                found = self._step.bound(enough_s, plays and self.shape.passes <= MOST_PASSES)
+                self._best_s = max(self._best_s, found.seconds)
+                if found.mix is not None:
+                    self.mixed = Mixed(self._step.cells, found.mix)
         return self._best_s * (1 - ROUNDING)
 
     @cached_property
@@ -233,14 +274,14 @@ class BoundedCut(CutPipeline):
             A bound and the layers; none where nothing fits.
         """
         step = self._new_step(budgets)
+        step.follow(chains(self.pipeline, self._stages()))
         found = step.bound(enough_s, plays=self.shape.passes <= MOST_PASSES)
         return found.seconds, None if found.mix is None else Mixed(step.cells, found.mix)
 
     def _new_step(self, budgets: Floats) -> RelaxedStep:
-        """A step with the closed chains, and the options that are best in the place."""
+        """A step with the options that are best in the place."""
         cells = cut_cells(self, partial(self._bounds.message_s, self.shape))
         step = RelaxedStep(cells, self.pipeline, self._bounds.slowdown, budgets)
-        step.follow(chains(self.pipeline, self._stages()))
         for rows in self._bounds.seeds:
             step.offer([rows[cell.kind] for cell in cells.cells])
         return step

@@ -18,8 +18,8 @@ from .stage_partition import even_cuts
 if TYPE_CHECKING:
     from .shape_costs import ShapeCosts
 
-MOST_PLACES, MOST_SHAPES = 64, 500
-"""Widths and micro-batches that have tables of passes, and shapes whose steps are relaxed."""
+MOST_OPTIONS, MOST_SHAPES = 200_000, 500
+"""Options in tables of passes, and shapes whose steps are relaxed."""
 UNWANTED_S = 1e7
 """No bound is searched for beyond this."""
 
@@ -36,6 +36,7 @@ class PathCosts:
         tables = costs.tables
         self._tables = PassTables(tables.lowering, tables.works, tables.pricer)
         self._places: dict[tuple[object, ...], PathBounds] = {}
+        self._options = 0
         self._cuts: dict[tuple[Shape, float], BoundedCut] = {}
         self._bounds: dict[tuple[Shape, float], float] = {}
         self._messages: dict[tuple[object, float], float] = {}
@@ -47,7 +48,7 @@ class PathCosts:
 
     def _has_place(self, shape: Shape) -> bool:
         """Whether the tables of a shape are there, or may still be made."""
-        return self._place_key(shape) in self._places or len(self._places) < MOST_PLACES
+        return self._place_key(shape) in self._places or self._options < MOST_OPTIONS
 
     def pooled(self, shape: Shape) -> float:
         """Seconds of the passes of every plan of a shape at the least, at once for its place."""
@@ -55,9 +56,8 @@ class PathCosts:
             return 0.0
         most = self._costs.request.cluster.device_count // shape.ranks
         place, budget = self._place(shape), self._costs._live_budget(shape)
-        stages = min(most, len(place.kinds))
-        every_s = place.pooled_s(stages, shape.microbatches, budget, shape.pairs)
-        return every_s / shape.stages
+        cuts = even_cuts(len(place.kinds), shape.positions) if shape.chunks > 1 else ()
+        return place.least_s(shape, cuts, min(most, len(place.kinds)), budget)
 
     def bound(self, shape: Shape, enough_s: float = float("inf"), plays: bool = True) -> float:
         """Seconds of the passes of every plan of a shape at the least; 0 where nothing is known.
@@ -152,6 +152,7 @@ class PathCosts:
                 )
                 for kind, layer in costs.space.first_of_kind.items()
             }
+            self._options += sum(len(table.strategies) for table in tables.values())
             slowdown = costs.pricer.stack.overlap_slowdown
             self._places[key] = PathBounds(tables, costs.space.kinds, slowdown, self._message_s)
         return self._places[key]

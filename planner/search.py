@@ -193,11 +193,13 @@ class Search(Trials):
     def _look_in_likely(self, shapes: list[Shape]) -> None:
         """Good plans from the shapes with the best estimates."""
         tried: Counter[tuple[int, int]] = Counter()
+        limits = self.limits
+        most = limits.likely_large if self.space.is_large else limits.likely * self._more
         for estimate, number in self._estimates(shapes):
             shape = shapes[number]
             self._check_deadline()
             self._progress(sum(tried.values()), len(shapes), self._best)
-            if sum(tried.values()) >= self.limits.likely * self._more or estimate == float("inf"):
+            if sum(tried.values()) >= most or estimate == float("inf"):
                 break
             if self._outcomes and estimate > self._best * LIKELY_WITHIN:
                 break

@@ -85,6 +85,8 @@ class Cells:
         self.promised_s = self._promised()
         self.at: list[list[int]] = [[] for _ in range(shape.positions)]
         self._columns: dict[tuple[int, Seat | None], Floats] = {}
+        self._ways: dict[tuple[int, Seat | None], Floats] = {}
+        self._says: dict[tuple[int, Seat | None], Floats] = {}
         for number, cell in enumerate(cells):
             self.at[cell.position].append(number)
 
@@ -102,6 +104,25 @@ class Cells:
                 columns[:, WORK] += table.shown_s(layers, most_s, first, last)
             self._columns[key] = columns
         return self._columns[key]
+
+    def ways(self, number: int) -> Floats:
+        """Seconds of a cell's options by each way to weigh them, shape (options, WAYS, KINDS)."""
+        key = (self.cells[number].kind, self.cells[number].seat)
+        if key not in self._ways:
+            columns = self.columns(number)
+            found: Floats = columns[:, list(WEIGHED)].copy()
+            found[:, WEIGHED.index(SHARED)] += columns[:, WORK]
+            self._ways[key] = found
+            self._says[key] = columns[:, list(WEIGHED)].any(axis=0)
+        return self._ways[key]
+
+    def says(self, place: int) -> Floats:
+        """Which ways to weigh say anything of a position's passes, shape (WAYS, KINDS)."""
+        for number in self.at[place]:
+            self.ways(number)
+        cells = [self.cells[number] for number in self.at[place]]
+        found: Floats = np.any([self._says[cell.kind, cell.seat] for cell in cells], axis=0)
+        return found
 
     def _promised(self) -> Floats:
         """What a pass of a position has besides its layers, shape (positions, WAYS, KINDS)."""

@@ -17,7 +17,7 @@ import numpy as np
 from ..chain_weights import WEIGHED
 from ..chains import Chain
 from ..cut_pipeline import Floats
-from ..pass_table import INSIDE, KINDS, SHARED, WORK
+from ..pass_table import INSIDE, KINDS, WORK
 from .cells import WAYS, Cells
 from .prices import Prices, handed_on, priced
 
@@ -77,6 +77,7 @@ class Program:
         self._rows: dict[Hashable, int] = {}
         self._passes: list[list[int]] = [[] for _ in cells.at]
         self._pairs: list[list[int]] = [[] for _ in cells.at]
+        self._known_layers: dict[int, tuple[list[int], Floats]] = {}
         self._column("step", 1.0, {})
         self._frame()
 
@@ -116,11 +117,12 @@ class Program:
         )
         if cell.layers is None:
             values[self._rows["most", place]] = 1.0
+        ways = self.cells.ways(number)[option]
         for kind in self._passes[place]:
             for way in range(WAYS):
                 row = self._rows.get(("weighed", place, way, kind))
                 if row is not None:
-                    values[row] = -_weighed(columns, way, kind)
+                    values[row] = -float(ways[way, kind])
         for pair in self._pairs[place]:
             inside = self.hides * float(columns[INSIDE] @ self.chains[pair].paired[place])
             values[self._rows["pair", pair, 0]] = inside
@@ -160,19 +162,28 @@ class Program:
             return
         own = self._column(("pass", place, kind), 0.0, {})
         self._passes[place].append(kind)
-        for way, column in enumerate(WEIGHED):
-            numbers = self.cells.at[place]
-            if not any(self.cells.columns(number)[:, column, kind].any() for number in numbers):
-                continue
-            values = {own: 1.0}
-            for number in numbers:
-                figures = self.cells.columns(number)
-                for option in self.options[number]:
-                    values[self._columns["layers", number, option]] = -_weighed(
-                        figures[option], way, kind
-                    )
+        index, figures = self._layers_at(place)
+        says = self.cells.says(place)[:, kind]
+        for way in says.nonzero()[0].tolist():
             low = float(self.cells.promised_s[place, way, kind])
-            self._row(("weighed", place, way, kind), low, INFINITE, values)
+            values = dict(zip(index, (-figures[:, way, kind]).tolist(), strict=True))
+            self._row(("weighed", place, way, kind), low, INFINITE, {own: 1.0, **values})
+
+    def _layers_at(self, place: int) -> tuple[list[int], Floats]:
+        """Columns of the layers of a position, and their seconds by way, (columns, WAYS, KINDS)."""
+        known = self._known_layers.get(place)
+        count = sum(len(self.options[number]) for number in self.cells.at[place])
+        if known is None or len(known[0]) != count:
+            index = [
+                self._columns["layers", number, option]
+                for number in self.cells.at[place]
+                for option in self.options[number]
+            ]
+            figures = [
+                self.cells.ways(number)[self.options[number]] for number in self.cells.at[place]
+            ]
+            known = self._known_layers[place] = (index, np.concatenate(figures))
+        return known
 
     def _pair(self, number: int, chain: ChainRow, share: int) -> None:
         """Pairs hide no more than their communication (0), nor than their work (1)."""
@@ -261,9 +272,3 @@ def _with_pairs(chain: ChainRow) -> list[int]:
     """Positions that have passes in pairs on a chain."""
     found: list[int] = np.flatnonzero(chain.paired.any(axis=1)).tolist()
     return found
-
-
-def _weighed(columns: Floats, way: int, kind: int) -> float:
-    """Seconds of an option's layer in a pass, weighed one way."""
-    own_s = float(columns[WEIGHED[way], kind])
-    return own_s + float(columns[WORK, kind]) if WEIGHED[way] == SHARED else own_s

@@ -78,9 +78,16 @@ def test_no_chain_is_longer_than_a_plan(seed: int) -> None:
         for bounds in (every, alone):
             bound_s = BoundedCut(bounds, shape, draft.cuts, budget).bound()
             assert bound_s <= step_s * (1 + ROUNDING), draft
+            for stages in (shape.stages, 2 * shape.stages):
+                for cuts in ((), draft.cuts):
+                    least_s = bounds.least_s(shape, cuts, stages, budget)
+                    assert least_s <= step_s * (1 + ROUNDING), draft
             if shape.chunks == 1:
                 free_s = free_cut_bound(bounds, shape, budget, step_s / 100, LONG_S)
                 assert free_s <= step_s * (1 + ROUNDING), draft
+                for enough_s in (step_s * (1 + ROUNDING), LONG_S):
+                    relaxed = bounds.relaxed(shape, budget, enough_s)
+                    assert min(relaxed.seconds, enough_s) <= step_s * (1 + 2 * ROUNDING), draft
         ratios.append(bound_s / step_s)
     assert max(ratios) > 0.9
 
