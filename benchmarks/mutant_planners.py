@@ -23,11 +23,13 @@ from shardwright.planner.bounds import ShapeBounds
 from shardwright.planner.candidates import Decision, Outcome
 from shardwright.planner.options import OptionTable, OptionTables
 from shardwright.planner.path_costs import PathCosts
+from shardwright.planner.relaxation import step
 from shardwright.planner.search import Search
 from shardwright.planner.shape_costs import ShapeCosts
 from shardwright.planner.shape_values import ShapeValues
 from shardwright.planner.space import SearchSpace, Shape
 from shardwright.planner.splits import Splits
+from shardwright.planner.trials import Trials
 from shardwright.spec.strategy import Sharding
 
 Wrap = Callable[[Any], Any]
@@ -66,12 +68,22 @@ def _longer(factor: float) -> Wrap:
     """A bound that is too high."""
 
     def wrap(plain: Any) -> Any:
-        def bound(self: Any, shape: Any, enough_s: float = float("inf")) -> float:
-            return float(plain(self, shape, enough_s)) * factor
+        def bound(self: Any, shape: Any, enough_s: float = float("inf"), **how: Any) -> float:
+            return float(plain(self, shape, enough_s, **how)) * factor
 
         return bound
 
     return wrap
+
+
+def _dearer(plain: Any) -> Any:
+    """Prices of a relaxed step that make layers cost more than they do."""
+
+    def least(*arguments: Any) -> tuple[float, list[int]]:
+        seconds, options = plain(*arguments)
+        return seconds * 1.03, options
+
+    return least
 
 
 def _twice(plain: Any) -> Any:
@@ -312,6 +324,7 @@ MUTANTS: tuple[Mutant, ...] = (
             _twice),
     _mutant("free cuts 1.1", "stages without fixed cuts bounded 10 % too high", path_costs,
             "free_cut_bound", scaled(1.1)),
+    _mutant("relaxed 1.03", "relaxed steps bounded 3 % too high", step, "least", _dearer),
     _mutant("first cuts only", "one way to cut the layers is enumerated", shape_costs, "all_cuts",
             _first_cuts),
     _mutant("every second plan", "every second plan is enumerated", search, "bounded_plans",
@@ -322,7 +335,7 @@ MUTANTS: tuple[Mutant, ...] = (
             answering(True)),
     _mutant("half a proof", "the proof leaves out half of the shapes", Search, "_prove",
             _later_proof),
-    _mutant("impatient", "simulations end 3 % too early", Search, "_keep_s", _impatient),
+    _mutant("impatient", "simulations end 3 % too early", Trials, "_keep_s", _impatient),
     _mutant("no hsdp", "sharding over a part of the ranks is left out", space, "shardings",
             _without_hsdp),
     _mutant("no zero1", "zero1 is left out", space, "shardings", NOT_ONE),

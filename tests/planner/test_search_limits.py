@@ -13,6 +13,7 @@ from samples import random_problem
 
 from shardwright.costmodel.simulate import MAX_PASSES
 from shardwright.planner import search as search_module
+from shardwright.planner import trials as trials_module
 from shardwright.planner import space as space_module
 from shardwright.planner.bounded_shapes import BoundedShapes
 from shardwright.planner.pins import Pin
@@ -91,7 +92,8 @@ def test_a_deadline_ends_the_search_soon_with_a_plan_and_a_sound_bound(
     """By a clock that counts looks: after the deadline nobody works on without an answer."""
     space = real_space("gpt2-xl", "4x8xA100-80GB", 128, 1024)
     clock = Clock()
-    monkeypatch.setattr(search_module, "time", clock)
+    for module in (search_module, trials_module):
+        monkeypatch.setattr(module, "time", clock)
     found = search_of(space, Limits(deadline_s=deadline_s)).run()
     assert found.stopped_by == "deadline"
     assert clock.now <= deadline_s + 60
