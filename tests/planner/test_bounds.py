@@ -12,6 +12,7 @@ import pytest
 from bound_checks import check_bounds
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from open_problems import open_problem
 from oracle import Restriction
 from planning import search_of
 from problems import problem, space_of
@@ -31,6 +32,12 @@ def test_no_bound_is_above_a_random_plan(seed: int) -> None:
     found = check_bounds(space, PLANS, seed)
     assert found.faults == []
     assert found.plans == PLANS
+
+
+@pytest.mark.parametrize("seed", [4, 16, 19])
+def test_no_bound_is_above_a_random_plan_of_every_axis(seed: int) -> None:
+    """16: stages of one layer, of which those behind reach further: they hold less in flight."""
+    assert check_bounds(open_problem(seed), 50, seed).faults == []
 
 
 @pytest.mark.parametrize(
