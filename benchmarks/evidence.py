@@ -33,6 +33,7 @@ NAMES = (
     "oracle",
     "monotone",
     "bounds",
+    "neighbours",
     "hf_blocks",
     "planner_mutants",
     "plan_mutants",

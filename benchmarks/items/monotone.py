@@ -99,7 +99,7 @@ def pair(number: int) -> dict[str, Any]:
     source = random.Random(f"pair {number}")
     large = number // 2 % LARGE_EVERY == LARGE_EVERY - 1
     base = random_problem(number, MOST_DEVICES) if large else random_space(number, MOST_PLANS)
-    need = _need_bytes(base, source)
+    need = need_bytes(base, source)
     less = base.with_memory(int(need * source.uniform(0.8, 1.1)))
     if number % 2 == 0:
         what, more = "memory", base.with_memory(_larger(less, source))
@@ -124,7 +124,7 @@ def _used(found: Found | None) -> int:
     return shape.stages * shape.ranks
 
 
-def _need_bytes(space: Space, source: random.Random) -> float:
+def need_bytes(space: Space, source: random.Random) -> float:
     """What some random plan needs, so that capacities lie where plans differ."""
     plan = Drawer(space, source).draft().plan(space)
     simulation = simulator_of(space).run(plan)
