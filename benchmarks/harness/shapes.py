@@ -59,10 +59,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a run of an item found."""
+    """What a run of an item found; the next run goes on where it is not ``complete``."""
 
     rows: Sequence[Row]
     tables: Sequence[Table] = ()
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

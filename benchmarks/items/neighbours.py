@@ -10,14 +10,13 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small arrays: threads only take each other's time
 
+from growing import need_bytes
 from harness.shapes import PLANNING, Evidence, Item, Table, judged, reported
 from harness.work import Work
 from neighbour_checks import Neighbours, check_neighbours
 from oracle import Space
 from problems import space as real_space
 from random_spaces import random_space
-
-from items.monotone import need_bytes
 
 QUESTIONS = (
     ("gpt2", "1xA100-80GB", 64, 1024),
@@ -132,7 +131,7 @@ ITEM = Item(
         "decisions away."
     ),
     run=run,
-    reads=(*PLANNING, "api", "benchmarks/items/monotone.py", "tests/support/oracle.py",
+    reads=(*PLANNING, "api", "benchmarks/growing.py", "tests/support/oracle.py",
            "tests/support/random_spaces.py", "tests/support/random_plans.py",
            "tests/support/tower_cases.py", "tests/support/planning.py",
            "tests/support/samples.py", "tests/support/problems.py",

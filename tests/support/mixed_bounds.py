@@ -28,7 +28,7 @@ from shardwright.spec.workload import DtypeRecord, Workload
 PROVING = MixedLimits(enumerated=400_000, tries=2000, simulated=500)
 
 
-def random_mixed_problem(seed: int) -> Space:
+def random_mixed_problem(seed: int, most_blocks: int = 8) -> Space:
     """Two device groups and a model of up to ten layers, without restrictions."""
     source = random.Random(f"mixed problem {seed}")
     cluster = random_mixed_cluster(source)
@@ -37,7 +37,7 @@ def random_mixed_problem(seed: int) -> Space:
     flash = all(kind.flash_attention for kind in kinds) and source.random() < 0.7
     chosen = stack(source.choice(["shardwright", "shardwright", "megatron"]))
     return Space(
-        model=random_model(source, source.choice([1, 2, 4, 6, 8])),
+        model=random_model(source, source.choice([n for n in (1, 2, 4, 6, 8) if n <= most_blocks])),
         cluster=cluster,
         workload=Workload(
             global_batch=source.choice([2, 3, 4, 6, 8, 12]),
@@ -51,9 +51,12 @@ def random_mixed_problem(seed: int) -> Space:
     )
 
 
-def mixed_search(space: Space, limits: MixedLimits | None = None) -> MixedSearch:
+def mixed_search(
+    space: Space, limits: MixedLimits | None = None, best_s: float = float("inf")
+) -> MixedSearch:
     """A search over the device groups of a space together."""
-    return MixedSearch(Evaluator(request_of(space), simulator_of(space), RULE), limits)
+    evaluator = Evaluator(request_of(space), simulator_of(space), RULE)
+    return MixedSearch(evaluator, limits, best_s=best_s)
 
 
 def check_mixed_question(space: Space, plans: int, seed: int) -> Questioned:

@@ -151,12 +151,13 @@ def _strategy(source: random.Random, space: Space, draft: Draft) -> Draft | None
         value = source.choice(SEQUENCE_PARALLELS)
     else:
         value = _degree(source, width)
-    if axis != "shard":
-        if axis in ("tp", "cp") and width % (int(str(value)) * (own.cp if axis == "tp" else own.tp)):
-            return None
-        changed = _resharded(replace(own, **{axis: value}), own, width, width)  # type: ignore[arg-type]
-    else:
+    if axis == "shard":
         changed = replace(own, shard=value)  # type: ignore[arg-type]
+    else:
+        changed = replace(own, **{axis: value})  # type: ignore[arg-type]
+        if width % (changed.tp * changed.cp):
+            return None
+        changed = _resharded(changed, own, width, width)
     strategies[first : last + 1] = [changed] * (last + 1 - first)
     if space.model.tie_embeddings:  # one table, one strategy
         ends = [n for n, x in enumerate(space.model.layers()) if x.kind in ("embedding", "head")]

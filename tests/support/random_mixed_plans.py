@@ -39,11 +39,16 @@ class MixedDrawer:
         self._shared = [held for held in every if len(held[0]) > 1]
 
     def draft(self) -> MixedDraft:
-        """A random legal plan."""
+        """A random legal plan; for ever where the space has none."""
         while True:
-            found = self._try()
-            if found is not None and not found.plan.check():
+            found = self.tried()
+            if found is not None:
                 return found
+
+    def tried(self) -> MixedDraft | None:
+        """A random legal plan; None where what was drawn is none."""
+        found = self._try()
+        return found if found is not None and not found.plan.check() else None
 
     def _try(self) -> MixedDraft | None:
         batch, layers = self.space.workload.global_batch, self.space.model.layers()
