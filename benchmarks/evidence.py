@@ -49,6 +49,7 @@ NAMES = (
     "distributed",
     "tracked_peak",
     "planner_speed",
+    "planner_scale",
     "galvatron_speed",
     "simulate_speed",
     "accuracy",
@@ -154,6 +155,7 @@ def _keep(item: Item, work: Work, evidence: Evidence, about: dict[str, Any], fin
     """Write the answer; it stands if it is ``final``, else the next run asks again."""
     answers = ledger.read()
     answers[item.name] = ledger.entry(item, evidence, about)
+    ledger.draw(evidence)
     ledger.write(answers, NAMES)
     if final:
         work.finish()
