@@ -24,6 +24,7 @@ class Question(NamedTuple):
 
     @property
     def key(self) -> str:
+        """What it is called in the results."""
         return f"{self.model} on {self.cluster}, {self.batch} x {self.seq_len}"
 
 
