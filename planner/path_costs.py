@@ -123,7 +123,7 @@ class PathCosts:
     def _place(self, shape: Shape) -> PathBounds:
         costs = self._costs
         samples, tied, reach = costs._samples(shape), costs._tied(shape), costs._reach(shape)
-        key = (shape.ranks, samples, reach, bool(tied))
+        key = (shape.ranks, samples, reach, tuple(tied))
         if key not in self._places:
             splits = any(kind in SPLIT_KINDS for kind in costs.space.schedule_kinds)
             tables = {
@@ -133,6 +133,7 @@ class PathCosts:
                     (shape.ranks, samples, reach),
                     tied.get(layer, (layer,)),
                     splits,
+                    shape.stages == 1,
                 )
                 for kind, layer in costs.space.first_of_kind.items()
             }
