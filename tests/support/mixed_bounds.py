@@ -84,7 +84,7 @@ def check_mixed_question(space: Space, plans: int, seed: int) -> Questioned:
         found.fitting += 1
         _note(found, "mixed lower_bound_s", answer.lower_bound_s, step_s, draft)
         if not answer.outcomes:
-            found.tightness.faults.append(f"nothing is said to fit {capacity}; {draft}")
+            found.tightness.faults.append(f"nothing is found that fits {capacity}; {draft}")
         elif answer.stopped_by == "proof" and step_s < answer.outcomes[0].step_time_s * (1 - EQUAL):
             found.tightness.faults.append(
                 f"proven {answer.outcomes[0].step_time_s} s is slower than {step_s} s of {draft}"
