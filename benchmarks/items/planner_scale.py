@@ -37,7 +37,7 @@ QUESTIONS = (
         for n in NODES
     ),
     *(
-        Question("deepseek-v3", f"{n}x8xB200", 8 * n, max(64, 16 * n), 4096,
+        Question("deepseek-v3", f"{n}x8xB200", 8 * n, min(100_000, max(64, 16 * n)), 4096,
                  10.0 if n == 512 else None)
         for n in NODES
     ),

@@ -1,8 +1,8 @@
 """Likely step times of shapes over several device groups: which of them are worth a search.
 
 Each stage takes for every kind of layer its fastest usual strategy that leaves room for the
-stage's share of the layers, or for all of a kind that has fewer; layers are cut in proportion to what the stages get done, and the
-pipeline fills and drains as its schedule does.
+stage's share of the layers, or for all of a kind that has fewer; layers are cut in proportion to
+what the stages get done, and the pipeline fills and drains as its schedule does.
 """
 
 from __future__ import annotations
