@@ -69,7 +69,7 @@ def log_plot(
         body.append(svg_line((x, TOP, x, bottom), GRID))
         body.append(svg_text(x, bottom + 18, f"{value:,.0f}", "middle"))
     body.append(svg_text(LEFT + WIDTH / 2, bottom + 44, names[0], "middle", 14))
-    body.append(svg_text(18, TOP - 10, names[1], "start", 14))
+    body.append(svg_text(18, TOP - 16, names[1], "start", 14))
     for number, (name, line) in enumerate(lines.items()):
         colour = COLOURS[number % len(COLOURS)]
         places = [(LEFT + across.place(p.x), bottom - up.place(p.y)) for p in line]
