@@ -4,6 +4,7 @@
     … benchmarks/evidence.py --list        the items, and which answers stand
     … benchmarks/evidence.py --only NAME…  these items
     … --again                              also where the answer stands, from the start
+    … --minutes N                          begin no item, and no part of a long one, after so many
     … --quick                              a glance at each; prints, keeps no figure
 
 A run that was stopped goes on where it was. RESULTS.md and results.json are written after
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import ledger
-from harness.machine import load, machine
+from harness.machine import BUSY, load, machine
 from harness.places import BENCHMARKS, ROOT, STATE, commit, inputs_hash
 from harness.shapes import Evidence, Item, Row
 from harness.work import Work
@@ -33,6 +34,7 @@ NAMES = (
     "oracle",
     "monotone",
     "bounds",
+    "neighbours",
     "hf_blocks",
     "planner_mutants",
     "plan_mutants",
@@ -48,6 +50,7 @@ NAMES = (
     "distributed",
     "tracked_peak",
     "planner_speed",
+    "planner_scale",
     "galvatron_speed",
     "simulate_speed",
     "accuracy",
@@ -55,9 +58,6 @@ NAMES = (
     "gpu",
 )
 """Every item, in the order of RESULTS.md; what other work would disturb comes late."""
-
-BUSY = 0.5
-"""Load above which a timed item warns; the load before and after is in its answer."""
 
 
 def items(names: Sequence[str] = NAMES) -> list[Item]:
@@ -89,9 +89,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for item in chosen:
             print(_listed(item))
         return 0
-    broken = []
+    broken, start_s = [], time.monotonic()
     for item in chosen:
-        if not _answer(item, options.again, options.quick):
+        left = options.minutes and options.minutes - (time.monotonic() - start_s) / 60
+        if left is not None and left <= 0:
+            print(f"not begun, the time is up: {item.name}", file=sys.stderr)
+        elif not _answer(item, options.again, options.quick, left):
             broken.append(item.name)
     if broken:
         print(f"no answer from: {', '.join(broken)}", file=sys.stderr)
@@ -103,6 +106,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="list the items and stop")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=NAMES, help="these items")
     parser.add_argument("--again", action="store_true", help="also where the answer stands")
+    parser.add_argument("--minutes", type=float, help="begin nothing long after so many")
     parser.add_argument("--quick", action="store_true", help="a glance; figures are not kept")
     return parser.parse_args(arguments)
 
@@ -113,10 +117,10 @@ def _listed(item: Item) -> str:
     return f"{item.name:16} {state:7} {timed:6} {item.shows}"
 
 
-def _answer(item: Item, again: bool, quick: bool) -> bool:
+def _answer(item: Item, again: bool, quick: bool, minutes: float | None = None) -> bool:
     """Run an item and write its answer down; False where it broke."""
     inputs = inputs_hash(places(item))
-    work = Work(item.name, inputs, quick)
+    work = Work(item.name, inputs, quick, minutes=minutes)
     if again or quick:
         work.forget()
     if work.is_done:
@@ -143,21 +147,21 @@ def _answer(item: Item, again: bool, quick: bool) -> bool:
     }
     _show(evidence)
     if not quick:
-        _keep(item, work, evidence, about, works and inputs_hash(places(item)) == inputs)
+        final = works and evidence.complete and inputs_hash(places(item)) == inputs
+        _keep(item, work, evidence, about, final)
     return works
 
 
-def _keep(
-    item: Item, work: Work, evidence: Evidence, about: dict[str, Any], final: bool
-) -> None:
+def _keep(item: Item, work: Work, evidence: Evidence, about: dict[str, Any], final: bool) -> None:
     """Write the answer; it stands if it is ``final``, else the next run asks again."""
     answers = ledger.read()
     answers[item.name] = ledger.entry(item, evidence, about)
+    ledger.draw(evidence)
     ledger.write(answers, NAMES)
     if final:
         work.finish()
     else:
-        work.say("will be run again: it broke, or its inputs changed while it ran")
+        work.say("goes on next time: it broke, is not complete, or its inputs changed")
 
 
 def _show(evidence: Evidence) -> None:

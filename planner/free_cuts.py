@@ -6,7 +6,8 @@ where weight gradients fill that time). So with f_l the least of a layer's first
 backward, and M_l the least of all its passes, a step of T seconds lets a stage that starts at
 layer i hold layers i..j-1 only if ``Σ_{l<i} f_l + Σ_{i≤l<j} M_l ≤ T``. Who takes as many layers as
 that allows leaves the fewest to the stages behind; each is let start at the best layer up to
-there. So T is too short if the stages, each taking all it can, do not reach the end.
+there, so one that may hold little may end before the one in front of it could. T is too short if
+the stages, each taking all it can but a layer for every stage behind, do not reach the end.
 
 A stage's memory counts by a price λ of bytes, as in :mod:`.path_bounds`.
 """
@@ -132,12 +133,11 @@ class _Reach:
         for stage in range(self._stages):
             left_s = seconds - stage * self._outer_once
             stop = min(limit.stop(start, left_s) for limit in self._limits[stage])
-            if stop <= start:
+            if stop <= stage:  # the stages up to here hold a layer each
                 return True
-            start = stop
-            if start >= self._layers:
-                return False
-        return True
+            # The last stages may hold less in flight, and so reach further from a layer before.
+            start = min(stop, self._layers - (self._stages - 1 - stage))
+        return start < self._layers
 
 
 class _Limit:

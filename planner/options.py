@@ -101,6 +101,7 @@ class OptionTables:
         members: tuple[int, ...] | None = None,
         reach: int = 1,
         pairs: bool = False,
+        shares: bool = True,
     ) -> OptionTable:
         """The table of ``layer`` under ``strategies``.
 
@@ -115,13 +116,15 @@ class OptionTables:
             reach: how many link levels the stage's groups cross.
             pairs: whether passes overlap: communication that hides in another then counts
                 nothing, for the estimate too.
+            shares: whether a layer without members certainly adds to another's gradients.
         """
         members = (layer,) if members is None else members
         kinds = tuple(self.lowering.kinds[i] for i in members)
         place = (ranks, samples, microbatches, reach, pairs)
-        key = (self.lowering.kinds[layer], id(strategies), *place, kinds)
+        shares = shares and not members
+        key = (self.lowering.kinds[layer], id(strategies), *place, kinds, shares)
         if key not in self._tables:
-            self._tables[key] = self._build(layer, strategies, place, members)
+            self._tables[key] = self._build(layer, strategies, place, members, shares)
         return self._tables[key]
 
     def _build(
@@ -130,13 +133,14 @@ class OptionTables:
         strategies: tuple[LayerStrategy, ...],
         place: tuple[int, int, int, int, bool],
         members: tuple[int, ...],
+        shares: bool,
     ) -> OptionTable:
         ranks, samples, microbatches, reach, pairs = place
         pricer = self.pricer.reaching(reach)
         hides = hiding_terms(pricer) if pairs else ()
 
         def split_row(strategy: LayerStrategy) -> list[float]:
-            work = self.works.of(layer, strategy, ranks, samples, not members)
+            work = self.works.of(layer, strategy, ranks, samples, shares)
             first = work.backward(adds=False)
             ways = (work.forward, first, work.backward(adds=True) if adds else first)
             seconds = (least_beside_s(pricer.chained(way), hides) for way in ways)

@@ -172,6 +172,7 @@ class PassTables:
         place: tuple[int, int, int],
         members: tuple[int, ...],
         splits: bool,
+        shares: bool = True,
     ) -> PassTable:
         """The table of ``layer`` under ``strategies``.
 
@@ -182,10 +183,12 @@ class PassTables:
                 groups cross.
             members: the layers whose parameters move with this one's.
             splits: whether backwards are in two parts somewhere.
+            shares: whether a layer without members certainly adds to another's gradients.
         """
         ranks, _, reach = place
+        shares = shares and not members
         split = option_rows(
-            strategies, split_key, lambda s: self._split(layer, s, place, not members, splits)
+            strategies, split_key, lambda s: self._split(layer, s, place, shares, splits)
         )
         unit = option_rows(strategies, unit_key, lambda s: self._unit(members, s, ranks, reach))
         found = PassTable(

@@ -135,7 +135,7 @@ class PathCosts:
 
     def _place_key(self, shape: Shape) -> tuple[object, ...]:
         costs = self._costs
-        return (shape.ranks, costs._samples(shape), costs._reach(shape), bool(costs._tied(shape)))
+        return (shape.ranks, costs._samples(shape), costs._reach(shape), tuple(costs._tied(shape)))
 
     def _place(self, shape: Shape) -> PathBounds:
         costs, key = self._costs, self._place_key(shape)
@@ -149,6 +149,7 @@ class PathCosts:
                     (shape.ranks, samples, reach),
                     tied.get(layer, (layer,)),
                     splits,
+                    shape.stages == 1,
                 )
                 for kind, layer in costs.space.first_of_kind.items()
             }

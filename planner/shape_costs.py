@@ -21,6 +21,9 @@ MOST_CUTS = 1000
 MOST_BOUNDED, MOST_ESTIMATED = 16, 64
 """Widths and micro-batches for which a search makes tables of all options, and of usual ones."""
 
+Place = tuple[int, int, tuple[int, ...], int, bool]
+"""Ranks and micro-batches, layers whose parameters move with others', reach, overlapping passes."""
+
 
 class ShapeCosts:
     """Costs of the shapes of a request, each found once.
@@ -41,8 +44,8 @@ class ShapeCosts:
         self._paths = PathCosts(self)
         self._reaches: dict[tuple[int, int], int] = {}
         self._choices: dict[tuple[int, int], int] = {}
-        self._bounds: dict[tuple[int, int, bool, int, bool], ShapeBounds] = {}
-        self._estimates_of: dict[tuple[int, int, bool, int, bool], ShapeBounds] = {}
+        self._bounds: dict[Place, ShapeBounds] = {}
+        self._estimates_of: dict[Place, ShapeBounds] = {}
 
     def _samples(self, shape: Shape) -> int:
         """Samples of a micro-batch over a stage."""
@@ -69,7 +72,7 @@ class ShapeCosts:
             if key not in known:
                 strategies = options(kind, shape.ranks, samples)
                 known[key] = self.tables.table(
-                    layer, strategies, *place, key[1], reach, shape.pairs
+                    layer, strategies, *place, key[1], reach, shape.pairs, shape.stages == 1
                 )
             found.append(known[key])
         return found
@@ -100,10 +103,17 @@ class ShapeCosts:
         return all_cuts(layers, shape.positions)
 
     def _tied(self, shape: Shape) -> dict[int, tuple[int, ...]]:
-        """Embedding and head that share a weight in one stage: the head carries both."""
-        if not self.request.model.tie_embeddings or shape.stages > 1:
+        """Layers that carry no parameters of their own, and the head that carries theirs.
+
+        On one stage these are the tables that share the head's weight. On several a table behind
+        the model's first layer shares it where a cut leaves both in one chunk, so it is certain
+        of no parameters that it carries any, nor of the head that it carries others.
+        """
+        if not self.request.model.tie_embeddings:
             return {}
         ends = shared_tables(self.request.model)
+        if shape.stages > 1:
+            return {layer: () for layer in ends[:-1] if layer}
         return dict.fromkeys(ends[:-1], ()) | {ends[-1]: ends}
 
     def _live_budget(self, shape: Shape) -> float:
@@ -151,7 +161,8 @@ class ShapeCosts:
 
     def _quick_bound(self, shape: Shape) -> float:
         """A proven lower bound that is never above :meth:`_shape_bound` and needs no tables."""
-        return self.work.bound(shape, bool(self._tied(shape)), self._reach(shape))
+        shares = shape.stages == 1 and bool(self._tied(shape))
+        return self.work.bound(shape, shares, self._reach(shape))
 
     def _may_look_into(self, shape: Shape) -> bool:
         """Whether the usual tables of a shape are there, or may still be made."""
@@ -163,9 +174,9 @@ class ShapeCosts:
         bubble = (shape.stages - 1) / (shape.chunks * shape.microbatches)
         return self._quick_bound(shape) * (1 + bubble)
 
-    def _place(self, shape: Shape) -> tuple[int, int, bool, int, bool]:
+    def _place(self, shape: Shape) -> Place:
         """What the tables of a shape depend on."""
-        tied, reach = bool(self._tied(shape)), self._reach(shape)
+        tied, reach = tuple(self._tied(shape)), self._reach(shape)
         return (shape.ranks, shape.microbatches, tied, reach, shape.pairs)
 
     def _estimate(self, shape: Shape) -> float:

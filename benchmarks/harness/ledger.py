@@ -15,7 +15,7 @@ from harness.shapes import Evidence, Item, overall
 from shardwright.spec.codec import write_atomically
 
 VERSION = 1
-MARKDOWN, DOCUMENT = "RESULTS.md", "results.json"
+MARKDOWN, DOCUMENT, DRAWINGS = "RESULTS.md", "results.json", "drawings"
 COMMAND = (
     "PYTHONPATH=benchmarks:tests/support .venv/bin/python benchmarks/evidence.py --again --only "
 )
@@ -46,6 +46,7 @@ def entry(item: Item, evidence: Evidence, about: Mapping[str, Any]) -> dict[str,
         "outcome": overall(rows),
         "rows": rows,
         "tables": [asdict(table) for table in evidence.tables],
+        **({"drawings": sorted(evidence.drawings)} if evidence.drawings else {}),
         **about,
     }
 
@@ -57,6 +58,13 @@ def write(answers: Mapping[str, Any], order: Sequence[str], folder: Path = BENCH
     text = json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False)
     write_atomically(folder / DOCUMENT, text + "\n")
     write_atomically(folder / MARKDOWN, markdown(kept, order))
+
+
+def draw(evidence: Evidence, folder: Path = BENCHMARKS) -> None:
+    """Keep the drawings of an answer."""
+    for name, drawing in evidence.drawings.items():
+        (folder / DRAWINGS).mkdir(exist_ok=True)
+        write_atomically(folder / DRAWINGS / f"{name}.svg", drawing)
 
 
 HEADER = """# Evidence
@@ -100,6 +108,8 @@ def _section(name: str, found: Mapping[str, Any]) -> list[str]:
     )
     lines += ["", _line(["", "figure", "target", "outcome"]), _line(["---"] * 4)]
     lines += [_line([r["name"], r["figure"], r["target"], r["outcome"]]) for r in found["rows"]]
+    for name in found.get("drawings", ()):
+        lines += ["", f"![{name}]({DRAWINGS}/{name}.svg)"]
     for table in found["tables"]:
         lines += ["", f"**{table['title']}**", "", _line(table["columns"])]
         lines.append(_line(["---"] * len(table["columns"])))

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 GIB = 2**30
+BUSY = 0.5
+"""Load above which something else is at work here."""
 
 
 def machine() -> dict[str, Any]:
@@ -28,6 +30,16 @@ def machine() -> dict[str, Any]:
 def load() -> float:
     """Processes that wanted to run, mean of the last minute."""
     return round(os.getloadavg()[0], 2)
+
+
+def spare_cores(own: int = 0) -> int:
+    """Cores that nothing else wants to use, at least 1.
+
+    Args:
+        own: processes of ours that were at work in the last minute.
+    """
+    others = max(0.0, load() - own)
+    return max(1, int(len(os.sched_getaffinity(0)) - others + BUSY))
 
 
 def in_words(found: dict[str, Any]) -> str:

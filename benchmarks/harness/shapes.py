@@ -59,10 +59,15 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a run of an item found."""
+    """What a run of an item found; the next run goes on where it is not ``complete``.
+
+    ``drawings``: SVG by name, which are kept beside the results.
+    """
 
     rows: Sequence[Row]
     tables: Sequence[Table] = ()
+    drawings: Mapping[str, str] = field(default_factory=dict)
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

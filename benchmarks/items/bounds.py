@@ -3,38 +3,60 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small arrays: threads only take each other's time
 
-from bound_checks import ROUNDING, check_bounds
-from harness.shapes import PLANNING, Evidence, Item, judged, reported
+from bound_checks import ROUNDING
+from harness.shapes import PLANNING, Evidence, Item, Table, judged, reported
 from harness.work import Work
+from mixed_bounds import check_mixed_question, random_mixed_problem
+from open_problems import open_problem
+from question_bounds import Questioned, check_question
 from samples import random_problem
 
-PROBLEMS = 400
-PLANS = 25
+PROBLEMS, PLANS = 600, 220
+MIXED, MIXED_PLANS = 120, 150
+LEAST_PLANS = 100_000
 
 
 def run(work: Work) -> Evidence:
-    """Random plans of random problems, on devices that hold just what each needs."""
-    seeds = [str(seed) for seed in range(work.sized(PROBLEMS, 10))]
-    found = work.pieces(seeds, _check)
+    """Random plans of random questions; half of them have axes that a rule else keeps out."""
+    keys = [f"one {seed}" for seed in range(work.sized(PROBLEMS, 6))]
+    keys += [f"mixed {seed}" for seed in range(work.sized(MIXED, 3))]
+    found = work.pieces(keys, _check)
     plans = sum(piece["plans"] for piece in found)
-    faults = [fault for piece in found for fault in piece["faults"]]
+    fitting = sum(piece["fitting"] for piece in found)
+    faults = [f"{key}: {f}" for key, p in zip(keys, found, strict=True) for f in p["faults"]]
+    proven = sum(piece["stopped_by"] == "proof" for piece in found)
+    axes: Counter[str] = Counter()
+    for piece in found:
+        axes.update(piece["axes"])
     rows = [
         judged(
             "bounds above a plan that they speak for",
-            f"{len(faults)}" + (f" ({faults[0]})" if faults else ""),
-            f"0 (to {ROUNDING:g}) in {PROBLEMS * PLANS} plans",
+            f"{len(faults)} ({plans:,} plans drawn)" + (f" ({faults[0][:300]})" if faults else ""),
+            f"0 (to {ROUNDING:g})",
             not faults,
             plans=plans,
             faults=len(faults),
-        )
+        ),
+        judged(
+            "legal plans that fit, held against `lower_bound_s` of their question",
+            f"{fitting:,} of {len(found)} questions, {proven} of them proven",
+            f"at least {LEAST_PLANS:,}",
+            fitting >= work.sized(LEAST_PLANS, 1),
+            plans=fitting,
+            questions=len(found),
+            proven=proven,
+        ),
     ]
     for name in sorted({name for piece in found for name in piece["largest"]}):
-        largest = max(piece["largest"].get(name, 0.0) for piece in found)
-        mean = sum(piece["total"].get(name, 0.0) for piece in found) / plans
+        own = [piece for piece in found if name in piece["largest"]]
+        largest = max(piece["largest"][name] for piece in own)
+        counted = "fitting" if "lower_bound_s" in name else "plans"
+        mean = sum(p["total"][name] for p in own) / sum(p[counted] for p in own)
         rows.append(
             reported(
                 f"bound `{name}` as a share of the step",
@@ -43,25 +65,47 @@ def run(work: Work) -> Evidence:
                 largest=largest,
             )
         )
-    return Evidence(rows=rows)
+    lines = [(name, f"{count:,}", f"{count / plans:.1%}") for name, count in axes.most_common()]
+    table = Table(title="Plans with each axis", columns=("axis", "plans", "share"), rows=lines)
+    return Evidence(rows=rows, tables=[table])
 
 
-def _check(seed: str) -> dict[str, Any]:
-    found = check_bounds(random_problem(int(seed)), PLANS, int(seed))
+def _check(key: str) -> dict[str, Any]:
+    found = checked(key)
     return {
-        "plans": found.plans,
-        "faults": found.faults,
-        "largest": found.largest,
-        "total": found.total,
+        "plans": found.tightness.plans,
+        "fitting": found.fitting,
+        "stopped_by": found.stopped_by,
+        "faults": found.tightness.faults,
+        "largest": found.tightness.largest,
+        "total": found.tightness.total,
+        "axes": dict(found.axes),
     }
+
+
+def checked(key: str) -> Questioned:
+    """The question of a key, with its plans held against every bound."""
+    kind, _, number = key.partition(" ")
+    seed = int(number)
+    if kind == "mixed":
+        return check_mixed_question(random_mixed_problem(seed), MIXED_PLANS, seed)
+    space = open_problem(seed) if seed % 2 else random_problem(seed)
+    return check_question(space, PLANS, seed)
 
 
 ITEM = Item(
     name="bounds",
     shows="No bound of the search is above a plan that it speaks for, or it would prove nothing.",
-    target="none in 10,000 random plans, on devices that hold just what each needs.",
+    target=(
+        "none in 100,000 random legal plans of every axis, and none of them below "
+        "`lower_bound_s` of a question that it answers."
+    ),
     run=run,
-    reads=(*PLANNING, "tests/support/oracle.py", "tests/support/random_spaces.py",
-           "tests/support/random_plans.py", "tests/support/planning.py",
-           "tests/support/samples.py", "tests/support/bound_checks.py"),
+    reads=(*PLANNING, "tests/support/oracle.py", "tests/support/mixed_oracle.py",
+           "tests/support/random_spaces.py", "tests/support/tower_cases.py",
+           "tests/support/random_plans.py", "tests/support/random_mixed_plans.py",
+           "tests/support/planning.py", "tests/support/samples.py",
+           "tests/support/open_problems.py", "tests/support/plan_axes.py",
+           "tests/support/bound_checks.py", "tests/support/question_bounds.py",
+           "tests/support/mixed_bounds.py"),
 )  # fmt: skip

@@ -3,90 +3,175 @@
 from __future__ import annotations
 
 import os
-import random
-from collections.abc import Sequence
-from dataclasses import replace
+import time
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small arrays: threads only take each other's time
 
-from harness.shapes import PLANNING, Evidence, Item, Row, judged, reported
+from growing import STEPS, chain
+from harness.parts import Part, Parts
+from harness.places import BENCHMARKS, ROOT, commit
+from harness.shapes import PLANNING, Evidence, Item, Row, Table, judged, reported
 from harness.work import Work
-from oracle import Space, simulator_of
-from planning import RULE, planned
-from random_plans import Drawer
-from random_spaces import random_space
-from samples import random_problem
 
-from shardwright.planner.search import Found
-from shardwright.spec.cluster import ClusterSpec
-
-PAIRS = 2000
+PAIRS = 10_000
+CHAINS_OF_PART = 64
+PARTS = -(-PAIRS // (CHAINS_OF_PART * STEPS))
 EQUAL = 1e-9
-MOST_PLANS = 1500
-LARGE_EVERY = 8
-"""One pair in so many is of a space too large to be proven in full."""
-MOST_DEVICES = 8
+SORTS = ("small", "large", "mixed")
 
 
 def run(work: Work) -> Evidence:
-    """Plan for both sides of every pair."""
-    numbers = [str(number) for number in range(work.sized(PAIRS, 16))]
-    found = work.pieces(numbers, lambda key: pair(int(key)))
-    rows = [_verdict(found, what) for what in ("memory", "devices")]
-    both = [p for p in found if p["less_s"] is not None and p["more_s"] is not None]
-    better = sum(p["more_s"] < p["less_s"] * (1 - EQUAL) for p in both)
-    opened = sum(p["less_s"] is None and p["more_s"] is not None for p in found)
-    idle = sum(p["used_devices"] < p["devices"] for p in both if p["what"] == "devices")
-    unproven = sum(not p["proven"] for p in both)
-    return Evidence(
-        rows=[
-            *rows,
-            reported(
-                "pairs where more is strictly faster",
-                f"{better} of {len(both)} where both have a plan; {opened} more have a plan only "
-                "with more",
-                better=better,
-                both=len(both),
-                opened=opened,
-            ),
-            reported(
-                "pairs of spaces too large to be proven in full",
-                f"{unproven} of {len(both)}",
-                unproven=unproven,
-            ),
-            reported(
-                "pairs with more devices whose best plan leaves some idle",
-                f"{idle}",
-                idle=idle,
-            ),
-        ]
-    )
+    """Plan for every question of the chains that are left, as long as there is time."""
+    if work.quick:
+        return _evidence([counted([_chain(str(n)) for n in (0, 1, 28, 29, 30, 31)])], [], [])
+    work.spreads = True
+    parts, keys = Parts(work.name, work.inputs), [str(number) for number in range(PARTS)]
+    done = parts.of(keys)
+    work.kept_s += sum(part.seconds for part in done.values())
+    places = [BENCHMARKS / "items" / "monotone.py", *(ROOT / place for place in ITEM.reads)]
+    for key in keys:
+        if key in done or work.is_over:
+            continue
+        work.say(f"part {key} of {len(keys)}")
+        first = int(key) * CHAINS_OF_PART
+        numbers = [str(first + n) for n in range(CHAINS_OF_PART)]
+        kept_s = work.kept_s
+        pieces = work.pieces(numbers, _chain)
+        work.kept_s = kept_s
+        seconds = sum(piece["seconds"] for piece in pieces)
+        parts.add(key, commit(places), seconds, counted(pieces))
+    done = parts.of(keys)
+    found = [dict(done[key].result) for key in keys if key in done]
+    return _evidence(found, list(done.values()), parts.older)
 
 
-def _verdict(found: Sequence[dict[str, Any]], what: str) -> Row:
-    own = [p for p in found if p["what"] == what]
-    worse = [p for p in own if _is_worse(p)]
-    names = "; ".join(
-        f"pair {p['number']}: {p['less_s']:.6g} s, then "
-        + ("no plan" if p["more_s"] is None else f"{p['more_s']:.6g} s")
-        for p in worse[:5]
-    )
-    return judged(
-        f"pairs where more {what} is worse",
-        f"{len(worse)} of {len(own)}" + (f" ({names})" if worse else ""),
-        f"0 of {PAIRS // 2}",
-        not worse,
-        worse=len(worse),
-        pairs=len(own),
-        largest_loss=max((_loss(p) for p in worse), default=0.0),
-    )
+def _chain(number: str) -> dict[str, Any]:
+    start_s = time.monotonic()
+    return {**chain(int(number)), "seconds": time.monotonic() - start_s}
 
 
-def _is_worse(p: dict[str, Any]) -> bool:
+def pairs_of(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The pairs of a chain: every question with the next larger one."""
+    for step, (less, more) in enumerate(pairwise(found["answers"])):
+        yield {
+            "name": f"chain {found['number']} step {step}",
+            "what": found["what"],
+            "sort": found["sort"],
+            "less_s": less["step_s"],
+            "more_s": more["step_s"],
+            "proven": less["proven"] and more["proven"],
+            "idle": more["used"] < more["devices"],
+        }
+
+
+def counted(chains: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What is kept of the chains of a part."""
+    pairs = [pair for found in chains for pair in pairs_of(found)]
+    both = [p for p in pairs if p["less_s"] is not None and p["more_s"] is not None]
+    return {
+        "memory": sum(p["what"] == "memory" for p in pairs),
+        "devices": sum(p["what"] == "devices" for p in pairs),
+        **{sort: sum(p["sort"] == sort for p in pairs) for sort in SORTS},
+        "both": len(both),
+        "better": sum(p["more_s"] < p["less_s"] * (1 - EQUAL) for p in both),
+        "opened": sum(p["less_s"] is None and p["more_s"] is not None for p in pairs),
+        "unproven": sum(not p["proven"] for p in both),
+        "idle": sum(p["idle"] for p in both if p["what"] == "devices"),
+        "worse": [p for p in pairs if is_worse(p)],
+    }
+
+
+def is_worse(p: dict[str, Any]) -> bool:
+    """Whether a pair has a worse plan, or none any more, with more."""
     if p["less_s"] is None:
         return False
     return p["more_s"] is None or p["more_s"] > p["less_s"] * (1 + EQUAL)
+
+
+def _evidence(
+    found: Sequence[dict[str, Any]], parts: Sequence[Part], older: Sequence[Part]
+) -> Evidence:
+    total = {key: sum(part[key] for part in found) for key in (*SORTS, "memory", "devices",
+             "both", "better", "opened", "unproven", "idle")}  # fmt: skip
+    worse = [p for part in found for p in part["worse"]]
+    pairs = total["memory"] + total["devices"]
+    rows = [
+        judged(
+            "pairs that were planned for",
+            f"{pairs:,}: {total['memory']:,} with more memory, {total['devices']:,} with more "
+            f"devices; {len(parts)} of {PARTS} parts",
+            f"at least {PAIRS:,}",
+            pairs >= PAIRS,
+            pairs=pairs,
+            parts=len(parts),
+        ),
+        *(_verdict(worse, what, total[what]) for what in ("memory", "devices")),
+        reported(
+            "pairs where more is strictly faster",
+            f"{total['better']:,} of {total['both']:,} where both have a plan; "
+            f"{total['opened']:,} more have a plan only with more",
+            better=total["better"],
+            both=total["both"],
+            opened=total["opened"],
+        ),
+        reported(
+            "pairs of spaces too large to be proven in full",
+            f"{total['large']:,}; not proven: {total['unproven']:,} of {total['both']:,}",
+            large=total["large"],
+            unproven=total["unproven"],
+        ),
+        reported("pairs over two device groups", f"{total['mixed']:,}", mixed=total["mixed"]),
+        reported(
+            "pairs with more devices whose best plan leaves some idle",
+            f"{total['idle']:,}",
+            idle=total["idle"],
+        ),
+    ]
+    if older:
+        bad = sum(len(part.result["worse"]) for part in older)
+        rows.append(
+            reported(
+                "parts of other code, which do not count",
+                f"{len(older)}, in which {bad} pairs are worse with more",
+                parts=len(older),
+                worse=bad,
+            )
+        )
+    lines = [_line(part, counts) for part, counts in
+             [*((p, "yes") for p in parts), *((p, "no") for p in older)]]  # fmt: skip
+    table = Table(
+        title="Every part",
+        columns=("part", "counts", "commit", "date", "s", "pairs", "worse"),
+        rows=lines,
+    )
+    return Evidence(rows=rows, tables=[table], complete=len(parts) == PARTS)
+
+
+def _line(part: Part, counts: str) -> tuple[str, ...]:
+    pairs = part.result["memory"] + part.result["devices"]
+    worse = str(len(part.result["worse"]))
+    return part.key, counts, part.commit, part.date, f"{part.seconds:.0f}", str(pairs), worse
+
+
+def _verdict(worse: Sequence[dict[str, Any]], what: str, pairs: int) -> Row:
+    own = [p for p in worse if p["what"] == what]
+    names = "; ".join(
+        f"{p['name']} ({p['sort']}): {p['less_s']:.6g} s, then "
+        + ("no plan" if p["more_s"] is None else f"{p['more_s']:.6g} s")
+        for p in own[:5]
+    )
+    return judged(
+        f"pairs where more {what} is worse",
+        f"{len(own)} of {pairs:,}" + (f" ({names})" if own else ""),
+        "0",
+        not own,
+        worse=len(own),
+        pairs=pairs,
+        largest_loss=max((_loss(p) for p in own), default=0.0),
+    )
 
 
 def _loss(p: dict[str, Any]) -> float:
@@ -94,70 +179,14 @@ def _loss(p: dict[str, Any]) -> float:
     return 1.0 if p["more_s"] is None else float(p["more_s"] / p["less_s"] - 1)
 
 
-def pair(number: int) -> dict[str, Any]:
-    """One pair: even numbers get more memory, odd ones more devices."""
-    source = random.Random(f"pair {number}")
-    large = number // 2 % LARGE_EVERY == LARGE_EVERY - 1
-    base = random_problem(number, MOST_DEVICES) if large else random_space(number, MOST_PLANS)
-    need = _need_bytes(base, source)
-    less = base.with_memory(int(need * source.uniform(0.8, 1.1)))
-    if number % 2 == 0:
-        what, more = "memory", base.with_memory(_larger(less, source))
-    else:
-        what, more = "devices", replace(less, cluster=grown(less.cluster, source))
-    one, other = planned(less), planned(more)
-    return {
-        "number": number,
-        "what": what,
-        "less_s": one and one.outcomes[0].step_time_s,
-        "more_s": other and other.outcomes[0].step_time_s,
-        "proven": all(f is None or f.stopped_by == "proof" for f in (one, other)),
-        "devices": more.cluster.device_count,
-        "used_devices": _used(other),
-    }
-
-
-def _used(found: Found | None) -> int:
-    if found is None:
-        return 0
-    shape = found.outcomes[0].decision.shape
-    return shape.stages * shape.ranks
-
-
-def _need_bytes(space: Space, source: random.Random) -> float:
-    """What some random plan needs, so that capacities lie where plans differ."""
-    plan = Drawer(space, source).draft().plan(space)
-    simulation = simulator_of(space).run(plan)
-    if simulation is None:
-        raise RuntimeError("a simulation without a limit ends")
-    return max(row.reserved_bytes for row in simulation.memory) * RULE.margin
-
-
-def _larger(space: Space, source: random.Random) -> int:
-    """A capacity that is a little or a lot larger."""
-    own = space.cluster.groups[0].memory.hbm_bytes
-    return int(own * (1 + 10 ** source.uniform(-3, 0.5))) + 1
-
-
-def grown(cluster: ClusterSpec, source: random.Random) -> ClusterSpec:
-    """The cluster with one to four devices or nodes more, so that the old one is a part of it."""
-    group, inner = cluster.groups[0], cluster.levels[0]
-    if len(cluster.levels) > 1:
-        extra = source.randint(1, 2)
-        larger = replace(group, nodes=group.nodes + extra)
-        outer = replace(cluster.levels[-1], group_size=larger.device_count)
-        return replace(cluster, groups=(larger,), levels=(*cluster.levels[:-1], outer))
-    count = group.devices_per_node + source.randint(1, 4)
-    larger = replace(group, devices_per_node=count)
-    return replace(cluster, groups=(larger,), levels=(replace(inner, group_size=count),))
-
-
 ITEM = Item(
     name="monotone",
     shows="More memory or more devices never makes the best plan worse.",
-    target="0 of 2,000 random pairs (half memory, half devices) is worse by more than 1e-9.",
+    target="0 of 10,000 random pairs (half memory, half devices) is worse by more than 1e-9.",
     run=run,
-    reads=(*PLANNING, "tests/support/oracle.py", "tests/support/random_spaces.py",
-           "tests/support/random_plans.py", "tests/support/planning.py",
-           "tests/support/samples.py"),
+    reads=(*PLANNING, "benchmarks/growing.py", "tests/support/oracle.py",
+           "tests/support/mixed_oracle.py", "tests/support/random_spaces.py",
+           "tests/support/random_plans.py", "tests/support/random_mixed_plans.py",
+           "tests/support/mixed_bounds.py", "tests/support/planning.py",
+           "tests/support/tower_cases.py", "tests/support/samples.py"),
 )  # fmt: skip

@@ -1,37 +1,61 @@
-"""The planner against the independent brute force, on random spaces."""
+"""The planner against the independent brute force, on random spaces of several sorts."""
 
 from __future__ import annotations
 
 import os
+import random
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small arrays: threads only take each other's time
 
 from harness.shapes import PLANNING, Evidence, Item, Row, judged, reported
 from harness.work import Work
-from planning import EQUAL, Comparison, compare_seed
+from mixed_comparison import compare_mixed_seed
+from oracle import solve
+from planning import EQUAL, RULE, Comparison, compare, compare_seed
+from uneven_spaces import binding_cap, uneven_space
 
-SPACES = 300
-LEAST_PLANS = 500
+
+class Sort(NamedTuple):
+    """Spaces of one sort: how many, and how many legal plans each has at least and at most."""
+
+    spaces: int
+    least: int
+    most: int
+    what: str
+
+
+SORTS = {
+    "any": Sort(300, 500, 6000, "any cluster and axis"),
+    "few": Sort(300, 500, 1500, "the same, of fewer plans"),
+    "uneven": Sort(250, 500, 1500, "uneven blocks and heads over stages that memory binds"),
+    "mixed": Sort(200, 200, 1200, "two device groups, of any widths and shares"),
+}
+SPACES = sum(sort.spaces for sort in SORTS.values())
 
 
 def run(work: Work) -> Evidence:
     """Solve every space by brute force and ask the planner the same."""
-    seeds = [str(seed) for seed in range(work.sized(SPACES, 12))]
-    found = [Comparison(**_finite(piece)) for piece in work.pieces(seeds, _compare)]
-    spaces, faulty = len(found), [c for c in found if c.faults]
-    feasible = [c for c in found if c.feasible]
-    sizes = sorted(c.plans for c in found)
+    work.spreads = True
+    keys = [
+        f"{name} {seed}"
+        for name, sort in SORTS.items()
+        for seed in range(work.sized(sort.spaces, 3))
+    ]
+    pieces = work.pieces(keys, _compare)
+    found = {k: Comparison(**_finite(p)) for k, p in zip(keys, pieces, strict=True)}
+    spaces, faulty = len(found), {k: c.faults for k, c in found.items() if c.faults}
+    feasible = [c for c in found.values() if c.feasible]
     worst = max((abs(c.planned_s / c.best_s - 1) for c in feasible), default=0.0)
     gap = max((c.planned_s / c.lower_bound_s - 1 for c in feasible), default=0.0)
-    names = "; ".join(f"seed {c.seed}: {c.faults[0]}" for c in faulty[:5])
+    names = "; ".join(f"{key}: {faults[0]}" for key, faults in list(faulty.items())[:5])
     return Evidence(
         rows=[
             judged(
                 "spaces where planner and oracle agree",
-                f"{spaces - len(faulty)} of {spaces}" + (f" ({names})" if faulty else ""),
-                f"all {SPACES}",
+                f"{spaces - len(faulty):,} of {spaces:,}" + (f" ({names})" if faulty else ""),
+                f"all {SPACES:,}",
                 not faulty,
                 spaces=spaces,
                 agreeing=spaces - len(faulty),
@@ -44,59 +68,72 @@ def run(work: Work) -> Evidence:
                 largest_relative_difference=worst,
             ),
             judged("largest gap", f"{gap:.1e}", f"0 (to {EQUAL:g})", gap <= EQUAL, largest_gap=gap),
-            judged(
-                "legal plans of a space",
-                f"{sizes[0]} to {sizes[-1]}, median {sizes[spaces // 2]}, {sum(sizes)} in all",
-                f"at least {LEAST_PLANS}",
-                sizes[0] >= LEAST_PLANS,
-                least=sizes[0],
-                median=sizes[spaces // 2],
-                most=sizes[-1],
-                total=sum(sizes),
+            *(_sort(name, [c for k, c in found.items() if k.split()[0] == name]) for name in SORTS),
+            *_layers(list(found.values())),
+            reported(
+                "plans that the planner simulated, of all that are legal",
+                f"{sum(c.simulated for c in feasible) / sum(c.plans for c in feasible):.1%}",
             ),
-            *_spaces(found, feasible),
         ]
     )
 
 
-def _spaces(found: list[Comparison], feasible: list[Comparison]) -> list[Row]:
+def _sort(name: str, found: list[Comparison]) -> Row:
     """What sort of spaces these were."""
-    spaces = len(found)
-    binds = sum(c.memory_binds for c in found)
-    loses = sum(c.uniform_loses for c in feasible)
-    simulated = sum(c.simulated for c in feasible) / sum(c.plans for c in feasible)
+    sort, sizes = SORTS[name], sorted(c.plans for c in found)
+    feasible = [c for c in found if c.feasible]
+    binds, loses = (sum(c.memory_binds for c in found), sum(c.uniform_loses for c in feasible))
+    uneven, total = sum(c.uneven for c in feasible), sum(sizes)
+    even = "plans of equal stages and shares lose" if name == "mixed" else "uniform plans lose"
+    return judged(
+        f"`{name}`: {sort.what}",
+        f"{len(found)} spaces of {sizes[0]:,} to {sizes[-1]:,} legal plans, median "
+        f"{sizes[len(sizes) // 2]:,}, {total:,} in all; memory binds in {binds}, {even} in "
+        f"{loses}, the best plan's stages are uneven in {uneven}",
+        f"each at least {sort.least} legal plans",
+        sizes[0] >= sort.least,
+        spaces=len(found),
+        least=sizes[0],
+        most=sizes[-1],
+        total=total,
+        memory_binds=binds,
+        uniform_loses=loses,
+        uneven=uneven,
+    )
+
+
+def _layers(found: list[Comparison]) -> list[Row]:
+    """How many spaces have several kinds of layers besides embedding and head."""
+    counts = {
+        "with experts": sum(c.experts for c in found),
+        "with blocks of several kinds": sum(c.block_kinds > 1 for c in found),
+        "with blocks of several kinds, some with experts": sum(
+            c.block_kinds > 1 and c.experts for c in found
+        ),
+        "with several towers": sum(c.towers for c in found),
+    }
     return [
-        reported(
-            "memory binds (the fastest plan does not fit)",
-            f"{binds} of {spaces} spaces ({binds / spaces:.0%})",
-            spaces=binds,
-        ),
-        reported(
-            "no uniform plan is as fast as the best",
-            f"{loses} of {len(feasible)} spaces with a plan that fits "
-            f"({loses / len(feasible):.0%})",
-            spaces=loses,
-        ),
-        reported(
-            "spaces with experts, and with several towers",
-            f"{sum(c.experts for c in found)} and {sum(c.towers for c in found)}",
-            experts=sum(c.experts for c in found),
-            towers=sum(c.towers for c in found),
-        ),
-        reported(
-            "plans that the planner simulated, of all that are legal",
-            f"{simulated:.1%}",
-            share=simulated,
-        ),
+        reported(f"spaces {what}", f"{count:,} of {len(found):,}", spaces=count)
+        for what, count in counts.items()
     ]
 
 
-def _compare(seed: str) -> dict[str, Any]:
-    return {k: (str(v) if v == float("inf") else v) for k, v in asdict(_one(seed)).items()}
+def _compare(key: str) -> dict[str, Any]:
+    return {k: (str(v) if v == float("inf") else v) for k, v in asdict(compared(key)).items()}
 
 
-def _one(seed: str) -> Comparison:
-    return compare_seed(int(seed))
+def compared(key: str) -> Comparison:
+    """The comparison of a key: the name of a sort, and a seed."""
+    name, _, number = key.partition(" ")
+    sort, seed = SORTS[name], int(number)
+    if name == "mixed":
+        return compare_mixed_seed(seed, sort.least, sort.most)
+    if name == "uneven":
+        space = uneven_space(seed, sort.most)
+        answer = solve(space)
+        source = random.Random(f"uneven cap {seed}")
+        return compare(seed, space, answer, binding_cap(source, answer, RULE))
+    return compare_seed(seed + (10_000 if name == "few" else 0), sort.most)
 
 
 def _finite(piece: dict[str, Any]) -> dict[str, Any]:
@@ -107,9 +144,12 @@ ITEM = Item(
     name="oracle",
     shows="The planner finds what an independent brute force over all legal plans finds.",
     target=(
-        "equal simulated time to 1e-9 and gap 0 on 300 random spaces of at least 500 legal plans."
+        "equal simulated time to 1e-9 and gap 0 on 1,050 random spaces: 850 of at least 500 legal "
+        "plans, and 200 over two device groups of at least 200."
     ),
     run=run,
     reads=(*PLANNING, "tests/support/oracle.py", "tests/support/random_spaces.py",
-           "tests/support/planning.py"),
+           "tests/support/uneven_spaces.py", "tests/support/tower_cases.py",
+           "tests/support/planning.py", "tests/support/mixed_oracle.py",
+           "tests/support/mixed_comparison.py", "tests/support/mixed_bounds.py"),
 )  # fmt: skip

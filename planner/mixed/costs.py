@@ -58,10 +58,18 @@ class MixedCosts:
         tied: dict[int, tuple[int, ...]] = {}
         if len(self._ties) > 1 and shape.stages == 1:
             tied = dict.fromkeys(self._ties[:-1], ()) | {self._ties[-1]: self._ties}
+        elif len(self._ties) > 1:  # where a cut leaves them in the head's chunk, as ShapeCosts
+            tied = {layer: () for layer in self._ties[:-1] if layer}
         return [
             [
                 self.options.tables(
-                    layer, stage, shape.microbatches, tied.get(layer), shape.pairs, usual
+                    layer,
+                    stage,
+                    shape.microbatches,
+                    tied.get(layer),
+                    shape.pairs,
+                    usual,
+                    shape.stages == 1,
                 )
                 for layer in range(len(self.kinds))
             ]

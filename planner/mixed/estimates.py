@@ -1,13 +1,14 @@
 """Likely step times of shapes over several device groups: which of them are worth a search.
 
 Each stage takes for every kind of layer its fastest usual strategy that leaves room for the
-stage's share of the layers; layers are cut in proportion to what the stages get done, and the
-pipeline fills and drains as its schedule does.
+stage's share of the layers, or for all of a kind that has fewer; layers are cut in proportion to
+what the stages get done, and the pipeline fills and drains as its schedule does.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -33,6 +34,7 @@ class Estimates:
     def __init__(self, kinds: tuple[int, ...]) -> None:
         self._kinds = kinds
         self._firsts = {kind: kinds.index(kind) for kind in kinds}
+        self._counts = Counter(kinds)
         self._fastest: dict[tuple[object, ...], float] = {}
 
     def step_s(
@@ -87,16 +89,17 @@ class Estimates:
             own = tables[self._firsts[kind]]
             if own is None:
                 return math.inf
-            key = (id(own), tuple(budgets), round(share, 3), held)
+            most = min(share, self._counts[kind])  # of a heavy head there is one
+            key = (id(own), tuple(budgets), round(most, 3), held)
             if key not in self._fastest:
-                self._fastest[key] = _fastest(own, budgets, share, held)
+                self._fastest[key] = _fastest(own, budgets, most, held)
             return self._fastest[key]
 
         return seconds
 
 
 def _fastest(own: Tables, budgets: Sequence[float], share: float, held: float) -> float:
-    """The fastest option of which as many as a stage's share fit."""
+    """The fastest option of which as many as a stage may hold fit."""
     table = together(own, budgets)
     fits = table.bytes_at(held) * share <= min(budgets)
     return float(np.min(np.where(fits, table.step_estimate_s, np.inf)))

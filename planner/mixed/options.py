@@ -94,6 +94,7 @@ class StageOptions:
         members: tuple[int, ...] | None,
         pairs: bool,
         usual: bool = False,
+        shares: bool = True,
     ) -> Tables | None:
         """The table of a layer for each class of a stage; None where no strategy is legal.
 
@@ -104,16 +105,18 @@ class StageOptions:
             members: layers whose parameters move with this one's, as ``OptionTables.table``.
             pairs: whether passes overlap.
             usual: only the usual strategies.
+            shares: as ``OptionTables.table``.
         """
         kind = self.whole.kinds[layer]
-        key = (kind, stage, microbatches, members, pairs, usual)
+        key = (kind, stage, microbatches, members, pairs, usual, shares)
         if key not in self._tables:
             choose = self.usual if usual else self.strategies
             strategies = choose(kind, stage)
             if not strategies:
                 return None
             self._tables[key] = tuple(
-                self._table(layer, strategies, held, microbatches, members, pairs) for held in stage
+                self._table(layer, strategies, held, microbatches, members, pairs, shares)
+                for held in stage
             )
         return self._tables[key]
 
@@ -125,6 +128,7 @@ class StageOptions:
         microbatches: int,
         members: tuple[int, ...] | None,
         pairs: bool,
+        shares: bool,
     ) -> OptionTable:
         place = (held.group, held.reach)
         pricer = self._classes.pricer(held)
@@ -132,5 +136,13 @@ class StageOptions:
             self._builders[place] = OptionTables(self._lowering, self.works, pricer)
         levels = len(pricer.machine.levels)
         return self._builders[place].table(
-            layer, strategies, held.ranks, held.alike_samples, microbatches, members, levels, pairs
+            layer,
+            strategies,
+            held.ranks,
+            held.alike_samples,
+            microbatches,
+            members,
+            levels,
+            pairs,
+            shares,
         )

@@ -176,7 +176,8 @@ class MixedSearch(MixedCosts):
             enough = self._outcomes and self._passes - before > self.limits.likely_passes
             if sum(tried.values()) >= self.limits.likely or enough:
                 break
-            if likely_s == float("inf") or likely_s > self._best * LIKELY_WITHIN:
+            # While nothing is known to fit, shapes that seem to have no room are looked into too.
+            if likely_s > self._best * LIKELY_WITHIN:
                 break
             layout = _layout(shape)
             known = self._stage_plan(shape)

@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...spec.schedule import ScheduleKind
 from ..chain_weights import WEIGHED
@@ -23,6 +24,7 @@ from ..pass_table import KINDS, SHARED, TRAFFIC, WIRE, WORK, PassTable
 from ..shape import Shape
 
 WAYS = len(WEIGHED)
+Truths = NDArray[np.bool_]
 MessageSeconds = Callable[[int, int, float], float]
 """Seconds from one stage to another of a message of so many bytes."""
 
@@ -86,7 +88,7 @@ class Cells:
         self.at: list[list[int]] = [[] for _ in range(shape.positions)]
         self._columns: dict[tuple[int, Seat | None], Floats] = {}
         self._ways: dict[tuple[int, Seat | None], Floats] = {}
-        self._says: dict[tuple[int, Seat | None], Floats] = {}
+        self._says: dict[tuple[int, Seat | None], Truths] = {}
         for number, cell in enumerate(cells):
             self.at[cell.position].append(number)
 
@@ -113,15 +115,15 @@ class Cells:
             found: Floats = columns[:, list(WEIGHED)].copy()
             found[:, WEIGHED.index(SHARED)] += columns[:, WORK]
             self._ways[key] = found
-            self._says[key] = columns[:, list(WEIGHED)].any(axis=0)
+            self._says[key] = np.asarray(columns[:, list(WEIGHED)].any(axis=0))
         return self._ways[key]
 
-    def says(self, place: int) -> Floats:
+    def says(self, place: int) -> Truths:
         """Which ways to weigh say anything of a position's passes, shape (WAYS, KINDS)."""
         for number in self.at[place]:
             self.ways(number)
         cells = [self.cells[number] for number in self.at[place]]
-        found: Floats = np.any([self._says[cell.kind, cell.seat] for cell in cells], axis=0)
+        found: Truths = np.any([self._says[cell.kind, cell.seat] for cell in cells], axis=0)
         return found
 
     def _promised(self) -> Floats:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import growing
 import plan_sample
 import pytest
 from items import (
@@ -96,7 +97,7 @@ def test_equal_reasons_are_counted_together() -> None:
 def test_a_grown_cluster_holds_the_old_one(seed: int) -> None:
     source = random.Random(seed)
     old = random_cluster(source)
-    new = monotone.grown(old, source)
+    new = growing.grown(old, source)
     assert new.device_count > old.device_count
     assert len(new.levels) == len(old.levels)
     assert new.levels[-1].group_size == new.device_count
@@ -109,7 +110,7 @@ def test_worse_is_slower_or_nothing() -> None:
     cases = {(None, None): False, (None, 1.0): False, (1.0, None): True, (1.0, 1.0): False,
              (1.0, 0.5): False, (1.0, 1.01): True}  # fmt: skip
     for (less, more), worse in cases.items():
-        assert monotone._is_worse({"less_s": less, "more_s": more}) is worse
+        assert monotone.is_worse({"less_s": less, "more_s": more}) is worse
 
 
 def test_plans_to_measure_are_legal_and_ordered(

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mixed_oracle import all_plans, random_mixed_space
+from mixed_bounds import mixed_search, random_mixed_problem
+from mixed_oracle import all_plans, capped_space, random_mixed_space
 from oracle import simulator_of
 from planning import RULE, request_of
 from problems import problem
@@ -152,3 +153,11 @@ def test_ctrl_c_ends_the_search_with_what_was_found() -> None:
     assert search.interrupted
     assert found.outcomes
     assert found.stopped_by == "deadline"
+
+
+def test_a_heavy_head_is_counted_once() -> None:
+    """Small blocks and a head that no stage could hold as often as its share of the layers."""
+    space = capped_space(random_mixed_problem(6), {"fast": 1_836_993_899, "slow": 1_682_646_734})
+    found = mixed_search(space).run()
+    assert found.outcomes
+    assert not found.outcomes[0].plan.check()

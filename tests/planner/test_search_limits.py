@@ -13,8 +13,8 @@ from samples import random_problem
 
 from shardwright.costmodel.simulate import MAX_PASSES
 from shardwright.planner import search as search_module
-from shardwright.planner import trials as trials_module
 from shardwright.planner import space as space_module
+from shardwright.planner import trials as trials_module
 from shardwright.planner.bounded_shapes import BoundedShapes
 from shardwright.planner.pins import Pin
 from shardwright.planner.search import Limits

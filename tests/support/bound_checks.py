@@ -54,17 +54,18 @@ def check_bounds(space: Space, plans: int, seed: int) -> Tightness:
         plan = draft.plan(space)
         simulation = simulator.run(plan)
         assert simulation is not None
-        reserved = max(row.reserved_bytes for row in simulation.memory)
-        cluster = capped(space, reserved, RULE.margin).cluster
-        search.request = replace(search.request, cluster=cluster)
-        found.plans += 1
-        _note_all(found, search, simulator, draft, simulation)
+        note_bounds(found, search, simulator, draft, simulation)
     return found
 
 
-def _note_all(
+def note_bounds(
     found: Tightness, search: Search, simulator: Simulator, draft: Draft, simulation: Simulation
 ) -> None:
+    """Every bound that speaks for a plan, on devices that hold just what it needs."""
+    reserved = max(row.reserved_bytes for row in simulation.memory)
+    cluster = capped(search_space(search, draft), reserved, RULE.margin).cluster
+    search.request = replace(search.request, cluster=cluster)
+    found.plans += 1
     p = draft.pipeline
     shape = Shape(p.stages, p.width, p.kind, p.chunks, p.microbatches)
     step_s, host_s = simulation.step_time_s, simulator.pricer.step_s

@@ -295,13 +295,13 @@ def random_mixed_space(seed: int, least: int, most: int) -> tuple[Space, list[Pl
             ),
         )
         for _ in range(6):
-            limited = replace(space, restrictions=_restrictions(source, space))
+            limited = replace(space, restrictions=mixed_restrictions(source, space))
             plans = list(itertools.islice(all_plans(limited), most + 1))
             if least <= len(plans) <= most:
                 return limited, plans
 
 
-def _restrictions(source: random.Random, space: Space) -> tuple[Restriction, ...]:
+def mixed_restrictions(source: random.Random, space: Space) -> tuple[Restriction, ...]:
     """Narrow enough for a brute force: sharding, recomputation and schedules to a few values."""
     layers, total = len(space.model.layers()), space.cluster.device_count
     found = {r.axis: r for r in random_restrictions(source, layers, total) if r.layers is None}

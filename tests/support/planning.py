@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from oracle import Answer, Restriction, Space, simulator_of, solve
 from random_spaces import random_cap, random_space
 
 from shardwright.costmodel.feasibility import MemoryRule
-from shardwright.planner.candidates import Evaluator
+from shardwright.planner.candidates import Decision, Evaluator
 from shardwright.planner.pins import Pin
 from shardwright.planner.search import Found, Limits, Search
 from shardwright.planner.space import Request
 from shardwright.spec.errors import InfeasibleError
 from shardwright.spec.experts import experts_of
+from shardwright.spec.model import BlockLayer
 
 RULE = MemoryRule()
 EQUAL = 1e-9
@@ -63,7 +65,11 @@ def planned(space: Space, limits: Limits | None = None, **asked: Any) -> Found |
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One space: what the oracle and the planner say of it."""
+    """One space: what the oracle and the planner say of it.
+
+    ``block_kinds``: different blocks of the model. ``uneven``: whether the planner's stages differ
+    in their layers; over several device groups, in their devices or in shares of the batch.
+    """
 
     seed: int
     plans: int
@@ -77,6 +83,8 @@ class Comparison:
     stopped_by: str
     experts: bool = False
     towers: bool = False
+    block_kinds: int = 1
+    uneven: bool = False
 
     @property
     def memory_binds(self) -> bool:
@@ -127,7 +135,20 @@ def compare(seed: int, space: Space, answer: Answer, capacity_bytes: int) -> Com
         stopped_by=found.stopped_by if found else "nothing fits",
         experts=any(experts_of(layer) for layer in space.model.kinds()),
         towers=len(space.model.towers) > 1,
+        block_kinds=block_kinds(space),
+        uneven=best is not None and _is_uneven(best.decision),
     )
+
+
+def block_kinds(space: Space) -> int:
+    """How many different blocks the model has."""
+    return sum(isinstance(layer, BlockLayer) for layer in space.model.kinds())
+
+
+def _is_uneven(decision: Decision) -> bool:
+    """Whether chunks differ by more than a layer."""
+    sizes = [b - a for a, b in pairwise(decision.cuts)]
+    return max(sizes) - min(sizes) > 1
 
 
 def compare_seed(seed: int, most: int = 6000) -> Comparison:
