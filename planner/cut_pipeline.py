@@ -19,8 +19,6 @@ from .pass_table import SHARED, TRAFFIC, WIRE, PassTable
 from .shape import Shape
 
 Floats = NDArray[np.float64]
-FLIGHT_BITS = 4
-"""Leading bits of micro-batches in flight that stages are told apart by."""
 Seat = tuple[int, int, tuple[int, ...], bool, bool]
 """Kind of layers, layers and kinds of their chunk, and whether it begins or ends with them."""
 Place = tuple[int, int, int, tuple[int, ...], bool, bool]
@@ -98,14 +96,6 @@ class CutPipeline:
         layers, kinds = stop - start, tuple(sorted(self.held[position]))
         return found + Counter({(k, layers, kinds, False, False): n for k, n in inner.items()})
 
-    def _held(self, stage: int) -> list[tuple[int, int]]:
-        """The chunks of a stage by position, with micro-batches that it certainly holds."""
-        flights = self.shape.first_in_flight(stage)
-        return [
-            (self.shape.position(stage, chunk), coarse(flight))
-            for chunk, flight in enumerate(flights)
-        ]
-
     def _once(self, chain: Chain, weights: Floats) -> Floats:
         """What rows of like layers have once a pass, by way."""
         found = np.zeros(weights.shape[1])
@@ -140,9 +130,3 @@ class CutPipeline:
                 else:
                     other += count * float(self.tables[kind].bytes_at(flights[chunk]).min())
         return blocks, flying, other
-
-
-def coarse(flights: int) -> int:
-    """At most so many micro-batches: the same for stages that hold about as many."""
-    step = 1 << max(0, flights.bit_length() - FLIGHT_BITS)
-    return flights // step * step

@@ -22,44 +22,24 @@ FIRST_PRICE, GROWTH, MOST_PRICE = 1e-13, 8.0, 1e3
 
 def best_price(rows: Rows, budget_bytes: float) -> float:
     """The price of bytes, seconds each, with about the best bound; 0 where all fit anyway."""
-    return _searched(rows, budget_bytes)[1]
-
-
-def least_within(rows: Rows, budget_bytes: float) -> float:
-    """A lower bound on Σ seconds of all layers with Σ bytes within a budget.
-
-    Args:
-        rows: the layers.
-        budget_bytes: for all of them.
-
-    Returns:
-        Seconds, infinite if even the smallest options do not fit.
-    """
-    if sum(count * float(bytes_.min()) for count, _, bytes_ in rows) > budget_bytes:
-        return float("inf")
-    return _searched(rows, budget_bytes)[0]
-
-
-def _searched(rows: Rows, budget_bytes: float) -> tuple[float, float]:
-    """The best bound that was found, and its price."""
-    value, over = _at(rows, 0.0, budget_bytes)
+    value, over = bound_at(rows, 0.0, budget_bytes)
     best, price = value, 0.0
     if over <= 0:
-        return best, price
+        return price
     low = high = FIRST_PRICE
     while over > 0 and high < MOST_PRICE:
         low, high = high, high * GROWTH
-        value, over = _at(rows, high, budget_bytes)
+        value, over = bound_at(rows, high, budget_bytes)
         best, price = max((best, price), (value, high))
     for _ in range(STEPS):
         middle = (low * high) ** 0.5
-        value, over = _at(rows, middle, budget_bytes)
+        value, over = bound_at(rows, middle, budget_bytes)
         best, price = max((best, price), (value, middle))
         low, high = (middle, high) if over > 0 else (low, middle)
-    return best, price
+    return price
 
 
-def _at(rows: Rows, price: float, budget_bytes: float) -> tuple[float, float]:
+def bound_at(rows: Rows, price: float, budget_bytes: float) -> tuple[float, float]:
     """The bound at a price of seconds a byte, and the bytes over the budget there."""
     seconds, over = 0.0, -budget_bytes
     for count, own_s, bytes_ in rows:
