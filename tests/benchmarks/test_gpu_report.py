@@ -245,6 +245,7 @@ def kept(out: Path, stage: str) -> list[str]:
     return [line for line in text.splitlines(keepends=True) if '"status": "ok"' in line]
 
 
+@pytest.mark.evidence
 @pytest.mark.distributed
 @pytest.mark.timeout(900)  # a core that others use, too, is slow; nothing here is timed
 def test_the_reduced_report_goes_on_after_a_kill_and_is_whole(tmp_path: Path) -> None:

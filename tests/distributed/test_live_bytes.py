@@ -93,13 +93,13 @@ FUSED = [
 ]
 
 
+LONG = [*FUSED[::2], Case(name="gpipe", sizes=FEW, stages=2, kind="gpipe", micro_batch=2)]
+HEADS = Case(name="heads with norms", sizes=replace(FEW, qk_norm=True), flash=False)
+
+
 @pytest.mark.parametrize(
     "case",
-    [
-        *FUSED,
-        Case(name="gpipe", sizes=FEW, stages=2, kind="gpipe", micro_batch=2),
-        Case(name="heads with norms", sizes=replace(FEW, qk_norm=True), flash=False),
-    ],
+    [FUSED[1], HEADS, *(pytest.param(case, marks=pytest.mark.evidence) for case in LONG)],
     ids=lambda c: c.name,
 )
 def test_fused_kernels_too(four_ranks: RankPool, case: Case) -> None:

@@ -78,7 +78,14 @@ FUSED = [
 ]
 
 
-@pytest.mark.parametrize("case", FUSED, ids=lambda c: c.name)
+QUICK = ("heads with norms, zero3", "split vocabulary", "pipeline")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [c if c.name in QUICK else pytest.param(c, marks=pytest.mark.evidence) for c in FUSED],
+    ids=lambda c: c.name,
+)
 def test_fused_kernels(four_ranks: RankPool, case: Case) -> None:
     """As on a device, interpreted: float32, for the interpreter gets bf16 arithmetic wrong."""
     check(four_ranks, replace(case, seq_len=16, global_batch=4), fused=True)
