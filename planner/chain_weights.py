@@ -1,7 +1,7 @@
-"""How chains of passes are weighed: by work, by hidden traffic, or by some of each.
+"""How chains of passes are weighed: by work, with what shares the device or not, or by traffic.
 
-A pass takes at least its work and at least its hidden traffic, so it takes at least any mean of
-them; of two that overlap, at least any mean of what they compute and what they communicate. A
+A pass takes at least as long as each column of ``WEIGHED`` says, so at least any mean of them; of
+two that overlap, at least any mean of what they compute and what they communicate. A
 *way* is one choice of means for all kinds of passes. All are sound, and the best one counts.
 """
 

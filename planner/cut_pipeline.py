@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..spec.schedule import V_KINDS
 from .chains import Chain, Pipeline
-from .pass_table import SHARED, TRAFFIC, WIRE, PassTable
+from .pass_table import SHARED, TRAFFIC, PassTable
 from .shape import Shape
 
 Floats = NDArray[np.float64]
@@ -105,11 +105,23 @@ class CutPipeline:
         for (role, kinds), count in known.items():
             once_s = np.sum([self.tables[kind].once_s for kind in kinds], axis=0)
             least_s = np.min([self.tables[kind].least_s for kind in kinds], axis=0)
-            wire_once_s = np.sum([self.tables[kind].wire_once_s for kind in kinds], axis=0)
             found += count * (weights[role, :, SHARED] @ once_s)
-            found += count * (weights[role, :, WIRE] @ wire_once_s)
             found += count * (weights[role, :, TRAFFIC] @ least_s)
         return found
+
+    def _least_need(self) -> float:
+        """Bytes of the fullest stage at the least, each of its layers at its smallest."""
+        known: dict[tuple[int, int], float] = {}
+        fullest = 0.0
+        for stage in range(self.shape.stages):
+            need = 0.0
+            for chunk, flight in enumerate(self.shape.first_in_flight(stage)):
+                for kind, count in self.held[self.shape.position(stage, chunk)].items():
+                    if (kind, flight) not in known:
+                        known[kind, flight] = float(self.tables[kind].bytes_at(flight).min())
+                    need += count * known[kind, flight]
+            fullest = max(fullest, need)
+        return fullest
 
     def _stage_needs(self) -> Floats:
         """Bytes of each stage in each uniform plan, shape (stages that differ, rows)."""

@@ -9,7 +9,7 @@ that allows leaves the fewest to the stages behind; each is let start at the bes
 there, so one that may hold little may end before the one in front of it could. T is too short if
 the stages, each taking all it can but a layer for every stage behind, do not reach the end.
 
-A stage's memory counts by a price λ of bytes, as in :mod:`.path_bounds`.
+A stage's memory counts by a price λ of bytes, as in :mod:`.priced_bytes`.
 """
 
 from __future__ import annotations
@@ -190,5 +190,5 @@ def _least(table: PassTable, counts: Floats, way: Floats) -> float:
 
 def _once(table: PassTable, counts: Floats, way: Floats) -> float:
     """What a row of such layers has once, which is never positive."""
-    _, _, shared, wire = counts * way
-    return float(shared @ table.once_s + wire @ table.wire_once_s)
+    _, _, shared, _ = counts * way
+    return float(shared @ table.once_s)

@@ -37,7 +37,7 @@ def leanest(shape: Shape, tables: list[OptionTable]) -> Leanest:
 
 
 def _in_layout(shape: Shape, tables: list[OptionTable], layout: int) -> Leanest:
-    cuts = even_cuts(len(tables), shape.positions)
+    cuts = even_cuts(len(tables), shape)
     held = [sum(shape.first_in_flight(s)) / shape.chunks for s in range(shape.stages)]
     stage_bytes = [0.0] * shape.stages
     strategies: list[LayerStrategy] = []

@@ -140,7 +140,7 @@ class LikelyPlans:
         self, shape: Shape, searches: list[LayerSearch], budgets: list[float]
     ) -> Decided | None:
         """Virtual stages of equal size; the chunks of a stage share its budget."""
-        cuts = even_cuts(len(self.kinds), shape.positions)
+        cuts = even_cuts(len(self.kinds), shape)
         return decided(shape, self.kinds, searches, budgets, cuts)
 
 

@@ -2,8 +2,8 @@
 
 A pass of a chunk takes at least the work of its layers, and at least the traffic that the stack
 hides beside them (both are streams of their own, :mod:`..costmodel.pass_time`). So for every
-direction and end of the step an option has two columns, seconds of work and seconds of hidden
-traffic, and whatever is a sum of passes is at least a weighted sum of one of the two for each.
+direction and end of the step an option has columns of work and of hidden traffic, and whatever is
+a sum of passes is at least a weighted sum of one of them for each.
 
 While work and hidden traffic share the device both are slower by the stack's factor f. In a row of
 like layers each shares with its neighbours, whose work is at least ω, the least of any option: it
@@ -12,13 +12,12 @@ gathers and reductions, all but once in the row. Nothing hides the gather of the
 begins with, nor the reduction of the one it ends with; and among n layers no traffic hides beside
 more than the n - 1 others' work. Alone, the traffic of a row comes before or after the work of one
 of its layers, which no other hides: a layer that both gathers and reduces promises the less. Or all
-traffic is on the wire in turn, where a gather is slowed by the work of the layer before and a
-reduction by that of the next, each at least ω: all but once in the row.
+traffic is on the wire, in turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -45,8 +44,7 @@ DIRECTIONS = ("forward", "whole", "input", "weight")
 """Forward, and the backward whole or in its two parts."""
 WORK, TRAFFIC, INSIDE, SHARED, WIRE = range(5)
 """Columns of a kind of pass: work; hidden traffic with some work of one layer; what of the work
-hides beside another pass; by how much work is longer beside traffic; hidden traffic as long as it
-is beside work."""
+hides beside another pass; by how much work is longer beside traffic; hidden traffic."""
 COLUMNS = 5
 FEW, SAMPLES, UNEVEN = 32, 200, 4
 """Tables of few options are left whole; weights by which the best of others are found."""
@@ -65,9 +63,9 @@ class PassTable:
 
     ``columns``: seconds, shape (options, COLUMNS, KINDS). ``hidden_s``: hidden traffic in all, of
     a layer that a chunk begins with, of one that it ends with, shape (3, options, KINDS).
-    ``once_s`` and ``wire_once_s``: what the columns SHARED and WIRE of a row of such layers promise
-    too much in a pass, as negative numbers, ``least_s`` and ``most_s``: the least and the most work
-    of a layer, each of shape (KINDS,). ``resident_bytes`` and ``kept_bytes``: held all along and by
+    ``once_s``: what the SHARED column of such layers promises too much in a pass, as a negative
+    number, ``least_s`` and ``most_s``: the least and the most work of a layer, each of shape
+    (KINDS,). ``resident_bytes`` and ``kept_bytes``: held all along and by
     every micro-batch in flight, ``extra_bytes``: gradients and buffers on top at the fullest moment
     (estimate), ``output_bytes``: what the layer hands to the next, each of shape (options,).
     """
@@ -76,7 +74,6 @@ class PassTable:
     columns: Floats
     hidden_s: Floats
     once_s: Floats
-    wire_once_s: Floats
     least_s: Floats
     most_s: Floats
     resident_bytes: Floats
@@ -268,28 +265,41 @@ class PassTables:
         gathered_s = gathers if hides.dp_parameter else np.zeros_like(gathers)
         reduced_s = reductions if hides.dp_gradient else np.zeros_like(reductions)
         work_s = own_s + (gathers - gathered_s) + (reductions - reduced_s)
-        least_s, half_s = own_s.min(axis=0), own_s.min(axis=0) / 2
-        shared_s = extra * (np.minimum(gathered_s, half_s) + np.minimum(reduced_s, half_s))
+        least_s = own_s.min(axis=0)
+        shared_s = [extra * np.minimum(t, least_s / 2) for t in (gathered_s, reduced_s)]
         both = (gathered_s > 0) & (reduced_s > 0)
         lone_s = np.where(both, least_s, 0.0)
         traffic_s = np.maximum(gathered_s + reduced_s - lone_s, 0.0)
-        slower = [
-            extra * np.minimum(gathered_s, least_s),
-            extra * np.minimum(reduced_s, bare_s.min(axis=0)),
-        ]
-        wire_s = gathered_s + reduced_s + slower[0] + slower[1]
-        wire_once_s = -slower[0].max(axis=0) - slower[1].max(axis=0)
+        wire_s = gathered_s + reduced_s
         forward = np.arange(KINDS) < len(ENDS)
         first_s = np.where(forward, gathered_s, reduced_s)
         last_s = np.where(forward, 0.0, gathered_s)
         return {
-            "columns": np.stack([work_s, traffic_s, inside_s, shared_s, wire_s], axis=1),
+            "columns": np.stack([work_s, traffic_s, inside_s, sum(shared_s), wire_s], axis=1),
             "hidden_s": np.stack([gathered_s + reduced_s, first_s, last_s]),
-            "once_s": -shared_s.max(axis=0),
-            "wire_once_s": wire_once_s,
+            "once_s": -shared_s[0].max(axis=0) - shared_s[1].max(axis=0),
             "least_s": least_s,
             "most_s": own_s.max(axis=0),
         }
+
+
+def beside_all(tables: Mapping[int, PassTable], slowdown: float) -> dict[int, PassTable]:
+    """Tables whose layers may stand beside each other: the least work of any of them is shared.
+
+    Args:
+        tables: of each kind of a place.
+        slowdown: factor of work and traffic while they share the device.
+    """
+    half_s = np.min([table.least_s for table in tables.values()], axis=0) / 2
+    found = {}
+    for kind, table in tables.items():
+        every_s, first_s, _ = table.hidden_s
+        parts = [(slowdown - 1.0) * np.minimum(t, half_s) for t in (first_s, every_s - first_s)]
+        columns = table.columns.copy()
+        columns[:, SHARED] = np.minimum(columns[:, SHARED], parts[0] + parts[1])
+        once_s = np.minimum(table.once_s, -parts[0].max(axis=0) - parts[1].max(axis=0))
+        found[kind] = replace(table, columns=columns, once_s=once_s)
+    return found
 
 
 def _by_kind(split: Floats, fresh: NDArray[np.bool_]) -> tuple[Floats, Floats]:

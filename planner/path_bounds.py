@@ -104,8 +104,8 @@ class PathBounds:
         """Seconds of the passes of a pipeline at the least, from bounds of its whole place.
 
         All stages together, their memory pooled, take so much; the first micro-batch goes forward
-        through the model and back; and where cuts are fixed the last stage waits for the layers
-        before it, runs its own passes, and where backwards are whole waits for theirs.
+        through the model and the last one back; and where cuts are fixed the last stage waits for
+        the layers before it, runs its own passes, and where backwards are whole waits for theirs.
 
         Args:
             shape: the pipeline.
@@ -213,7 +213,7 @@ class BoundedCut(CutPipeline):
     ) -> None:
         super().__init__(bounds.tables, bounds.kinds, shape, cuts)
         self._bounds, self.budget_bytes = bounds, budget_bytes
-        self._can_fit = float(self._stage_needs().min(axis=1).max()) <= budget_bytes
+        self._can_fit = self._least_need() <= budget_bytes
         self._best_s = 0.0
         self._step: RelaxedStep | None = None
         self._follows_all = False

@@ -10,8 +10,8 @@ from ..spec.schedule import SPLIT_KINDS
 from ..spec.strategy import LayerStrategy
 from .free_cuts import free_cut_bound
 from .options import OptionTable, layout_number
-from .pass_table import PassTable, PassTables
-from .path_bounds import BoundedCut, PathBounds
+from .pass_table import PassTable, PassTables, beside_all
+from .path_bounds import ROUNDING, BoundedCut, PathBounds
 from .shape import Shape
 from .stage_partition import even_cuts
 
@@ -56,7 +56,7 @@ class PathCosts:
             return 0.0
         most = self._costs.request.cluster.device_count // shape.ranks
         place, budget = self._place(shape), self._costs._live_budget(shape)
-        cuts = even_cuts(len(place.kinds), shape.positions) if shape.chunks > 1 else ()
+        cuts = even_cuts(len(place.kinds), shape) if shape.chunks > 1 else ()
         return place.least_s(shape, cuts, min(most, len(place.kinds)), budget)
 
     def bound(self, shape: Shape, enough_s: float = float("inf"), plays: bool = True) -> float:
@@ -66,7 +66,8 @@ class PathCosts:
 
         Args:
             shape: the shape.
-            enough_s: a bound as high as this is high enough; up to it all is done that can be.
+            enough_s: a bound as high as this is high enough; up to it all is done that can be,
+                and nothing once ``MOST_SHAPES`` were relaxed or tables have ``MOST_OPTIONS``.
             plays: whether steps are played for more chains than the closed ones.
         """
         key = (shape, self._costs._live_budget(shape))
@@ -91,7 +92,7 @@ class PathCosts:
         if reached_s >= enough_s:
             return reached_s
         found = place.relaxed(shape, budget, enough_s, plays)
-        return max(reached_s, min(found.seconds, enough_s))
+        return max(reached_s, min(found.seconds, enough_s) * (1 - ROUNDING))
 
     def estimate(self, shape: Shape) -> float:
         """Seconds of about the best uniform plan, evenly cut; infinite where none fits."""
@@ -106,7 +107,7 @@ class PathCosts:
         """A shape that is cut evenly."""
         key = (shape, self._costs._live_budget(shape))
         if key not in self._cuts:
-            cuts = even_cuts(len(self._costs.space.kinds), shape.positions)
+            cuts = even_cuts(len(self._costs.space.kinds), shape)
             self._cuts[key] = BoundedCut(self._place(shape), shape, cuts, key[1])
         return self._cuts[key]
 
@@ -155,6 +156,7 @@ class PathCosts:
             }
             self._options += sum(len(table.strategies) for table in tables.values())
             slowdown = costs.pricer.stack.overlap_slowdown
+            tables = beside_all(tables, slowdown)
             self._places[key] = PathBounds(tables, costs.space.kinds, slowdown, self._message_s)
         return self._places[key]
 

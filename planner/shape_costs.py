@@ -99,7 +99,7 @@ class ShapeCosts:
         """Every cut of a shape that is in the space."""
         layers = len(self.space.kinds)
         if self._is_cut_evenly(shape):
-            return iter([tuple(even_cuts(layers, shape.positions))])
+            return iter([tuple(even_cuts(layers, shape))])
         return all_cuts(layers, shape.positions)
 
     def _tied(self, shape: Shape) -> dict[int, tuple[int, ...]]:

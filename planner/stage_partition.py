@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from .shape import Shape
+
 StageSeconds = Callable[[int, int, int], float]
 """Seconds of stage s holding layers i..j-1; infinite where they do not fit."""
 
@@ -68,6 +70,13 @@ def _extend(
     return found
 
 
-def even_cuts(layers: int, chunks: int) -> list[int]:
-    """Cut points of chunks whose sizes differ by at most one layer."""
-    return [round(i * layers / chunks) for i in range(chunks + 1)]
+def even_cuts(layers: int, shape: Shape) -> list[int]:
+    """Cut points of the chunks of a shape, whose sizes differ by at most one layer.
+
+    Where stages hold several chunks the earlier ones have a layer more, so that no stage of a V,
+    which holds an early and a late one, has two.
+    """
+    parts = shape.positions
+    if shape.chunks > 1:
+        return [-(-i * layers // parts) for i in range(parts + 1)]
+    return [round(i * layers / parts) for i in range(parts + 1)]

@@ -60,7 +60,7 @@ class Trials(ShapeValues):
         """The uniform plan that the chains of a shape estimate to be the best."""
         strategies = self._paths.uniform(shape)
         if strategies:
-            cuts = tuple(even_cuts(len(strategies), shape.positions))
+            cuts = tuple(even_cuts(len(strategies), shape))
             self._try_chosen(Decision(shape, cuts, strategies))
 
     def _try_likely(self, decision: Decision) -> Outcome | None:

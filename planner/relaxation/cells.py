@@ -20,7 +20,7 @@ from ...spec.schedule import ScheduleKind
 from ..chain_weights import WEIGHED
 from ..chains import every_pass
 from ..cut_pipeline import CutPipeline, Floats, Seat
-from ..pass_table import KINDS, SHARED, TRAFFIC, WIRE, WORK, PassTable
+from ..pass_table import KINDS, SHARED, TRAFFIC, WORK, PassTable
 from ..shape import Shape
 
 WAYS = len(WEIGHED)
@@ -134,7 +134,6 @@ class Cells:
             tables = [self.tables[kind] for kind in kinds]
             found[position, WEIGHED.index(TRAFFIC)] = np.min([t.least_s for t in tables], axis=0)
             found[position, WEIGHED.index(SHARED)] = np.sum([t.once_s for t in tables], axis=0)
-            found[position, WEIGHED.index(WIRE)] = np.sum([t.wire_once_s for t in tables], axis=0)
         return found
 
 

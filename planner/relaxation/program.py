@@ -3,7 +3,8 @@
 Variables: the step T; seconds of each kind of pass of each position, t; layers of a cell under an
 option, y ≥ 0, which need not be whole. T is at least every chain's sum of t; each t is at least
 what its layers take by each of ``WEIGHED``; pairs of passes that overlap take at least what both
-leave; each stage's layers fit its bytes. Its dual values are the prices of :mod:`.prices`.
+leave; each stage's layers fit its bytes, or cost what no step does. Its dual values are the prices
+of :mod:`.prices`.
 """
 
 from __future__ import annotations
@@ -25,9 +26,12 @@ Mix = list[dict[int, float]]
 """Layers of each cell by their option."""
 TINY = 1e-9
 INFINITE = highspy.kHighsInf
-STATUS = highspy.HighsModelStatus
-INFEASIBLE = (STATUS.kInfeasible, STATUS.kUnboundedOrInfeasible)
-"""A step is never below 0, so no program is unbounded."""
+EXCESS_S = 1e5
+"""Seconds that a stage's whole memory, or a layer, too much costs: no program is infeasible, and
+where nothing fits the prices of memory and places say so."""
+SHARES = (0, 1, 2)
+"""What pairs of passes take: no less than their communication leaves, than their work does, or
+than passes that hide the shorter one."""
 
 
 class ChainRow(NamedTuple):
@@ -89,9 +93,13 @@ class Program:
         for kind, layers in self.cells.free.items():
             self._row(("kind", kind), layers, layers, {})
         for stage in range(len(self.budget_bytes)):
-            self._row(("bytes", stage), -INFINITE, 1.0, {})
+            self._limit(("bytes", stage), 1.0)
         for position, most in enumerate(self.cells.most):
-            self._row(("most", position), -INFINITE, most, {})
+            self._limit(("most", position), most)
+
+    def _limit(self, name: tuple[str, int], most: float) -> None:
+        excess = self._column(("excess", *name), EXCESS_S, {})
+        self._row(name, -INFINITE, most, {excess: -1.0})
 
     def _column(self, name: Hashable, cost: float, values: dict[int, float]) -> int:
         index, value = list(values), list(values.values())
@@ -124,9 +132,11 @@ class Program:
                 if row is not None:
                     values[row] = -float(ways[way, kind])
         for pair in self._pairs[place]:
-            inside = self.hides * float(columns[INSIDE] @ self.chains[pair].paired[place])
-            values[self._rows["pair", pair, 0]] = inside
-            values[self._rows["pair", pair, 1]] = -inside
+            for share in SHARES[:2]:
+                own_s = columns[WORK] * self._alone(share) + columns[INSIDE] * self._inside(share)
+                values[self._rows["pair", pair, share]] = -float(
+                    own_s @ self.chains[pair].paired[place]
+                )
         if number in self.cells.sent_s:
             for other, chain in enumerate(self.chains):
                 sent_s = chain.sent[place] * self.cells.sent_s[number][option]
@@ -145,8 +155,15 @@ class Program:
             values[self._columns["pass", place, kind]] = -float(chain.single[place, kind])
         if chain.paired.any():
             values[self._column(("pairs", number), 0.0, {})] = -1.0
-            for share in (0, 1):
+            for share in SHARES[:2]:
                 self._pair(number, chain, share)
+            left = {
+                self._columns["pass", place, kind]: -self._alone(2)
+                * float(chain.paired[place, kind])
+                for place, kind in _places(chain.paired)
+            }
+            own = self._columns["pairs", number]
+            self._row(("pair", number, 2), 0.0, INFINITE, {own: 1.0, **left})
             for place in _with_pairs(chain):
                 self._pairs[place].append(number)
         for cell, sent_s in self.cells.sent_s.items():
@@ -185,32 +202,33 @@ class Program:
             known = self._known_layers[place] = (index, np.concatenate(figures))
         return known
 
+    def _alone(self, share: int) -> float:
+        """Weight of the work of passes in pairs."""
+        return (1.0, 1 - self.hides, 1 - self.hides / 2)[share]
+
+    def _inside(self, share: int) -> float:
+        """Weight of what of it is communication."""
+        return (-self.hides, self.hides, 0.0)[share]
+
     def _pair(self, number: int, chain: ChainRow, share: int) -> None:
         """Pairs hide no more than their communication (0), nor than their work (1)."""
         values = {self._columns["pairs", number]: 1.0}
-        alone, inside = 1 - self.hides * share, self.hides * (2 * share - 1)
-        for place, kind in _places(chain.paired):
-            values[self._columns["pass", place, kind]] = -alone * float(chain.paired[place, kind])
         for place in _with_pairs(chain):
             for cell in self.cells.at[place]:
-                figures = self.cells.columns(cell)[self.options[cell], INSIDE]
-                own = -inside * (figures @ chain.paired[place])
+                figures = self.cells.columns(cell)[self.options[cell]]
+                own_s = figures[:, WORK] * self._alone(share) + figures[:, INSIDE] * self._inside(
+                    share
+                )
+                own = own_s @ chain.paired[place]
                 for option, value in zip(self.options[cell], own.tolist(), strict=True):
-                    values[self._columns["layers", cell, option]] = value
+                    values[self._columns["layers", cell, option]] = -value
         self._row(("pair", number, share), 0.0, INFINITE, values)
 
     def solved(self) -> Solved | None:
-        """The optimum; None where the options do not fit.
-
-        Raises:
-            RuntimeError: the solver gave up.
-        """
+        """The optimum; None where the solver found none, and nothing more is known then."""
         self._solver.run()
-        status = self._solver.getModelStatus()
-        if status in INFEASIBLE:
+        if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
-        if status != STATUS.kOptimal:
-            raise RuntimeError(f"the linear program ended with {status}")
         found = self._solver.getSolution()
         values, duals = np.array(found.col_value), np.array(found.row_dual)
         return Solved(float(values[0]), self._mix(values), self._prices(duals))
@@ -234,15 +252,18 @@ class Program:
 
         count, places = len(self.chains), range(len(self.cells.at))
         shares = np.maximum(dual(("chain", number) for number in range(count)), 0.0)
-        shares = shares / shares.sum()
-        passes, inside = np.zeros((len(places), KINDS)), np.zeros((len(places), KINDS))
+        shares = shares / shares.sum() if shares.sum() > 0 else np.full(count, 1 / count)
+        passes, work, inside = (np.zeros((len(places), KINDS)) for _ in range(3))
         for number in shares.nonzero()[0].tolist():
-            chain, split = self.chains[number], [("pair", number, 0), ("pair", number, 1)]
-            by_communication, by_work = np.maximum(dual(split), 0.0).tolist()
-            total = by_communication + by_work
-            share = by_work / total if total > 0 else 0.0
-            passes += shares[number] * (chain.single + chain.paired * (1 - self.hides * share))
-            inside += shares[number] * chain.paired * self.hides * (2 * share - 1)
+            chain = self.chains[number]
+            passes += shares[number] * chain.single
+            if chain.paired.any():
+                parts = np.maximum(dual(("pair", number, share) for share in SHARES), 0.0)
+                parts = parts / parts.sum() if parts.sum() > 0 else np.array([1.0, 0.0, 0.0])
+                for share, part in zip(SHARES, (shares[number] * parts).tolist(), strict=True):
+                    alone = passes if share == 2 else work
+                    alone += part * self._alone(share) * chain.paired
+                    inside += part * self._inside(share) * chain.paired
         ways = np.zeros((len(places), WAYS, KINDS))
         for place in places:
             for kind in self._passes[place]:
@@ -253,9 +274,11 @@ class Program:
         even[:, WEIGHED.index(WORK)] = 1.0
         ways = np.where(total > 0, ways / np.where(total > 0, total, 1.0), even)
         bytes_s = -dual(("bytes", stage) for stage in range(len(self.budget_bytes)))
+        weights = ways * passes[:, None]
+        weights[:, WEIGHED.index(WORK)] += work
         return priced(
             self.cells,
-            ways * passes[:, None],
+            weights,
             np.sum([s * c.hops for s, c in zip(shares, self.chains, strict=True)], axis=0),
             inside,
             np.maximum(bytes_s, 0.0) / self.budget_bytes,

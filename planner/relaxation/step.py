@@ -82,7 +82,7 @@ class RelaxedStep:
         for _ in range(ROUNDS if plays else 1):
             solved, bound_s = self._priced(enough_s)
             if solved is None:
-                return Relaxed(float("inf"), None, None)
+                break
             alike = 0 if bound_s > best_s * (1 + CLOSE) else alike + 1
             best_s, mix, prices = max(best_s, bound_s), solved.mix, solved.prices
             if best_s >= enough_s or alike >= STEPS_ALIKE or not plays:
@@ -99,7 +99,7 @@ class RelaxedStep:
         while True:
             solved = self._program.solved()
             if solved is None:
-                return None, float("inf")
+                return None, best_s
             bound_s, options = least(self.cells, solved.prices, self.budget_bytes)
             best_s = max(best_s, bound_s)
             if best_s >= min(enough_s, solved.seconds * (1 - CLOSE)) or not self.offer(options):
