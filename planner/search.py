@@ -1,7 +1,8 @@
 """The search: bound every shape, look for good plans in the likely ones, then prove.
 
 1. Every legal pipeline shape gets a quick proven lower bound, and its exact one only when its
-   turn comes.
+   turn comes: of a large model first that of its place, then that of its relaxed step, at last
+   with the step's critical paths, until it is within ``PROVEN_WITHIN`` of the best plan.
 2. The likely shapes are searched for good plans: dynamic programming over layers and stages,
    simulated, the budget lowered where memory overflows. Of a model of many layers these are the
    shapes with the least bounds; plans are made of their relaxed steps (:mod:`.relaxed_plans`), and
