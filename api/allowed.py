@@ -20,10 +20,14 @@ def allowing(known: KnownTechniques, text: str | None, field: str = FIELD) -> Kn
     """The techniques with those allowed that ``NAME,…`` names.
 
     Raises:
-        InputError: no technique with lossy values.
+        InputError: no technique with lossy values that a search tries: others are only pinned.
     """
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
-    lossy = [value.name for value in known.values if _has_lossy(value)]
+    lossy = [
+        value.name
+        for value, choice in known.plannable
+        if choice.tried is not None and _has_lossy(value)
+    ]
     for name in names:
         if name not in lossy:
             allowed = f"lossy techniques: {', '.join(lossy) or 'none is built yet'}"

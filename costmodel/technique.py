@@ -133,13 +133,22 @@ def host_work_of(
     forward: bool,
     prices: Prices,
 ) -> HostWork | None:
-    """The host's part of a pass as the first technique says that has any; else None."""
-    found = (
-        price.host_work(strategy, entries, additions, forward)
+    """The host's part of a pass as the technique says that has any; else None.
+
+    Raises:
+        InputError: several techniques of a layer say it.
+    """
+    found = {
+        price.name: host
         for price in prices
         if price.host_work is not None
-    )
-    return next((host for host in found if host is not None), None)
+        and (host := price.host_work(strategy, entries, additions, forward)) is not None
+    }
+    if len(found) > 1:
+        one, *others = sorted(found)
+        allowed = "one technique of a layer that says what the host does in its passes"
+        raise InputError("techniques", f"{one} beside {', '.join(others)}", allowed, one)
+    return next(iter(found.values()), None)
 
 
 def within_parts(prices: Prices) -> Prices:

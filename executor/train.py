@@ -187,7 +187,7 @@ def require_executable(plan: Plan, techniques: RunTechniques = SHIPPED) -> None:
     if reason := plan_run_reason(plan, techniques.values):
         raise InputError("plan", reason, "techniques that the executor runs")
     for name in sorted(used_techniques(plan) - {run.name for run in techniques.runs}):
-        known = ", ".join(run.name for run in techniques.runs)
+        known = ", ".join(run.name for run in techniques.runs) or "none"
         raise InputError(f"techniques.{name}", "no run", f"techniques that are run: {known}")
 
 
