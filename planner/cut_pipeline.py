@@ -75,9 +75,7 @@ class CutPipeline:
     def _shown(self, seat: Seat) -> Floats | None:
         """Hidden traffic of layers that shows all the same, shape (options, KINDS)."""
         if seat not in self._known_shown:
-            kind, layers, kinds, first, last = seat
-            most_s = np.max([self.tables[other].most_s for other in kinds], axis=0)
-            shown_s = self.tables[kind].shown_s(layers, most_s, first, last)
+            shown_s = shown_in(self.tables, seat)
             self._known_shown[seat] = shown_s if shown_s.any() else None
         return self._known_shown[seat]
 
@@ -142,3 +140,10 @@ class CutPipeline:
                 else:
                     other += count * float(self.tables[kind].bytes_at(flights[chunk]).min())
         return blocks, flying, other
+
+
+def shown_in(tables: Mapping[int, PassTable], seat: Seat) -> Floats:
+    """Hidden traffic of a layer in a seat that shows all the same, shape (options, KINDS)."""
+    kind, layers, kinds, first, last = seat
+    most_s = np.max([tables[other].most_s for other in kinds], axis=0)
+    return tables[kind].shown_s(layers, most_s, first, last)

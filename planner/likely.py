@@ -95,9 +95,7 @@ class LikelyPlans:
             if outcome is None or outcome.feasible:
                 return
             for row in outcome.simulation.memory:
-                over = max(
-                    row.reserved_bytes * SLACK - row.capacity_bytes, self.excess_bytes(row), 0.0
-                )
+                over = overflow_bytes(row, self.excess_bytes)
                 if over > 0:  # and below what was chosen, or the same plan would come again
                     below = made.stage_bytes[row.stage] * (1 - EPSILON)
                     budgets[row.stage] = min(budgets[row.stage] - over, below)
@@ -142,6 +140,16 @@ class LikelyPlans:
         """Virtual stages of equal size; the chunks of a stage share its budget."""
         cuts = even_cuts(len(self.kinds), shape)
         return decided(shape, self.kinds, searches, budgets, cuts)
+
+
+def overflow_bytes(row: MemoryRow, excess_bytes: Callable[[MemoryRow], float]) -> float:
+    """How much less a stage should hold, a little more than it must; 0 where it fits.
+
+    Args:
+        row: the simulated memory of the stage.
+        excess_bytes: how far it is over what it may reserve; 0 or less if it fits.
+    """
+    return max(row.reserved_bytes * SLACK - row.capacity_bytes, excess_bytes(row), 0.0)
 
 
 def decided(

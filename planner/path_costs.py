@@ -39,6 +39,7 @@ class PathCosts:
         self._options = 0
         self._cuts: dict[tuple[Shape, float], BoundedCut] = {}
         self._bounds: dict[tuple[Shape, float], float] = {}
+        self._reached: dict[tuple[Shape, float], float] = {}
         self._messages: dict[tuple[object, float], float] = {}
 
     def knows(self, shape: Shape) -> bool:
@@ -88,9 +89,12 @@ class PathCosts:
             return quick_s
         if place.least_bytes > budget * shape.stages:
             return float("inf")
-        reached_s = free_cut_bound(place, shape, budget, quick_s, enough_s)
-        if reached_s >= enough_s:
-            return reached_s
+        reached_s = self._reached.get((shape, budget), 0.0)
+        if not reached_s:
+            reached_s = free_cut_bound(place, shape, budget, quick_s, enough_s)
+            if reached_s >= enough_s:  # as much as was asked for, and not all that is known
+                return reached_s
+            self._reached[shape, budget] = reached_s
         found = place.relaxed(shape, budget, enough_s, plays)
         return max(reached_s, min(found.seconds, enough_s) * (1 - ROUNDING))
 

@@ -16,12 +16,11 @@ import numpy as np
 
 from ..spec.report import MemoryRow
 from ..spec.strategy import LayerStrategy
-from .candidates import Decision, Outcome
+from .candidates import Decision
+from .likely import Try, overflow_bytes
 from .path_bounds import BoundedCut, Mixed
 
 ATTEMPTS = 3
-SLACK = 1.02
-Try = Callable[[Decision], Outcome | None]
 
 
 def try_relaxed(
@@ -55,8 +54,7 @@ def _try_within(
         if outcome is None or outcome.feasible:
             return
         for row in outcome.simulation.memory:
-            over = row.reserved_bytes * SLACK - row.capacity_bytes
-            budgets[row.stage] -= max(over, excess_bytes(row), 0.0)
+            budgets[row.stage] -= overflow_bytes(row, excess_bytes)
 
 
 def _main_layout(cut: BoundedCut, mixed: Mixed) -> object:

@@ -6,7 +6,7 @@ import time
 
 from .candidates import Decision, Evaluator, Outcome
 from .likely import LikelyPlans
-from .limits import Limits as Limits
+from .limits import Limits
 from .relaxed_plans import try_relaxed
 from .shape import Shape
 from .shape_values import ShapeValues

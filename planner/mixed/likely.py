@@ -16,7 +16,7 @@ import numpy as np
 from ...spec.report import MemoryRow
 from ..candidates import Decision, Outcome
 from ..layer_search import LayerSearch
-from ..likely import decided
+from ..likely import decided, overflow_bytes
 from ..options import OptionTable
 from ..shape import Shape
 from .exhaustive import StageTables
@@ -24,7 +24,6 @@ from .together import together
 from .uneven_partition import partition, weighted_cuts
 
 ATTEMPTS = 8
-SLACK = 1.02
 EPSILON = 1e-12
 LAYOUTS_EACH, LAYOUTS = 2, 4
 """Activation layouts tried for one kind of place, and together in a shape."""
@@ -156,11 +155,10 @@ class MixedLikely:
                 return outcome
             over = [0.0] * shape.stages
             for row in outcome.simulation.memory:
-                excess = self.excess_bytes(row)
-                if excess > 0:
-                    more = row.reserved_bytes * SLACK - row.capacity_bytes
+                if self.excess_bytes(row) > 0:
+                    more = overflow_bytes(row, self.excess_bytes)
                     scale = budgets[row.stage] / max(1, row.capacity_bytes)
-                    over[row.stage] = max(over[row.stage], max(more, excess) * max(1.0, scale))
+                    over[row.stage] = max(over[row.stage], more * max(1.0, scale))
             for stage, excess in enumerate(over):
                 if excess > 0:
                     below = stage_bytes[stage] * (1 - EPSILON)

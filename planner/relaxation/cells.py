@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ...spec.schedule import ScheduleKind
 from ..chain_weights import WEIGHED
 from ..chains import every_pass
-from ..cut_pipeline import CutPipeline, Floats, Seat
+from ..cut_pipeline import CutPipeline, Floats, Seat, shown_in
 from ..pass_table import KINDS, SHARED, TRAFFIC, WORK, PassTable
 from ..shape import Shape
 
@@ -97,13 +97,10 @@ class Cells:
         cell = self.cells[number]
         key = (cell.kind, cell.seat)
         if key not in self._columns:
-            table = self.tables[cell.kind]
-            columns = table.columns
+            columns = self.tables[cell.kind].columns
             if cell.seat is not None:
-                _, layers, kinds, first, last = cell.seat
-                most_s = np.max([self.tables[kind].most_s for kind in kinds], axis=0)
                 columns = columns.copy()
-                columns[:, WORK] += table.shown_s(layers, most_s, first, last)
+                columns[:, WORK] += shown_in(self.tables, cell.seat)
             self._columns[key] = columns
         return self._columns[key]
 
@@ -182,12 +179,11 @@ def free_cells(
     cells = [Cell(0, kinds[0], None, 1), Cell(last, kinds[-1], None, 1)]
     free = Counter(kinds[1:-1])
     cells += [Cell(p, kind, None, None) for p in range(shape.positions) for kind in free]
-    most = [
-        min(
-            _most_layers(kinds, cost, (position == 0, position == last), within_s) for cost in least
-        )
-        for position in range(shape.positions)
-    ]
+    ends = [(position == 0, position == last) for position in range(shape.positions)]
+    limits = {
+        each: min(_most_layers(kinds, cost, each, within_s) for cost in least) for each in {*ends}
+    }
+    most = [limits[each] for each in ends]
     size = min(float(table.output_bytes.min()) for table in tables.values())
     travel_s = np.zeros((2, shape.positions))
     for position in range(1, shape.positions):

@@ -15,6 +15,7 @@ from shardwright.costmodel.group_prices import stage_group
 from shardwright.costmodel.pass_pairs import PAIRED_KINDS
 from shardwright.costmodel.simulate import Simulation, Simulator, kind_counts
 from shardwright.planner.exhaustive import bounded_plans
+from shardwright.planner.mixed.search import MixedSearch
 from shardwright.planner.options import OptionTable
 from shardwright.planner.search import Search
 from shardwright.planner.space import Shape
@@ -63,7 +64,7 @@ def note_bounds(
 ) -> None:
     """Every bound that speaks for a plan, on devices that hold just what it needs."""
     reserved = max(row.reserved_bytes for row in simulation.memory)
-    cluster = capped(search_space(search, draft), reserved, RULE.margin).cluster
+    cluster = capped(search_space(search), reserved, RULE.margin).cluster
     search.request = replace(search.request, cluster=cluster)
     found.plans += 1
     p = draft.pipeline
@@ -79,7 +80,7 @@ def note_bounds(
         found.faults.append(f"live budget {budget} cuts {draft}")
     else:
         found.note("plan", own[0][0] + host_s, step_s, draft)
-    plan = draft.plan(search_space(search, draft))
+    plan = draft.plan(search_space(search))
     if p.kind not in PAIRED_KINDS:
         counts = kind_counts(p.kind, p.microbatches, p.chunks)
         groups = [stage_group(stage) for stage in plan.program.stages]
@@ -89,7 +90,7 @@ def note_bounds(
         found.note("give up", simulator.least_s(counts, times), step_s, draft)
 
 
-def search_space(search: Search, draft: Draft) -> Space:
+def search_space(search: Search | MixedSearch) -> Space:
     """The space of a search, to build its plans in."""
     request = search.request
     return Space(

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import numpy as np
-from bound_checks import ROUNDING
+from bound_checks import ROUNDING, search_space
 from mixed_oracle import capped_space, random_mixed_cluster
 from oracle import Space, simulator_of
 from plan_axes import axes_of
@@ -114,7 +114,7 @@ def _note_bounds(
         name: int(needs.get(name, 0)) + 1
         for name in (g.name for g in search.request.cluster.groups)
     }
-    capped = capped_space(_space_of(search), own).cluster
+    capped = capped_space(search_space(search), own).cluster
     search.request = replace(search.request, cluster=capped)
     found.tightness.plans += 1
     _note(found, "mixed shape", search._work.bound_s(shape), step_s, draft)
@@ -137,16 +137,6 @@ def _note_bounds(
         return
     host_s = search.evaluator.simulator.pricer.step_s
     _note(found, "mixed plan", bounded[0][0] + host_s, step_s, draft)
-
-
-def _space_of(search: MixedSearch) -> Space:
-    request = search.request
-    return Space(
-        model=request.model,
-        cluster=request.cluster,
-        workload=request.workload,
-        stack=request.stack,
-    )
 
 
 def _shape(draft: MixedDraft) -> Shape:
