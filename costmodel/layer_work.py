@@ -112,6 +112,12 @@ class LayerWork:
         return change_bytes + sum(part.lowered.forward.change_bytes for part in changing)
 
     @property
+    def waiting_bytes(self) -> int:
+        """What the input part of a split backward leaves for the weight gradients alone."""
+        weights = (part.weights(False) for part in self._parts)
+        return sum(weight.gradient_bytes - weight.change_bytes for weight in weights)
+
+    @property
     def forward(self) -> Passes:
         """Going forward."""
         own = tuple(part.lowered.forward for part in self._parts)

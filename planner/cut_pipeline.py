@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..spec.schedule import V_KINDS
 from .chains import Chain, Pipeline
+from .held import Held
 from .pass_table import SHARED, TRAFFIC, PassTable
 from .shape import Shape
 
@@ -48,16 +49,16 @@ class CutPipeline:
         self.main = Counter(kinds).most_common(1)[0][0]
         self.shape, self.kinds, self.cuts = shape, tuple(kinds), tuple(cuts)
         self.pipeline: Pipeline = (shape.kind, shape.stages, shape.chunks, shape.microbatches)
-        self.held = [Counter(kinds[a:b]) for a, b in pairwise(cuts)]
+        self.counts = [Counter(kinds[a:b]) for a, b in pairwise(cuts)]
         self.edges = [(kinds[a], kinds[b - 1]) for a, b in pairwise(cuts)]
-        self.places = [self._places(position) for position in range(shape.positions)]
+        self.places = [seats_of(kinds[a:b]) for a, b in pairwise(cuts)]
         self._known_shown: dict[Seat, Floats | None] = {}
 
     def _stages(self) -> tuple[int, ...]:
         """The last stage, the last of those with most layers, and the first where it ends a V."""
         p = self.shape.stages
         sizes = [
-            sum(self.held[self.shape.position(s, c)].total() for c in range(self.shape.chunks))
+            sum(self.counts[self.shape.position(s, c)].total() for c in range(self.shape.chunks))
             for s in range(p)
         ]
         fullest = max(range(p), key=lambda s: (sizes[s], s))
@@ -81,24 +82,15 @@ class CutPipeline:
 
     def seat(self, position: int, layer: int) -> Seat:
         """Where a layer of the model sits in its chunk."""
-        chunk, (start, stop) = self.held[position], self.cuts[position : position + 2]
+        chunk, (start, stop) = self.counts[position], self.cuts[position : position + 2]
         kinds = tuple(sorted(chunk))
         return (self.kinds[layer], chunk.total(), kinds, layer == start, layer == stop - 1)
-
-    def _places(self, position: int) -> Counter[Seat]:
-        """The seats of a chunk."""
-        start, stop = self.cuts[position : position + 2]
-        ends = {start, stop - 1}
-        found = Counter(self.seat(position, layer) for layer in ends)
-        inner = self.held[position] - Counter(self.kinds[layer] for layer in ends)
-        layers, kinds = stop - start, tuple(sorted(self.held[position]))
-        return found + Counter({(k, layers, kinds, False, False): n for k, n in inner.items()})
 
     def _once(self, chain: Chain, weights: Floats) -> Floats:
         """What rows of like layers have once a pass, by way."""
         found = np.zeros(weights.shape[1])
         known: Counter[tuple[int, tuple[int, ...]]] = Counter()
-        for role, chunk in zip(chain.roles, self.held, strict=True):
+        for role, chunk in zip(chain.roles, self.counts, strict=True):
             known[role, tuple(sorted(chunk))] += 1
         for (role, kinds), count in known.items():
             once_s = np.sum([self.tables[kind].once_s for kind in kinds], axis=0)
@@ -109,15 +101,15 @@ class CutPipeline:
 
     def _least_need(self) -> float:
         """Bytes of the fullest stage at the least, each of its layers at its smallest."""
-        known: dict[tuple[int, int], float] = {}
+        known: dict[tuple[int, Held], float] = {}
         fullest = 0.0
         for stage in range(self.shape.stages):
             need = 0.0
-            for chunk, flight in enumerate(self.shape.first_in_flight(stage)):
-                for kind, count in self.held[self.shape.position(stage, chunk)].items():
-                    if (kind, flight) not in known:
-                        known[kind, flight] = float(self.tables[kind].bytes_at(flight).min())
-                    need += count * known[kind, flight]
+            for chunk, held in enumerate(self.shape.held(stage)):
+                for kind, count in self.counts[self.shape.position(stage, chunk)].items():
+                    if (kind, held) not in known:
+                        known[kind, held] = float(self.tables[kind].bytes_at(held).min())
+                    need += count * known[kind, held]
             fullest = max(fullest, need)
         return fullest
 
@@ -125,21 +117,36 @@ class CutPipeline:
         """Bytes of each stage in each uniform plan, shape (stages that differ, rows)."""
         table = self.tables[self.main]
         needs = dict.fromkeys(self._stage_need(stage) for stage in range(self.shape.stages))
-        return np.array(
-            [n * table.resident_bytes + q * table.kept_bytes + ends for n, q, ends in needs]
-        )
+        found: Floats = np.zeros((len(needs), len(table.strategies)))
+        for own, (blocks, other) in zip(found, needs, strict=True):
+            own += other
+            for held, count in blocks:
+                own += count * table.bytes_at(held)
+        return found
 
-    def _stage_need(self, stage: int) -> tuple[int, float, float]:
-        """Blocks of a stage, blocks times micro-batches in flight, least bytes of other layers."""
-        flights = self.shape.first_in_flight(stage)
-        blocks, flying, other = 0, 0.0, 0.0
-        for chunk in range(self.shape.chunks):
-            for kind, count in self.held[self.shape.position(stage, chunk)].items():
+    def _stage_need(self, stage: int) -> tuple[tuple[tuple[Held, int], ...], float]:
+        """Blocks of a stage by what their chunk holds, least bytes of other layers."""
+        blocks: list[tuple[Held, int]] = []
+        other = 0.0
+        for chunk, held in enumerate(self.shape.held(stage)):
+            for kind, count in self.counts[self.shape.position(stage, chunk)].items():
                 if kind == self.main:
-                    blocks, flying = blocks + count, flying + count * flights[chunk]
+                    blocks.append((held, count))
                 else:
-                    other += count * float(self.tables[kind].bytes_at(flights[chunk]).min())
-        return blocks, flying, other
+                    other += count * float(self.tables[kind].bytes_at(held).min())
+        return tuple(blocks), other
+
+
+def seats_of(chunk: Sequence[int]) -> Counter[Seat]:
+    """How many layers of a chunk are in each seat.
+
+    Args:
+        chunk: the kinds of its layers.
+    """
+    layers, kinds = len(chunk), tuple(sorted({*chunk}))
+    ends = {0, layers - 1}
+    found = Counter((chunk[n], layers, kinds, n == 0, n == layers - 1) for n in ends)
+    return found + Counter((kind, layers, kinds, False, False) for kind in chunk[1:-1])
 
 
 def shown_in(tables: Mapping[int, PassTable], seat: Seat) -> Floats:

@@ -20,13 +20,13 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from ..costmodel.stage_passes import PassKind
 from .chain_weights import WAYS, WEIGHED
 from .chains import every_pass, outer_counts
-from .pass_table import COLUMNS, KINDS, PassTable, kind_number
+from .pass_table import COLUMNS, KINDS, PassTable
 from .path_bounds import ROUNDING, PathBounds
 from .priced_bytes import best_price
 from .shape import Shape
+from .stage_contents import late_weights
 
 Floats = NDArray[np.float64]
 HALVINGS = 20
@@ -73,7 +73,11 @@ class _Reach:
         for drains in (True, False) if split else (True,):
             outer = outer_counts(shape.kind, shape.microbatches, drains)
             before = self._before(bounds, outer)
-            waiting = _last_weights(shape) if split and drains else []
+            waiting = (
+                [late_weights(s, shape.microbatches) for s in range(shape.stages)]
+                if split and drains
+                else []
+            )
             for way in WAYS:
                 known: _Limit | None = None
                 for stage in range(shape.stages):
@@ -108,7 +112,7 @@ class _Reach:
         budget_bytes: float,
     ) -> _Limit | None:
         """How far the stage gets with what it may hold; None where that is no limit."""
-        held = shape.first_in_flight(stage)[0]
+        held = shape.held(stage)[0]
         weights = _weights(every, WAYS[0]).ravel()
         seconds = {
             kind: table.columns.reshape(len(table.strategies), -1) @ weights
@@ -157,22 +161,6 @@ class _Limit:
     def stop(self, start: int, seconds: float) -> int:
         """The layer after the last that fits."""
         return bisect_right(self._sums, self._from[start] + seconds) - 1
-
-
-def _last_weights(shape: Shape) -> list[Floats]:
-    """Of each stage of a zero bubble, the weight gradients that are left after its last input."""
-    found = []
-    for stage in range(shape.stages):
-        counts, late = np.zeros(KINDS), min(stage, shape.microbatches)
-        if late:
-            one = shape.microbatches == 1
-            counts[kind_number(PassKind(False, 0, one, True, "weight"))] = 1
-            middle = late - 1 - (late == shape.microbatches and not one)
-            counts[kind_number(PassKind(False, 0, False, False, "weight"))] = max(0, middle)
-            if late == shape.microbatches and not one:
-                counts[kind_number(PassKind(False, 0, True, False, "weight"))] = 1
-        found.append(counts)
-    return found
 
 
 def _weights(counts: Floats, way: Floats) -> Floats:

@@ -34,6 +34,7 @@ from ..costmodel.stage_passes import PassKind
 from ..costmodel.unit import Unit
 from ..spec.passes import BackwardPart
 from ..spec.strategy import LayerStrategy
+from .held import Held
 from .option_rows import option_rows, resident_bytes, unit_key, waiting_bytes
 
 Floats = NDArray[np.float64]
@@ -65,9 +66,10 @@ class PassTable:
     a layer that a chunk begins with, of one that it ends with, shape (3, options, KINDS).
     ``once_s``: what the SHARED column of such layers promises too much in a pass, as a negative
     number, ``least_s`` and ``most_s``: the least and the most work of a layer, each of shape
-    (KINDS,). ``resident_bytes`` and ``kept_bytes``: held all along and by
-    every micro-batch in flight, ``extra_bytes``: gradients and buffers on top at the fullest moment
-    (estimate), ``output_bytes``: what the layer hands to the next, each of shape (options,).
+    (KINDS,). ``resident_bytes`` and ``kept_bytes``: held all along and by every micro-batch in
+    flight, ``waiting_bytes``: by one whose weight gradients alone are to come, ``summed_bytes``:
+    gradients of micro-batches before, ``output_bytes``: what the layer hands to the next, each of
+    shape (options,).
     """
 
     strategies: tuple[LayerStrategy, ...]
@@ -77,8 +79,9 @@ class PassTable:
     least_s: Floats
     most_s: Floats
     resident_bytes: Floats
-    extra_bytes: Floats
+    summed_bytes: Floats
     kept_bytes: Floats
+    waiting_bytes: Floats
     output_bytes: Floats
 
     def shown_s(self, layers: int, most_s: Floats, first: bool, last: bool) -> Floats:
@@ -104,14 +107,17 @@ class PassTable:
             columns=self.columns[kept],
             hidden_s=self.hidden_s[:, kept],
             resident_bytes=self.resident_bytes[kept],
-            extra_bytes=self.extra_bytes[kept],
+            summed_bytes=self.summed_bytes[kept],
             kept_bytes=self.kept_bytes[kept],
+            waiting_bytes=self.waiting_bytes[kept],
             output_bytes=self.output_bytes[kept],
         )
 
-    def bytes_at(self, in_flight: float) -> Floats:
-        """Bytes with this many micro-batches in flight."""
-        return self.resident_bytes + in_flight * self.kept_bytes
+    def bytes_at(self, held: Held) -> Floats:
+        """Bytes while the layer's chunk holds so much."""
+        found = self.resident_bytes + held.in_flight * self.kept_bytes
+        found += held.waiting * self.waiting_bytes
+        return found + self.summed_bytes if held.summed else found
 
 
 def undominated(table: PassTable) -> PassTable:
@@ -129,7 +135,8 @@ def undominated(table: PassTable) -> PassTable:
             table.columns[:, SHARED],
             table.columns[:, WIRE],
             *table.hidden_s,
-            np.stack([table.resident_bytes, table.kept_bytes, table.output_bytes], axis=1),
+            np.stack([table.resident_bytes, table.summed_bytes, table.kept_bytes], axis=1),
+            np.stack([table.waiting_bytes, table.output_bytes], axis=1),
         ],
         axis=1,
     )
@@ -190,10 +197,11 @@ class PassTables:
         unit = option_rows(strategies, unit_key, lambda s: self._unit(members, s, ranks, reach))
         found = PassTable(
             strategies,
-            **self._columns(split[:, 2:], unit),
+            **self._columns(split[:, 3:], unit),
             resident_bytes=unit[:, 0],
-            extra_bytes=unit[:, -1],
+            summed_bytes=unit[:, -1],
             kept_bytes=split[:, 0],
+            waiting_bytes=split[:, 2],
             output_bytes=split[:, 1],
         )
         return undominated(found)
@@ -206,7 +214,7 @@ class PassTables:
         shares: bool,
         splits: bool,
     ) -> Floats:
-        """Kept and output bytes, then seconds of each kind of pass, adding to gradients or not."""
+        """Kept, output and waiting bytes, then seconds of passes, adding to gradients or not."""
         ranks, samples, reach = place
         batch = samples // strategy.data_parallel(ranks)
         key = (layer, split_key(strategy), batch, reach, shares, splits)
@@ -223,6 +231,7 @@ class PassTables:
             return cost.time_s, sum(cost.terms_s[number] for number in hides)
 
         row = [float(work.kept_bytes), float(work.output_bytes)]
+        row.append(float(work.waiting_bytes) if splits else 0.0)
         row += [*pair(pricer.chained(work.forward))]
         for adds in (False, True):
             whole_s, inside_s = pair(pricer.chained(work.backward(adds)))
@@ -236,7 +245,7 @@ class PassTables:
     def _unit(
         self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, reach: int
     ) -> Floats:
-        """Resident bytes, whether gradients start anew, then copies, gathers, reductions."""
+        """Resident bytes, whether gradients start anew, copies, gathers, reductions, gradients."""
         if not members:
             return np.array([0.0, 1.0] + [0.0] * (3 * KINDS + 1))
         kinds = tuple(self.lowering.kinds[i] for i in members)
@@ -252,9 +261,11 @@ class PassTables:
             traffic_seconds(unit, cost, PassKind(part == "forward", 0, *ends, _part(part)))
             for part, ends in product(DIRECTIONS, ENDS)
         ]
-        resident = resident_bytes(unit, self.lowering.stack.state_layout == "contiguous")
+        contiguous = self.lowering.stack.state_layout == "contiguous"
+        summed = 0.0 if contiguous else waiting_bytes(unit, 2)  # resident there
         own = np.array(traffic).T.ravel()
-        return np.array([resident, float(unit.starts_anew), *own, waiting_bytes(unit, 2)])
+        resident = resident_bytes(unit, contiguous)
+        return np.array([resident, float(unit.starts_anew), *own, summed])
 
     def _columns(self, split: Floats, unit: Floats) -> dict[str, Floats]:
         """The seconds of a table, by the names that it has for them."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from ..spec.passes import BackwardPart
 from ..spec.schedule import SPLIT_KINDS
 from .chains import Chain, Pipeline, chains, every_pass
 from .cut_pipeline import CutPipeline, Floats
+from .held import ONE
 from .pass_table import INSIDE, WORK, PassTable, kind_number
 from .relaxation.cells import (
     Cells,
@@ -30,12 +31,13 @@ from .relaxation.cells import (
     cut_cells,
     free_cells,
     pooled_cells,
-    work_cost,
 )
 from .relaxation.prices import least_of_kinds
 from .relaxation.program import Mix
 from .relaxation.step import Relaxed, RelaxedStep
 from .shape import Shape
+from .stage_contents import StageContents
+from .stage_partition import partition
 from .uniform_paths import MOST_PASSES, UniformPaths
 
 MOST_FOLLOWED = 8
@@ -83,12 +85,23 @@ class PathBounds:
     @property
     def least_bytes(self) -> float:
         """What all layers need on their devices, each at its smallest, with one micro-batch."""
-        least = {kind: float(table.bytes_at(1).min()) for kind, table in self.tables.items()}
+        least = {kind: float(table.bytes_at(ONE).min()) for kind, table in self.tables.items()}
         return sum(least[kind] for kind in self.kinds)
 
     def message_s(self, shape: Shape, stage: int, peer: int, size: float) -> float:
         """Seconds of a message of so many bytes between two stages of a pipeline."""
         return 0.0 if stage == peer else self._message_s(shape, stage, peer, size)
+
+    def balanced_cuts(self, shape: Shape, budget_bytes: float) -> list[int] | None:
+        """Cuts of a pipeline of one chunk a stage whose fullest stage costs the least.
+
+        Args:
+            shape: the pipeline.
+            budget_bytes: what a device may hold.
+        """
+        cost = self._pool((shape.stages, shape.microbatches, budget_bytes, shape.pairs))[1]
+        sums = list(accumulate((max(cost.seconds[k], 0.0) for k in self.kinds), initial=0.0))
+        return partition(len(self.kinds), shape.stages, lambda _, i, j: sums[j] - sums[i])
 
     def in_layout(self, layout: object) -> PathBounds:
         """The bounds of options of one activation layout, where a kind has any."""
@@ -176,16 +189,27 @@ class PathBounds:
             enough_s: plans that take longer are of no interest.
             plays: whether the step is played for more chains than the closed ones.
         """
+        travel_s = self._least_travel_s(shape)
+        place = (self.tables, self.kinds, shape, budget_bytes)
+        arcs = StageContents(*place, travel_s[0]).arcs(enough_s)
+        if not arcs[0]:
+            return Relaxed(enough_s, None, None)
         stages = shape.stages
         pipeline: Pipeline = (shape.kind, stages, shape.chunks, shape.microbatches)
-        message_s = partial(self.message_s, shape)
-        pooled = self._pool((stages, shape.microbatches, budget_bytes, False))[1]
-        costs = (work_cost(self.tables, shape.kind, shape.microbatches), pooled)
-        cells = free_cells(self.tables, self.kinds, shape, message_s, costs, enough_s)
+        cells = free_cells(self.tables, shape, arcs, travel_s)
         step = RelaxedStep(cells, pipeline, self.slowdown, np.full(stages, budget_bytes))
         every = max(1, stages // MOST_FOLLOWED)
         step.follow(chains(pipeline, tuple(dict.fromkeys((*range(0, stages, every), stages - 1)))))
         return step.bound(enough_s, plays and shape.passes <= MOST_PASSES)
+
+    def _least_travel_s(self, shape: Shape) -> Floats:
+        """Least seconds of the messages into each position, forward and backward."""
+        size = min(float(table.output_bytes.min()) for table in self.tables.values())
+        found = np.zeros((2, shape.positions))
+        for position in range(1, shape.positions):
+            found[0, position] = self.message_s(shape, position - 1, position, size)
+            found[1, position - 1] = found[0, position]
+        return found
 
 
 def _seeds(cells: Cells, mix: Mix) -> list[dict[int, int]]:

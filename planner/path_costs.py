@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..spec.schedule import SPLIT_KINDS
-from ..spec.strategy import LayerStrategy
+from .candidates import Decision
 from .free_cuts import free_cut_bound
 from .options import OptionTable, layout_number
 from .pass_table import PassTable, PassTables, beside_all
@@ -102,24 +102,30 @@ class PathCosts:
         """Seconds of about the best uniform plan, evenly cut; infinite where none fits."""
         return self._cut(shape).estimate_s
 
-    def relaxed(self, shape: Shape) -> BoundedCut | None:
-        """A shape whose step was relaxed, cut evenly; None where it was not."""
-        cut = self._cuts.get((shape, self._costs._live_budget(shape)))
-        return cut if cut is not None and cut.mixed is not None else None
+    def relaxed(self, shape: Shape, enough_s: float) -> BoundedCut | None:
+        """A shape in likely cuts, its step relaxed; None where that takes ``enough_s``."""
+        cut = self._cut(shape)
+        return cut if cut.bound(enough_s) < enough_s and cut.mixed is not None else None
 
     def _cut(self, shape: Shape) -> BoundedCut:
-        """A shape that is cut evenly."""
+        """A shape in likely cuts: even ones, or those with the least work in the fullest stage."""
         key = (shape, self._costs._live_budget(shape))
         if key not in self._cuts:
-            cuts = even_cuts(len(self._costs.space.kinds), shape)
-            self._cuts[key] = BoundedCut(self._place(shape), shape, cuts, key[1])
+            place = self._place(shape)
+            cuts = even_cuts(len(place.kinds), shape)
+            if shape.chunks == 1:
+                cuts = place.balanced_cuts(shape, key[1]) or cuts
+            self._cuts[key] = BoundedCut(place, shape, cuts, key[1])
         return self._cuts[key]
 
-    def uniform(self, shape: Shape) -> tuple[LayerStrategy, ...]:
-        """The strategies of all layers in about the best uniform plan; none where none fits."""
-        place, paths = self._place(shape), self._cut(shape).uniform
-        rows = {} if paths is None else paths.rows
-        return tuple(place.tables[k].strategies[rows[k]] for k in place.kinds) if rows else ()
+    def uniform(self, shape: Shape) -> Decision | None:
+        """About the best uniform plan in likely cuts; None where none fits."""
+        place, cut = self._place(shape), self._cut(shape)
+        rows = {} if cut.uniform is None else cut.uniform.rows
+        if not rows:
+            return None
+        strategies = tuple(place.tables[k].strategies[rows[k]] for k in place.kinds)
+        return Decision(shape, tuple(cut.cuts), strategies)
 
     def tables(self, shape: Shape) -> list[OptionTable]:
         """The options of every layer, their seconds as the chains of the shape weigh them."""
@@ -174,6 +180,6 @@ def _weighed(table: PassTable, seconds: np.ndarray | None) -> OptionTable:
         step_estimate_s=nothing if seconds is None else seconds,
         resident_bytes=table.resident_bytes,
         kept_bytes=table.kept_bytes,
-        extra_bytes=table.extra_bytes,
+        extra_bytes=table.summed_bytes,
         layouts=np.array([layout_number(s) for s in table.strategies], dtype=np.int64),
     )

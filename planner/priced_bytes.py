@@ -15,27 +15,35 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Rows = Sequence[tuple[float, Floats, Floats]]
 """Layers of a kind: how many, and the seconds and bytes of each option, shape (options,)."""
-STEPS = 10
-FIRST_PRICE, GROWTH, MOST_PRICE = 1e-13, 8.0, 1e3
-"""Seconds a byte."""
+STEPS, CLOSE = 12, 1e-6
+MOST_PRICE = 1e3
+"""Seconds a byte, where nothing fits."""
 
 
 def best_price(rows: Rows, budget_bytes: float) -> float:
-    """The price of bytes, seconds each, with about the best bound; 0 where all fit anyway."""
-    value, over = bound_at(rows, 0.0, budget_bytes)
-    best, price = value, 0.0
-    if over <= 0:
-        return price
-    low = high = FIRST_PRICE
-    while over > 0 and high < MOST_PRICE:
-        low, high = high, high * GROWTH
-        value, over = bound_at(rows, high, budget_bytes)
-        best, price = max((best, price), (value, high))
+    """The price of bytes, seconds each, with about the best bound; 0 where all fit anyway.
+
+    A bound's seconds and its bytes over the budget are a line of the price that no bound is above;
+    where the line of the best price so far with too many bytes meets that with too few is the next.
+    """
+    low_s, low_over = bound_at(rows, 0.0, budget_bytes)
+    if low_over <= 0:
+        return 0.0
+    least = [(n, own_s, bytes_, int(bytes_.argmin())) for n, own_s, bytes_ in rows]
+    high_s = sum(n * float(own_s[row]) for n, own_s, _, row in least)
+    high_over = sum(n * float(bytes_[row]) for n, _, bytes_, row in least) - budget_bytes
+    if high_over > 0:
+        return MOST_PRICE
+    price = 0.0
     for _ in range(STEPS):
-        middle = (low * high) ** 0.5
-        value, over = bound_at(rows, middle, budget_bytes)
-        best, price = max((best, price), (value, middle))
-        low, high = (middle, high) if over > 0 else (low, middle)
+        price = (high_s - low_s) / (low_over - high_over)
+        value, over = bound_at(rows, price, budget_bytes)
+        if value >= (low_s + price * low_over) - CLOSE * abs(value):
+            break
+        if over > 0:
+            low_s, low_over = value - price * over, over
+        else:
+            high_s, high_over = value - price * over, over
     return price
 
 

@@ -230,8 +230,11 @@ class Search(Trials):
                 break
             self._stays_open = True
             shape = self._shapes[number]
-            if self._paths.knows(shape) and self._path_estimate(shape) < self._best_s(shape):
-                tried += 1
+            if not self._paths.knows(shape):
+                continue
+            tried += 1
+            self._try_relaxed(shape)
+            if self._path_estimate(shape) < self._best_s(shape):
                 self._try_uniform(shape)
                 self._likely.search(shape, self._paths.tables(shape), self._try_likely)
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ..costmodel.pass_pairs import PAIRED_KINDS
 from ..spec.schedule import SPLIT_KINDS, ScheduleKind, chunk_place, chunk_position, first_in_flight
+from .held import Held, held_at_fullest
 
 
 class Part(NamedTuple):
@@ -73,6 +74,10 @@ class Shape(NamedTuple):
     def pairs(self) -> bool:
         """Whether passes overlap, so that communication of one hides behind the other's work."""
         return self.kind in PAIRED_KINDS
+
+    def held(self, stage: int) -> tuple[Held, ...]:
+        """What each chunk of a stage holds at one moment, about the fullest."""
+        return held_at_fullest(self.kind, stage, self.stages, self.chunks, self.microbatches)
 
     def first_in_flight(self, stage: int) -> list[int]:
         """Micro-batches of each chunk that a stage holds before its first backward pass."""

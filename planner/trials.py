@@ -10,7 +10,6 @@ from .limits import Limits
 from .relaxed_plans import try_relaxed
 from .shape import Shape
 from .shape_values import ShapeValues
-from .stage_partition import even_cuts
 from .tied_ends import tied_variants
 
 ALTERNATIVES_WITHIN = 0.1
@@ -50,18 +49,19 @@ class Trials(ShapeValues):
 
     def _try_relaxed(self, shape: Shape) -> None:
         """Plans near the relaxed step that bounds a shape: the next shapes need less then."""
-        cut = self._paths.relaxed(shape)
-        if cut is not None and self._relaxed < self.limits.relaxed:
+        if self._relaxed >= self.limits.relaxed:
+            return
+        enough_s = self._best_s(shape)
+        cut = self._paths.relaxed(shape, enough_s)
+        if cut is not None:
             self._relaxed += 1
-            enough_s = self._best_s(shape)
             try_relaxed(cut, enough_s, self._try_likely, self.evaluator.rule.excess_bytes)
 
     def _try_uniform(self, shape: Shape) -> None:
         """The uniform plan that the chains of a shape estimate to be the best."""
-        strategies = self._paths.uniform(shape)
-        if strategies:
-            cuts = tuple(even_cuts(len(strategies), shape))
-            self._try_chosen(Decision(shape, cuts, strategies))
+        decision = self._paths.uniform(shape)
+        if decision is not None:
+            self._try_chosen(decision)
 
     def _try_likely(self, decision: Decision) -> Outcome | None:
         """:meth:`_try`, until enough passes were simulated: steps of millions take seconds."""

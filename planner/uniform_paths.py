@@ -121,12 +121,12 @@ class UniformPaths(CutPipeline):
         """The seconds of each kind's options on one layer, as if they were its whole stage's."""
         found = {}
         for kind, seconds in self._shares_s.items():
-            layers = sum(chunk[kind] for chunk in self.held)
+            layers = sum(chunk[kind] for chunk in self.counts)
             stages = {
                 stage
                 for stage in range(self.shape.stages)
                 for chunk in range(self.shape.chunks)
-                if self.held[self.shape.position(stage, chunk)][kind]
+                if self.counts[self.shape.position(stage, chunk)][kind]
             }
             found[kind] = seconds * len(stages) / layers
         return found

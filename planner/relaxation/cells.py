@@ -1,30 +1,28 @@
 """Cells: the layers of a pipeline that choose their options together, and what options cost.
 
-Layers of one seat of a position are a cell of a pipeline with fixed cuts. Where cuts are free every
-position has a cell of each kind, and how many layers it has is chosen too; the first layer stays on
-the first position and the last one on the last.
+Layers of one seat of a position are a cell of a pipeline with fixed cuts. Where cuts are free a
+position has the cells of all runs of layers that it may hold, and which run it holds is chosen too.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...spec.schedule import ScheduleKind
 from ..chain_weights import WEIGHED
-from ..chains import every_pass
 from ..cut_pipeline import CutPipeline, Floats, Seat, shown_in
+from ..held import ONE, Held
 from ..pass_table import KINDS, SHARED, TRAFFIC, WORK, PassTable
 from ..shape import Shape
+from ..stage_contents import Arc, Run
 
 WAYS = len(WEIGHED)
 Truths = NDArray[np.bool_]
+Counts = NDArray[np.int64]
 MessageSeconds = Callable[[int, int, float], float]
 """Seconds from one stage to another of a message of so many bytes."""
 
@@ -36,6 +34,21 @@ class Cell(NamedTuple):
     kind: int
     seat: Seat | None
     layers: int | None
+
+
+class Content(NamedTuple):
+    """What a position may hold: so many layers of its cells, by their numbers."""
+
+    position: int
+    layers: tuple[tuple[int, int], ...]
+
+
+class Flow(NamedTuple):
+    """Runs of layers of a position: first layers, those after the last, numbers of contents."""
+
+    starts: Counts
+    stops: Counts
+    contents: Counts
 
 
 class StageCost(NamedTuple):
@@ -52,12 +65,13 @@ class Cells:
         tables: of each layer kind.
         shape: the pipeline.
         cells: who may sit where.
-        free: layers of each kind that cells without a number share.
-        most: layers that such cells of a position have at the most together.
         travel_s: least seconds of the messages into each position, going forward and backward,
             shape (2, positions).
         sent_s: of some cells, by how much longer than that the message is that each option of
             their layer, the last of its position, hands on, shape (options,).
+        held: what each position holds at its stage's fullest moment.
+        contents: what a position may hold, where that is chosen.
+        flows: the runs of layers of each position, where those are chosen.
     """
 
     def __init__(
@@ -65,24 +79,18 @@ class Cells:
         tables: Mapping[int, PassTable],
         shape: Shape,
         cells: Sequence[Cell],
-        free: Mapping[int, int],
-        most: Sequence[int],
         travel_s: Floats,
         sent_s: Mapping[int, Floats],
+        held: Sequence[Held],
+        contents: Sequence[Content] = (),
+        flows: Sequence[Flow] = (),
     ) -> None:
         self.tables = tables
         self.travel_s, self.sent_s = travel_s, dict(sent_s)
         self.shape = shape
         self.cells = tuple(cells)
-        self.free = dict(free)
-        self.most = tuple(most)
-        flights = [shape.first_in_flight(stage) for stage in range(shape.stages)]
+        self.contents, self.flows = tuple(contents), tuple(flows)
         self.stages = [shape.stage_of(cell.position) for cell in cells]
-        held = {
-            shape.position(stage, chunk): flights[stage][chunk]
-            for stage in range(shape.stages)
-            for chunk in range(shape.chunks)
-        }
         self.bytes = [tables[cell.kind].bytes_at(held[cell.position]) for cell in cells]
         self.promised_s = self._promised()
         self.at: list[list[int]] = [[] for _ in range(shape.positions)]
@@ -134,6 +142,15 @@ class Cells:
         return found
 
 
+def all_held(shape: Shape) -> list[Held]:
+    """What each position of a pipeline holds at its stage's fullest moment."""
+    found = [ONE] * shape.positions
+    for stage in range(shape.stages):
+        for chunk, held in enumerate(shape.held(stage)):
+            found[shape.position(stage, chunk)] = held
+    return found
+
+
 def cut_cells(cut: CutPipeline, message_s: MessageSeconds) -> Cells:
     """The cells of a pipeline with fixed cuts; ``message_s`` between two stages, of bytes."""
     cells = [
@@ -154,42 +171,46 @@ def cut_cells(cut: CutPipeline, message_s: MessageSeconds) -> Cells:
         travel_s[0, after] = travel_s[1, cell.position] = every_s.min()
         if every_s.max() > every_s.min():
             sent_s[number] = every_s - every_s.min()
-    return Cells(cut.tables, cut.shape, cells, {}, [0] * cut.shape.positions, travel_s, sent_s)
+    return Cells(cut.tables, cut.shape, cells, travel_s, sent_s, all_held(cut.shape))
 
 
 def free_cells(
     tables: Mapping[int, PassTable],
-    kinds: Sequence[int],
     shape: Shape,
-    message_s: MessageSeconds,
-    least: Sequence[StageCost],
-    within_s: float,
+    arcs: Sequence[Sequence[Arc]],
+    travel_s: Floats,
 ) -> Cells:
-    """The cells of a pipeline of one chunk a stage, however it is cut.
+    """The cells of a pipeline of one chunk a stage whose stages hold some of their runs.
+
+    Seats in which the same shows of hidden traffic are one cell.
 
     Args:
         tables: of each layer kind.
-        kinds: the kind of every layer.
         shape: the pipeline.
-        message_s: between two stages, of bytes.
-        least: what layers certainly add to the time of their stage.
-        within_s: plans that take longer are of no interest.
+        arcs: the runs of each stage.
+        travel_s: least seconds of the messages into each position, shape (2, positions).
     """
-    last = shape.positions - 1
-    cells = [Cell(0, kinds[0], None, 1), Cell(last, kinds[-1], None, 1)]
-    free = Counter(kinds[1:-1])
-    cells += [Cell(p, kind, None, None) for p in range(shape.positions) for kind in free]
-    ends = [(position == 0, position == last) for position in range(shape.positions)]
-    limits = {
-        each: min(_most_layers(kinds, cost, each, within_s) for cost in least) for each in {*ends}
-    }
-    most = [limits[each] for each in ends]
-    size = min(float(table.output_bytes.min()) for table in tables.values())
-    travel_s = np.zeros((2, shape.positions))
-    for position in range(1, shape.positions):
-        travel_s[0, position] = message_s(position - 1, position, size)
-        travel_s[1, position - 1] = message_s(position - 1, position, size)
-    return Cells(tables, shape, cells, free, most, travel_s, {})
+    cells: list[Cell] = []
+    contents: list[Content] = []
+    flows: list[Flow] = []
+    seats: dict[tuple[int, bytes], Seat] = {}
+    for position, own in enumerate(arcs):
+        numbers: dict[Run, int] = {}
+        places: dict[Seat, int] = {}
+        for run in dict.fromkeys(arc.run for arc in own):
+            held: Counter[int] = Counter()
+            for seat, count in run:
+                shown_s = shown_in(tables, seat).tobytes()
+                like = seats.setdefault((seat[0], shown_s), seat)
+                if like not in places:
+                    places[like] = len(cells)
+                    cells.append(Cell(position, seat[0], like, None))
+                held[places[like]] += count
+            numbers[run] = len(contents)
+            contents.append(Content(position, tuple(held.items())))
+        ends = [(arc.start, arc.stop, numbers[arc.run]) for arc in own]
+        flows.append(Flow(*np.array(ends, dtype=np.int64).T))
+    return Cells(tables, shape, cells, travel_s, {}, all_held(shape), contents, flows)
 
 
 def pooled_cells(
@@ -204,32 +225,7 @@ def pooled_cells(
         positions: the fewest and the most that pipelines have.
     """
     cells = [Cell(0, kind, None, count) for kind, count in Counter(kinds).items()]
-    found = Cells(tables, shape, cells, {}, [0], np.zeros((2, 1)), {})
+    found = Cells(tables, shape, cells, np.zeros((2, 1)), {}, (ONE,))
     promised = found.promised_s
     found.promised_s = np.where(promised > 0, positions[0] * promised, positions[1] * promised)
     return found
-
-
-def work_cost(tables: Mapping[int, PassTable], kind: ScheduleKind, microbatches: int) -> StageCost:
-    """The work alone of layers in a stage of one chunk."""
-    counts = every_pass(kind, microbatches)
-    return StageCost(
-        {k: float((t.columns[:, WORK] @ counts).min()) for k, t in tables.items()}, 0.0
-    )
-
-
-def _most_layers(
-    kinds: Sequence[int], cost: StageCost, ends: tuple[bool, bool], within_s: float
-) -> int:
-    """How many layers between the first and the last a stage has time for, the cheapest ones.
-
-    Args:
-        kinds: the kind of every layer.
-        cost: of its layers.
-        ends: whether the stage has the first layer, and the last one, besides.
-        within_s: its time.
-    """
-    left_s = within_s - cost.rest_s
-    left_s -= ends[0] * cost.seconds[kinds[0]] + ends[1] * cost.seconds[kinds[-1]]
-    layers = accumulate(sorted(cost.seconds[kind] for kind in kinds[1:-1]))
-    return bisect_right(list(layers), left_s)

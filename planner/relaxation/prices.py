@@ -1,4 +1,4 @@
-"""Prices of a relaxed step: what a second of each pass, a byte and a place for a layer are worth.
+"""Prices of a relaxed step: what a second of each pass and a byte of each stage are worth.
 
 Whatever prices are chosen, the least that all layers cost under them is a bound of the step (weak
 duality), so nothing rests on how well they were found.
@@ -6,6 +6,7 @@ duality), so nothing rests on how well they were found.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,20 +23,16 @@ class Prices:
 
     ``weights``: of the columns of pass tables at each position, shape (positions, COLUMNS, KINDS).
     ``rest_s``: what the weighed passes have that is of no layer. ``bytes_s``: seconds a byte of
-    each stage. ``layers_s``: seconds a layer of each position that has a limit of layers.
-    ``messages``: weight of what each position hands on.
+    each stage. ``messages``: weight of what each position hands on.
     """
 
     weights: Floats
     rest_s: float
     messages: Floats
     bytes_s: Floats
-    layers_s: Floats
 
 
-def priced(
-    cells: Cells, ways: Floats, hops: Floats, inside: Floats, bytes_s: Floats, layers_s: Floats
-) -> Prices:
+def priced(cells: Cells, ways: Floats, hops: Floats, inside: Floats, bytes_s: Floats) -> Prices:
     """Prices from how passes are weighed.
 
     Args:
@@ -44,14 +41,13 @@ def priced(
         hops: weight of the messages into each position, shape (2, positions).
         inside: weight of what hides beside another pass, shape (positions, KINDS).
         bytes_s: seconds a byte of each stage.
-        layers_s: seconds a layer of each position.
     """
     weights = np.zeros((len(ways), COLUMNS, KINDS))
     weights[:, list(WEIGHED)] = ways
     weights[:, WORK] += ways[:, WEIGHED.index(SHARED)]
     weights[:, INSIDE] += inside
     rest_s = float((hops * cells.travel_s).sum() + (ways * cells.promised_s).sum())
-    return Prices(weights, rest_s, handed_on(hops), bytes_s, layers_s)
+    return Prices(weights, rest_s, handed_on(hops), bytes_s)
 
 
 def handed_on(hops: Floats) -> Floats:
@@ -70,18 +66,33 @@ def least(cells: Cells, prices: Prices, budget_bytes: Floats) -> tuple[float, li
         budget_bytes: of each stage.
     """
     total = prices.rest_s - float(prices.bytes_s @ budget_bytes)
-    total -= float(prices.layers_s @ np.array(cells.most, dtype=np.float64))
     best: list[int] = []
-    free: dict[int, float] = {}
+    seconds: list[float] = []
     for number, cell in enumerate(cells.cells):
         own_s = _cost(cells, number, cell, prices)
-        row = int(own_s.argmin())
-        best.append(row)
-        if cell.layers is None:
-            free[cell.kind] = min(free.get(cell.kind, float("inf")), float(own_s[row]))
-        else:
-            total += cell.layers * float(own_s[row])
-    return total + sum(cells.free[kind] * own_s for kind, own_s in free.items()), best
+        best.append(int(own_s.argmin()))
+        seconds.append(float(own_s[best[-1]]))
+    fixed_s = sum(s * (c.layers or 0) for s, c in zip(seconds, cells.cells, strict=True))
+    return total + fixed_s + _least_path(cells, seconds), best
+
+
+def _least_path(cells: Cells, seconds: Sequence[float]) -> float:
+    """The least that runs of layers cost on a path from the first layer to the last.
+
+    Args:
+        cells: of the pipeline.
+        seconds: what a layer costs in each cell.
+    """
+    if not cells.flows:
+        return 0.0
+    each = (sum(n * seconds[number] for number, n in own.layers) for own in cells.contents)
+    content_s = np.fromiter(each, dtype=np.float64)
+    found_s = np.zeros(1)
+    for flow in cells.flows:
+        ends_s = np.full(int(flow.stops.max()) + 1, np.inf)
+        np.minimum.at(ends_s, flow.stops, found_s[flow.starts] + content_s[flow.contents])
+        found_s = ends_s
+    return float(found_s[-1])
 
 
 def least_of_kinds(cells: Cells, prices: Prices) -> dict[int, float]:
@@ -101,6 +112,4 @@ def _cost(cells: Cells, number: int, cell: Cell, prices: Prices) -> Floats:
     if number in cells.sent_s:
         own_s += prices.messages[cell.position] * cells.sent_s[number]
     own_s += prices.bytes_s[cells.stages[number]] * cells.bytes[number]
-    if cell.layers is None:
-        own_s += prices.layers_s[cell.position]
     return own_s

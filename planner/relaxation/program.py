@@ -27,8 +27,8 @@ Mix = list[dict[int, float]]
 TINY = 1e-9
 INFINITE = highspy.kHighsInf
 EXCESS_S = 1e5
-"""Seconds that a stage's whole memory, or a layer, too much costs: no program is infeasible, and
-where nothing fits the prices of memory and places say so."""
+"""Seconds that a stage's whole memory too much costs: no program is infeasible, and where nothing
+fits the prices of memory say so."""
 SHARES = (0, 1, 2)
 """What pairs of passes take: no less than their communication leaves, than their work does, or
 than passes that hide the shorter one."""
@@ -88,18 +88,30 @@ class Program:
     def _frame(self) -> None:
         """Rows that every program has: layers to place, bytes and layers of stages."""
         for number, cell in enumerate(self.cells.cells):
-            if cell.layers is not None:
-                self._row(("count", number), cell.layers, cell.layers, {})
-        for kind, layers in self.cells.free.items():
-            self._row(("kind", kind), layers, layers, {})
+            layers = cell.layers or 0
+            self._row(("count", number), layers, layers, {})
         for stage in range(len(self.budget_bytes)):
-            self._limit(("bytes", stage), 1.0)
-        for position, most in enumerate(self.cells.most):
-            self._limit(("most", position), most)
+            excess = self._column(("excess", stage), EXCESS_S, {})
+            self._row(("bytes", stage), -INFINITE, 1.0, {excess: -1.0})
+        if self.cells.flows:
+            self._flow()
 
-    def _limit(self, name: tuple[str, int], most: float) -> None:
-        excess = self._column(("excess", *name), EXCESS_S, {})
-        self._row(name, -INFINITE, most, {excess: -1.0})
+    def _flow(self) -> None:
+        """One path of runs of layers leads from the first layer to the last."""
+        for position, flow in enumerate(self.cells.flows):
+            for node in dict.fromkeys(flow.starts.tolist()):
+                one = float(position == 0)
+                self._row(("node", position, node), one, one, {})
+        for position, flow in enumerate(self.cells.flows):
+            for start, stop, content in zip(*(each.tolist() for each in flow), strict=True):
+                values = {
+                    self._rows["count", number]: -float(layers)
+                    for number, layers in self.cells.contents[content].layers
+                }
+                values[self._rows["node", position, start]] = 1.0
+                if position + 1 < len(self.cells.flows):
+                    values[self._rows["node", position + 1, stop]] = -1.0
+                self._column(("run", position, start, stop), 0.0, values)
 
     def _column(self, name: Hashable, cost: float, values: dict[int, float]) -> int:
         index, value = list(values), list(values.values())
@@ -118,13 +130,10 @@ class Program:
         self.options[number].append(option)
         cell, columns = self.cells.cells[number], self.cells.columns(number)[option]
         place, stage = cell.position, self.cells.stages[number]
-        whose = ("kind", cell.kind) if cell.layers is None else ("count", number)
-        values = {self._rows[whose]: 1.0}
+        values = {self._rows["count", number]: 1.0}
         values[self._rows["bytes", stage]] = (
             float(self.cells.bytes[number][option]) / self.budget_bytes[stage]
         )
-        if cell.layers is None:
-            values[self._rows["most", place]] = 1.0
         ways = self.cells.ways(number)[option]
         for kind in self._passes[place]:
             for way in range(WAYS):
@@ -282,7 +291,6 @@ class Program:
             np.sum([s * c.hops for s, c in zip(shares, self.chains, strict=True)], axis=0),
             inside,
             np.maximum(bytes_s, 0.0) / self.budget_bytes,
-            np.maximum(-dual(("most", place) for place in places), 0.0),
         )
 
 

@@ -1,0 +1,69 @@
+"""What a stage holds at its fullest moment: micro-batches in flight and halfway back, gradients.
+
+Before its first backward a stage holds the micro-batches of its warm-up. After it, it soon holds
+as many again, and the gradients of those before. Where backwards are split a micro-batch that has
+gone back still waits with what its weight gradients need: later stages of a zero bubble hold few
+in flight and all others so. Any one moment bounds a stage's memory from below, and this is the one
+that is fullest for layers whose waiting part is ``WAITING_SHARE`` of what they keep.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from ..spec.schedule import ScheduleKind, stage_order
+
+WAITING_SHARE = 0.7
+SUMMED_SHARE = 1e-3
+"""Of two moments that are alike but for it, the one with gradients counts."""
+SETTLED = 4
+"""Micro-batches a stage, after which more of them make no moment fuller."""
+
+
+class Held(NamedTuple):
+    """What a chunk holds.
+
+    ``in_flight``: micro-batches whose backward is to come; ``waiting``: those whose weight
+    gradients alone are; ``summed``: whether there are gradients of others.
+    """
+
+    in_flight: float
+    waiting: float = 0.0
+    summed: bool = False
+
+
+ONE = Held(1.0)
+"""What every chunk holds at some moment, whatever its schedule."""
+
+
+@lru_cache(maxsize=1 << 14)
+def held_at_fullest(
+    kind: ScheduleKind, stage: int, stages: int, chunks: int, microbatches: int
+) -> tuple[Held, ...]:
+    """What each chunk of a stage holds at one moment of the step, about the fullest.
+
+    Args:
+        kind: schedule name.
+        stage: 0-based stage number.
+        stages: pipeline degree.
+        chunks: virtual stages a stage.
+        microbatches: of one step.
+    """
+    if kind == "gpipe":
+        return (Held(microbatches),) * chunks
+    in_flight, waiting, summed = [0] * chunks, [0] * chunks, [False] * chunks
+    fullest, found = -1.0, (Held(0.0),) * chunks
+    few = min(microbatches, SETTLED * stages)
+    for forward, chunk, _, part, _ in stage_order(kind, stage, stages, chunks, few):
+        if not forward:
+            in_flight[chunk] -= part != "weight"
+            waiting[chunk] += {"input": 1, "weight": -1}.get(part, 0)
+            summed[chunk] = summed[chunk] or part != "input"
+            continue
+        in_flight[chunk] += 1
+        size = sum(in_flight) + WAITING_SHARE * sum(waiting) + SUMMED_SHARE * sum(summed)
+        if size > fullest:
+            fullest = size
+            found = tuple(map(Held, map(float, in_flight), map(float, waiting), summed))
+    return found
