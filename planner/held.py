@@ -37,7 +37,6 @@ ONE = Held(1.0)
 """What every chunk holds at some moment, whatever its schedule."""
 
 
-@lru_cache(maxsize=1 << 14)
 def held_at_fullest(
     kind: ScheduleKind, stage: int, stages: int, chunks: int, microbatches: int
 ) -> tuple[Held, ...]:
@@ -52,10 +51,16 @@ def held_at_fullest(
     """
     if kind == "gpipe":
         return (Held(microbatches),) * chunks
+    return _fullest(kind, stage, stages, chunks, min(microbatches, SETTLED * stages))
+
+
+@lru_cache(maxsize=1 << 14)
+def _fullest(
+    kind: ScheduleKind, stage: int, stages: int, chunks: int, microbatches: int
+) -> tuple[Held, ...]:
     in_flight, waiting, summed = [0] * chunks, [0] * chunks, [False] * chunks
     fullest, found = -1.0, (Held(0.0),) * chunks
-    few = min(microbatches, SETTLED * stages)
-    for forward, chunk, _, part, _ in stage_order(kind, stage, stages, chunks, few):
+    for forward, chunk, _, part, _ in stage_order(kind, stage, stages, chunks, microbatches):
         if not forward:
             in_flight[chunk] -= part != "weight"
             waiting[chunk] += {"input": 1, "weight": -1}.get(part, 0)

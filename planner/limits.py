@@ -42,8 +42,11 @@ class Limits:
     likely_layers: int = 2560
     likely_passes: int = 8_000_000
     likely_open: int = 16
-    roughest: int = 32
-    relaxed_first: int = 3
+    rough_widths: int = 3
+    rough_places: int = 3
+    rough_alike: int = 4
+    relaxed_cuts: int = 32
+    relaxed_first: int = 4
     relaxed: int = 12
     leanest: int = 16
     leanest_first: int = 4

@@ -102,6 +102,10 @@ class PathCosts:
         """Seconds of about the best uniform plan, evenly cut; infinite where none fits."""
         return self._cut(shape).estimate_s
 
+    def closed(self, shape: Shape) -> float:
+        """Least seconds of the passes of a shape in likely cuts, by its closed chains alone."""
+        return self._cut(shape).bound(plays=False)
+
     def relaxed(self, shape: Shape, enough_s: float) -> BoundedCut | None:
         """A shape in likely cuts, its step relaxed; None where that takes ``enough_s``."""
         cut = self._cut(shape)

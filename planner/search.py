@@ -213,12 +213,51 @@ class Search(Trials):
 
         With a good plan at hand most other shapes need no bounds but those of their place.
         """
-        factor = self.objective.factor
-        rough = [(self._rough(s) * factor(s), number) for number, s in enumerate(self._shapes)]
-        first = [number for _, number in sorted(rough)[: self.limits.roughest]]
-        closed = sorted((self._closed_value(number), number) for number in first)
-        for _, number in closed[: self.limits.relaxed_first]:
-            self._exact_bound(number)
+        limits = self.limits
+        pooled = sorted((self._pooled_rough(n), n) for n in self._roughest())
+        cut = sorted((self._cut_value(n), n) for _, n in pooled[: limits.relaxed_cuts])
+        for _, number in cut[: limits.relaxed_first]:
+            self._try_relaxed(self._shapes[number])
+
+    def _roughest(self) -> list[int]:
+        """Shapes that are roughly the fastest of the widths with the best estimates, few alike.
+
+        How wide stages are decides most of what their layers need and send. Twice as many stages
+        of half the width hold what the chunks of a V do.
+        """
+        limits, factor = self.limits, self.objective.factor
+        widths = dict.fromkeys(self._shapes[n].ranks for _, n in self._estimates(self._shapes))
+        first = {w for ranks in list(widths)[: limits.rough_widths] for w in (ranks, ranks // 2)}
+        alike: Counter[tuple[object, ...]] = Counter()
+        places: dict[int, set[int]] = {ranks: set() for ranks in first}
+        found: list[int] = []
+        rough = ((self._rough(s) * factor(s), n) for n, s in enumerate(self._shapes))
+        for _, number in sorted(rough):
+            shape = self._shapes[number]
+            known = places.get(shape.ranks)
+            if known is None:
+                continue
+            if len(known) < limits.rough_places:
+                known.add(shape.microbatches)
+            key = (shape.ranks, shape.kind)
+            if shape.microbatches in known and alike[key] < limits.rough_alike:
+                alike[key] += 1
+                found.append(number)
+        return found
+
+    def _pooled_rough(self, number: int) -> float:
+        """The bound of a shape's place, and the schedule's bubble."""
+        shape = self._shapes[number]
+        factor = self._rough(shape) / self._quick_bound(shape)
+        return self._pooled_value(number) * factor
+
+    def _cut_value(self, number: int) -> float:
+        """The least value of a shape in likely cuts, not played yet."""
+        self._check_deadline()
+        shape = self._shapes[number]
+        if not self._paths.knows(shape):
+            return float("inf")
+        return self._paths.closed(shape) * self.objective.factor(shape)
 
     def _look_by_bound(self, bounded: BoundedShapes) -> None:
         """Good plans from the shapes with the least bounds, until those pass the best plan."""
@@ -233,8 +272,7 @@ class Search(Trials):
             if not self._paths.knows(shape):
                 continue
             tried += 1
-            self._try_relaxed(shape)
-            if self._path_estimate(shape) < self._best_s(shape):
+            if self._try_relaxed(shape) and self._path_estimate(shape) < self._best_s(shape):
                 self._try_uniform(shape)
                 self._likely.search(shape, self._paths.tables(shape), self._try_likely)
 

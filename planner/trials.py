@@ -47,15 +47,17 @@ class Trials(ShapeValues):
         self._passes = 0
         self._relaxed = 0
 
-    def _try_relaxed(self, shape: Shape) -> None:
-        """Plans near the relaxed step that bounds a shape: the next shapes need less then."""
+    def _try_relaxed(self, shape: Shape) -> bool:
+        """Plans near the relaxed step of a shape in likely cuts; whether any there may be best."""
         if self._relaxed >= self.limits.relaxed:
-            return
+            return True
         enough_s = self._best_s(shape)
         cut = self._paths.relaxed(shape, enough_s)
-        if cut is not None:
-            self._relaxed += 1
-            try_relaxed(cut, enough_s, self._try_likely, self.evaluator.rule.excess_bytes)
+        if cut is None:
+            return False
+        self._relaxed += 1
+        try_relaxed(cut, enough_s, self._try_likely, self.evaluator.rule.excess_bytes)
+        return True
 
     def _try_uniform(self, shape: Shape) -> None:
         """The uniform plan that the chains of a shape estimate to be the best."""
