@@ -65,6 +65,7 @@ class StageContents:
         self.tables, self.kinds, self.shape = tables, tuple(kinds), shape
         self.budget_bytes, self.hops_s = budget_bytes, hops_s
         self._every = every_pass(shape.kind, shape.microbatches)
+        # The last of its chains runs to a stage's end, with every pass of the stage.
         self._drains = (True, False) if shape.kind == "zero_bubble" else (True,)
         work = {k: float((t.columns[:, WORK] @ self._every).min()) for k, t in tables.items()}
         self._work = list(accumulate((work[kind] for kind in self.kinds), initial=0.0))
@@ -93,10 +94,11 @@ class StageContents:
             ends: dict[int, Floats] = {}
             found = []
             for start, before_s in starts.items():
+                left_s = within_s - float(before_s[-1])  # of the chain with all own passes
                 most = layers - (stages - 1 - stage)
                 first = layers if stage == stages - 1 else start + 1
                 for stop in range(first, most + 1):
-                    if self._work[stop] - self._work[start] + before_s.max() > within_s:
+                    if self._work[stop] - self._work[start] > left_s * (1 + ROUNDING):
                         break
                     run = self._run(start, stop)
                     if (before_s + self._own_s(stage, run) > within_s).any():
