@@ -20,7 +20,7 @@ from shardwright.spec.mixers import DeltaRule, StateSpace
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.training import LayerTraining, Lora
 
-SCANS = (
+SCANS: tuple[StateSpace | DeltaRule, ...] = (
     StateSpace(heads=8, head_dim=8, state_dim=8),
     DeltaRule(key_heads=8, value_heads=8, key_dim=8, value_dim=8),
 )

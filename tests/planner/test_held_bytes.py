@@ -19,6 +19,7 @@ from shardwright.datasets.catalogue.stack import stack
 from shardwright.planner import pass_table
 from shardwright.planner.search import Search
 from shardwright.planner.shape import Shape
+from shardwright.spec.choices import Optimizer
 from shardwright.spec.layers import MultiTokenLayer
 from shardwright.spec.mixers import LatentAttention
 from shardwright.spec.model import BlockLayer, LayerRun, ModelSpec
@@ -29,7 +30,7 @@ from shardwright.spec.workload import DtypeRecord
 PLANS = 6
 LATENT = LatentAttention(heads=4, query_rank=48, kv_rank=32, nope_dim=32, rope_dim=16, value_dim=32)
 STACKS = ("shardwright", "megatron", "megatron-deepspeed", "torchtitan", "deepspeed")
-OPTIMIZERS = ("muon", "adamw8bit", "sgd")
+OPTIMIZERS: tuple[Optimizer, ...] = ("muon", "adamw8bit", "sgd")
 
 
 def plain(space: Space, seed: int) -> Space:

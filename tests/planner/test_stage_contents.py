@@ -104,9 +104,7 @@ def has_path(arcs: list[list[Arc]], cuts: tuple[int, ...]) -> bool:
 
 @pytest.mark.parametrize("kinds", [KINDS_OF_ONE_CHUNK, ("zero_bubble",)])
 @pytest.mark.parametrize("seed", [13, 22, 43, 45])
-def test_plans_are_paths_within_their_own_time(
-    seed: int, kinds: tuple[ScheduleKind, ...]
-) -> None:
+def test_plans_are_paths_within_their_own_time(seed: int, kinds: tuple[ScheduleKind, ...]) -> None:
     problem, seen = Problem(seed, kinds), 0
     for draft in problem.drafts(PLANS):
         case = problem.case(draft)
