@@ -65,6 +65,7 @@ class StageContents:
         self.tables, self.kinds, self.shape = tables, tuple(kinds), shape
         self.budget_bytes, self.hops_s = budget_bytes, hops_s
         self._every = every_pass(shape.kind, shape.microbatches)
+        # The last of its chains runs to a stage's end, with every pass of the stage.
         self._drains = (True, False) if shape.kind == "zero_bubble" else (True,)
         work = {k: float((t.columns[:, WORK] @ self._every).min()) for k, t in tables.items()}
         self._work = list(accumulate((work[kind] for kind in self.kinds), initial=0.0))
@@ -93,10 +94,11 @@ class StageContents:
             ends: dict[int, Floats] = {}
             found = []
             for start, before_s in starts.items():
+                left_s = within_s - float(before_s[-1])  # of the chain with all own passes
                 most = layers - (stages - 1 - stage)
                 first = layers if stage == stages - 1 else start + 1
                 for stop in range(first, most + 1):
-                    if self._work[stop] - self._work[start] + before_s.max() > within_s:
+                    if self._work[stop] - self._work[start] > left_s * (1 + ROUNDING):
                         break
                     run = self._run(start, stop)
                     if (before_s + self._own_s(stage, run) > within_s).any():
@@ -127,8 +129,13 @@ class StageContents:
         """Least seconds of one micro-batch in a stage, and to the next one, on each chain."""
         held, hop_s = self.shape.held(stage)[0], float(self.hops_s[stage + 1])
         p = self.shape
-        each = ((d, outer_counts(p.kind, p.microbatches, d)) for d in self._drains)
-        return np.array([self._seconds(run, held, n) + hop_s * (1 + d) for d, n in each])
+        found = []
+        for drains in self._drains:
+            counts = outer_counts(p.kind, p.microbatches, drains)
+            if p.kind == "zero_bubble" and drains and stage == 0:  # where the chain ends
+                counts = counts + late_weights(stage, p.microbatches)
+            found.append(self._seconds(run, held, counts) + hop_s * (1 + drains))
+        return np.array(found)
 
     def _own_counts(self, stage: int, drains: bool) -> Floats:
         """Passes of a stage from its first forward to its last backward, or to its end."""
@@ -190,13 +197,14 @@ class StageContents:
 
 
 def late_weights(stage: int, microbatches: int) -> Floats:
-    """The weight gradients that a stage of a zero bubble has left after its last input part."""
-    counts, late = np.zeros(KINDS), min(stage, microbatches)
-    if late:
-        one = microbatches == 1
-        first = late == microbatches and not one
-        counts[kind_number(PassKind(False, 0, one, True, "weight"))] = 1
-        counts[kind_number(PassKind(False, 0, False, False, "weight"))] = late - 1 - first
-        if first:
-            counts[kind_number(PassKind(False, 0, True, False, "weight"))] = 1
+    """The weight gradients that a stage of a zero bubble has left after its last input part.
+
+    They are one more than it put off: the pass that follows every input part is such a one too.
+    """
+    counts, late = np.zeros(KINDS), min(stage + 1, microbatches)
+    one = microbatches == 1
+    first = late == microbatches and not one
+    counts[kind_number(PassKind(False, 0, one, True, "weight"))] = 1
+    counts[kind_number(PassKind(False, 0, False, False, "weight"))] = late - 1 - first
+    counts[kind_number(PassKind(False, 0, True, False, "weight"))] += first
     return counts
