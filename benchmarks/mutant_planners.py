@@ -22,6 +22,7 @@ from shardwright.planner import (
 from shardwright.planner.bounds import ShapeBounds
 from shardwright.planner.candidates import Decision, Outcome
 from shardwright.planner.options import OptionTable, OptionTables
+from shardwright.planner.pass_table import PassTable
 from shardwright.planner.path_costs import PathCosts
 from shardwright.planner.relaxation import step
 from shardwright.planner.search import Search
@@ -29,6 +30,7 @@ from shardwright.planner.shape_costs import ShapeCosts
 from shardwright.planner.shape_values import ShapeValues
 from shardwright.planner.space import SearchSpace, Shape
 from shardwright.planner.splits import Splits
+from shardwright.planner.stage_contents import StageContents
 from shardwright.planner.trials import Trials
 from shardwright.spec.strategy import Sharding
 
@@ -324,6 +326,10 @@ MUTANTS: tuple[Mutant, ...] = (
             _twice),
     _mutant("free cuts 1.1", "stages without fixed cuts bounded 10 % too high", path_costs,
             "free_cut_bound", scaled(1.1)),
+    _mutant("runs 1.05", "what stages may hold bounded 5 % too high", StageContents, "_seconds",
+            scaled(1.05)),
+    _mutant("held 1.1", "stages bounded with a tenth more bytes", PassTable, "bytes_at",
+            scaled(1.1)),
     _mutant("relaxed 1.03", "relaxed steps bounded 3 % too high", step, "least", _dearer),
     _mutant("first cuts only", "one way to cut the layers is enumerated", shape_costs, "all_cuts",
             _first_cuts),

@@ -4,9 +4,10 @@
    turn comes: of a large model first that of its place, then that of its relaxed step, at last
    with the step's critical paths, until it is within ``PROVEN_WITHIN`` of the best plan.
 2. The likely shapes are searched for good plans: dynamic programming over layers and stages,
-   simulated, the budget lowered where memory overflows. Of a model of many layers these are the
-   shapes with the least bounds; plans are made of their relaxed steps (:mod:`.relaxed_plans`), and
-   layers are chosen by what chains of passes weigh (:mod:`.uniform_paths`).
+   simulated, the budget lowered where memory overflows. Of a model of many layers these are
+   shapes of the likeliest widths, then those with the least bounds; plans are made of their relaxed
+   steps (:mod:`.relaxed_plans`), and layers are chosen by what chains of passes weigh
+   (:mod:`.uniform_paths`).
 3. Shapes are taken by growing bound. A small one is enumerated: its plans are simulated in the
    order of their own bounds until the next bound passes the best simulated time. A shape too
    large for that stays open, and the least bound of the open shapes is what is proven.
