@@ -27,7 +27,7 @@ from shardwright.planner.stage_contents import Arc, StageContents, late_weights
 from shardwright.spec.schedule import ScheduleKind, stage_order
 from shardwright.spec.strategy import LayerStrategy
 
-PLANS, MOST_CUTS = 6, 40
+PLANS, MOST_CUTS = 5, 30
 ROUNDING = 1e-9
 KINDS_OF_ONE_CHUNK: tuple[ScheduleKind, ...] = ("gpipe", "1f1b", "zero_bubble")
 UNBOUNDED_BYTES = 1e18
