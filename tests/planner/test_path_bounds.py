@@ -85,9 +85,9 @@ def test_no_chain_is_longer_than_a_plan(seed: int) -> None:
             if shape.chunks == 1:
                 free_s = free_cut_bound(bounds, shape, budget, step_s / 100, LONG_S)
                 assert free_s <= step_s * (1 + ROUNDING), draft
-                for enough_s in (step_s * (1 + ROUNDING), LONG_S):
+                for enough_s in (1.01 * step_s, LONG_S):
                     relaxed = bounds.relaxed(shape, budget, enough_s)
-                    assert min(relaxed.seconds, enough_s) <= step_s * (1 + 2 * ROUNDING), draft
+                    assert relaxed.seconds <= step_s * (1 + ROUNDING), draft
         ratios.append(bound_s / step_s)
     assert max(ratios) > 0.9
 
