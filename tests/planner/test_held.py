@@ -84,10 +84,10 @@ def test_more_micro_batches_make_no_moment_fuller(monkeypatch: pytest.MonkeyPatc
             for chunks in {"interleaved": (2, 3, 5), "zbv": (2,), "dualpipe": (2,)}.get(kind, (1,)):
                 for stage in range(stages):
                     case = (kind, stage, stages, chunks, (SETTLED + 3) * stages)
-                    settled = held_at_fullest.__wrapped__(*case)
+                    settled = held_at_fullest(*case)
                     with monkeypatch.context() as patch:
                         patch.setattr(held, "SETTLED", 10**9)
-                        assert held_at_fullest.__wrapped__(*case) == settled, case
+                        assert held_at_fullest(*case) == settled, case
                     compared += 1
     assert compared > 100
 
