@@ -79,7 +79,6 @@ class PathBounds:
         self.slowdown = min(slowdown, MOST_SLOWDOWN)
         self._message_s = message_s
         self.seeds: list[dict[int, int]] = []
-        self._in_layout: dict[object, PathBounds] = {}
         self._pooled: dict[tuple[int, int, float, bool], tuple[float, StageCost]] = {}
 
     @property
@@ -105,13 +104,11 @@ class PathBounds:
 
     def in_layout(self, layout: object) -> PathBounds:
         """The bounds of options of one activation layout, where a kind has any."""
-        if layout not in self._in_layout:
-            tables = {}
-            for kind, table in self.tables.items():
-                like = np.array([strategy.layout == layout for strategy in table.strategies])
-                tables[kind] = table.only(like) if like.any() else table
-            self._in_layout[layout] = PathBounds(tables, self.kinds, self.slowdown, self.message_s)
-        return self._in_layout[layout]
+        tables = {}
+        for kind, table in self.tables.items():
+            like = np.array([strategy.layout == layout for strategy in table.strategies])
+            tables[kind] = table.only(like) if like.any() else table
+        return PathBounds(tables, self.kinds, self.slowdown, self.message_s)
 
     def least_s(self, shape: Shape, cuts: Sequence[int], stages: int, budget_bytes: float) -> float:
         """Seconds of the passes of a pipeline at the least, from bounds of its whole place.
@@ -257,7 +254,8 @@ class BoundedCut(CutPipeline):
             if self._step is None:
                 self._step = self._new_step(np.full(self.shape.stages, self.budget_bytes))
                 self._step.follow(chains(self.pipeline, (last,)))
-                self._best_s = self._step.bound(enough_s, plays=False).seconds
+                first_s = self._step.bound(enough_s, plays=False).seconds
+                self._best_s = max(self._best_s, first_s)
             if self._best_s < enough_s and not self._follows_all:
                 self._step.follow(chains(self.pipeline, tuple(others)) if others else ())
                 self._follows_all = True
@@ -267,6 +265,12 @@ class BoundedCut(CutPipeline):
                 if found.mix is not None:
                     self.mixed = Mixed(self._step.cells, found.mix)
         return self._best_s * (1 - ROUNDING)
+
+    def forget(self) -> None:
+        """Keep the bound, and nothing that was needed to find it."""
+        self._step, self._follows_all, self.mixed = None, False, None
+        self.__dict__.pop("uniform", None)
+        self._known_shown.clear()
 
     @cached_property
     def uniform(self) -> UniformPaths | None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_OPTIONS, MOST_SHAPES = 200_000, 500
 """Options in tables of passes, and shapes whose steps are relaxed."""
+MOST_STEPS = 4
+"""Relaxed steps that are kept, some twenty MiB each; others start anew if they are needed again."""
 UNWANTED_S = 1e7
 """No bound is searched for beyond this."""
 
@@ -114,13 +116,17 @@ class PathCosts:
     def _cut(self, shape: Shape) -> BoundedCut:
         """A shape in likely cuts: even ones, or those with the least work in the fullest stage."""
         key = (shape, self._costs._live_budget(shape))
-        if key not in self._cuts:
+        found = self._cuts.pop(key, None)
+        if found is None:
             place = self._place(shape)
             cuts = even_cuts(len(place.kinds), shape)
             if shape.chunks == 1:
                 cuts = place.balanced_cuts(shape, key[1]) or cuts
-            self._cuts[key] = BoundedCut(place, shape, cuts, key[1])
-        return self._cuts[key]
+            found = BoundedCut(place, shape, cuts, key[1])
+        self._cuts[key] = found  # the last one used is the last
+        if len(self._cuts) > MOST_STEPS:
+            list(self._cuts.values())[-MOST_STEPS - 1].forget()
+        return found
 
     def uniform(self, shape: Shape) -> Decision | None:
         """About the best uniform plan in likely cuts; None where none fits."""
