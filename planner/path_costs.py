@@ -22,8 +22,8 @@ MOST_OPTIONS, MOST_SHAPES = 200_000, 500
 """Options in tables of passes, and shapes whose steps are relaxed."""
 MOST_STEPS = 4
 """Relaxed steps that are kept, some twenty MiB each; others start anew if they are needed again."""
-UNWANTED_S = 1e7
-"""No bound is searched for beyond this."""
+UNWANTED_S, STEP_UP = 1e7, 1.5
+"""No bound is searched for beyond this, nor at once beyond so many times the one that is known."""
 
 
 class PathCosts:
@@ -79,12 +79,12 @@ class PathCosts:
             if shape.stages == 1 or shape.chunks > 1:
                 found_s = self._cut(shape).bound(enough_s, plays)
             else:
-                found_s = self._free(shape, min(enough_s, UNWANTED_S), plays)
+                found_s = self._free(shape, min(enough_s, UNWANTED_S), plays, known_s)
             known_s = self._bounds[key] = max(known_s, found_s)
         return known_s
 
-    def _free(self, shape: Shape, enough_s: float, plays: bool) -> float:
-        """A bound of all cuts of a shape, up to ``enough_s``."""
+    def _free(self, shape: Shape, enough_s: float, plays: bool, known_s: float) -> float:
+        """A bound of all cuts of a shape, up to ``enough_s``, or well above what is known."""
         place, budget = self._place(shape), self._costs._live_budget(shape)
         quick_s = self._costs._quick_bound(shape) - self._costs.pricer.step_s
         if quick_s >= enough_s:
@@ -97,8 +97,9 @@ class PathCosts:
             if reached_s >= enough_s:  # as much as was asked for, and not all that is known
                 return reached_s
             self._reached[shape, budget] = reached_s
-        found = place.relaxed(shape, budget, enough_s, plays)
-        return max(reached_s, min(found.seconds, enough_s) * (1 - ROUNDING))
+        within_s = min(enough_s, STEP_UP * max(reached_s, known_s))
+        found = place.relaxed(shape, budget, within_s, plays)
+        return max(reached_s, min(found.seconds, within_s) * (1 - ROUNDING))
 
     def estimate(self, shape: Shape) -> float:
         """Seconds of about the best uniform plan, evenly cut; infinite where none fits."""
