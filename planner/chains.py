@@ -112,6 +112,20 @@ def outer_counts(kind: ScheduleKind, microbatches: int, drains: bool) -> Floats:
     return counts
 
 
+def late_weights(stage: int, microbatches: int) -> Floats:
+    """The weight gradients that a stage of a zero bubble has left after its last input part.
+
+    They are one more than it put off: the pass that follows every input part is such a one too.
+    """
+    counts, late = np.zeros(KINDS), min(stage + 1, microbatches)
+    one = microbatches == 1
+    first = late == microbatches and not one
+    counts[kind_number(PassKind(False, 0, one, True, "weight"))] = 1
+    counts[kind_number(PassKind(False, 0, False, False, "weight"))] = late - 1 - first
+    counts[kind_number(PassKind(False, 0, True, False, "weight"))] += first
+    return counts
+
+
 def _stage_counts(
     passes: StagePasses, chunk: int, last: int, chunks: int, drains: bool
 ) -> tuple[Floats, Floats]:

@@ -21,12 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .chain_weights import WAYS, WEIGHED
-from .chains import every_pass, outer_counts
+from .chains import every_pass, late_weights, outer_counts
 from .pass_table import COLUMNS, KINDS, PassTable
 from .path_bounds import ROUNDING, PathBounds
 from .priced_bytes import best_price
 from .shape import Shape
-from .stage_contents import late_weights
 
 Floats = NDArray[np.float64]
 HALVINGS = 20
@@ -139,7 +138,7 @@ class _Reach:
             stop = min(limit.stop(start, left_s) for limit in self._limits[stage])
             if stop <= stage:  # the stages up to here hold a layer each
                 return True
-            # The last stages may hold less in flight, and so reach further from a layer before.
+            # A later stage may hold less, and so reach further from a layer before.
             start = min(stop, self._layers - (self._stages - 1 - stage))
         return start < self._layers
 

@@ -28,9 +28,12 @@ class Limits:
 
     Models of few layers are searched in more shapes, ``likely_layers`` layers in all, and in
     more layouts of each: a shape costs as much as it has layers. Of large models ``relaxed`` shapes
-    have plans made of their relaxed steps, ``relaxed_first`` of the ``roughest`` before others are
-    bounded; once a shape stays open, so many more, ``likely_open``, are looked into. ``proof`` is
-    the work of the proof, ``rest`` what is spent for each number of devices where it fails.
+    have plans made of their relaxed steps. The first ones are of the ``rough_widths`` widths with
+    the best estimates and of half of each: ``rough_places`` numbers of micro-batches of a width and
+    ``rough_alike`` shapes of a schedule are bounded with their place, ``relaxed_cuts`` of them in
+    likely cuts, and ``relaxed_first`` have plans made. Once a shape stays open, so many more,
+    ``likely_open``, are looked into. ``proof`` is the work of the proof, ``rest`` what is spent for
+    each number of devices where it fails.
     """
 
     alternatives: int = 8

@@ -3,6 +3,7 @@
 Every pass takes at least a sum over its layers (:mod:`.pass_table`), and a step at least as long as
 any chain of its passes (:mod:`.chains`). The step's linear relaxation (:mod:`.relaxation`) is the
 least that all of that leaves, where layers may mix their options and each stage holds what it may.
+Which runs of layers a stage may hold where cuts are free is found first (:mod:`.stage_contents`).
 Where a pipeline is not looked at yet, the passes of all stages together, their memory pooled, bound
 it at once with all others of its place.
 """
@@ -185,6 +186,9 @@ class PathBounds:
             budget_bytes: what a device may hold.
             enough_s: plans that take longer are of no interest.
             plays: whether the step is played for more chains than the closed ones.
+
+        Returns:
+            A bound of the plans that take less than ``enough_s``: of all others that itself is one.
         """
         travel_s = self._least_travel_s(shape)
         place = (self.tables, self.kinds, shape, budget_bytes)
@@ -270,7 +274,6 @@ class BoundedCut(CutPipeline):
         """Keep the bound, and nothing that was needed to find it."""
         self._step, self._follows_all, self.mixed = None, False, None
         self.__dict__.pop("uniform", None)
-        self._known_shown.clear()
 
     @cached_property
     def uniform(self) -> UniformPaths | None:

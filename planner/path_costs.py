@@ -23,7 +23,7 @@ MOST_OPTIONS, MOST_SHAPES = 200_000, 500
 MOST_STEPS = 4
 """Relaxed steps that are kept, some twenty MiB each; others start anew if they are needed again."""
 UNWANTED_S, STEP_UP = 1e7, 1.5
-"""No bound is searched for beyond this, nor at once beyond so many times the one that is known."""
+"""No bound is searched for beyond this; it is raised by so much at a time."""
 
 
 class PathCosts:
@@ -84,7 +84,10 @@ class PathCosts:
         return known_s
 
     def _free(self, shape: Shape, enough_s: float, plays: bool, known_s: float) -> float:
-        """A bound of all cuts of a shape, up to ``enough_s``, or well above what is known."""
+        """A bound of all cuts of a shape, up to ``enough_s``.
+
+        Where no plan is at hand it is raised once: no program has all runs of layers.
+        """
         place, budget = self._place(shape), self._costs._live_budget(shape)
         quick_s = self._costs._quick_bound(shape) - self._costs.pricer.step_s
         if quick_s >= enough_s:
@@ -97,15 +100,19 @@ class PathCosts:
             if reached_s >= enough_s:  # as much as was asked for, and not all that is known
                 return reached_s
             self._reached[shape, budget] = reached_s
-        within_s = min(enough_s, STEP_UP * max(reached_s, known_s))
-        found = place.relaxed(shape, budget, within_s, plays)
-        return max(reached_s, min(found.seconds, within_s) * (1 - ROUNDING))
+        bound_s, within_s = 0.0, max(reached_s, known_s)
+        while bound_s >= within_s or not bound_s:
+            within_s = min(enough_s, STEP_UP * within_s)
+            bound_s = min(place.relaxed(shape, budget, within_s, plays).seconds, within_s)
+            if within_s >= enough_s or enough_s >= UNWANTED_S:
+                break
+        return max(reached_s, bound_s * (1 - ROUNDING))
 
     def estimate(self, shape: Shape) -> float:
         """Seconds of about the best uniform plan, evenly cut; infinite where none fits."""
         return self._cut(shape).estimate_s
 
-    def closed(self, shape: Shape) -> float:
+    def likely_s(self, shape: Shape) -> float:
         """Least seconds of the passes of a shape in likely cuts, by its closed chains alone."""
         return self._cut(shape).bound(plays=False)
 

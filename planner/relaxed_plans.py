@@ -69,7 +69,7 @@ def _main_layout(cut: BoundedCut, mixed: Mixed) -> object:
 def _decision(cut: BoundedCut, mixed: Mixed) -> Decision:
     """The plan of a mix, its fractions of layers made whole."""
     left = {
-        (cell.position, cell.seat): _rounded(own, cell.layers or 0)
+        (cell.position, cell.seat): _rounded(own, cell.layers)
         for cell, own in zip(mixed.cells.cells, mixed.mix, strict=True)
     }
     strategies: list[LayerStrategy] = []

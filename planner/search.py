@@ -92,6 +92,7 @@ class Search(Trials):
         self.interrupted = False
         self._enumerated = 0
         self._stays_open = False
+        self._estimated: list[tuple[float, int]] = []
 
     def run(self) -> Found:
         """Search until proof, work limit, deadline or Ctrl-C.
@@ -197,7 +198,8 @@ class Search(Trials):
         tried: Counter[tuple[int, int]] = Counter()
         limits = self.limits
         most = limits.likely_large if self.space.is_large else limits.likely * self._more
-        for estimate, number in self._estimates(shapes):
+        self._estimated = self._estimates(shapes)
+        for estimate, number in self._estimated:
             shape = shapes[number]
             self._check_deadline()
             self._progress(sum(tried.values()), len(shapes), self._best)
@@ -215,7 +217,8 @@ class Search(Trials):
         With a good plan at hand most other shapes need no bounds but those of their place.
         """
         limits = self.limits
-        pooled = sorted((self._pooled_rough(n), n) for n in self._roughest())
+        known = [n for n in self._roughest() if self._paths.knows(self._shapes[n])]
+        pooled = sorted((self._pooled_rough(n), n) for n in known)
         cut = sorted((self._cut_value(n), n) for _, n in pooled[: limits.relaxed_cuts])
         for _, number in cut[: limits.relaxed_first]:
             self._try_relaxed(self._shapes[number])
@@ -227,10 +230,11 @@ class Search(Trials):
         of half the width hold what the chunks of a V do.
         """
         limits, factor = self.limits, self.objective.factor
-        widths = dict.fromkeys(self._shapes[n].ranks for _, n in self._estimates(self._shapes))
-        first = {w for ranks in list(widths)[: limits.rough_widths] for w in (ranks, ranks // 2)}
+        widths = dict.fromkeys(self._shapes[number].ranks for _, number in self._estimated)
         alike: Counter[tuple[object, ...]] = Counter()
-        places: dict[int, set[int]] = {ranks: set() for ranks in first}
+        places: dict[int, set[int]] = {}
+        for ranks in list(widths)[: limits.rough_widths]:
+            places |= {ranks: set(), ranks // 2: set()}
         found: list[int] = []
         rough = ((self._rough(s) * factor(s), n) for n, s in enumerate(self._shapes))
         for _, number in sorted(rough):
@@ -247,10 +251,10 @@ class Search(Trials):
         return found
 
     def _pooled_rough(self, number: int) -> float:
-        """The bound of a shape's place, and the schedule's bubble."""
+        """The bound of a shape's place, with the schedule's bubble and uneven stages."""
         shape = self._shapes[number]
         factor = self._rough(shape) / self._quick_bound(shape)
-        return self._pooled_value(number) * factor
+        return max(self._pooled_value(number), self._quick_value(shape)) * factor
 
     def _cut_value(self, number: int) -> float:
         """The least value of a shape in likely cuts, not played yet."""
@@ -258,7 +262,7 @@ class Search(Trials):
         shape = self._shapes[number]
         if not self._paths.knows(shape):
             return float("inf")
-        return self._paths.closed(shape) * self.objective.factor(shape)
+        return self._paths.likely_s(shape) * self.objective.factor(shape)
 
     def _look_by_bound(self, bounded: BoundedShapes) -> None:
         """Good plans from the shapes with the least bounds, until those pass the best plan."""

@@ -20,12 +20,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..costmodel.stage_passes import PassKind
 from .chain_weights import WAYS, WEIGHED
-from .chains import every_pass, outer_counts
+from .chains import every_pass, late_weights, outer_counts
 from .cut_pipeline import Seat, seats_of, shown_in
 from .held import Held
-from .pass_table import COLUMNS, KINDS, SHARED, TRAFFIC, WORK, PassTable, kind_number
+from .pass_table import COLUMNS, KINDS, SHARED, TRAFFIC, WORK, PassTable
 from .priced_bytes import best_price
 from .shape import Shape
 
@@ -74,7 +73,6 @@ class StageContents:
         self._figures: dict[tuple[Seat, bytes], Floats] = {}
         self._columns: dict[Seat, Floats] = {}
         self._least: dict[tuple[Run, Held, bytes], float] = {}
-        self._reached: list[dict[int, Floats]] = []
 
     def arcs(self, within_s: float) -> list[list[Arc]]:
         """The arcs of every stage on paths within a time; all lists are empty if there is none."""
@@ -194,17 +192,3 @@ class StageContents:
             columns[:, WORK] += shown_in(self.tables, seat)
             self._columns[seat] = columns.reshape(len(columns), -1)
         return self._columns[seat]
-
-
-def late_weights(stage: int, microbatches: int) -> Floats:
-    """The weight gradients that a stage of a zero bubble has left after its last input part.
-
-    They are one more than it put off: the pass that follows every input part is such a one too.
-    """
-    counts, late = np.zeros(KINDS), min(stage + 1, microbatches)
-    one = microbatches == 1
-    first = late == microbatches and not one
-    counts[kind_number(PassKind(False, 0, one, True, "weight"))] = 1
-    counts[kind_number(PassKind(False, 0, False, False, "weight"))] = late - 1 - first
-    counts[kind_number(PassKind(False, 0, True, False, "weight"))] += first
-    return counts

@@ -46,18 +46,24 @@ class Trials(ShapeValues):
         self._looked_for_any = False
         self._passes = 0
         self._relaxed = 0
+        self._may_be_best: dict[Shape, bool] = {}
 
     def _try_relaxed(self, shape: Shape) -> bool:
-        """Plans near the relaxed step of a shape in likely cuts; whether any there may be best."""
-        if self._relaxed >= self.limits.relaxed:
-            return True
+        """Plans near the relaxed step of a shape in likely cuts, once a shape.
+
+        Returns:
+            Whether any plan in those cuts may be the best.
+        """
+        self._check_deadline()
+        if shape in self._may_be_best or self._relaxed >= self.limits.relaxed:
+            return self._may_be_best.get(shape, True)
         enough_s = self._best_s(shape)
-        cut = self._paths.relaxed(shape, enough_s)
-        if cut is None:
-            return False
-        self._relaxed += 1
-        try_relaxed(cut, enough_s, self._try_likely, self.evaluator.rule.excess_bytes)
-        return True
+        cut = self._paths.relaxed(shape, enough_s) if self._paths.knows(shape) else None
+        self._may_be_best[shape] = cut is not None
+        if cut is not None:
+            self._relaxed += 1
+            try_relaxed(cut, enough_s, self._try_likely, self.evaluator.rule.excess_bytes)
+        return cut is not None
 
     def _try_uniform(self, shape: Shape) -> None:
         """The uniform plan that the chains of a shape estimate to be the best."""

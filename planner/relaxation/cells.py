@@ -28,12 +28,12 @@ MessageSeconds = Callable[[int, int, float], float]
 
 
 class Cell(NamedTuple):
-    """Like layers of a position, so many, or None where that is chosen."""
+    """Like layers of a position, so many, or 0 where that is chosen."""
 
     position: int
     kind: int
     seat: Seat | None
-    layers: int | None
+    layers: int
 
 
 class Content(NamedTuple):
@@ -193,18 +193,21 @@ def free_cells(
     cells: list[Cell] = []
     contents: list[Content] = []
     flows: list[Flow] = []
-    seats: dict[tuple[int, bytes], Seat] = {}
+    alike: dict[tuple[int, bytes], Seat] = {}
+    same: dict[Seat, Seat] = {}
     for position, own in enumerate(arcs):
         numbers: dict[Run, int] = {}
         places: dict[Seat, int] = {}
         for run in dict.fromkeys(arc.run for arc in own):
             held: Counter[int] = Counter()
             for seat, count in run:
-                shown_s = shown_in(tables, seat).tobytes()
-                like = seats.setdefault((seat[0], shown_s), seat)
+                if seat not in same:
+                    shown_s = shown_in(tables, seat).tobytes()
+                    same[seat] = alike.setdefault((seat[0], shown_s), seat)
+                like = same[seat]
                 if like not in places:
                     places[like] = len(cells)
-                    cells.append(Cell(position, seat[0], like, None))
+                    cells.append(Cell(position, seat[0], like, 0))
                 held[places[like]] += count
             numbers[run] = len(contents)
             contents.append(Content(position, tuple(held.items())))

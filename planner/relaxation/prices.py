@@ -72,7 +72,7 @@ def least(cells: Cells, prices: Prices, budget_bytes: Floats) -> tuple[float, li
         own_s = _cost(cells, number, cell, prices)
         best.append(int(own_s.argmin()))
         seconds.append(float(own_s[best[-1]]))
-    fixed_s = sum(s * (c.layers or 0) for s, c in zip(seconds, cells.cells, strict=True))
+    fixed_s = sum(s * c.layers for s, c in zip(seconds, cells.cells, strict=True))
     return total + fixed_s + _least_path(cells, seconds), best
 
 

@@ -88,8 +88,7 @@ class Program:
     def _frame(self) -> None:
         """Rows that every program has: layers to place, bytes and layers of stages."""
         for number, cell in enumerate(self.cells.cells):
-            layers = cell.layers or 0
-            self._row(("count", number), layers, layers, {})
+            self._row(("count", number), cell.layers, cell.layers, {})
         for stage in range(len(self.budget_bytes)):
             excess = self._column(("excess", stage), EXCESS_S, {})
             self._row(("bytes", stage), -INFINITE, 1.0, {excess: -1.0})

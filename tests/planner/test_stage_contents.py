@@ -19,11 +19,12 @@ from samples import random_problem
 from shardwright.costmodel.simulate import Simulation, Simulator
 from shardwright.costmodel.stage_passes import kind_of
 from shardwright.planner import pass_table
+from shardwright.planner.chains import late_weights
 from shardwright.planner.pass_table import KINDS, PassTable, kind_number
 from shardwright.planner.path_bounds import PathBounds
 from shardwright.planner.search import Search
 from shardwright.planner.shape import Shape
-from shardwright.planner.stage_contents import Arc, StageContents, late_weights
+from shardwright.planner.stage_contents import Arc, StageContents
 from shardwright.spec.schedule import ScheduleKind, stage_order
 from shardwright.spec.strategy import LayerStrategy
 
@@ -166,16 +167,18 @@ def test_no_time_without_a_path_is_as_long_as_the_best_cut_takes(seed: int) -> N
 
 @pytest.mark.parametrize("seed", [19, 45])
 def test_every_arc_lies_on_a_path(seed: int) -> None:
-    problem = Problem(seed)
+    problem, seen = Problem(seed), 0
     for draft in problem.drafts(PLANS):
         case = problem.case(draft)
         arcs = arcs_of(case.bounds[0], case.shape, case.budget_bytes, case.passes_s)
+        seen += 1
         ends = {0}
         for stage, own in enumerate(arcs):
             assert {arc.start for arc in own} == ends, (stage, draft)
             ends = {arc.stop for arc in own}
             assert all(sum(count for _, count in arc.run) == arc.stop - arc.start for arc in own)
         assert ends == {len(draft.strategies)}
+    assert seen
 
 
 @pytest.mark.parametrize("stages", [2, 3, 5])
