@@ -49,6 +49,13 @@ def _ways() -> NDArray[np.float64]:
 WAYS = _ways()
 
 
+def laid_out(ways: Floats) -> Floats:
+    """Weights of ``WEIGHED`` among all columns: from shape (…, 4, KINDS) to (…, COLUMNS, KINDS)."""
+    found: Floats = np.zeros((*ways.shape[:-2], COLUMNS, KINDS))
+    found[..., list(WEIGHED), :] = ways
+    return found
+
+
 def chain_weights(chain: Chain, slowdown: float) -> Floats:
     """Weights of the columns of pass tables, shape (roles, ways, COLUMNS, KINDS).
 

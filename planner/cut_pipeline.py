@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..spec.schedule import V_KINDS
-from .chains import Chain, Pipeline
+from .chains import Pipeline
 from .held import Held
-from .pass_table import SHARED, TRAFFIC, PassTable
+from .pass_table import WORK, PassTable
 from .shape import Shape
 
 Floats = NDArray[np.float64]
@@ -52,7 +52,6 @@ class CutPipeline:
         self.counts = [Counter(kinds[a:b]) for a, b in pairwise(cuts)]
         self.edges = [(kinds[a], kinds[b - 1]) for a, b in pairwise(cuts)]
         self.places = [seats_of(kinds[a:b]) for a, b in pairwise(cuts)]
-        self._known_shown: dict[Seat, Floats | None] = {}
 
     def _stages(self) -> tuple[int, ...]:
         """The last stage, the last of those with most layers, and the first where it ends a V."""
@@ -65,39 +64,11 @@ class CutPipeline:
         ends = (p - 1, fullest, 0) if self.shape.kind in V_KINDS else (p - 1, fullest)
         return tuple(dict.fromkeys(ends))
 
-    def _layers(self, chain: Chain) -> Counter[Place]:
-        """How many layers there are in each place of a chain."""
-        found: Counter[Place] = Counter()
-        for position, role in enumerate(chain.roles):
-            for seat, count in self.places[position].items():
-                found[role, *seat] += count
-        return found
-
-    def _shown(self, seat: Seat) -> Floats | None:
-        """Hidden traffic of layers that shows all the same, shape (options, KINDS)."""
-        if seat not in self._known_shown:
-            shown_s = shown_in(self.tables, seat)
-            self._known_shown[seat] = shown_s if shown_s.any() else None
-        return self._known_shown[seat]
-
     def seat(self, position: int, layer: int) -> Seat:
         """Where a layer of the model sits in its chunk."""
         chunk, (start, stop) = self.counts[position], self.cuts[position : position + 2]
         kinds = tuple(sorted(chunk))
         return (self.kinds[layer], chunk.total(), kinds, layer == start, layer == stop - 1)
-
-    def _once(self, chain: Chain, weights: Floats) -> Floats:
-        """What rows of like layers have once a pass, by way."""
-        found = np.zeros(weights.shape[1])
-        known: Counter[tuple[int, tuple[int, ...]]] = Counter()
-        for role, chunk in zip(chain.roles, self.counts, strict=True):
-            known[role, tuple(sorted(chunk))] += 1
-        for (role, kinds), count in known.items():
-            once_s = np.sum([self.tables[kind].once_s for kind in kinds], axis=0)
-            least_s = np.min([self.tables[kind].least_s for kind in kinds], axis=0)
-            found += count * (weights[role, :, SHARED] @ once_s)
-            found += count * (weights[role, :, TRAFFIC] @ least_s)
-        return found
 
     def _least_need(self) -> float:
         """Bytes of the fullest stage at the least, each of its layers at its smallest."""
@@ -154,3 +125,10 @@ def shown_in(tables: Mapping[int, PassTable], seat: Seat) -> Floats:
     kind, layers, kinds, first, last = seat
     most_s = np.max([tables[other].most_s for other in kinds], axis=0)
     return tables[kind].shown_s(layers, most_s, first, last)
+
+
+def columns_in(tables: Mapping[int, PassTable], seat: Seat) -> Floats:
+    """Columns of the options of a layer in a seat, with what shows there of its hidden traffic."""
+    columns = tables[seat[0]].columns.copy()
+    columns[:, WORK] += shown_in(tables, seat)
+    return columns

@@ -20,9 +20,9 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from .chain_weights import WAYS, WEIGHED
+from .chain_weights import WAYS, laid_out
 from .chains import every_pass, late_weights, outer_counts
-from .pass_table import COLUMNS, KINDS, PassTable
+from .pass_table import PassTable
 from .path_bounds import ROUNDING, PathBounds
 from .priced_bytes import best_price
 from .shape import Shape
@@ -72,11 +72,8 @@ class _Reach:
         for drains in (True, False) if split else (True,):
             outer = outer_counts(shape.kind, shape.microbatches, drains)
             before = self._before(bounds, outer)
-            waiting = (
-                [late_weights(s, shape.microbatches) for s in range(shape.stages)]
-                if split and drains
-                else []
-            )
+            late = range(shape.stages if split and drains else 0)
+            waiting = [late_weights(stage, shape.microbatches) for stage in late]
             for way in WAYS:
                 known: _Limit | None = None
                 for stage in range(shape.stages):
@@ -112,7 +109,7 @@ class _Reach:
     ) -> _Limit | None:
         """How far the stage gets with what it may hold; None where that is no limit."""
         held = shape.held(stage)[0]
-        weights = _weights(every, WAYS[0]).ravel()
+        weights = laid_out(every * WAYS[0]).ravel()
         seconds = {
             kind: table.columns.reshape(len(table.strategies), -1) @ weights
             for kind, table in bounds.tables.items()
@@ -162,14 +159,8 @@ class _Limit:
         return bisect_right(self._sums, self._from[start] + seconds) - 1
 
 
-def _weights(counts: Floats, way: Floats) -> Floats:
-    found = np.zeros((COLUMNS, KINDS))
-    found[list(WEIGHED)] = counts * way
-    return found
-
-
 def _least(table: PassTable, counts: Floats, way: Floats) -> float:
-    weights = _weights(counts, way).ravel()
+    weights = laid_out(counts * way).ravel()
     used = weights.nonzero()[0]
     flat = table.columns.reshape(len(table.strategies), -1)
     return float((flat[:, used] @ weights[used]).min())

@@ -17,7 +17,7 @@ traffic is on the wire, in turn.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -118,6 +118,17 @@ class PassTable:
         found = self.resident_bytes + held.in_flight * self.kept_bytes
         found += held.waiting * self.waiting_bytes
         return found + self.summed_bytes if held.summed else found
+
+
+def besides(tables: Sequence[PassTable]) -> tuple[Floats, Floats]:
+    """What a pass of such layers has but once, whatever their number, each of shape (KINDS,).
+
+    Returns:
+        What their SHARED columns promise too much, and the work that their traffic leaves alone.
+    """
+    once_s: Floats = np.sum([table.once_s for table in tables], axis=0)
+    least_s: Floats = np.min([table.least_s for table in tables], axis=0)
+    return once_s, least_s
 
 
 def undominated(table: PassTable) -> PassTable:

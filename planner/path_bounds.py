@@ -28,7 +28,6 @@ from .held import ONE
 from .pass_table import INSIDE, WORK, PassTable, kind_number
 from .relaxation.cells import (
     Cells,
-    StageCost,
     cut_cells,
     free_cells,
     pooled_cells,
@@ -53,6 +52,13 @@ class Mixed(NamedTuple):
 
     cells: Cells
     mix: Mix
+
+
+class StageCost(NamedTuple):
+    """A lower bound of a stage's step: seconds of a layer of each kind, and the rest."""
+
+    seconds: Mapping[int, float]
+    rest_s: float
 
 
 class PathBounds:

@@ -26,6 +26,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from .bounded_shapes import Bounded, BoundedShapes
@@ -105,7 +106,7 @@ class Search(Trials):
         try:
             self._look_for_any()
             bounded = self._bound_shapes()
-            self._look_in_likely(self._shapes)
+            self._look_in_likely()
             if self.space.is_large:
                 self._look_at_relaxed()
                 self._look_by_bound(bounded)
@@ -193,12 +194,12 @@ class Search(Trials):
             self._try_relaxed(shape)
         return bound_s * self.objective.factor(shape)
 
-    def _look_in_likely(self, shapes: list[Shape]) -> None:
+    def _look_in_likely(self) -> None:
         """Good plans from the shapes with the best estimates."""
         tried: Counter[tuple[int, int]] = Counter()
-        limits = self.limits
+        limits, shapes = self.limits, self._shapes
         most = limits.likely_large if self.space.is_large else limits.likely * self._more
-        self._estimated = self._estimates(shapes)
+        self._estimated = self._estimates()
         for estimate, number in self._estimated:
             shape = shapes[number]
             self._check_deadline()
@@ -229,15 +230,14 @@ class Search(Trials):
         How wide stages are decides most of what their layers need and send. Twice as many stages
         of half the width hold what the chunks of a V do.
         """
-        limits, factor = self.limits, self.objective.factor
+        limits = self.limits
         widths = dict.fromkeys(self._shapes[number].ranks for _, number in self._estimated)
         alike: Counter[tuple[object, ...]] = Counter()
         places: dict[int, set[int]] = {}
         for ranks in list(widths)[: limits.rough_widths]:
             places |= {ranks: set(), ranks // 2: set()}
         found: list[int] = []
-        rough = ((self._rough(s) * factor(s), n) for n, s in enumerate(self._shapes))
-        for _, number in sorted(rough):
+        for number in self._by_rough:
             shape = self._shapes[number]
             known = places.get(shape.ranks)
             if known is None:
@@ -297,19 +297,23 @@ class Search(Trials):
             if outcome is not None and outcome.feasible:
                 return
 
-    def _estimates(self, shapes: list[Shape]) -> list[tuple[float, int]]:
+    @cached_property
+    def _by_rough(self) -> list[int]:
+        """All shapes, the roughly fastest first."""
+        factor = self.objective.factor
+        rough = [self._rough(shape) * factor(shape) for shape in self._shapes]
+        return sorted(range(len(rough)), key=lambda number: (rough[number], number))
+
+    def _estimates(self) -> list[tuple[float, int]]:
         """Estimates of the shapes that are roughly the fastest, best first."""
         found: list[tuple[float, int]] = []
-        factor = self.objective.factor
-        rough = [self._rough(shape) * factor(shape) for shape in shapes]
-        order = sorted(range(len(shapes)), key=lambda number: (rough[number], number))
-        for number in order:
+        for number in self._by_rough:
             if len(found) >= self.limits.estimates:
                 break
-            if self._may_look_into(shapes[number]):
+            shape = self._shapes[number]
+            if self._may_look_into(shape):
                 self._check_deadline()
-                estimate = self._estimate(shapes[number]) * factor(shapes[number])
-                found.append((estimate, number))
+                found.append((self._estimate(shape) * self.objective.factor(shape), number))
         return sorted(found)
 
     def _prove(self, shapes: list[Shape], bounded: Sequence[Bounded]) -> tuple[float, bool]:

@@ -20,11 +20,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .chain_weights import WAYS, WEIGHED
+from .chain_weights import WAYS, WEIGHED, laid_out
 from .chains import every_pass, late_weights, outer_counts
-from .cut_pipeline import Seat, seats_of, shown_in
+from .cut_pipeline import Seat, columns_in, seats_of
 from .held import Held
-from .pass_table import COLUMNS, KINDS, SHARED, TRAFFIC, WORK, PassTable
+from .pass_table import SHARED, TRAFFIC, WORK, PassTable, besides
 from .priced_bytes import best_price
 from .shape import Shape
 
@@ -167,8 +167,7 @@ class StageContents:
 
     def _rest_s(self, kinds: set[int], counts: Floats) -> Floats:
         """What passes of a run have besides its layers, by way."""
-        once_s = np.sum([self.tables[kind].once_s for kind in kinds], axis=0)
-        least_s = np.min([self.tables[kind].least_s for kind in kinds], axis=0)
+        once_s, least_s = besides([self.tables[kind] for kind in kinds])
         shared, traffic = (WAYS[:, WEIGHED.index(column)] for column in (SHARED, TRAFFIC))
         found: Floats = (shared * counts) @ once_s + (traffic * counts) @ least_s
         return found
@@ -177,18 +176,15 @@ class StageContents:
         """Seconds of the options of a layer in a seat, by way, shape (options, ways)."""
         key = (seat, counts.tobytes())
         if key not in self._figures:
-            weights = np.zeros((len(WAYS), COLUMNS, KINDS))
-            weights[:, list(WEIGHED)] = WAYS * counts
-            flat = weights.reshape(len(WAYS), -1)
+            flat = laid_out(WAYS * counts).reshape(len(WAYS), -1)
             used = flat.any(axis=0)
             columns = self._seat_columns(seat)
             self._figures[key] = columns[:, used] @ flat[:, used].T
         return self._figures[key]
 
     def _seat_columns(self, seat: Seat) -> Floats:
-        """Columns of the options of a layer in a seat, with what shows there of its traffic."""
+        """Columns of the options of a layer in a seat, shape (options, COLUMNS · KINDS)."""
         if seat not in self._columns:
-            columns = self.tables[seat[0]].columns.copy()
-            columns[:, WORK] += shown_in(self.tables, seat)
+            columns = columns_in(self.tables, seat)
             self._columns[seat] = columns.reshape(len(columns), -1)
         return self._columns[seat]

@@ -8,6 +8,7 @@ overlap.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -16,8 +17,8 @@ from ..spec.schedule import SPLIT_KINDS
 from .chain_weights import chain_weights, weighed
 from .chains import Chain, chains
 from .critical import critical_chains
-from .cut_pipeline import Choice, CutPipeline, Floats, Place
-from .pass_table import WORK, PassTable
+from .cut_pipeline import Choice, CutPipeline, Floats, Place, Seat, shown_in
+from .pass_table import SHARED, TRAFFIC, WORK, PassTable, besides
 from .reference_plan import Reference, by_kind
 from .shape import Shape
 
@@ -50,6 +51,7 @@ class UniformPaths(CutPipeline):
     ) -> None:
         super().__init__(tables, kinds, shape, cuts)
         self.slowdown, self._message_s = slowdown, message_s
+        self._known_shown: dict[Seat, Floats | None] = {}
         self._least_travel_s = self._travels()
         self._uniform_s = np.zeros(len(self.tables[self.main].strategies))
         self._shares_s = {kind: np.zeros(len(t.strategies)) for kind, t in self.tables.items()}
@@ -129,6 +131,33 @@ class UniformPaths(CutPipeline):
                 if self.counts[self.shape.position(stage, chunk)][kind]
             }
             found[kind] = seconds * len(stages) / layers
+        return found
+
+    def _layers(self, chain: Chain) -> Counter[Place]:
+        """How many layers there are in each place of a chain."""
+        found: Counter[Place] = Counter()
+        for position, role in enumerate(chain.roles):
+            for seat, count in self.places[position].items():
+                found[role, *seat] += count
+        return found
+
+    def _shown(self, seat: Seat) -> Floats | None:
+        """Hidden traffic of layers that shows all the same, shape (options, KINDS)."""
+        if seat not in self._known_shown:
+            shown_s = shown_in(self.tables, seat)
+            self._known_shown[seat] = shown_s if shown_s.any() else None
+        return self._known_shown[seat]
+
+    def _once(self, chain: Chain, weights: Floats) -> Floats:
+        """What rows of like layers have once a pass, by way."""
+        found = np.zeros(weights.shape[1])
+        known: Counter[tuple[int, tuple[int, ...]]] = Counter()
+        for role, chunk in zip(chain.roles, self.counts, strict=True):
+            known[role, tuple(sorted(chunk))] += 1
+        for (role, kinds), count in known.items():
+            once_s, least_s = besides([self.tables[kind] for kind in kinds])
+            found += count * (weights[role, :, SHARED] @ once_s)
+            found += count * (weights[role, :, TRAFFIC] @ least_s)
         return found
 
     def _weigh(self, chain: Chain) -> None:

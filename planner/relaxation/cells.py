@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..chain_weights import WEIGHED
-from ..cut_pipeline import CutPipeline, Floats, Seat, shown_in
+from ..cut_pipeline import CutPipeline, Floats, Seat, columns_in, shown_in
 from ..held import ONE, Held
-from ..pass_table import KINDS, SHARED, TRAFFIC, WORK, PassTable
+from ..pass_table import KINDS, SHARED, TRAFFIC, WORK, PassTable, besides
 from ..shape import Shape
 from ..stage_contents import Arc, Run
 
@@ -49,13 +49,6 @@ class Flow(NamedTuple):
     starts: Counts
     stops: Counts
     contents: Counts
-
-
-class StageCost(NamedTuple):
-    """A lower bound of a stage's step: seconds of a layer of each kind, and the rest."""
-
-    seconds: Mapping[int, float]
-    rest_s: float
 
 
 class Cells:
@@ -105,11 +98,10 @@ class Cells:
         cell = self.cells[number]
         key = (cell.kind, cell.seat)
         if key not in self._columns:
-            columns = self.tables[cell.kind].columns
-            if cell.seat is not None:
-                columns = columns.copy()
-                columns[:, WORK] += shown_in(self.tables, cell.seat)
-            self._columns[key] = columns
+            if cell.seat is None:
+                self._columns[key] = self.tables[cell.kind].columns
+            else:
+                self._columns[key] = columns_in(self.tables, cell.seat)
         return self._columns[key]
 
     def ways(self, number: int) -> Floats:
@@ -136,9 +128,9 @@ class Cells:
         found = np.zeros((self.shape.positions, WAYS, KINDS))
         for position in range(self.shape.positions):
             kinds = {cell.kind for cell in self.cells if cell.position == position}
-            tables = [self.tables[kind] for kind in kinds]
-            found[position, WEIGHED.index(TRAFFIC)] = np.min([t.least_s for t in tables], axis=0)
-            found[position, WEIGHED.index(SHARED)] = np.sum([t.once_s for t in tables], axis=0)
+            once_s, least_s = besides([self.tables[kind] for kind in kinds])
+            found[position, WEIGHED.index(TRAFFIC)] = least_s
+            found[position, WEIGHED.index(SHARED)] = once_s
         return found
 
 
