@@ -26,7 +26,9 @@ from ..spec.stage_messages import entry_strategy
 from ..spec.strategy import LayerStrategy
 from ..spec.workload import DtypeRecord
 from .mesh import GroupBook
-from .models.dense.model import Head, LayerModule, build_layer
+from .models.build import build_layer
+from .models.ends import Head
+from .models.layer import LayerBuild, LayerModule
 from .parameters import TIED_WEIGHT, TOKEN_WEIGHT, fill_layer
 from .relayout import relayout
 
@@ -195,7 +197,14 @@ def _build_module(
 ) -> LayerModule:
     tp = book.tensor_parallel(strategy)
     seq_len = plan.workload.seq_len
-    module = build_layer(layer, tp, kernels, strategy.recompute, options.flash, seq_len)
+    build = LayerBuild(
+        tp=tp,
+        kernels=kernels,
+        recompute=strategy.recompute,
+        flash=options.flash,
+        seq_len=seq_len,
+    )
+    module = build_layer(layer, build)
     fill_layer(module, plan.model, index, layer, tp, seq_len, options.seed, options.device)
     for run in options.techniques.of(strategy):
         run.prepare(module, strategy, options)

@@ -20,7 +20,7 @@ from ..spec.plan import Plan
 from ..spec.strategy import LayerStrategy
 from .chunk import Chunk, needs_sharding_wrapper
 from .mesh import GroupBook
-from .models.dense.model import LayerModule
+from .models.layer import LayerModule
 from .parameters import TIED_WEIGHT, parameter_name
 from .torch_api import all_gather_single
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer, ModelSpec
 from ..spec.parameters import ParameterSpec, layer_parameters, split_range
-from .models.dense.model import LayerModule
+from .models.layer import LayerModule
 from .models.parallel import TensorParallel
 
 INITIAL_STD = 0.02

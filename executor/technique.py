@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .build_options import BuildOptions
     from .local import LocalParameter
     from .mesh import GroupBook
-    from .models.dense.model import LayerModule
+    from .models.layer import LayerModule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,12 +24,15 @@ from torch import Tensor
 from ...kernels import rope
 from ...kernels.fused import unusable
 from ...spec.choices import CompileMode
+from ...spec.dense import dense_parts
 from ...spec.errors import InputError, NotBuiltError
 from ...spec.plan import Plan
 from ...spec.strategy import LayerStrategy
 from ...spec.techniques.compile import NAME, compiles_whole, mode_of
-from ..models.dense import regions
-from ..models.dense.model import Block, LayerModule, again, iter_slots
+from ..models import regions
+from ..models.attention import angles_of
+from ..models.block import Block
+from ..models.layer import LayerModule, again, iter_slots
 from ..models.parallel import column_linear, row_linear
 from ..technique import LivePlace, LiveTechnique, TechniqueRun
 
@@ -140,16 +143,18 @@ class CompiledBlock:
         flash: bool,
         compiler: Compiler,
     ) -> None:
-        if block.mlp.activation not in regions.ACTIVATIONS:
-            raise NotBuiltError(f"compiling the activation {block.mlp.activation}")
+        attention, mlp = dense_parts(block.layer)
+        if mlp.activation not in regions.ACTIVATIONS:
+            raise NotBuiltError(f"compiling the activation {mlp.activation}")
+        self.turns = angles_of(attention, block.seq_len) if attention.rotary else None
         self.whole = compiles_whole(strategy)
         self.again = strategy.recompute == "selective"
         self.region = partial(_region, mode=mode, compiler=compiler)
         self.form = regions.BlockForm(
             norm=block.layer.norm,
             eps=block.layer.norm_eps,
-            head_dim=block.attention.head_dim,
-            activation=block.mlp.activation,
+            head_dim=attention.head_dim,
+            activation=mlp.activation,
             flash=flash,
         )
 
@@ -160,7 +165,7 @@ class CompiledBlock:
             for name, slot in iter_slots(block)
             for kind, value in slot.named_parameters(recurse=False)
         }
-        angles = _angles(block, x)
+        angles = None if self.turns is None else rope.angle_table(self.turns, x.dtype, x.device)
         if self.whole:
             out: Tensor = self.region("whole")(self.form, x, weights, angles)
             return out
@@ -195,12 +200,6 @@ class CompiledBlock:
     def _row(block: Block, x: Tensor, name: str) -> Tensor:
         slot = block.slot(name)
         return row_linear(x, slot.weight, slot.bias, block.tp)
-
-
-def _angles(block: Block, x: Tensor) -> regions.Angles:
-    if not block.attention.rotary:
-        return None
-    return rope.angle_table(block.angles, x.dtype, x.device)
 
 
 TECHNIQUE = TechniqueRun(

@@ -17,7 +17,9 @@ from shardwright.costmodel.layer_shape import LayerShape
 from shardwright.costmodel.lower import lower_layer
 from shardwright.costmodel.techniques.compile import TECHNIQUE, fused_stack
 from shardwright.executor.build_options import BuildOptions, Compiler
-from shardwright.executor.models.dense.model import Block, LayerModule, build_layer
+from shardwright.executor.models.block import Block
+from shardwright.executor.models.build import build_layer
+from shardwright.executor.models.layer import LayerBuild, LayerModule
 from shardwright.executor.models.parallel import ALONE
 from shardwright.executor.techniques import compile as technique
 from shardwright.kernels.dispatch import Dispatcher
@@ -53,7 +55,14 @@ def block(
 ) -> LayerModule:
     """A block with random parameters, the same ones each time."""
     layer = block_layer(sizes)
-    made = build_layer(layer, ALONE, Dispatcher(), strategy.recompute, flash, SEQ_LEN)
+    build = LayerBuild(
+        tp=ALONE,
+        kernels=Dispatcher(),
+        recompute=strategy.recompute,
+        flash=flash,
+        seq_len=SEQ_LEN,
+    )
+    made = build_layer(layer, build)
     generator = torch.Generator().manual_seed(0)
     for spec in layer_parameters(layer, SEQ_LEN):
         slot, _, kind = spec.name.rpartition(".")

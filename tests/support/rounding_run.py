@@ -11,7 +11,7 @@ from rounding_value import COUNTS, NAME, TECHNIQUE
 from torch import Tensor
 
 from shardwright.executor.build_options import BuildOptions
-from shardwright.executor.models.dense.model import LayerModule
+from shardwright.executor.models.layer import LayerModule
 from shardwright.executor.technique import (
     LivePlace,
     LiveTechnique,

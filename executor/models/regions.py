@@ -1,6 +1,6 @@
 """The parts of a block in plain torch operations, for a compiler that fuses them.
 
-The same sums as in :mod:`.model`, without dispatch, autograd functions or collectives: what a
+The same sums as in :mod:`.block`, without dispatch, autograd functions or collectives: what a
 compiler cannot see through it cannot fuse. torch differentiates them while it traces. Activations
 are (seq, batch, width).
 """

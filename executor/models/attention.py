@@ -1,0 +1,61 @@
+"""Multi-head attention around its core: projections, positions, output.
+
+Runs what :mod:`shardwright.costmodel.attention_mixer` prices, in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from ...kernels import norm
+from ...kernels.rope import Angles, apply_rope
+from ...spec.mixers import Attention
+from .layer import again
+from .parallel import column_linear, row_linear
+
+if TYPE_CHECKING:
+    from .block import Block
+
+
+def attention_mixer(block: Block, spec: Attention, x: Tensor) -> Tensor:
+    """Causal self-attention of a block; what every :data:`.mixers.RunMixer` takes and gives."""
+    names = ("query", "key", "value")
+    weights, biases = block.weights(*names), block.biases(*names)
+    mixed = _core(block, spec, *column_linear(x, weights, biases, block.tp))
+    output = block.slot("output")
+    return row_linear(mixed, output.weight, output.bias, block.tp)
+
+
+def angles_of(spec: Attention, seq_len: int) -> Angles:
+    """The angles by which heads turn, position by position."""
+    return Angles(seq_len, spec.head_dim, spec.rope_theta)
+
+
+def _core(block: Block, spec: Attention, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    query = _query_or_key(block, spec, "query_norm", query)
+    key = _query_or_key(block, spec, "key_norm", key)
+    if spec.rotary:
+        query, key = apply_rope(block.kernels, query, key, angles_of(spec, block.seq_len))
+    value = _heads(spec, value)
+    if block.recompute == "selective":
+        return again(block.attend, query, key, value)
+    return block.attend(query, key, value)
+
+
+def _heads(spec: Attention, x: Tensor) -> Tensor:
+    out: Tensor = x.unflatten(-1, (-1, spec.head_dim))  # type: ignore[no-untyped-call]
+    return out
+
+
+def _query_or_key(block: Block, spec: Attention, norm_name: str, x: Tensor) -> Tensor:
+    """Split into heads, which Qwen3 normalises."""
+    x = _heads(spec, x)
+    if not spec.qk_norm:
+        return x
+    weight = block.slot(norm_name).weight
+    return norm.rms_norm(block.kernels, x, weight, block.layer.norm_eps)
+
+
+__all__ = ["angles_of", "attention_mixer"]

@@ -1,1 +1,0 @@
-"""Dense decoders: GPT-2, Llama, Mistral, Qwen."""

@@ -1,0 +1,48 @@
+"""The first and the last layer of a language model: tokens to activations, activations to a loss."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ...kernels.cross_entropy import cross_entropy
+from ...kernels.linear_cross_entropy import LINEAR_CROSS_ENTROPY, linear_cross_entropy
+from ...spec.model import EmbeddingLayer, HeadLayer
+from ...spec.parameters import split_range
+from .layer import LayerBuild, LayerModule
+from .parallel import column_linear, embedding
+
+
+class Embedding(LayerModule):
+    """Tokens (seq, batch) to activations."""
+
+    def __init__(self, layer: EmbeddingLayer, build: LayerBuild) -> None:
+        super().__init__(build)
+        self.vocab_start = split_range(layer.vocab, self.tp.size, self.tp.rank)[0]
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Token and position vectors."""
+        positions = self.slot("positions").weight if "positions" in self._modules else None
+        return embedding(tokens, self.slot("tokens").weight, positions, self.vocab_start, self.tp)
+
+
+class Head(LayerModule):
+    """Final norm, projection to the vocabulary, loss."""
+
+    def __init__(self, layer: HeadLayer, build: LayerBuild) -> None:
+        super().__init__(build)
+        self.layer = layer
+        self.vocab_start = split_range(layer.vocab, self.tp.size, self.tp.rank)[0]
+
+    def forward(self, x: Tensor, targets: Tensor, scale: float) -> Tensor:
+        """``scale`` times the sum of the losses of ``targets`` (seq, batch)."""
+        if self.layer.norm is not None:
+            x = self.normed("norm", self.layer.norm, self.layer.norm_eps, x)
+        if self.tp.size == 1 and self.kernels.fuses(LINEAR_CROSS_ENTROPY, x):
+            (weight,) = self.weights("projection")
+            return linear_cross_entropy(self.kernels, x, weight, targets, scale, is_root=True)
+        (logits,) = column_linear(x, self.weights("projection"), [], self.tp)
+        group = self.tp.group if self.tp.size > 1 else None
+        return cross_entropy(logits.flatten(0, 1), targets, scale, self.vocab_start, group)
+
+
+__all__ = ["Embedding", "Head"]
