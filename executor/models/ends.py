@@ -1,4 +1,4 @@
-"""The first and the last layer of a language model: tokens to activations, activations to a loss."""
+"""Tokens to activations, and activations to a loss: the ends of a language model."""
 
 from __future__ import annotations
 
