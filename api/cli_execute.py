@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .inputs import Inputs, Problem
 
 DEFAULT_STEPS = 20
+DEFAULT_RATE = "1e-3"
 
 
 def execute_command(given: dict[str, Any]) -> None:
@@ -153,6 +154,7 @@ def run_plan(
         RunError: the run failed.
     """
     from ..spec.choices import KERNEL_POLICIES
+    from ..spec.learning_rate import learning_rate
     from .execution import ExecuteOptions, execute_plan
 
     options = ExecuteOptions(
@@ -160,6 +162,7 @@ def run_plan(
         verify=given["verify"],
         data=given.get("data"),
         tokenizer=given.get("tokenizer"),
+        learning_rate=learning_rate(given.get("lr") or DEFAULT_RATE),
         kernels=one_of("--kernels", given.get("kernels") or "auto", KERNEL_POLICIES),
         trace_file=_whole_path(given.get("trace")),
     )

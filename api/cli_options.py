@@ -141,6 +141,9 @@ RUN = together(
     click.option("--steps", type=WholeNumber(most=10**9), metavar="N",
                  help="Optimizer steps to run (default 20)."),
     click.option("--verify", is_flag=True, help="Compare losses and gradients with one process."),
+    click.option("--lr", metavar="R",
+                 help="Learning rate: a number, or cosine:peak=3e-4,warmup=100,steps=1000 "
+                 "(default 1e-3)."),
 )  # fmt: skip
 """How a plan is run."""
 

@@ -15,7 +15,9 @@ from ..executor.launch import run_plan
 from ..profiler.store import newest_profile, save_profile
 from ..profiler.sweep import QUICK_BUDGET_S, measure
 from ..spec.choices import KERNEL_POLICIES, KernelPolicy
+from ..spec.codec import to_document
 from ..spec.errors import InputError, one_of
+from ..spec.learning_rate import LearningRate
 from ..spec.measured import Measured
 from ..spec.plan import Plan
 from ..spec.profile import MachineProfile
@@ -29,12 +31,13 @@ OnEvent = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecuteOptions:
-    """How a plan is run: steps to reach, seed, text, kernels, checks, trace file."""
+    """How a plan is run: steps to reach, seed, text, learning rate, kernels, checks, trace."""
 
     steps: int = DEFAULT_STEPS
     seed: int = 0
     data: str | None = None
     tokenizer: str | None = None
+    learning_rate: LearningRate = LearningRate()
     kernels: KernelPolicy = "auto"
     verify: bool = False
     trace_file: Path | None = None
@@ -91,6 +94,7 @@ def execute_plan(
         "seed": options.seed,
         "data": options.data,
         "tokenizer": options.tokenizer,
+        "adamw": {"learning_rate": to_document(options.learning_rate)},
         "verify": options.verify,
         "attention": stack.attention,
         "kernels": options.kernels,

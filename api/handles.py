@@ -86,6 +86,7 @@ class PlanHandle:
         tokenizer: str | None = None,
         kernels: KernelPolicy = "auto",
         trace: Path | None = None,
+        lr: str | float = 1e-3,
     ) -> dict[str, Any]:
         """Run the plan on this machine; the contract's ``execute`` document.
 
@@ -96,11 +97,13 @@ class PlanHandle:
             tokenizer: a ``tokenizer.json`` for the data.
             kernels: auto, portable or fused.
             trace: file for a traced step and its memory, as Perfetto reads it.
+            lr: learning rate, as ``--lr`` takes it.
 
         Raises:
             InputError: the plan cannot run on this machine.
             RunError: the run failed.
         """
+        from ..spec.learning_rate import learning_rate
         from .execution import ExecuteOptions, execute_plan
         from .this_machine import require_executable
 
@@ -112,6 +115,7 @@ class PlanHandle:
             tokenizer=tokenizer,
             kernels=kernels,
             trace_file=trace,
+            learning_rate=learning_rate(str(lr)),
         )
         notes = self.report.assumptions
         return execute_plan(self.plan, self.stack, self.measured, options, _ignore, notes)

@@ -82,10 +82,16 @@ def _print_steps(out: Console, losses: list[float], steps: list[dict[str, Any]])
             table.add_row(
                 str(row.get("step", number + 1)),
                 f"{row['loss']:.4f}",
-                "" if norm is None else f"{norm:.4f}",
+                _norm_text(row, norm),
                 "" if time_s is None else f"{time_s:.4f}",
             )
     out.print(table)
+
+
+def _norm_text(row: dict[str, Any], norm: float | None) -> str:
+    if row.get("skipped"):
+        return "overflowed, skipped"
+    return "" if norm is None else f"{norm:.4f}"
 
 
 def print_dry_run(out: Console, document: dict[str, Any]) -> None:

@@ -206,7 +206,7 @@ def update_work(
         return ()
     counted = elements - tied_copy
     work: list[Item] = [streamed("foreach_norm", counted, counted * master, name)]
-    if clips:
+    for _ in range(int(clips) + int(dtype.param == "fp16")):  # the loss was scaled: undo that
         work.append(streamed("foreach_mul", elements, 2 * elements * master, name))
     for part in (share.matrices, share.vectors):
         traffic = part * _element_traffic(optimizer, dtype)

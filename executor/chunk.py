@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .build_options import BuildOptions
     from .live import LiveTechniques
 
-TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Chunk(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from .chunk import TORCH_DTYPES, Chunk, build_chunk
 from .host_copy import finish, to_device
 from .live import LiveTechniques
 from .local import local_parameters
+from .loss_scale import LossScale, scales_loss
 from .mesh import GroupBook
 from .pipeline import ChunkPort, PipelineRuntime
 from .routes import chunk_routes
@@ -39,6 +41,8 @@ class StepResult:
     loss: float
     gradient_norm: float
     time_s: float
+    skipped: bool = False
+    """Whether gradients overflowed in fp16, so that no weight has changed."""
 
 
 class Engine:
@@ -50,6 +54,7 @@ class Engine:
         options: seed, device, attention.
         batch: gives any sample of any step.
         adamw: optimizer settings.
+        last_step: the step that the run is to reach, where a learning rate's decay may end.
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class Engine:
         options: BuildOptions,
         batch: Batch,
         adamw: AdamWOptions | None = None,
+        last_step: int = 1,
     ) -> None:
         self.plan = plan
         self.options = options
@@ -75,8 +81,10 @@ class Engine:
         self.parameters = local_parameters(plan, self.chunks, self.book)
         self.live = self._start_techniques()
         clip = plan.workload.gradient_clip_norm
-        adamw = adamw or AdamWOptions()
-        self.updater = Updater(self.parameters, self.book, clip, adamw, self.kernels)
+        self.adamw = adamw or AdamWOptions()
+        self.last_step = last_step
+        self.updater = Updater(self.parameters, self.book, clip, self.adamw, self.kernels)
+        self.loss_scale = LossScale() if scales_loss(plan.workload.dtype.param) else None
         self.runtime = self._make_runtime(parts)
         self.step_index = 0
 
@@ -154,7 +162,8 @@ class Engine:
             out: Tensor = chunk(entry)
             return out
         targets = self._tokens(micro_batch, chunk.last_strategy)[1:]
-        loss: Tensor = chunk(entry, targets, 1 / self.plan.workload.tokens_per_step)
+        scale = 1.0 if self.loss_scale is None else self.loss_scale.value
+        loss: Tensor = chunk(entry, targets, scale / self.plan.workload.tokens_per_step)
         return loss
 
     def _tokens(self, micro_batch: int, strategy: LayerStrategy) -> Tensor:
@@ -174,7 +183,11 @@ class Engine:
         loss = self.runtime.step()
         with mark(UPDATE):
             self.updater.finish_gradients()
-            return self.updater.gradient_norm_and_loss(loss, self._loss_replicas())
+            found = self.updater.gradient_norm_and_loss(loss, self._loss_replicas())
+            if self.loss_scale is not None:
+                self.updater.unscale(self.loss_scale.value)
+                found /= self.loss_scale.value
+            return found
 
     def _loss_replicas(self) -> int:
         """Ranks that report one loss: the tensor-parallel ranks of the head."""
@@ -194,10 +207,26 @@ class Engine:
             if before_update is not None:
                 before_update()
             self.live.before_update()
-            with mark(UPDATE):
-                self.updater.update(norm_and_loss[0])
+            skipped = self._update(norm_and_loss[0])
             self.live.end_step()
             norm, loss = norm_and_loss.tolist()
             finish(device)
         self.step_index += 1
-        return StepResult(loss=loss, gradient_norm=norm, time_s=time.perf_counter() - start_s)
+        time_s = time.perf_counter() - start_s
+        return StepResult(loss=loss, gradient_norm=norm, time_s=time_s, skipped=skipped)
+
+    def _update(self, norm: Tensor) -> bool:
+        """Use the gradients, unless they have overflowed in fp16; whether they have.
+
+        There the host waits for the norm before the update, which it otherwise need not.
+        """
+        overflowed = self.loss_scale is not None and not math.isfinite(norm.item())
+        with mark(UPDATE):
+            if overflowed:
+                self.updater.drop_gradients()
+            else:
+                rate = self.adamw.learning_rate.at(self.step_index, self.last_step)
+                self.updater.update(norm, rate)
+        if self.loss_scale is not None:
+            self.loss_scale.after(overflowed)
+        return overflowed

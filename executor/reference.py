@@ -18,6 +18,7 @@ from ..spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
 from ..spec.parameters import layer_parameters
 from ..spec.plan import Plan
 from .parameters import TIED_WEIGHT, initial_value, parameter_name, tied_source
+from .loss_scale import LossScale
 from .update import AdamWOptions
 
 SLICE_TOKENS = 8192
@@ -33,6 +34,7 @@ class Reference:
         batch: gives any sample of any step, (seq + 1,) tokens.
         dtype: of the computation; weights and gradients are float32.
         adamw: optimizer settings.
+        last_step: the step at which a decaying learning rate ends.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Reference:
         batch: Callable[[int, int], Tensor],
         dtype: torch.dtype,
         adamw: AdamWOptions,
+        last_step: int = 1,
     ) -> None:
         self.workload = plan.workload
         self.layers = plan.model.layers()
@@ -51,6 +54,8 @@ class Reference:
         self.parameters: dict[str, nn.Parameter] = {}
         self._weights = [self._make(plan, i, layer, seed) for i, layer in enumerate(self.layers)]
         self._optimizer = self._make_optimizer(adamw)
+        self._rate = lambda: adamw.learning_rate.at(self.step_index, last_step)
+        self._scale = LossScale() if dtype is torch.float16 else None
 
     def _make(self, plan: Plan, index: int, layer: Layer, seed: int) -> dict[str, nn.Parameter]:
         """A layer's parameters by their names in it; a tied one is the embedding's."""
@@ -71,7 +76,7 @@ class Reference:
         ]
         return torch.optim.AdamW(
             groups,
-            lr=adamw.learning_rate,
+            lr=adamw.learning_rate.peak,
             betas=(adamw.beta1, adamw.beta2),
             eps=adamw.eps,
             foreach=False,
@@ -87,12 +92,26 @@ class Reference:
             numbers = range(first, min(first + at_once, batch))
             samples = [self.batch(self.step_index, number) for number in numbers]
             loss = self._loss(torch.stack(samples).to(self.device))
-            loss.backward()  # type: ignore[no-untyped-call]
+            scale = 1.0 if self._scale is None else self._scale.value
+            (loss * scale).backward()
             total += loss.item()
+        if self._scale is not None:
+            for parameter in self.parameters.values():
+                if parameter.grad is not None:
+                    parameter.grad.div_(self._scale.value)
         return total
 
     def update(self) -> None:
-        """Clip the gradients and take one optimizer step."""
+        """Clip the gradients and take one optimizer step, unless they overflowed in fp16."""
+        every = [p.grad for p in self.parameters.values() if p.grad is not None]
+        overflowed = not all(bool(torch.isfinite(grad).all()) for grad in every)
+        if self._scale is not None:
+            self._scale.after(overflowed)
+            if overflowed:
+                self.step_index += 1
+                return
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._rate()
         if self.workload.gradient_clip_norm is not None:
             limit = self.workload.gradient_clip_norm
             nn.utils.clip_grad_norm_(self.parameters.values(), limit, foreach=False)

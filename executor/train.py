@@ -158,6 +158,7 @@ def _facts(plan: Plan, settings: TrainSettings, batch: Batch) -> dict[str, str]:
         "--steps": str(settings.steps),
         "--kernels": settings.kernels,
         "--verify": str(settings.verify),
+        "--lr": str(settings.adamw.learning_rate),
         "--trace": str(settings.trace or settings.trace_file is not None),
         "text (--data, --tokenizer, or Python's own sources)": text_digest(
             batch, plan.workload.global_batch
@@ -219,7 +220,7 @@ def make_engine(
         compiler=settings.compiler,
         techniques=techniques,
     )
-    return Engine(plan, context.rank, options, batch, settings.adamw)
+    return Engine(plan, context.rank, options, batch, settings.adamw, settings.steps)
 
 
 def run_steps(
@@ -234,7 +235,7 @@ def run_steps(
     with _quiet_collector() as collect:
         for number in range(1, count + 1):
             step = engine.step(inspect)
-            if not math.isfinite(step.loss + step.gradient_norm):
+            if not math.isfinite(step.loss + (0.0 if step.skipped else step.gradient_norm)):
                 raise RunError(f"step {number}: the loss is {step.loss}, not a finite number")
             found.append(step)
             if context.rank == 0:
@@ -243,13 +244,19 @@ def run_steps(
                         "event": "step",
                         "step": number,
                         "loss": step.loss,
-                        "gradient_norm": step.gradient_norm,
+                        "gradient_norm": reported_norm(step),
                         "time_s": step.time_s,
+                        **({"skipped": True} if step.skipped else {}),
                     }
                 )
             if number % COLLECT_EVERY == 0:
                 collect()
     return found
+
+
+def reported_norm(step: StepResult) -> float | None:
+    """A step's gradient norm; None where gradients overflowed and the step changed nothing."""
+    return None if step.skipped else step.gradient_norm
 
 
 @contextmanager
@@ -285,7 +292,8 @@ def _result(
         "plan_hash": plan.hash,
         "measured": measured,
         "step_times_s": times,
-        "gradient_norms": [step.gradient_norm for step in steps],
+        "gradient_norms": [reported_norm(step) for step in steps],
+        "skipped_steps": [n for n, step in enumerate(steps, 1) if step.skipped],
         "rss_growth_bytes": growth,
     }
     return result if traced is None else {**result, "traced": traced}
@@ -300,7 +308,9 @@ def _verify(
     gradients: dict[str, Tensor],
 ) -> dict[str, Any]:
     dtype = TORCH_DTYPES[plan.workload.dtype.param]
-    reference = Reference(plan, settings.seed, context.device, batch, dtype, settings.adamw)
+    reference = Reference(
+        plan, settings.seed, context.device, batch, dtype, settings.adamw, settings.steps
+    )
     found = verify(plan, reference, [step.loss for step in steps], gradients)
     found.check()
     return verification_document(found)

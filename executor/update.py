@@ -16,6 +16,7 @@ from ..kernels.adamw import fused_adamw
 from ..kernels.dispatch import Dispatcher
 from ..kernels.marks import mark
 from ..spec.groups import tensor_group
+from ..spec.learning_rate import LearningRate
 from ..spec.marks import COMMUNICATE_NORM, COMMUNICATE_SUMS
 from .host_copy import to_device
 from .local import LocalParameter
@@ -26,7 +27,7 @@ from .mesh import GroupBook
 class AdamWOptions:
     """Hyper-parameters (Loshchilov and Hutter, 2019); decay applies to matrices only."""
 
-    learning_rate: float = 1e-3
+    learning_rate: LearningRate = LearningRate()
     beta1: float = 0.9
     beta2: float = 0.95
     eps: float = 1e-8
@@ -61,7 +62,7 @@ class Updater:
         fused = fused_adamw(kernels, self._leaves[0])
         self.optimizer = torch.optim.AdamW(
             self._groups(options.weight_decay),
-            lr=options.learning_rate,
+            lr=options.learning_rate.peak,
             betas=(options.beta1, options.beta2),
             eps=options.eps,
             fused=fused,
@@ -123,8 +124,21 @@ class Updater:
         total[0].sqrt_()
         return total
 
-    def update(self, norm: Tensor) -> None:
+    def unscale(self, factor: float) -> None:
+        """Divide all gradients by what the loss was multiplied with."""
+        grads = [grad for p in self.parameters if (grad := p.grad) is not None]
+        if grads:
+            torch._foreach_mul_(grads, 1 / factor)
+
+    def drop_gradients(self) -> None:
+        """Forget a step's gradients without using them."""
+        for p in self.parameters:
+            p.parameter.grad = None
+
+    def update(self, norm: Tensor, learning_rate: float) -> None:
         """Clip to the norm and take one optimizer step; gradients are gone afterwards."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
         grads = []
         for p, leaf in zip(self.parameters, self._leaves, strict=True):
             leaf.grad = p.grad
@@ -134,9 +148,9 @@ class Updater:
             factor = (self.clip_norm / (norm + 1e-6)).clamp(max=1.0).to(grads[0].dtype)
             torch._foreach_mul_(grads, factor)
         self.optimizer.step()
-        for p, leaf in zip(self.parameters, self._leaves, strict=True):
+        for leaf in self._leaves:
             leaf.grad = None
-            p.parameter.grad = None
+        self.drop_gradients()
 
 
 def _grad(parameter: LocalParameter) -> Tensor:

@@ -40,6 +40,7 @@ class Bounds:
 BOUNDS = {
     "fp32": Bounds(gradient=5e-6, first_loss=1e-6, loss=1e-5),
     "bf16": Bounds(gradient=1e-1, first_loss=1e-3, loss=1e-2),
+    "fp16": Bounds(gradient=2e-2, first_loss=2e-4, loss=2e-3),
 }
 
 

@@ -22,8 +22,9 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..spec.codec import dump_pretty, read_text, write_atomically
+from ..spec.codec import dump_pretty, read_text, to_document, write_atomically
 from ..spec.errors import InputError, RunError, ShardwrightError
+from ..spec.learning_rate import learning_rate
 from ..spec.plan import load_plan
 from .channel import Message, Receiver, Sender
 from .context import RankContext
@@ -75,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of weights and data order")
     parser.add_argument("--data", help="text file or folder (default: Python's own sources)")
     parser.add_argument("--tokenizer", help="tokenizer.json (default: trained on the data)")
+    parser.add_argument("--lr", default="1e-3", help="learning rate (default 1e-3)")
     parser.add_argument("--verify", action="store_true", help="compare with a single process")
     parser.add_argument(
         "--trace", dest="trace_file", metavar="FILE", help="write a traced step here"
@@ -149,6 +151,7 @@ def _train(options: argparse.Namespace) -> int:
     context = RankContext(rank, started, device, timeout_s, _print_step)
     settings = ("steps", "seed", "data", "tokenizer", "verify", "trace_file", "kernels")
     payload = {name: getattr(options, name) for name in settings}
+    payload["adamw"] = {"learning_rate": to_document(learning_rate(options.lr))}
     result = train(context, {**payload, "plan": plan.to_document()})
     if rank == 0 and result is not None and options.json:
         write_atomically(Path(options.json), dump_pretty(result))
@@ -158,10 +161,15 @@ def _train(options: argparse.Namespace) -> int:
 def _print_step(event: dict[str, Any]) -> None:
     if event.get("event") == "step":
         sys.stdout.write(
-            "step {step}  loss {loss:.4f}  gradient norm {gradient_norm:.4f}  "
-            "{time_s:.3f} s\n".format(**event)
+            "step {step}  loss {loss:.4f}  {norm}  {time_s:.3f} s\n".format(
+                **event, norm=_norm_text(event["gradient_norm"])
+            )
         )
         sys.stdout.flush()
+
+
+def _norm_text(norm: float | None) -> str:
+    return "overflowed, skipped" if norm is None else f"gradient norm {norm:.4f}"
 
 
 def _one_line(error: BaseException) -> str:

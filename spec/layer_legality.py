@@ -152,10 +152,8 @@ def dtype_reason(dtype: DtypeRecord) -> str | None:
     """Why the bundled executor cannot keep its states in these formats; None if it can.
 
     It holds weights, gradients and moments in fp32, reduces gradients in fp32 and computes in
-    fp32 or bf16: the formats that ``--dtype fp32`` and ``--dtype bf16`` mean.
+    fp32, bf16 or, with loss scaling, fp16: the formats that ``--dtype`` and one of them mean.
     """
-    if dtype.param == "fp16":
-        return "fp16 needs loss scaling, which the executor does not have yet; use bf16 or fp32"
     if dtype.matmul is not None:
         return f"products in {dtype.matmul} are planned but not run yet; use bf16 or fp32"
     for role in ("gradient", "master", "moments", "communication"):

@@ -204,7 +204,7 @@ def test_a_failed_run_exits_4(plan: Plan, tmp_path: Path, monkeypatch: pytest.Mo
     assert result.err == "rank 1 was killed by SIGKILL in step 3\n"
 
 
-def test_fp16_is_refused_before_any_search(plan: Plan) -> None:
+def test_devices_that_are_not_here_are_refused_before_any_search(plan: Plan) -> None:
     from shardwright.api.cli_execute import require_runnable
     from shardwright.api.inputs import Inputs, resolve
 

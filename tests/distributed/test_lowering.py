@@ -39,6 +39,8 @@ def test_random_plans(four_ranks: RankPool, seed: int) -> None:
     [
         Case(name="bf16 zero2", dtype="bf16", strategies=sharded("zero2", 4)),
         Case(name="bf16 hsdp in a pipeline", dtype="bf16", stages=2, micro_batch=2),
+        Case(name="fp16 zero2", dtype="fp16", strategies=sharded("zero2", 4)),
+        Case(name="fp16 without clipping", dtype="fp16", clip=None),
         Case(name="tied zero3", strategies=sharded("zero3", 4)),
         Case(
             name="tied interleaved",

@@ -200,10 +200,13 @@ def test_eight_ranks(eight_ranks: RankPool, case: Case) -> None:
         Case(name="tp2 sp gpt2", dtype="bf16", sizes=GPT2, strategies=TP2_SP),
         Case(name="zero0", dtype="bf16", sizes=LLAMA),
         Case(name="1f1b zero2", dtype="bf16", stages=2, strategies=sharded("zero2", 2)),
+        Case(name="fp16 zero2", dtype="fp16", strategies=sharded("zero2", 4)),
+        Case(name="fp16 tp2 sp gpt2", dtype="fp16", sizes=GPT2, strategies=TP2_SP),
+        Case(name="fp16 1f1b", dtype="fp16", stages=2, clip=None),
     ],
     ids=lambda c: c.name,
 )
-def test_bf16_stays_within_its_bounds(four_ranks: RankPool, case: Case) -> None:
+def test_16_bits_stay_within_their_bounds(four_ranks: RankPool, case: Case) -> None:
     check(four_ranks, case)
 
 

@@ -75,7 +75,7 @@ def test_gradient_norms_and_clipped_updates_equal_the_reference(
     assert min(found["reference_norms"]) > 10 * 0.05
     assert found["norms"] == pytest.approx(found["reference_norms"], rel=2e-6)
     # Adam divides by the root of tiny squares, so rounding grows; a hundredth of one update
-    assert found["weight_difference"] < 0.01 * AdamWOptions().learning_rate
+    assert found["weight_difference"] < 0.01 * AdamWOptions().learning_rate.peak
 
 
 def test_what_a_run_reports(four_ranks: RankPool) -> None:
@@ -162,13 +162,25 @@ def test_a_device_that_is_not_here_is_named() -> None:
     assert caught.value.exit_code == 4
 
 
-def test_fp16_is_not_built(four_ranks: RankPool) -> None:
-    plan = Case(name="fp16", dtype="fp16").plan()
-    message = "fp16 needs loss scaling, which the executor does not have yet; use bf16 or fp32"
-    with pytest.raises(ShardwrightError, match=message) as caught:
-        four_ranks.run(TRAIN_JOB, {"plan": plan.to_document(), "random_tokens": True})
-    assert caught.value.exit_code == NotBuiltError.exit_code
-    assert plan.workload.dtype == DtypeRecord.from_shorthand("fp16")
+def test_a_step_that_overflows_in_fp16_changes_nothing_and_halves_the_scale(
+    four_ranks: RankPool,
+) -> None:
+    plan = Case(name="fp16", dtype="fp16", strategies=sharded("zero2", 4)).plan()
+    found = four_ranks.run("rank_jobs:overflow", {"plan": plan.to_document()})
+    assert all(one == found[0] for one in found)
+    assert found[0]["skipped"] == [True, False]
+    assert found[0]["scales"] == [2.0**16, 2.0**15, 2.0**15]
+    assert found[0]["moved"] == [False, True]
+
+
+def test_a_cosine_learning_rate_takes_the_reference_along(four_ranks: RankPool) -> None:
+    rate = {"decay": "cosine", "peak": 1e-2, "warmup": 2, "floor": 1e-3}
+    plan = Case(name="cosine", strategies=sharded("zero1", 4)).plan()
+    payload = {"plan": plan.to_document(), "steps": 6, "random_tokens": True, "verify": True}
+    with_rate = {**payload, "adamw": {"learning_rate": rate}}
+    varied, constant = (four_ranks.run(TRAIN_JOB, p)[0] for p in (with_rate, payload))
+    assert varied["verify"]["max_rel_loss_diff"] <= 1e-5
+    assert varied["measured"]["losses"][1:] != constant["measured"]["losses"][1:]
 
 
 @pytest.fixture

@@ -25,7 +25,6 @@ NOT_RUN = {
     "master": DtypeRecord(master="bf16"),
     "moments": DtypeRecord(moments="fp16"),
     "communication": DtypeRecord(communication="bf16"),
-    "fp16": DtypeRecord(param="fp16"),
 }
 
 
@@ -46,7 +45,7 @@ def test_formats_that_are_priced_but_not_run_are_refused_by_name(
         make_engine(plan, 0, torch.device("cpu"))
 
 
-@pytest.mark.parametrize("shorthand", ["fp32", "bf16"])
+@pytest.mark.parametrize("shorthand", ["fp32", "bf16", "fp16"])
 def test_formats_that_are_run_keep_what_they_say(shorthand: str, fake_ranks: FakeRanks) -> None:
     plan = plan_of(DtypeRecord.from_shorthand(shorthand))
     require_executable(plan)

@@ -197,7 +197,7 @@ def executed(dtype: DtypeRecord) -> str | None:
     return executable_reason(LayerStrategy(), Workload(global_batch=1, seq_len=8, dtype=dtype))
 
 
-def test_the_executor_takes_what_fp32_and_bf16_mean_and_names_every_other_role() -> None:
+def test_the_executor_takes_what_three_words_mean_and_names_every_other_role() -> None:
     accepted = []
     for formats in itertools.product(FORMATS, repeat=len(ROLES)):
         dtype = DtypeRecord(**dict(zip(ROLES, formats, strict=True)))  # type: ignore[arg-type]
@@ -207,6 +207,7 @@ def test_the_executor_takes_what_fp32_and_bf16_mean_and_names_every_other_role()
             accepted.append(dtype)
     assert sorted(accepted, key=lambda d: d.param) == [
         DtypeRecord.from_shorthand("bf16"),
+        DtypeRecord.from_shorthand("fp16"),
         DtypeRecord.from_shorthand("fp32"),
     ]
 

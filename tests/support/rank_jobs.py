@@ -169,8 +169,8 @@ def train_with_a_mistake(context: RankContext, payload: dict[str, Any]) -> Any:
             if parameter.name == wrong and parameter.grad is not None:
                 parameter.grad.mul_(1.0001)
 
-    def update_badly(self: Updater, norm: torch.Tensor) -> None:
-        update(self, norm)
+    def update_badly(self: Updater, norm: torch.Tensor, learning_rate: float) -> None:
+        update(self, norm, learning_rate)
         with torch.no_grad():
             self.parameters[0].data.mul_(1.01)
 
@@ -184,6 +184,32 @@ def train_with_a_mistake(context: RankContext, payload: dict[str, Any]) -> Any:
     finally:
         Updater.finish_gradients = finish  # type: ignore[method-assign]
         Updater.update = update  # type: ignore[method-assign]
+
+
+def overflow(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
+    """Two steps in fp16, the first with one gradient of one rank too large for the format."""
+    engine = _engine(context, payload)
+    if engine.loss_scale is None:
+        raise RuntimeError("the plan does not scale its loss")
+    finish, scales = engine.updater.finish_gradients, [engine.loss_scale.value]
+    skipped, moved = [], []
+
+    def finish_badly() -> None:
+        finish()
+        if context.rank == 1 and engine.step_index == 0:
+            grad = next(g for p in engine.parameters if (g := p.grad) is not None and g.numel())
+            grad.view(-1)[0] = torch.inf
+
+    engine.updater.finish_gradients = finish_badly  # type: ignore[method-assign]
+    for _ in range(2):
+        before = [p.data.clone() for p in engine.parameters]
+        skipped.append(engine.step().skipped)
+        moved.append(
+            any(not torch.equal(a, p.data) for a, p in zip(before, engine.parameters, strict=True))
+        )
+        scales.append(engine.loss_scale.value)
+    engine.close()
+    return {"skipped": skipped, "scales": scales, "moved": moved}
 
 
 def train_fused(context: RankContext, payload: dict[str, Any]) -> Any:
