@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ class ExecuteOptions:
     seed: int = 0
     data: str | None = None
     tokenizer: str | None = None
-    learning_rate: LearningRate = LearningRate()
+    learning_rate: LearningRate = field(default_factory=LearningRate)
     kernels: KernelPolicy = "auto"
     verify: bool = False
     trace_file: Path | None = None

@@ -17,8 +17,8 @@ from ..spec.dense import dense_parts
 from ..spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
 from ..spec.parameters import layer_parameters
 from ..spec.plan import Plan
-from .parameters import TIED_WEIGHT, initial_value, parameter_name, tied_source
 from .loss_scale import LossScale
+from .parameters import TIED_WEIGHT, initial_value, parameter_name, tied_source
 from .update import AdamWOptions
 
 SLICE_TOKENS = 8192

@@ -6,7 +6,7 @@ float64 numbers over the world: each part's squared norm is divided by the ranks
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
@@ -27,7 +27,7 @@ from .mesh import GroupBook
 class AdamWOptions:
     """Hyper-parameters (Loshchilov and Hutter, 2019); decay applies to matrices only."""
 
-    learning_rate: LearningRate = LearningRate()
+    learning_rate: LearningRate = field(default_factory=LearningRate)
     beta1: float = 0.9
     beta2: float = 0.95
     eps: float = 1e-8

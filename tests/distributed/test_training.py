@@ -19,12 +19,11 @@ from shardwright.executor.launch import TRAIN_JOB, run_plan
 from shardwright.executor.measured import critical_rank, measured_breakdown
 from shardwright.executor.update import AdamWOptions
 from shardwright.spec.codec import canonical_json
-from shardwright.spec.errors import NotBuiltError, RunError, ShardwrightError
+from shardwright.spec.errors import RunError
 from shardwright.spec.plan import Plan
 from shardwright.spec.report import BREAKDOWN_TERMS
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.timeline import from_perfetto
-from shardwright.spec.workload import DtypeRecord
 
 TEXT = Sizes(vocab=320, hidden=64, ffn=160)
 TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")

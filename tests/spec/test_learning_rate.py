@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -54,7 +55,7 @@ def test_rates_never_leave_floor_and_peak_and_fall_after_the_warmup(
     assert all(0 < r <= peak * (1 + 1e-12) or r == floor for r in found)
     rising, falling = found[:warmup], found[warmup:]
     assert rising == sorted(rising)
-    assert all(a >= b - 1e-15 for a, b in zip(falling, falling[1:], strict=False))
+    assert all(a >= b - 1e-15 for a, b in pairwise(falling))
     assert math.isclose(falling[-1], peak if decay == "constant" else floor, abs_tol=1e-12)
 
 
