@@ -9,10 +9,14 @@ from ..executor.layout import plan_devices, plan_world_size, stage_layout
 from ..spec.groups import RankGroup, replica_group, shard_group, tensor_group
 from ..spec.plan import Plan, Stage
 from ..spec.strategy import LayerStrategy
+from .rehearsing import rehearsed
 
 
 def dry_run(plan: Plan, steps: int, path: str = "PLAN.json") -> dict[str, Any]:
-    """The ranks of a plan and the groups in which they would talk.
+    """The ranks of a plan, the groups in which they would talk, and what of a step.
+
+    ``rehearsal`` is what a rank of each kind of stage would send and hold, with the library's
+    kernels; None where torch is not installed.
 
     Args:
         plan: a legal plan.
@@ -27,6 +31,7 @@ def dry_run(plan: Plan, steps: int, path: str = "PLAN.json") -> dict[str, Any]:
         "ranks": plan_world_size(plan),
         "steps": steps,
         "stages": [_stage(plan, number, first) for number, (first, _) in enumerate(layout)],
+        "rehearsal": rehearsed(plan),
         "command": f"torchrun --nproc-per-node {plan_world_size(plan)} "
         f"-m shardwright.executor.worker {file} --steps {steps}",
     }

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from ..spec.units import format_bytes, format_count, format_number, format_seconds
+from .rehearsing import NEEDS_TORCH
 from .render_console import columns
 from .render_kernels import kernels_text
 from .render_rows import percent
 from .render_stages import ranges, span
 
 STEPS_SHOWN = 20
+COLLECTIVES_SHOWN = 8
+FEW = 4
 TOLD_FROM = 1e-6
 """Terms below this part of the step are rounding."""
 
@@ -106,11 +110,42 @@ def print_dry_run(out: Console, document: dict[str, Any]) -> None:
         cells = (str(stage["stage"]), span(*stage["ranks"]), ranges(stage["layers"]), groups)
         table.add_row(*cells)
     out.print(table)
+    if document["rehearsal"] is None:
+        out.print(NEEDS_TORCH)
+    else:
+        _print_rehearsal(out, document["rehearsal"])
     out.print(f"by hand: {document['command']}")
 
 
+def _print_rehearsal(out: Console, rows: list[dict[str, Any]]) -> None:
+    """Print what a rank of each kind of stage would hold and send in a step."""
+    held = columns("stages", "kept between steps", "peak", right=("kept between steps", "peak"))
+    for row in rows:
+        sizes = (format_bytes(row[key]) for key in ("resident_bytes", "peak_bytes"))
+        held.add_row(ranges(row["stages"]), *sizes)
+    out.print("live tensors of a rank, with the library's kernels:")
+    out.print(held)
+    right = ("ranks", "apart", "times", "bytes each")
+    sent = columns("stages", "collective", *right, "format", right=right)
+    for row in rows:
+        for item in row["collectives"][:COLLECTIVES_SHOWN]:
+            cells = (item["ranks"], item["stride"], item["count"])
+            size = format_bytes(item["payload_bytes"])
+            sent.add_row(ranges(row["stages"]), item["kind"], *map(str, cells), size, item["dtype"])
+    out.print("what a rank sends most of in a step (all of it: --json):")
+    out.print(sent)
+
+
 def _group_text(group: dict[str, Any]) -> str:
-    members = [ranges(member) if len(member) > 1 else str(member[0]) for member in group["members"]]
+    members = [_members_text(member) for member in group["members"]]
     shown = ", ".join("{" + text + "}" for text in members[:4])
     more = f", … {len(members) - 4} more" if len(members) > 4 else ""
     return f"{group['use']} of {group['size']}: {shown}{more}"
+
+
+def _members_text(members: list[int]) -> str:
+    """Ranks of a group; those that are evenly apart by the first two and the last."""
+    steps = {after - before for before, after in pairwise(members)}
+    if len(members) > FEW and len(steps) == 1 and steps != {1}:
+        return f"{members[0]}, {members[1]} … {members[-1]}"
+    return ranges(members)

@@ -208,7 +208,7 @@ def _build_module(
     fill_layer(module, plan.model, index, layer, tp, seq_len, options.seed, options.device)
     for run in options.techniques.of(strategy):
         run.prepare(module, strategy, options)
-    return module.to(options.device)
+    return module
 
 
 def _tied_ends(

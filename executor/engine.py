@@ -55,6 +55,7 @@ class Engine:
         batch: gives any sample of any step.
         adamw: optimizer settings.
         last_step: the step that the run is to reach, where a learning rate's decay may end.
+        book: this rank's groups, where they are made already.
     """
 
     def __init__(
@@ -65,13 +66,14 @@ class Engine:
         batch: Batch,
         adamw: AdamWOptions | None = None,
         last_step: int = 1,
+        book: GroupBook | None = None,
     ) -> None:
         self.plan = plan
         self.options = options
         self.batch = batch
         timeout_s = options.collective_timeout_s
         values = options.techniques.values
-        self.book = GroupBook(plan, rank, options.device.type, timeout_s, values)
+        self.book = book or GroupBook(plan, rank, options.device.type, timeout_s, values)
         parts = plan.program.stages[self.book.stage].virtual_stages
         self.kernels = Dispatcher(options.kernels)
         self.chunks = [
@@ -214,6 +216,13 @@ class Engine:
         self.step_index += 1
         time_s = time.perf_counter() - start_s
         return StepResult(loss=loss, gradient_norm=norm, time_s=time_s, skipped=skipped)
+
+    def rehearse_step(self) -> None:
+        """One step of which no number is read, for tensors that have none."""
+        norm = self.backward_step()[0]
+        self.live.before_update()
+        self.updater.update(norm, self.adamw.learning_rate.peak)
+        self.live.end_step()
 
     def _update(self, norm: Tensor) -> bool:
         """Use the gradients, unless they have overflowed in fp16; whether they have.

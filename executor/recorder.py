@@ -37,7 +37,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.kernels: list[Kernel] = []
         self.collectives: list[Collective] = []
-        self._unfinished: set[int] = set()
+        self._unfinished: set[tuple[int, int]] = set()
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -66,12 +66,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if found is not None:
             self.collectives.append(found)
             if found.kind == "reduce_scatter":
-                self._unfinished = {t.data_ptr() for t in _tensors(args[0])}
+                self._unfinished = {_place(t) for t in _tensors(args[0])}
 
     def _finishes_collective(self, name: str, args: Any) -> bool:
         """Whether this is gloo's own: its reduce-scatter ends with a copy into the output."""
         outputs, self._unfinished = self._unfinished, set()
-        return name == "copy_" and args[0].data_ptr() in outputs
+        return name == "copy_" and _place(args[0]) in outputs
 
     def _note_copy(self, args: Any, kwargs: dict[str, Any], out: Any) -> None:
         """fully_shard's own copies into and out of its communication buffers."""
@@ -104,6 +104,11 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, dict):
         for item in value.values():
             yield from _tensors(item)
+
+
+def _place(tensor: Tensor) -> tuple[int, int]:
+    """Where a tensor begins: its storage, and the offset in it; also where it has no contents."""
+    return tensor.untyped_storage()._cdata, tensor.storage_offset()
 
 
 def _unique(value: Any) -> list[Tensor]:
@@ -222,11 +227,12 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     that a communication library makes for itself are not: gloo's reduce-scatter works on a
     copy of its input, which shows here only through views. Its threads let go of a buffer a
     moment after the collective is over; each collective is followed by a pause for that, so
-    that a peak does not depend on who is scheduled first.
+    that a peak does not depend on who is scheduled first; ``pauses`` false where none has threads.
     """
 
-    def __init__(self, resident: list[Tensor]) -> None:
+    def __init__(self, resident: list[Tensor], pauses: bool = True) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._pauses = pauses
         self.live_bytes = 0
         self.peak_bytes = 0
         self.history: list[Change] = []
@@ -239,7 +245,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run the operation and follow what it made."""
-        if self._collective_before:
+        if self._collective_before and self._pauses:
             time.sleep(AFTER_COLLECTIVE_S)
         self._collective_before = str(func).startswith("c10d.")
         out = func(*args, **(kwargs or {}))
@@ -281,7 +287,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result = original(storage, size)
             if storage._cdata in self._sizes:
                 self._resize(storage._cdata, storage.nbytes(), "resize")
-            elif storage.device.type != "meta":
+            else:  # also one whose tensors have no contents, which says that it is on "meta"
                 self._follow_storage(storage, "resize")
             return result
 

@@ -111,7 +111,13 @@ def test_dry_run_names_ranks_and_groups(plan: Plan, base_report: Any, tmp_path: 
     assert [stage["ranks"] for stage in document["stages"]] == [[0, 3], [4, 7]]
     groups = {g["use"]: g["members"] for g in document["stages"][1]["groups"]}
     assert groups == {"tensor parallel": [[4, 5], [6, 7]], "shard": [[4, 6], [5, 7]]}
+    rows = document["rehearsal"]
+    assert sorted(number for row in rows for number in row["stages"]) == [0, 1]
+    assert all(row["peak_bytes"] > row["resident_bytes"] > 0 for row in rows)
+    kinds = {item["kind"] for row in rows for item in row["collectives"]}
+    assert {"all_reduce", "send", "recv"} <= kinds
     shown = plan("execute", str(target), "--dry-run", "--steps", "7").out
+    assert "what a rank sends most of in a step" in shown
     assert "would start 8 ranks of H100-SXM-80GB for 7 steps" in shown
     assert "torchrun --nproc-per-node 8" in shown
 

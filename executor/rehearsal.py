@@ -1,0 +1,179 @@
+"""A rank's steps without data, device or peers: what it would compute, send and hold.
+
+``python -m shardwright.executor.rehearsal < PLAN.json`` builds one rank of every stage exactly as
+a run does, on a process group that communicates with nobody and with tensors that have shapes
+and no contents, and takes two steps. Collectives and live bytes of the second one are those of
+a run: sizes never depend on what tensors hold. Dense models of any size and any number of ranks
+take seconds, for a rank has its own part only and every layer is there once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ..kernels.rope import forget_tables
+from ..spec.errors import ShardwrightError
+from ..spec.kernels import Collective
+from ..spec.plan import Plan, load_plan
+from .build_options import BuildOptions
+from .engine import Engine
+from .layout import plan_world_size, stage_layout
+from .mesh import GroupBook
+from .recorder import LiveBytes, Recorder
+from .technique import RunTechniques
+from .techniques import SHIPPED
+
+TIMEOUT_S = 60.0
+HOST = torch.device("cpu")
+
+
+def rehearse(plan: Plan, flash: bool = True, techniques: RunTechniques = SHIPPED) -> list[Any]:
+    """What the first rank of each stage would do in a step; stages that are alike appear once.
+
+    Args:
+        plan: a plan that the executor runs.
+        flash: whether core attention is the flash kernel.
+        techniques: those that the plan may hold.
+
+    Returns:
+        For each kind of stage ``{stages, rank, resident_bytes, peak_bytes, collectives: [{kind,
+        ranks, stride, payload_bytes, dtype, copies, count}]}``, JSON-ready. A message's ``stride``
+        is the distance to its peer. The rank is of the first stage of the kind, which holds the
+        most micro-batches at a time.
+    """
+    options = BuildOptions(seed=0, device=HOST, flash=flash, prefetch=False, techniques=techniques)
+    return [_rehearsed(plan, stages, options) for stages in _alike(plan)]
+
+
+def _alike(plan: Plan) -> list[list[int]]:
+    """Numbers of the stages, those with equal layers, strategies and messages together."""
+    found: dict[object, list[int]] = {}
+    last = len(plan.program.stages) - 1
+    for number, stage in enumerate(plan.program.stages):
+        layers = tuple(
+            (layer, strategy)
+            for parts in stage.virtual_stages
+            for _, layer, strategy in plan.chunk_layers(parts)
+        )
+        width = stage.device_count
+        beside = [
+            plan.program.stages[n].device_count for n in (number - 1, number + 1) if 0 <= n <= last
+        ]
+        found.setdefault((layers, width, *beside), []).append(number)
+    return list(found.values())
+
+
+def _rehearsed(plan: Plan, stages: list[int], options: BuildOptions) -> dict[str, Any]:
+    short, longer = _shortened(plan)
+    seen = _step(short, stages[0], options)
+    counts = Counter(seen.collectives)
+    if longer is not None:
+        more = Counter(_step(longer, stages[0], options).collectives)
+        between = longer.program.schedule.microbatches - short.program.schedule.microbatches
+        left = plan.program.schedule.microbatches - short.program.schedule.microbatches
+        counts = Counter({c: n + (more[c] - n) * left // between for c, n in counts.items()})
+    rank = stage_layout(plan)[stages[0]][0]
+    sizes = {"resident_bytes": seen.resident_bytes, "peak_bytes": seen.peak_bytes}
+    return {"stages": stages, "rank": rank, **sizes, "collectives": _listed(counts)}
+
+
+def _shortened(plan: Plan) -> tuple[Plan, Plan | None]:
+    """The plan with just enough micro-batches to fill the pipeline, and with some more.
+
+    What a step does is so much, and so much more for each further micro-batch.
+    """
+    schedule, stages = plan.program.schedule, len(plan.program.stages)
+    enough = 2 * stages * plan.program.chunks_per_stage
+    if schedule.microbatches <= enough + stages:
+        return plan, None
+    return _with(plan, enough), _with(plan, enough + stages)
+
+
+def _with(plan: Plan, microbatches: int) -> Plan:
+    program = plan.program
+    batch = microbatches * program.micro_batch_samples
+    schedule = replace(program.schedule, microbatches=microbatches)
+    return replace(
+        plan,
+        programs=(replace(program, schedule=schedule),),
+        workloads={**plan.workloads, program.workload: replace(plan.workload, global_batch=batch)},
+    )
+
+
+class _Seen(NamedTuple):
+    """A step of one rank."""
+
+    resident_bytes: int
+    peak_bytes: int
+    collectives: list[Collective]
+
+
+def _step(plan: Plan, stage: int, options: BuildOptions) -> _Seen:
+    rank = stage_layout(plan)[stage][0]
+    with _alone(rank, plan_world_size(plan)):
+        book = GroupBook(plan, rank, HOST.type, TIMEOUT_S, options.techniques.values)
+        for strategy in plan.stage_strategies(stage):
+            book.data_mesh(strategy)  # made of numbers that have to be there
+        forget_tables()  # of tensors with contents
+        with FakeTensorMode():
+            engine = Engine(plan, rank, options, _tokens(plan), book=book)
+            engine.rehearse_step()  # makes the optimizer's state, and what libraries cache
+            live = LiveBytes(engine.resident_tensors(), pauses=False)
+            with live, live.following_resizes(), Recorder() as seen:
+                resident = live.live_bytes
+                engine.rehearse_step()
+            forget_tables()
+        return _Seen(resident, live.peak_bytes, seen.collectives)
+
+
+@contextmanager
+def _alone(rank: int, ranks: int) -> Iterator[None]:
+    """A world of ``ranks`` ranks of which only this one is there."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # brings the backend "fake"
+
+    dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _tokens(plan: Plan) -> Callable[[int, int], Tensor]:
+    tokens = plan.workload.seq_len + 1
+    return lambda step, sample: torch.empty(tokens, dtype=torch.int64)
+
+
+def _listed(counts: Counter[Collective]) -> list[dict[str, Any]]:
+    """Each different collective once, the one that moves most first."""
+    names = Collective._fields
+    rows = [
+        {**dict(zip(names, collective, strict=True)), "count": count}
+        for collective, count in counts.items()
+    ]
+    return sorted(rows, key=lambda row: (-row["payload_bytes"] * row["count"], str(row)))
+
+
+def main() -> int:
+    """Read a plan, print what its ranks would do; the exit code."""
+    try:
+        plan = load_plan(sys.stdin.read(), "PLAN.json")
+        json.dump(rehearse(plan), sys.stdout, allow_nan=False)
+    except ShardwrightError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
