@@ -108,7 +108,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 def _place(tensor: Tensor) -> tuple[int, int]:
     """Where a tensor begins: its storage, and the offset in it; also where it has no contents."""
-    return tensor.untyped_storage()._cdata, tensor.storage_offset()
+    return tensor.untyped_storage()._cdata, int(tensor.storage_offset())
 
 
 def _unique(value: Any) -> list[Tensor]:

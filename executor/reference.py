@@ -54,7 +54,7 @@ class Reference:
         self.parameters: dict[str, nn.Parameter] = {}
         self._weights = [self._make(plan, i, layer, seed) for i, layer in enumerate(self.layers)]
         self._optimizer = self._make_optimizer(adamw)
-        self._rate = lambda: adamw.learning_rate.at(self.step_index, last_step)
+        self._learning_rate, self._last_step = adamw.learning_rate, last_step
         self._scale = LossScale() if dtype is torch.float16 else None
 
     def _make(self, plan: Plan, index: int, layer: Layer, seed: int) -> dict[str, nn.Parameter]:
@@ -92,8 +92,8 @@ class Reference:
             numbers = range(first, min(first + at_once, batch))
             samples = [self.batch(self.step_index, number) for number in numbers]
             loss = self._loss(torch.stack(samples).to(self.device))
-            scale = 1.0 if self._scale is None else self._scale.value
-            (loss * scale).backward()
+            scaled: Tensor = loss * (1.0 if self._scale is None else self._scale.value)
+            scaled.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         if self._scale is not None:
             for parameter in self.parameters.values():
@@ -103,15 +103,15 @@ class Reference:
 
     def update(self) -> None:
         """Clip the gradients and take one optimizer step, unless they overflowed in fp16."""
-        every = [p.grad for p in self.parameters.values() if p.grad is not None]
-        overflowed = not all(bool(torch.isfinite(grad).all()) for grad in every)
         if self._scale is not None:
+            grads = self.gradients().values()
+            overflowed = not all(bool(torch.isfinite(grad).all()) for grad in grads)
             self._scale.after(overflowed)
             if overflowed:
                 self.step_index += 1
                 return
         for group in self._optimizer.param_groups:
-            group["lr"] = self._rate()
+            group["lr"] = self._learning_rate.at(self.step_index, self._last_step)
         if self.workload.gradient_clip_norm is not None:
             limit = self.workload.gradient_clip_norm
             nn.utils.clip_grad_norm_(self.parameters.values(), limit, foreach=False)

@@ -37,6 +37,7 @@ from .host_copy import release
 from .host_memory import peak_resident_bytes, reset_peak, resident_bytes
 from .layout import plan_devices
 from .live import hides_bytes
+from .preflight import preflight
 from .reference import Reference
 from .step_memory import StepMemory, by_stage, follow_step
 from .technique import RunTechniques
@@ -104,6 +105,7 @@ def train(
     require_executable(plan, techniques)
     batch = make_batches(plan, settings)
     require_agreement(_facts(plan, settings, batch), context.device)
+    preflight(plan, context.device)
     result, steps, gradients = _trained(plan, context, settings, batch, techniques)
     release(context.device)  # the engine refers to itself; a next one would be built beside it
     if result is not None and settings.verify:
