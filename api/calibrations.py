@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..profiler.store import profile_folder, save_document
+from ..profiler.store import newest_profile, profile_folder, save_document
 from ..spec.calibration import Calibration
 from ..spec.cluster import ClusterSpec
 from ..spec.codec import content_hash, from_json, read_text
 from ..spec.errors import InputError, nearest_name
-from ..spec.measured import Measured
+from ..spec.measured import CorrectedProfile, Measured, calibration_of, profile_of
 from ..spec.stack import StackSpec
 from ..spec.workload import DtypeRecord
 
@@ -58,11 +58,13 @@ def load_calibration(name: str) -> Calibration:
 
 def calibration_for(
     name: str, cluster: ClusterSpec, stack: StackSpec, dtype: DtypeRecord
-) -> Calibration:
+) -> Calibration | CorrectedProfile:
     """A stored calibration, if it is for these devices, this stack and these products.
 
+    One that corrects a machine's profile comes with it.
+
     Raises:
-        InputError: it is not, or there is none of that name.
+        InputError: it is not, there is none of that name, or its profile is gone.
     """
     found = load_calibration(name)
     devices = sorted({group.device for group in cluster.groups})
@@ -73,13 +75,23 @@ def calibration_for(
     if found.products not in ("", dtype.products):
         allowed = f"one fitted to {dtype.products} products, not to {found.products}"
         raise InputError(FLAG, name, allowed)
-    return found
+    if not found.profile:
+        return found
+    profile = newest_profile(cluster.device_count, found.device)
+    if profile is None or profile.fingerprint != found.profile:
+        here = "none of this machine" if profile is None else profile.fingerprint
+        allowed = f"one on this machine's profile ({here}), not on profile {found.profile}"
+        raise InputError(FLAG, name, allowed)
+    return CorrectedProfile(profile=profile, calibration=found)
 
 
 def measured_name(measured: Measured | None) -> str:
     """How a report names what was measured: a calibration by its hash too."""
     if measured is None:
         return "none"
-    if isinstance(measured, Calibration):
-        return f"{measured.name} {content_hash(measured)[:SHOWN_OF_HASH]}"
-    return f"profile {measured.fingerprint}"
+    names = []
+    if (calibration := calibration_of(measured)) is not None:
+        names.append(f"{calibration.name} {content_hash(calibration)[:SHOWN_OF_HASH]}")
+    if (profile := profile_of(measured)) is not None:
+        names.append(f"profile {profile.fingerprint}")
+    return " on ".join(names)

@@ -128,8 +128,9 @@ def _verb_error(typed: str) -> ShardwrightError:
     JSON,
     click.option("--execute", is_flag=True, help="Run the plan on this machine."),
     RUN,
-    unbuilt("--host-gib", "--nvme-gib", "--for",
-            "--measure-top"),
+    click.option("--measure-top", type=WholeNumber(most=10), metavar="K",
+                 help="With --execute: run the best K plans and correct the prices by them."),
+    unbuilt("--host-gib", "--nvme-gib", "--for"),
     click.version_option(__version__, "--version", prog_name="shardwright",
                          message="%(prog)s %(version)s"),
 )  # fmt: skip

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ..costmodel.feasibility import MemoryRule
     from ..planner.pins import Pin
+    from ..spec.plan import Plan
     from ..spec.report import Report
     from .inputs import Problem
 
@@ -62,20 +63,52 @@ def search(given: dict[str, Any]) -> None:
             write_file(given["out"], dump_pretty(report.plan.to_document()))
         steps: list[dict[str, Any]] = []
         if given["execute"]:
-            from .cli_execute import run_plan
-
-            notes = problem.assumptions
-            document, steps = run_plan(report.plan, problem.stack, problem.measured, notes, given)
-            report = replace(report, execute=document)
+            report, steps = _run(report, problem, given)
         _emit(report, given, rule.measured_by(problem.measured), steps)
 
 
+def _run(
+    report: Report, problem: Problem, given: dict[str, Any]
+) -> tuple[Report, list[dict[str, Any]]]:
+    """The report with its plan's run, or with those of its best plans; steps of the one shown.
+
+    Of several the fastest run is shown, and its plan written to ``--out``.
+    """
+    from ..spec.codec import dump_pretty
+    from .cli_execute import run_plan
+
+    notes, reported = problem.assumptions, dict[str, list[dict[str, Any]]]()
+
+    def run(plan: Plan) -> dict[str, Any]:
+        document, reported[plan.hash] = run_plan(
+            plan, problem.stack, problem.measured, notes, given
+        )
+        return document
+
+    if not given["measure_top"]:
+        return replace(report, execute=run(report.plan)), reported[report.plan.hash]
+    from .measuring import check_count, measure_plans
+
+    plans = [report.plan, *(other.plan for other in report.alternatives)]
+    chosen = list({plan.hash: plan for plan in plans}.values())[: check_count(given["measure_top"])]
+    found, calibration = measure_plans(chosen, problem.stack, problem.measured, run)
+    best = found[0]
+    if given["out"]:
+        write_file(given["out"], dump_pretty(best.plan.to_document()))
+    document = {
+        **best.document,
+        "measured_top": [one.to_document() for one in found],
+        "calibration": calibration.name,
+    }
+    return replace(report, execute=document), reported[best.plan.hash]
+
+
 def _refuse_run_flags(given: dict[str, Any]) -> None:
-    for name in ("steps", "verify"):
+    for name in ("steps", "verify", "measure_top"):
         if given[name]:
-            value = given[name] if name == "steps" else "it"
-            near = f"--execute --{name}" + (f" {value}" if name == "steps" else "")
-            raise InputError(f"--{name}", f"{value} without --execute", "--execute beside it", near)
+            flag, value = f"--{name.replace('_', '-')}", "it" if name == "verify" else given[name]
+            near = f"--execute {flag}" + ("" if name == "verify" else f" {value}")
+            raise InputError(flag, f"{value} without --execute", "--execute beside it", near)
 
 
 def _search(
@@ -99,7 +132,7 @@ def _search(
         return search_plan(
             problem,
             pins,
-            top=DEFAULT_TOP if given["top"] is None else given["top"],
+            top=_alternatives(given),
             deadline_s=given["deadline"],
             risk=rule.risk,
             executable=given["execute"],
@@ -108,12 +141,18 @@ def _search(
         )
 
 
+def _alternatives(given: dict[str, Any]) -> int:
+    """How many other plans to keep: what is shown, and what is to be measured."""
+    shown = DEFAULT_TOP if given["top"] is None else int(given["top"])
+    return max(shown, (given["measure_top"] or 1) - 1)
+
+
 def _search_galvatron(
     problem: Problem, pins: tuple[Pin, ...], given: dict[str, Any], rule: MemoryRule
 ) -> Report:
     from .galvatron_search import galvatron_plan
 
-    top = DEFAULT_TOP if given["top"] is None else given["top"]
+    top = _alternatives(given)
     return galvatron_plan(problem, given["galvatron_profile"], top, given["deadline"])
 
 

@@ -15,13 +15,13 @@ from ..costmodel.lowering import Lowering
 from ..datasets.catalogue.device import CPU, device
 from ..datasets.catalogue.models import DEFAULT_MODEL
 from ..datasets.catalogue.source_kind import KINDS
-from ..spec.calibration import Calibration
 from ..spec.cluster import ClusterSpec
 from ..spec.dense import model_run_reason
 from ..spec.errors import InputError
 from ..spec.huggingface import ModelAndAssumptions
 from ..spec.kernels import SCANS
 from ..spec.layers import EmbeddingLayer
+from ..spec.measured import calibration_of, profile_of
 from ..spec.model import ModelSpec
 from ..spec.report import Assumption
 from ..spec.strategy import LayerStrategy
@@ -210,15 +210,15 @@ def _by_part(figures: tuple[Figure, ...]) -> list[dict[str, Any]]:
 
 def _calibration(problem: Problem, asked: str | None) -> dict[str, Any]:
     """The calibration or the profile that prices come from."""
-    profile = problem.measured
+    if (calibration := calibration_of(problem.measured)) is not None:
+        return {
+            "name": measured_name(problem.measured),
+            "factors": asdict(calibration.factors),
+            "fitted_on": list(calibration.fitted_on),
+        }
+    profile = profile_of(problem.measured)
     if profile is None:
         return {"name": "none", "why": _no_profile_reason(problem.cluster, asked)}
-    if isinstance(profile, Calibration):
-        return {
-            "name": measured_name(profile),
-            "factors": asdict(profile.factors),
-            "fitted_on": list(profile.fitted_on),
-        }
     document = {
         "name": f"profile {profile.fingerprint}",
         "measured_at": profile.measured_at,

@@ -8,11 +8,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from ..spec.plan import plan_of
 from ..spec.units import format_bytes, format_count, format_number, format_seconds
 from .rehearsing import NEEDS_TORCH
 from .render_console import columns
 from .render_kernels import kernels_text
-from .render_rows import percent
+from .render_rows import percent, shape_text
 from .render_stages import ranges, span
 
 STEPS_SHOWN = 20
@@ -47,6 +48,8 @@ def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str
             continue
         label = "  " + term["term"].replace("_", " ")
         _compare(table, label, term["predicted_s"], term["measured_s"], format_seconds)
+    if top := document.get("measured_top"):
+        _print_top(out, top, document["calibration"])
     out.print(Text("predicted against measured", style="bold"))
     out.print(table)
     if "mfu" in measured:
@@ -67,6 +70,19 @@ def _mfu_formula(measured: dict[str, Any]) -> str:
         f"MFU {percent(measured['mfu'])} = {flops} model FLOPs / "
         f"({format_seconds(measured['step_time_s'])} x {peak} FLOP/s, the peak of all devices)"
     )
+
+
+def _print_top(out: Console, rows: list[dict[str, Any]], calibration: str) -> None:
+    """Print the plans that were run, the fastest first, and what the prices became."""
+    sizes = ("predicted", "measured", "corrected")
+    table = columns("plan", "shape", *sizes, right=sizes)
+    for row in rows:
+        plan = plan_of(row["plan"], "plan")
+        seconds = (format_seconds(row[f"{size}_s"]) for size in sizes)
+        table.add_row(row["plan_hash"][:19], shape_text(plan), *seconds)
+    out.print(Text(f"{len(rows)} plans run, the fastest first; its run follows", style="bold"))
+    out.print(table)
+    out.print(f"stored as calibration {calibration} (--calibration {calibration} prices by it)")
 
 
 def _compare(table: Any, name: str, predicted: float, measured: float, show: Any) -> None:

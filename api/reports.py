@@ -30,9 +30,8 @@ from ..planner.technique import KnownTechniques
 from ..planner.techniques import SHIPPED
 from ..spec.choices import Preference
 from ..spec.errors import InfeasibleError
-from ..spec.measured import Measured
+from ..spec.measured import Measured, profile_of
 from ..spec.plan import Plan
-from ..spec.profile import MachineProfile
 from ..spec.report import Assumption, Provenance, Report
 from ..spec.stack import StackSpec
 from .allowed import lossy_notes
@@ -111,8 +110,8 @@ def _provenance(pricer: Pricer, measured: Measured | None) -> Provenance:
         "numpy": np.__version__,
     }
     tables = ["catalogue"]
-    if isinstance(measured, MachineProfile):
-        tables.append(f"profile {measured.measured_at}")
+    if (profile := profile_of(measured)) is not None:
+        tables.append(f"profile {profile.measured_at}")
     choices = f"attention {stack.attention}, overlap {pricer.overlap}"
     return Provenance(
         stack=f"{stack.name} {stack.version} ({choices})",

@@ -22,7 +22,6 @@ from ..spec.cluster import ClusterSpec
 from ..spec.measured import Measured
 from ..spec.model import ModelSpec
 from ..spec.plan import Plan
-from ..spec.profile import MachineProfile
 from ..spec.stack import StackSpec
 from ..spec.workload import Workload
 
@@ -47,9 +46,10 @@ def simulator_for(
         techniques: prices of those that are known.
     """
     about = plan.model, plan.workload, stack, techniques
-    if isinstance(measured, MachineProfile):  # has rows by the thousand, which are no key
-        return _on(*about, Machine(plan.cluster, measured, rates=rates))
-    return _simulator(*about, plan.cluster, measured, rates)
+    if measured is None or isinstance(measured, Calibration):
+        return _simulator(*about, plan.cluster, measured, rates)
+    # a profile has rows by the thousand, which are no key
+    return _on(*about, Machine(plan.cluster, measured, rates=rates))
 
 
 @lru_cache(maxsize=KEPT)

@@ -8,8 +8,8 @@ from html import escape
 from typing import Any, overload
 
 from ..planner.what_if import Answer, Priced
-from ..spec.calibration import Calibration
 from ..spec.errors import InputError
+from ..spec.measured import calibration_of
 from ..spec.plan import Plan
 from ..spec.units import format_seconds
 from .handles import PlanHandle
@@ -143,7 +143,8 @@ def handle_inputs(handle: PlanHandle, given: Inputs) -> Inputs:
     """
     measured = handle.measured
     name = "none" if measured is None else None
-    calibration = measured.name if isinstance(measured, Calibration) else name
+    known = calibration_of(measured)
+    calibration = name if known is None else known.name
     own = Inputs(stack=handle.stack.name, calibration=calibration)
     usual, _, _ = plan_pricing(handle.plan, own)
     own = replace(

@@ -16,9 +16,8 @@ from ..planner.what_if_question import Question, Row, rows_of
 from ..planner.what_if_setting import Setting, group_names
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError
-from ..spec.measured import Measured
+from ..spec.measured import Measured, profile_of
 from ..spec.plan import Plan
-from ..spec.profile import MachineProfile
 from ..spec.report import Assumption, Prediction, Provenance, Report
 from ..spec.stack import StackSpec
 from ..spec.workload import DtypeRecord
@@ -206,12 +205,13 @@ def base_setting(plan: Plan, inputs: Inputs) -> Setting:
 
 def _as_measured(stack: StackSpec, measured: Measured | None) -> StackSpec:
     """The stack with the figures that a profile replaces, for what a change says it was."""
-    if not isinstance(measured, MachineProfile):
+    profile = profile_of(measured)
+    if profile is None:
         return stack
-    slowdown = measured.overlap_slowdown
+    slowdown = profile.overlap_slowdown
     return replace(
         stack,
-        launch_s=measured.host_s.get("kernel", stack.launch_s),
+        launch_s=profile.host_s.get("kernel", stack.launch_s),
         overlap_slowdown=stack.overlap_slowdown if slowdown is None else slowdown,
     )
 

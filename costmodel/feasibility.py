@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
-from ..spec.calibration import Calibration
 from ..spec.errors import InputError
-from ..spec.measured import Measured
+from ..spec.measured import Measured, calibration_of
 from ..spec.report import MemoryRow
 from ..spec.stack import StackSpec
 from .library_memory import least_workspace_bytes
@@ -45,9 +44,10 @@ class MemoryRule:
 
     def measured_by(self, measured: Measured | None) -> MemoryRule:
         """The rule with the deviation of a calibration of memory, where that is what there is."""
-        if not isinstance(measured, Calibration) or measured.memory is None:
+        calibration = calibration_of(measured)
+        if calibration is None or calibration.memory is None:
             return self
-        return replace(self, deviation=measured.memory.deviation)
+        return replace(self, deviation=calibration.memory.deviation)
 
     def excess_bytes(self, row: MemoryRow) -> float:
         """How far the upper bound is over the capacity; negative where there is room."""

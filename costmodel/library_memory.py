@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..datasets.catalogue.device import CAPABILITY_9_OR_10, device
-from ..spec.calibration import MEMORY_AS_SHIPPED, Calibration, MemoryConstants
-from ..spec.measured import Measured
+from ..spec.calibration import MEMORY_AS_SHIPPED, MemoryConstants
+from ..spec.measured import Measured, calibration_of
 from ..spec.report import MemoryRow
 from ..spec.stack import StackSpec
 
@@ -34,9 +34,10 @@ def least_workspace_bytes(stack: StackSpec) -> int:
 
 def calibrated_stack(stack: StackSpec, measured: Measured | None) -> StackSpec:
     """The stack with the constants of memory that a calibration of it has."""
-    if not isinstance(measured, Calibration) or measured.memory is None:
+    calibration = calibration_of(measured)
+    if calibration is None or calibration.memory is None:
         return stack
-    return replace(stack, memory=measured.memory.constants)
+    return replace(stack, memory=calibration.memory.constants)
 
 
 def scaled(live: dict[str, int], constants: MemoryConstants) -> dict[str, int]:

@@ -9,7 +9,7 @@ from ..datasets.catalogue.device import CPU, Device, device
 from ..datasets.catalogue.links import LinkRates, link_rates
 from ..spec.calibration import SHIPPED, Calibration, Factors
 from ..spec.cluster import ClusterSpec
-from ..spec.measured import Measured
+from ..spec.measured import Measured, calibration_of, profile_of
 from ..spec.profile import MachineProfile
 from .changed_rates import AS_LISTED, ChangedRates
 
@@ -33,13 +33,13 @@ class Machine:
 
     @property
     def profile(self) -> MachineProfile | None:
-        """The profile, where that is what was measured."""
-        return self.measured if isinstance(self.measured, MachineProfile) else None
+        """The profile of the machine, where there is one."""
+        return profile_of(self.measured)
 
     @property
     def calibration(self) -> Calibration | None:
-        """The calibration, where that is what was measured."""
-        return self.measured if isinstance(self.measured, Calibration) else None
+        """The calibration of prices, where there is one."""
+        return calibration_of(self.measured)
 
     @property
     def factors(self) -> Factors:

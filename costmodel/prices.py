@@ -81,14 +81,15 @@ class Pricer:
         self._wires = _collective_curves(machine)
         host = profile.host_s if profile is not None else {}
         slower = machine.factors.host
-        self.launch_s = host.get("kernel", stack.launch_s * slower)
+        self.launch_s = host.get("kernel", stack.launch_s) * slower
         self.launch_s *= machine.rates.host_launch_factor
         # Older profiles have seconds of a layer pass, others what ranks wait at a collective.
-        self.pass_s = stack.pass_s * slower if profile is None else host.get("layer_pass", 0.0)
-        self.wait_s = host.get("collective", 0.0)
-        self.step_s = host.get("step", stack.step_s * slower)
-        self.unit_s = host.get("unit", 0.0)
-        self.message_s = host.get("message", 0.0)
+        self.pass_s = stack.pass_s if profile is None else host.get("layer_pass", 0.0)
+        self.pass_s *= slower
+        self.wait_s = host.get("collective", 0.0) * slower
+        self.step_s = host.get("step", stack.step_s) * slower
+        self.unit_s = host.get("unit", 0.0) * slower
+        self.message_s = host.get("message", 0.0) * slower
         self._kernels: dict[Kernel, Price] = {}
         self._collectives: dict[Collective, Price] = {}
         self._works: dict[int, tuple[LoweredPass, _Work]] = {}
@@ -120,7 +121,12 @@ class Pricer:
         found = self._kernels.get(kernel)
         if found is None:
             measured = self._table.price(kernel) if self._table is not None else None
-            found = self._elsewhere(kernel) if measured is None else self._changed(kernel, measured)
+            if measured is None:
+                found = self._elsewhere(kernel)
+            else:
+                found = self._changed(kernel, measured)
+                factor = getattr(self.machine.factors, FACTOR_OF[kernel.term])
+                found = found._replace(time_s=found.time_s * factor)
             self._kernels[kernel] = found
         return found
 
@@ -151,8 +157,9 @@ class Pricer:
         found = self._collectives.get(item)
         if found is None:
             curve = self._wires.get(_curve_key(item))
-            if curve is not None and self._in_node(outermost(item, self.machine)):
-                found = self._changed_wire(item, Price(curve.at(item.payload_bytes), "measured"))
+            if curve is not None and self._in_node(level := outermost(item, self.machine)):
+                seconds = curve.at(item.payload_bytes) * self.machine.link_factor(level)
+                found = self._changed_wire(item, Price(seconds, "measured"))
             else:
                 seconds = collective_seconds(item, self.machine)
                 if item.ranks > 1 and self.machine.calibration is not None:
@@ -171,12 +178,11 @@ class Pricer:
 
     def message(self, size_bytes: int, level: LinkRates) -> float:
         """Seconds of a message between two devices over a link level."""
-        curve = self._wires.get(("send", 2))
+        curve, factor = self._wires.get(("send", 2)), self.machine.link_factor(level)
         if curve is not None and self._in_node(level):
             listed = next(one for one in self.machine.listed.levels if one.level == level.level)
             now, was = (message_seconds(size_bytes, one) for one in (level, listed))
-            return curve.at(size_bytes) * (now / was) + self.message_s
-        factor = self.machine.link_factor(level)
+            return curve.at(size_bytes) * factor * (now / was) + self.message_s
         return message_seconds(size_bytes, level) * factor + self.message_s
 
     def _in_node(self, level: LinkRates) -> bool:

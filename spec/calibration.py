@@ -104,6 +104,8 @@ class Calibration:
 
     ``device`` and ``stack`` are the names of the catalogue that it is for, ``products`` the format
     of products (``DtypeRecord.products``; "" is any): kernels of another format are others.
+    ``profile`` is the fingerprint of the machine's profile that the factors correct; "" where they
+    correct shipped prices.
     ``fitted_on`` are the ids of the measured rows. The 80 % interval, for rows like these, goes
     from the prediction over (1 + ``half_width``) to the prediction times that. The errors are
     medians over these rows: shipped, fitted, and each predicted from the others. ``fitted_on`` is
@@ -115,6 +117,7 @@ class Calibration:
     device: str
     stack: str
     products: str = ""
+    profile: str = ""
     factors: Factors
     fitted_on: tuple[str, ...]
     half_width: Share
