@@ -9,10 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api.python import PlanHandle, execute, explain, plan, simulate, what_if
+    from .api.python import PlanHandle, execute, explain, parallelize, plan, simulate, what_if
 
 __version__ = "0.1.0"
-__all__ = ["PlanHandle", "__version__", "execute", "explain", "plan", "simulate", "what_if"]
+__all__ = [
+    "PlanHandle",
+    "__version__",
+    "execute",
+    "explain",
+    "parallelize",
+    "plan",
+    "simulate",
+    "what_if",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -35,7 +35,7 @@ R = TypeVar("R")
 PlanLike = PlanHandle | Plan | str | Path
 
 INPUT_NAMES = frozenset(Inputs.__dataclass_fields__)
-__all__ = ["PlanHandle", "SimulationHandle", "WhatIfs", "execute", "explain", "plan", "simulate",
+__all__ = ["PlanHandle", "SimulationHandle", "WhatIfs", "execute", "explain", "parallelize", "plan", "simulate",
            "what_if"]  # fmt: skip
 
 
@@ -84,7 +84,8 @@ def plan(
     """Search for the best plan: the fastest, unless another objective is named.
 
     Args:
-        model: a name, a path, a typed document, or a ModelSpec; the embedded default if None.
+        model: a name, a path, a typed document, a ModelSpec or an ``nn.Module``; the embedded
+            default if None.
         cluster: a text, a path, a typed document, or a ClusterSpec; this machine if None.
         global_batch: samples of a step.
         global_batch_tokens: tokens of a step, instead of samples.
@@ -237,6 +238,25 @@ def explain(plan: PlanLike, **flags: Any) -> Explanation:
         InputError: no usable plan.
     """
     return _handle(plan, flags).explain()
+
+
+def parallelize(module: Any, plan: PlanLike, *, layers: str | None = None) -> Any:
+    """Make a torch module parallel in place as a plan says, for a loop of your own.
+
+    Every rank calls it, in a process group that is there already (torchrun); see
+    :mod:`shardwright.executor.user_module.parallelize`.
+
+    Args:
+        module: the whole module, equal on every rank.
+        plan: a handle, a Plan or the path of a plan file.
+        layers: dotted name of the list of repeated layers; None to find it.
+
+    Raises:
+        InputError: a plan that the module cannot follow.
+    """
+    from ..executor.user_module.parallelize import parallelize as parallelized
+
+    return parallelized(module, _handle(plan, {}).plan, layers=layers)
 
 
 @_arguments_named

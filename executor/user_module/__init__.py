@@ -1,0 +1,1 @@
+"""A user's own module under a plan: its layers found, described, and parallelised in place."""

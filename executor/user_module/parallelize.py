@@ -1,0 +1,162 @@
+"""``sw.parallelize(module, plan)``: a user's module made parallel in place, for the user's loop.
+
+Each layer is sharded as its strategy says by torch's ``fully_shard`` and recomputed where the plan
+says so; embedding, head and all that stands outside the layers join one unit. Gradients are means
+over the data-parallel ranks, as torch's own data parallelism leaves them, so a loop whose loss is
+a mean over its own samples needs no change.
+
+What a plan can say beyond that needs to know what a layer computes: tensor, context and expert
+parallelism, pipelines and techniques are refused by name.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TypeVar
+
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.utils.checkpoint import checkpoint
+
+from ...spec.errors import InputError
+from ...spec.model import BlockLayer
+from ...spec.plan import Plan
+from ...spec.strategy import LayerStrategy
+from ..chunk import TORCH_DTYPES
+from ..layout import plan_world_size
+from .layers import Layers, find_layers
+
+ModuleType = TypeVar("ModuleType", bound=nn.Module)
+ALLOWED = "what a foreign module can follow: dp, sharding and full recomputation"
+
+
+def parallelize(module: ModuleType, plan: Plan, *, layers: str | None = None) -> ModuleType:
+    """Make a module parallel in place as a plan says. Collective over all ranks.
+
+    Args:
+        module: the whole module on this rank's device, equal on every rank.
+        plan: of a model with as many blocks as the module has layers; one stage.
+        layers: dotted name of the list of layers; None to take the repeated ones.
+
+    Returns:
+        The module itself.
+
+    Raises:
+        InputError: a plan that the module cannot follow; nothing is changed then.
+    """
+    found = find_layers(module, layers)
+    blocks, ends = _strategies(plan, found)
+    meshes = _meshes(plan, [*blocks, ends])
+    dtype = plan.workload.dtype
+    policy = MixedPrecisionPolicy(
+        param_dtype=TORCH_DTYPES[dtype.param], reduce_dtype=TORCH_DTYPES[dtype.communication]
+    )
+    for block, strategy in zip(found.blocks, blocks, strict=True):
+        if strategy.recompute == "full":
+            _recompute(block)
+        _shard(block, strategy, meshes, policy)
+    _shard(module, ends, meshes, policy)
+    return module
+
+
+def last_micro_batch(module: nn.Module, plan: Plan, last: bool) -> None:
+    """Say before each backward of a step whether it is the step's last.
+
+    Where a plan sums gradients whole over the micro-batches (``shard.gradients`` 1) they are
+    reduced by the last backward only; others are reduced by each.
+
+    Args:
+        module: from :func:`parallelize`.
+        plan: its plan.
+        last: whether no further micro-batch of the step follows.
+    """
+    whole = all(not s.shard.reduces_each_micro_batch for s in plan.layer_strategies())
+    if isinstance(module, FSDPModule):
+        module.set_requires_gradient_sync(last or not whole)
+
+
+def _strategies(plan: Plan, found: Layers) -> tuple[list[LayerStrategy], LayerStrategy]:
+    """The strategies of the module's layers, and the one of what stands outside them.
+
+    Raises:
+        InputError: another number of blocks, or decisions that the module cannot follow.
+    """
+    _check_shape(plan)
+    pairs = list(zip(plan.model.layers(), plan.layer_strategies(), strict=True))
+    blocks = [strategy for layer, strategy in pairs if isinstance(layer, BlockLayer)]
+    ends = [strategy for layer, strategy in pairs if not isinstance(layer, BlockLayer)]
+    if len(blocks) != len(found.blocks):
+        allowed = f"{len(found.blocks)}, the layers of {found.name} (or name another list)"
+        raise InputError("plan.model", f"{len(blocks)} blocks", allowed)
+    for strategy in dict.fromkeys([*blocks, *ends]):
+        if reason := _refusal(strategy):
+            raise InputError("plan", reason, ALLOWED, "--pin tp=1 --pin pp=1")
+    if len({strategy.shard for strategy in ends}) > 1:
+        given = "another sharding for the embedding than for the head"
+        raise InputError("plan: shard", given, "one for all that stands outside the layers")
+    if len({s.shard.reduces_each_micro_batch for s in [*blocks, *ends]}) > 1:
+        given = "gradients summed whole in some layers and sharded in others"
+        raise InputError("plan: shard", given, "one of both for all layers of a foreign module")
+    return blocks, ends[0]
+
+
+def _check_shape(plan: Plan) -> None:
+    stages = len(plan.program.stages)
+    if stages > 1:
+        raise InputError("plan: pp", stages, "1 for a foreign module", "--pin pp=1")
+    ranks, started = plan_world_size(plan), dist.get_world_size()
+    if ranks != started:
+        raise InputError("plan", f"{ranks} ranks", f"{started}, the ranks that were started")
+
+
+def _refusal(strategy: LayerStrategy) -> str | None:
+    """Why a layer that nobody here wrote cannot follow a strategy; None if it can."""
+    for name in ("tp", "cp", "ep", "etp"):
+        if getattr(strategy, name) > 1:
+            return f"{name} {getattr(strategy, name)}"
+    if strategy.techniques:
+        return "techniques " + ", ".join(strategy.techniques)
+    if strategy.recompute not in ("none", "full"):
+        return f"recompute {strategy.recompute}"
+    shard = strategy.shard
+    if shard.secondary_parameters != 1 or {shard.parameters, shard.gradients} - {
+        1,
+        shard.optimizer,
+    }:
+        return "states sharded over several degrees"
+    return None
+
+
+def _meshes(plan: Plan, strategies: list[LayerStrategy]) -> dict[int, DeviceMesh]:
+    """The replica x shard mesh of each sharding degree, made in one order on every rank."""
+    kind = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    ranks = plan_world_size(plan)
+    return {
+        degree: init_device_mesh(kind, (ranks // degree, degree), mesh_dim_names=("rep", "shard"))
+        for degree in sorted({strategy.shard.optimizer for strategy in strategies})
+    }
+
+
+def _recompute(block: nn.Module) -> None:
+    """Keep a layer's inputs only. Its forward is wrapped, so that names of parameters stay."""
+    forward = partial(checkpoint, block.forward, use_reentrant=False)
+    block.forward = forward  # type: ignore[method-assign]
+
+
+def _shard(
+    module: nn.Module,
+    strategy: LayerStrategy,
+    meshes: dict[int, DeviceMesh],
+    policy: MixedPrecisionPolicy,
+) -> None:
+    fully_shard(
+        module,
+        mesh=meshes[strategy.shard.optimizer],
+        mp_policy=policy,
+        reshard_after_forward=strategy.shard.gathers_each_use,
+    )
+
+
+__all__ = ["last_micro_batch", "parallelize"]
