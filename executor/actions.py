@@ -4,6 +4,9 @@ The list follows the passes of the stage's schedule. Around each pass it starts 
 the *next* one needs, so that the message travels while this one computes, and waits for the
 messages of the pass before the last, so that few live at once.
 
+Passes that overlap in a schedule run one after the other, in its order: what one rank does beside
+another's message it does here too, but it never starts two passes together.
+
 No rank waits for ever, on any backend, not even where a message only moves once both its ends
 have come to it: take each stage as one actor, which waits whenever one of its ranks would. Two
 neighbours run the passes that they exchange messages for in one order, each receives one pass
@@ -29,7 +32,8 @@ class Action(NamedTuple):
     ``post``: start to receive what the pass needs. ``let_go``: wait until what was sent for the
     pass before ``item``'s predecessor is gone. ``receive``: wait for what was posted.
     ``forward``, ``backward``: compute; ``reduces`` marks a chunk's last backward pass, in which
-    its gradients are reduced over ranks. ``send``: start to send what the pass made.
+    its gradients are reduced over ranks. ``send``: start to send what the pass made. Weight
+    gradients, the second part of a split backward, wait for no message and make none.
     """
 
     kind: ActionKind
@@ -60,15 +64,15 @@ def _actions(
         if item is None:
             continue
         yield Action("let_go", item)
-        if following is not None and following[:2] in receives:
+        if following is not None and following.crosses and following[:2] in receives:
             yield Action("post", following)
-        if item[:2] in receives:
+        if item.crosses and item[:2] in receives:
             yield Action("receive", item)
         if item.forward:
             yield Action("forward", item)
         else:
             yield Action("backward", item, reduces=item == last[item.chunk])
-        if item[:2] in sends:
+        if item.crosses and item[:2] in sends:
             yield Action("send", item)
     for _ in range(2):
         yield Action("let_go", order[-1])

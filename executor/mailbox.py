@@ -76,7 +76,7 @@ class Mailbox:
             if work is None:
                 raise RuntimeError("this rank is not in the group of its messages")
             arrival.works.append(work)
-        self._posted[item] = arrival
+        self._posted[item.message] = arrival
 
     def _empty(self, shape: tuple[int, int, int]) -> Tensor:
         return torch.empty(shape, dtype=self.dtype, device=self.device)
@@ -94,9 +94,9 @@ class Mailbox:
 
     def receive(self, item: Pass, route: Route) -> Tensor:
         """What arrived for ``item``: an activation, or a gradient in a backward pass."""
-        if item not in self._posted:
-            return self._local.pop(item)
-        arrival = self._posted.pop(item)
+        if item.message not in self._posted:
+            return self._local.pop(item.message)
+        arrival = self._posted.pop(item.message)
         with mark(receive_mark(item)):
             for work in arrival.works:
                 work.wait()

@@ -10,6 +10,7 @@ its backward.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,13 +62,13 @@ class _InFlight:
 class ChunkPort:
     """One chunk of this stage with its routes; None at the two ends of the model.
 
-    ``run(entry, micro_batch)`` computes the chunk; ``before_backward(last)`` arms its units, and
-    ``after_backward(last)`` is called when the backward is over.
+    ``run(entry, micro_batch)`` computes the chunk; ``around_backward(pass, last)`` surrounds its
+    backward, or the first part of one; ``weights(micro_batch, last)`` is the second part.
     """
 
     run: Callable[[Tensor | None, int], Tensor]
-    before_backward: Callable[[bool], None]
-    after_backward: Callable[[bool], None]
+    around_backward: Callable[[Pass, bool], AbstractContextManager[None]]
+    weights: Callable[[int, bool], None]
     source: Route | None
     target: Route | None
     in_flight: dict[int, _InFlight] = field(default_factory=dict)
@@ -142,10 +143,13 @@ class PipelineRuntime:
 
     def compute(self, action: Action, loss: Tensor) -> None:
         """A forward or backward pass, without its messages."""
-        if action.kind == "forward":
-            self._forward(action.item, loss)
+        item = action.item
+        if item.forward:
+            self._forward(item, loss)
+        elif item.part == "weight":
+            self.ports[item.chunk].weights(item.micro_batch, action.reduces)
         else:
-            self._backward(action.item, action.reduces)
+            self._backward(item, action.reduces)
 
     def _forward(self, item: Pass, loss: Tensor) -> None:
         port = self.ports[item.chunk]
@@ -167,9 +171,8 @@ class PipelineRuntime:
         flight = port.in_flight.pop(item.micro_batch)
         if flight.gate is not None:
             flight.gate.grad = self._arrived.pop(item)
-        port.before_backward(reduces)
-        flight.exit.backward()  # type: ignore[no-untyped-call]
-        port.after_backward(reduces)
+        with port.around_backward(item, reduces):
+            flight.exit.backward()  # type: ignore[no-untyped-call]
         if flight.entry is not None:
             grad = flight.entry.grad
             if grad is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..costmodel.technique import TechniquePrice
 from ..spec.model import Layer
 from ..spec.strategy import LayerStrategy
-from ..spec.technique import TechniqueValue, kind_reason
+from ..spec.technique import TechniqueValue, kind_reason, never_joins
 from ..spec.techniques import (
     technique_reason,
     technique_run_reason,
@@ -91,6 +91,13 @@ class TechniqueOptions:
         request = self._request
         pinned = {str(p.value) for p in request.pins if p.key == name and p.covers(index)}
         return pinned | {str(word) for word in (request.values or {}).get(name, ())}
+
+    def may_join_backward(self) -> bool:
+        """Whether a plan of the space may hold a technique whose backward no schedule splits."""
+        names = {price.name for price in self.in_play()}
+        return any(
+            v.joins_backward is not never_joins for v in self._known.values if v.name in names
+        )
 
     def in_play(self) -> tuple[TechniquePrice, ...]:
         """Prices of the techniques that some plan of the space may use."""

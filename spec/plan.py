@@ -27,7 +27,14 @@ from .errors import InputError
 from .experts import experts_of
 from .model import Layer, ModelSpec
 from .sample_parts import divides_alike
-from .schedule import Pass, ScheduleKind, chunk_place, chunk_position
+from .schedule import (
+    SPLIT_KINDS,
+    Pass,
+    ScheduleKind,
+    chunk_place,
+    chunk_position,
+    stage_order,
+)
 from .strategy import LayerStrategy
 from .techniques import TECHNIQUES, Values
 from .workload import Workload
@@ -114,6 +121,16 @@ class Program:
     def chunks_per_stage(self) -> int:
         """Virtual stages on each stage (1 unless interleaved or in the shape of a V)."""
         return len(self.stages[0].virtual_stages)
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether some backward passes come in two parts."""
+        return self.schedule.kind in SPLIT_KINDS
+
+    def passes(self, stage: int) -> tuple[Pass, ...]:
+        """The passes of a stage in the order it runs them."""
+        kind, count = self.schedule.kind, self.schedule.microbatches
+        return stage_order(kind, stage, len(self.stages), self.chunks_per_stage, count)
 
     def chunks(self) -> Iterator[tuple[int, int, tuple[LayerPlan, ...]]]:
         """``(stage, virtual stage, layer plans)`` in the order that data flows through them."""

@@ -131,6 +131,45 @@ def pipelines() -> list[Case]:
     ]
 
 
+def split_pipelines() -> list[Case]:
+    """Schedules that split the backward, with what could come between its two parts."""
+    eight = Sizes(blocks=8)
+    bubble = Case(name="zero_bubble", stages=2, kind="zero_bubble", micro_batch=2)
+    v_shape = Case(name="zbv", stages=2, chunks=2, kind="zbv", micro_batch=2)
+    pairs = replace(v_shape, name="dualpipe", kind="dualpipe", global_batch=12)
+    found = []
+    for shape in (bubble, v_shape, pairs):
+        found += [
+            shape,
+            replace(shape, name=f"{shape.kind} tp2 sp", strategies=TP2_SP),
+            replace(shape, name=f"{shape.kind} tied", sizes=GPT2, strategies=sharded("zero1", 2)),
+            replace(shape, name=f"{shape.kind} mixed", strategies=MIXED_STAGE),
+            *(
+                replace(shape, name=f"{shape.kind} {level}", strategies=sharded(level, 2))
+                for level in ("zero2", "zero3")
+            ),
+        ]
+    return [
+        *found,
+        replace(bubble, name="zero_bubble selective", strategies=LayerStrategy(recompute="selective")),
+        replace(
+            bubble,
+            name="zero_bubble on three stages",
+            ranks=3,
+            stages=3,
+            micro_batch=1,
+            global_batch=6,
+            strategies=LayerStrategy(recompute="full"),
+        ),
+        replace(
+            bubble, name="zero_bubble uneven", stages=4, micro_batch=1, cuts=(1, 3, 5), sizes=GPT2
+        ),
+        replace(v_shape, name="zbv on four stages", stages=4, micro_batch=1, sizes=eight),
+        replace(pairs, name="dualpipe on four stages", stages=4, micro_batch=1, sizes=eight),
+        replace(v_shape, name="zbv, fewer micro-batches than fill it", micro_batch=8),
+    ]
+
+
 @pytest.mark.parametrize("case", ONE_STAGE, ids=lambda c: c.name)
 def test_one_stage(four_ranks: RankPool, case: Case) -> None:
     check(four_ranks, case)
@@ -139,6 +178,13 @@ def test_one_stage(four_ranks: RankPool, case: Case) -> None:
 @pytest.mark.parametrize("case", pipelines(), ids=lambda c: c.name)
 def test_pipelines(four_ranks: RankPool, case: Case) -> None:
     check(four_ranks, case)
+
+
+@pytest.mark.parametrize("case", split_pipelines(), ids=lambda c: c.name)
+def test_schedules_that_split_the_backward(
+    three_ranks: RankPool, four_ranks: RankPool, case: Case
+) -> None:
+    check(three_ranks if case.ranks == 3 else four_ranks, case)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -14,7 +14,7 @@ from shardwright.executor.layout import stage_layout
 from shardwright.executor.mesh import Wire, wire_of
 from shardwright.executor.routes import Route, chunk_routes
 from shardwright.spec.plan import Plan
-from shardwright.spec.schedule import Pass, stage_order
+from shardwright.spec.schedule import Pass
 
 End = tuple[int, int, Pass]
 """A message: source, target, the pass that needs it."""
@@ -36,13 +36,7 @@ def rank_lists(plan: Plan) -> list[Rank]:
     program = plan.program
     found = []
     for stage, (_, count) in enumerate(stage_layout(plan)):
-        order = stage_order(
-            program.schedule.kind,
-            stage,
-            len(program.stages),
-            program.chunks_per_stage,
-            program.schedule.microbatches,
-        )
+        order = program.passes(stage)
         for local in range(count):
             routes = [
                 chunk_routes(plan, stage, chunk, local) for chunk in range(program.chunks_per_stage)
@@ -140,10 +134,11 @@ class Play:
     def _incoming(self, number: int, item: Pass) -> list[End]:
         route = self.ranks[number].route(item, incoming=True)
         assert route is not None
-        return [(piece.peer, number, item) for piece in route.receives]
+        needs = item.message
+        return [(p.peer, number, needs) for p in route.receives if p.peer != number]
 
     def _outgoing(self, number: int, item: Pass) -> list[End]:
         route = self.ranks[number].route(item, incoming=False)
         assert route is not None
         needs = Pass(item.forward, route.chunk, item.micro_batch)
-        return [(number, piece.peer, needs) for piece in route.sends]
+        return [(number, p.peer, needs) for p in route.sends if p.peer != number]
