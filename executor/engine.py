@@ -14,6 +14,7 @@ from ..kernels.dispatch import Dispatcher
 from ..kernels.marks import mark
 from ..kernels.rope import cached_tables, forget_tables
 from ..spec.marks import READ_DATA, STEP, UPDATE
+from ..spec.message_holds import sent_until
 from ..spec.plan import LayerPlan, Plan
 from ..spec.strategy import LayerStrategy
 from .build_options import BuildOptions
@@ -125,9 +126,12 @@ class Engine:
     def _make_runtime(self, parts: tuple[tuple[LayerPlan, ...], ...]) -> PipelineRuntime:
         book = self.book
         order = self.plan.program.passes(book.stage)
+        until = sent_until(self.plan.program, book.stage)
         ports = [self._make_port(index) for index in range(len(parts))]
         dtype = TORCH_DTYPES[self.plan.workload.dtype.param]
-        return PipelineRuntime(ports, order, book.rank, book.wire, dtype, self.options.device)
+        return PipelineRuntime(
+            ports, order, until, book.rank, book.wire, dtype, self.options.device
+        )
 
     def _make_port(self, index: int) -> ChunkPort:
         chunk = self.chunks[index]

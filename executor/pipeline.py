@@ -87,7 +87,8 @@ class PipelineRuntime:
 
     Args:
         ports: the stage's chunks.
-        order: its passes, from ``spec.schedule.stage_order``.
+        order: its passes, from ``spec.plan.Program.passes``.
+        until: when sent messages are gone, from ``spec.message_holds.sent_until``.
         rank: this rank.
         wire: gives the process group of a message.
         dtype: of activations.
@@ -98,6 +99,7 @@ class PipelineRuntime:
         self,
         ports: list[ChunkPort],
         order: tuple[Pass, ...],
+        until: tuple[int, ...] | None,
         rank: int,
         wire: WireOf,
         dtype: torch.dtype,
@@ -107,7 +109,7 @@ class PipelineRuntime:
         receives = {end for end in ends if ports[end[1]].route_in(end[0]) is not None}
         sends = {end for end in ends if ports[end[1]].route_out(end[0]) is not None}
         self.ports = ports
-        self.actions = stage_actions(order, receives, sends)
+        self.actions = stage_actions(order, receives, sends, until)
         self.mailbox = Mailbox(rank, wire, dtype, device)
         self.device = device
         self._arrived: dict[Pass, Tensor] = {}
@@ -137,7 +139,7 @@ class PipelineRuntime:
             if action.kind == "receive":
                 self._arrived[item] = self.mailbox.receive(item, self._route_in(item))
             elif action.kind == "send":
-                self.mailbox.send(item, self._route_out(item), self._made.pop(item))
+                self.mailbox.send(item, self._route_out(item), self._made.pop(item), action.passes)
             else:
                 self.compute(action, loss)
 

@@ -151,7 +151,9 @@ def split_pipelines() -> list[Case]:
         ]
     return [
         *found,
-        replace(bubble, name="zero_bubble selective", strategies=LayerStrategy(recompute="selective")),
+        replace(
+            bubble, name="zero_bubble selective", strategies=LayerStrategy(recompute="selective")
+        ),
         replace(
             bubble,
             name="zero_bubble on three stages",

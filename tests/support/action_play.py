@@ -13,6 +13,7 @@ from shardwright.executor.actions import Action, stage_actions
 from shardwright.executor.layout import stage_layout
 from shardwright.executor.mesh import Wire, wire_of
 from shardwright.executor.routes import Route, chunk_routes
+from shardwright.spec.message_holds import sent_until
 from shardwright.spec.plan import Plan
 from shardwright.spec.schedule import Pass
 
@@ -43,9 +44,9 @@ def rank_lists(plan: Plan) -> list[Rank]:
             ]
             ends = {(f, c): r[0 if f else 1] for c, r in enumerate(routes) for f in (True, False)}
             outs = {(f, c): r[1 if f else 0] for c, r in enumerate(routes) for f in (True, False)}
-            actions = stage_actions(
-                order, {k for k, r in ends.items() if r}, {k for k, r in outs.items() if r}
-            )
+            receives = {k for k, r in ends.items() if r}
+            sends = {k for k, r in outs.items() if r}
+            actions = stage_actions(order, receives, sends, sent_until(program, stage))
             found.append(Rank(stage, actions, routes))
     return found
 
@@ -59,7 +60,8 @@ class Play:
         self.place = [0] * len(self.ranks)
         self.queues: dict[tuple[int, Wire], list[End]] = defaultdict(list)
         self.done: set[End] = set()
-        self.recent: list[list[list[End]]] = [[[], []] for _ in self.ranks]
+        self.passes = [0] * len(self.ranks)
+        self.recent: list[list[tuple[int, list[End]]]] = [[] for _ in self.ranks]
         self.reached: dict[tuple[int, Pass], set[int]] = defaultdict(set)
         self.computed: list[list[Pass]] = [[] for _ in self.ranks]
 
@@ -108,11 +110,13 @@ class Play:
             sent = self._outgoing(number, item)
             for message in sent:
                 self._queue(number, message)
-            self.recent[number][1] += sent
+            self.recent[number].append((self.passes[number] + action.passes, sent))
         elif action.kind == "let_go":
-            if any(message not in self.done for message in self.recent[number][0]):
+            now, recent = self.passes[number] + 1, self.recent[number]
+            if any(m not in self.done for until, sent in recent if until <= now for m in sent):
                 return False
-            self.recent[number] = [self.recent[number][1], []]
+            self.passes[number] = now
+            self.recent[number] = [(until, sent) for until, sent in recent if until > now]
         else:
             return self._compute(number, item)
         return True
