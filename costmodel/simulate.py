@@ -259,7 +259,7 @@ class Simulator:
             for held in run.classes:
                 place = (run.stage, held.group)
                 allocated = stage_peak(
-                    plan, stack, run.passes, held.chunks, prefetch, self._effects
+                    plan, stack, run.stage, run.passes, held.chunks, prefetch, self._effects
                 )
                 rows.append(memory_row(plan, stack, place, allocated, groups))
                 rows += tier_rows(plan, place, run.passes, held.chunks)

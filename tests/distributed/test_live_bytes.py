@@ -66,8 +66,37 @@ def pipelines() -> list[Case]:
             replace(shape, name=f"{kind} tied", sizes=GPT2, strategies=sharded("zero1", 2)),
             replace(shape, name=f"{kind} full", strategies=replace(TP2_SP, recompute="full")),
         ]
+    bubble = Case(name="", sizes=SIZES, seq_len=128, stages=2, kind="zero_bubble", micro_batch=2)
+    v_shape = replace(bubble, chunks=2, kind="zbv")
+    for shape in (bubble, v_shape, replace(v_shape, kind="dualpipe", global_batch=12)):
+        found += [
+            replace(shape, name=shape.kind),
+            replace(shape, name=f"{shape.kind} zero3", strategies=sharded("zero3", 2)),
+            replace(
+                shape,
+                name=f"{shape.kind} zero2 bf16",
+                strategies=sharded("zero2", 2),
+                dtype="bf16",
+            ),
+            replace(
+                shape,
+                name=f"{shape.kind} tied zero1 bf16",
+                sizes=GPT2,
+                strategies=sharded("zero1", 2),
+                dtype="bf16",
+            ),
+            replace(shape, name=f"{shape.kind} full", strategies=replace(TP2_SP, recompute="full")),
+        ]
     four = Case(name="four stages", sizes=SIZES, seq_len=128, stages=4, micro_batch=1)
-    return [*found, four, replace(four, name="four uneven stages", cuts=(1, 2, 4), kind="gpipe")]
+    eight = replace(four, chunks=2, sizes=replace(SIZES, blocks=8), global_batch=8)
+    return [
+        *found,
+        four,
+        replace(four, name="four uneven stages", cuts=(1, 2, 4), kind="gpipe"),
+        replace(four, name="four stages of zero_bubble", kind="zero_bubble", global_batch=8),
+        replace(eight, name="four stages of zbv", kind="zbv"),
+        replace(eight, name="four stages of dualpipe", kind="dualpipe"),
+    ]
 
 
 def check(pool: RankPool, case: Case, fused: bool = False) -> None:
