@@ -106,6 +106,7 @@ class _ColumnLinear(Function):
         grad_x = tp.reduce(grad_x.view(*grads[0].shape[:2], -1))
         whole = _tokens(tp.gather_sequence(x))
         if tp.later is not None and tp.later.waits:
+            whole = whole.detach()  # or it would keep the graph that it came from
             tp.later.add(_column_product(flat_grads, whole, ctx.parameters, ctx.has_bias))
             return (grad_x, None, *(None for _ in ctx.parameters))
         grad_weights = [g.t().mm(whole) for g in flat_grads]
@@ -170,7 +171,7 @@ class _RowLinear(Function):
         grad = _tokens(tp.gather_sequence(grads[0]))
         grad_x = grad.mm(weight).view(x.shape)
         if tp.later is not None and tp.later.waits:
-            tp.later.add(_row_product(grad, x, ctx.weight))
+            tp.later.add(_row_product(grad, x.detach(), ctx.weight))
             return grad_x, None, grad_bias, None
         return grad_x, grad.t().mm(_tokens(x)), grad_bias, None
 
