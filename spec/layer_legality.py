@@ -193,11 +193,20 @@ def _v_reason(kind: ScheduleKind, stages: int, chunks: int, microbatches: int) -
     return None
 
 
-def schedule_stack_reason(kind: ScheduleKind, stack: StackSpec) -> str | None:
-    """Why the stack cannot say a schedule; None if it can."""
+def schedule_stack_reason(
+    kind: ScheduleKind, stack: StackSpec, written: bool = False
+) -> str | None:
+    """Why the stack cannot say a schedule; None if it can.
+
+    Args:
+        kind: of the schedule.
+        stack: the software that runs it.
+        written: whether the plan spells out its order of passes.
+    """
+    listed = f"the stack {stack.name} has {', '.join(stack.schedules)} only"
     if kind not in stack.schedules:
-        return f"the stack {stack.name} has {', '.join(stack.schedules)} only"
-    return None
+        return listed
+    return f"{listed}, and no order of one's own" if written and stack.fixed_orders else None
 
 
 def devices_run_reason(devices: Iterable[str]) -> str | None:

@@ -5,18 +5,21 @@ schedules with whole backwards, and in zero bubble, a message is gone when its s
 second pass after the one that made it. In the shape of a V a stage may be many passes ahead of
 those below it: it sends what they take much later, and would wait for them while they wait for it.
 
-There the place is read off an ideal step, in which every pass takes its usual share of time and
-messages none: the first pass that begins after the receiver has made room. Whatever passes really
-take, all waits then lead to earlier moments of that step, so they never close to a ring.
+There, and in an order that a plan writes, the place is read off an ideal step, in which every pass
+takes its usual share of time and messages none: the first pass that begins after the receiver has
+made room. Whatever passes really take, all waits then lead to earlier moments of that step, so
+they never close to a ring.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from .orders import Lines, order_of
 from .passes import Pass
-from .schedule import V_KINDS, ScheduleKind, chunk_place, chunk_position, stage_order
+from .schedule import V_KINDS, ScheduleKind, chunk_place, chunk_position
 
 if TYPE_CHECKING:
     from .plan import Program
@@ -44,20 +47,23 @@ def sent_until(program: Program, stage: int) -> tuple[int, ...] | None:
         None where it is always the second pass after.
     """
     schedule, stages = program.schedule, len(program.stages)
-    if stages == 1 or schedule.kind not in V_KINDS:
+    if stages == 1 or (schedule.kind not in V_KINDS and schedule.actions is None):
         return None
-    return _places(schedule.kind, stages, program.chunks_per_stage, schedule.microbatches)[stage]
+    count, chunks = schedule.microbatches, program.chunks_per_stage
+    return _places(schedule.kind, stages, chunks, count, schedule.actions)[stage]
 
 
 @lru_cache(maxsize=64)
 def _places(
-    kind: ScheduleKind, stages: int, chunks: int, micro_batches: int
+    kind: ScheduleKind, stages: int, chunks: int, micro_batches: int, lines: Lines
 ) -> tuple[tuple[int, ...], ...]:
-    orders = [stage_order(kind, s, stages, chunks, micro_batches) for s in range(stages)]
+    orders = [order_of(kind, s, stages, chunks, micro_batches, lines) for s in range(stages)]
     return places_of(kind, orders)
 
 
-def places_of(kind: ScheduleKind, orders: list[tuple[Pass, ...]]) -> tuple[tuple[int, ...], ...]:
+def places_of(
+    kind: ScheduleKind, orders: Sequence[tuple[Pass, ...]]
+) -> tuple[tuple[int, ...], ...]:
     """:func:`sent_until` for all stages.
 
     Args:
@@ -65,7 +71,8 @@ def places_of(kind: ScheduleKind, orders: list[tuple[Pass, ...]]) -> tuple[tuple
         orders: the passes of every stage.
     """
     stages = len(orders)
-    starts, takes = _ideal_step(kind, orders)
+    step = _IdealStep(kind, orders)
+    starts, takes = step.starts, step.takes
     found = []
     for stage, order in enumerate(orders):
         own = starts[stage]
@@ -89,45 +96,57 @@ def places_of(kind: ScheduleKind, orders: list[tuple[Pass, ...]]) -> tuple[tuple
     return tuple(found)
 
 
-def _ideal_step(
-    kind: ScheduleKind, orders: list[tuple[Pass, ...]]
-) -> tuple[list[list[int]], dict[Key, tuple[int, int]]]:
+class _IdealStep:
     """When each pass of every stage begins, and which pass of which stage takes each message.
 
-    Raises:
-        RuntimeError: the orders wait for each other.
+    Args:
+        kind: says where chunks lie.
+        orders: the passes of every stage.
     """
-    stages = len(orders)
-    starts: list[list[int]] = [[] for _ in orders]
-    clocks, ends = [0] * stages, dict[Key, int]()
-    takes: dict[Key, tuple[int, int]] = {}
-    last = stages * (1 + max(item.chunk for item in orders[0])) - 1
-    pending = set(range(stages))
-    while pending:
-        before = len(ends), sum(map(len, starts))
-        for stage in sorted(pending):
-            order = orders[stage]
-            while len(starts[stage]) < len(order):
-                item = order[len(starts[stage])]
-                position = chunk_position(kind, stage, item.chunk, stages)
-                begins = clocks[stage]
-                if item.part != "weight":
-                    source = position - 1 if item.forward else position + 1
-                    if 0 <= source <= last:
-                        made = ends.get((item.forward, source, item.micro_batch))
-                        if made is None:
-                            break
-                        begins = max(begins, made)
-                    takes[item.forward, position, item.micro_batch] = stage, len(starts[stage])
-                starts[stage].append(begins)
-                clocks[stage] = begins + (1 if item.forward else UNITS[item.part])
-                if item.part != "weight":
-                    ends[item.forward, position, item.micro_batch] = clocks[stage]
-            else:
-                pending.discard(stage)
-        if pending and before == (len(ends), sum(map(len, starts))):
-            raise RuntimeError("the passes wait for each other")
-    return starts, takes
+
+    def __init__(self, kind: ScheduleKind, orders: Sequence[tuple[Pass, ...]]) -> None:
+        self.orders = orders
+        self.starts: list[list[int]] = [[] for _ in orders]
+        self.takes: dict[Key, tuple[int, int]] = {}
+        self._kind = kind
+        self._last = len(orders) * (1 + max(item.chunk for item in orders[0])) - 1
+        self._clocks = [0] * len(orders)
+        self._ends: dict[Key, int] = {}
+        moved = True
+        while moved:
+            found = [self._advance(stage) for stage in range(len(orders))]
+            moved = any(found)
+
+    def _advance(self, stage: int) -> bool:
+        """Run passes of a stage until one's input is missing; whether any ran."""
+        starts, order = self.starts[stage], self.orders[stage]
+        before = len(starts)
+        while len(starts) < len(order):
+            item = order[len(starts)]
+            position = chunk_position(self._kind, stage, item.chunk, len(self.orders))
+            begins_at = self._clocks[stage]
+            if item.crosses:
+                source = position - 1 if item.forward else position + 1
+                if 0 <= source <= self._last:
+                    made_at = self._ends.get((item.forward, source, item.micro_batch))
+                    if made_at is None:
+                        break
+                    begins_at = max(begins_at, made_at)
+                self.takes[item.forward, position, item.micro_batch] = stage, len(starts)
+            starts.append(begins_at)
+            self._clocks[stage] = begins_at + (1 if item.forward else UNITS[item.part])
+            if item.crosses:
+                self._ends[item.forward, position, item.micro_batch] = self._clocks[stage]
+        return len(starts) > before
+
+
+def stuck_at(kind: ScheduleKind, orders: Sequence[tuple[Pass, ...]]) -> tuple[int, Pass] | None:
+    """A stage and its pass that waits for itself, through other passes; None where none does."""
+    step = _IdealStep(kind, orders)
+    for stage, (starts, order) in enumerate(zip(step.starts, orders, strict=True)):
+        if len(starts) < len(order):
+            return stage, order[len(starts)]
+    return None
 
 
 def stays(program: Program, stage: int, chunk: int, forward: bool) -> bool:
@@ -140,4 +159,4 @@ def stays(program: Program, stage: int, chunk: int, forward: bool) -> bool:
     return chunk_place(kind, source, stages)[0] == stage
 
 
-__all__ = ["places_of", "sent_until", "stays"]
+__all__ = ["places_of", "sent_until", "stays", "stuck_at"]

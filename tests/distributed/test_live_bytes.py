@@ -11,11 +11,13 @@ from dataclasses import replace
 import pytest
 from lowering_check import executor_stack
 from plan_cases import Case, Sizes, random_case, sharded
+from random_orders import random_order
 from rank_pools import RankPool
 
 from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.simulate import Simulator
 from shardwright.executor.launch import TRAIN_JOB
+from shardwright.spec.plan import Plan
 from shardwright.spec.strategy import LayerStrategy
 
 SIZES = Sizes(hidden=64, ffn=160, vocab=512)
@@ -99,8 +101,8 @@ def pipelines() -> list[Case]:
     ]
 
 
-def check(pool: RankPool, case: Case, fused: bool = False) -> None:
-    plan = case.plan()
+def check(pool: RankPool, case: Case, fused: bool = False, plan: Plan | None = None) -> None:
+    plan = case.plan() if plan is None else plan
     simulator = Simulator.for_plan(plan, Machine(plan.cluster), executor_stack(case.flash, fused))
     predicted = [row.allocated_bytes for row in simulator.run(plan).memory]
     steps = 1 if fused else 3
@@ -113,6 +115,12 @@ def check(pool: RankPool, case: Case, fused: bool = False) -> None:
 @pytest.mark.parametrize("case", [*one_stage(), *pipelines()], ids=lambda c: c.name)
 def test_second_step_is_within_two_per_cent(four_ranks: RankPool, case: Case) -> None:
     check(four_ranks, case)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_orders_that_somebody_wrote_too(four_ranks: RankPool, seed: int) -> None:
+    case = Case(name="", sizes=SIZES, seq_len=128, stages=4, micro_batch=1)
+    check(four_ranks, case, plan=random_order(case.plan(), seed))
 
 
 FEW = replace(SIZES, blocks=2)

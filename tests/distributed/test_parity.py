@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from plan_cases import GPT2, LLAMA, QWEN3, Case, Sizes, random_case, sharded
+from random_orders import random_order
 from rank_pools import RankPool
 
 from shardwright.executor.launch import TRAIN_JOB
 from shardwright.executor.verify import BOUNDS
 from shardwright.spec.errors import RunError
+from shardwright.spec.plan import Plan
 from shardwright.spec.strategy import LayerStrategy
 
 STEPS = 3
@@ -22,10 +24,10 @@ TP4_SP = LayerStrategy(tp=4, sequence_parallel="megatron")
 FULL_HEADS = Sizes(kv_heads=4)
 
 
-def run(pool: RankPool, case: Case, job: str = TRAIN_JOB, **settings: Any) -> dict[str, Any]:
+def run(pool: RankPool, plan: Plan, case: Case, job: str, **settings: Any) -> dict[str, Any]:
     """Rank 0's result of three verified steps."""
     payload = {
-        "plan": case.plan().to_document(),
+        "plan": plan.to_document(),
         "steps": STEPS,
         "verify": True,
         "random_tokens": True,
@@ -38,7 +40,12 @@ def run(pool: RankPool, case: Case, job: str = TRAIN_JOB, **settings: Any) -> di
 
 
 def check(pool: RankPool, case: Case, job: str = TRAIN_JOB) -> None:
-    result = run(pool, case, job)
+    check_plan(pool, case.plan(), case, job)
+
+
+def check_plan(pool: RankPool, plan: Plan, case: Case, job: str = TRAIN_JOB) -> None:
+    """A plan of a case's kind, held to the norm."""
+    result = run(pool, plan, case, job)
     found, bounds = result["verify"], BOUNDS[case.dtype]
     assert len(result["measured"]["losses"]) == STEPS
     assert found["max_rel_grad_diff"] <= bounds.gradient, found["worst_tensor"]
@@ -180,6 +187,20 @@ def test_one_stage(four_ranks: RankPool, case: Case) -> None:
 @pytest.mark.parametrize("case", pipelines(), ids=lambda c: c.name)
 def test_pipelines(four_ranks: RankPool, case: Case) -> None:
     check(four_ranks, case)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_orders_that_somebody_wrote(four_ranks: RankPool, seed: int) -> None:
+    case = Case(
+        name=f"order {seed}",
+        stages=2,
+        chunks=1 + seed % 2,
+        kind="zbv" if seed % 2 else "1f1b",
+        micro_batch=2,
+        strategies=sharded(("zero1", "zero2", "zero3")[seed], 2),
+        sizes=GPT2,
+    )
+    check_plan(four_ranks, random_order(case.plan(), seed), case)
 
 
 @pytest.mark.parametrize("case", split_pipelines(), ids=lambda c: c.name)
