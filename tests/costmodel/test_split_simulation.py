@@ -24,10 +24,12 @@ from schedule_cases import (
 from simulation_checks import check_starts
 
 from shardwright.costmodel.explain import breakdown, executed_flops
+from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.simulate import Simulation, Simulator
 from shardwright.costmodel.step import step_work
 from shardwright.costmodel.trace import simulated_timeline
 from shardwright.datasets.catalogue.stack import stack
+from shardwright.spec.orders import write_order
 from shardwright.spec.plan import Plan
 from shardwright.spec.schedule import EVERY_KIND, SPLIT_KINDS, ScheduleKind
 
