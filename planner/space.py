@@ -321,7 +321,11 @@ class SearchSpace:
 
     def left_out(self) -> list[dict[str, str]]:
         """What no plan of the space has, and the rule or reason."""
-        return left_out(self.request, self.too_long)
+        found = left_out(self.request, self.too_long)
+        if self.request.executable and self.techniques.may_join_backward():
+            why = "a block compiled whole makes all its gradients at once"
+            found.append({"what": "to run: schedules that split the backward", "why": why})
+        return found
 
 
 def shardings(data_parallel: int) -> list[Sharding]:
