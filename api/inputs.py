@@ -160,7 +160,9 @@ def plan_pricing(
     reasons = [
         stack_reason(strategy, chosen) for strategy in dict.fromkeys(plan.layer_strategies())
     ]
-    for reason in (*reasons, schedule_stack_reason(plan.program.schedule.kind, chosen)):
+    schedule = plan.program.schedule
+    own = schedule_stack_reason(schedule.kind, chosen, schedule.actions is not None)
+    for reason in (*reasons, own):
         if reason:
             raise InputError("--stack", chosen.name, f"one that can say the plan ({reason})")
     return chosen, measured, notes

@@ -16,7 +16,6 @@ from ..spec.legality import (
     executable_reason,
     layer_reason,
     schedule_reason,
-    schedule_run_reason,
     schedule_stack_reason,
 )
 from ..spec.model import Layer
@@ -71,8 +70,6 @@ def resolve_pins(
 
 def _run_reason(pin: Pin, problem: Problem) -> str | None:
     """Why no plan with the pin runs here; None if one may."""
-    if pin.key == "schedule":
-        return schedule_run_reason(pin.value)  # type: ignore[arg-type]
     if pin.key == "sp":
         strategy = LayerStrategy(tp=2, sequence_parallel=pin.value)  # type: ignore[arg-type]
     else:

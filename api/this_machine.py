@@ -12,7 +12,7 @@ from ..executor.layout import plan_device, plan_devices, plan_world_size
 from ..spec.cluster import ClusterSpec
 from ..spec.dense import model_run_reason
 from ..spec.errors import InputError
-from ..spec.legality import devices_run_reason, executable_reason, schedule_run_reason
+from ..spec.legality import devices_run_reason, executable_reason
 from ..spec.plan import Plan
 from ..spec.technique_plans import plan_run_reason
 
@@ -99,8 +99,6 @@ def require_built(plan: Plan, where: str) -> None:
     """
     if reason := model_run_reason(plan.model, plan.workload.seq_len):
         raise InputError(where, reason, "a plan of a dense decoder", "plan simulate")
-    if reason := schedule_run_reason(plan.program.schedule.kind):
-        raise InputError(where, reason, "a plan that the executor runs", "plan --execute")
     if reason := devices_run_reason(plan_devices(plan)):
         raise InputError(where, reason, "cores alone, or accelerators alone", "plan simulate")
     for strategy in dict.fromkeys(plan.layer_strategies()):

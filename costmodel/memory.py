@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..spec.errors import InputError
 from ..spec.formats import DTYPE_BYTES
 from ..spec.layers import BlockLayer, Layer, MultiTokenLayer
+from ..spec.message_holds import sent_until, stays
 from ..spec.mixers import rotary_channels
 from ..spec.plan import Plan
 from ..spec.report import MemoryRow
@@ -41,6 +42,7 @@ COUNTABLE_BYTES = 2**60
 def stage_peak(
     plan: Plan,
     stack: StackSpec,
+    stage: int,
     passes: StagePasses,
     chunks: tuple[StageChunk, ...],
     prefetch: bool,
@@ -51,6 +53,7 @@ def stage_peak(
     Args:
         plan: the plan.
         stack: the software that runs it.
+        stage: its number.
         passes: the stage's passes in order.
         chunks: the stage's lowered chunks.
         prefetch: whether the next unit's gather is under way while a layer computes.
@@ -66,7 +69,7 @@ def stage_peak(
     peak = np.array([effect.peak for effect in found], dtype=np.int64)
     messages = np.zeros(len(rows), dtype=np.int64)
     if len(plan.program.stages) > 1:
-        messages = _message_bytes(chunks, kinds, rows)
+        messages = _message_bytes(plan, stage, chunks, kinds, rows)
     # Which moment is fullest takes sums alone; only that moment is then told apart by term.
     after = np.cumsum(change.sum(axis=1)[rows])
     fullest = np.append(0, after[:-1]) + peak.sum(axis=1)[rows] + messages
@@ -94,9 +97,17 @@ def _refuse_overflow(effects: list[PassEffect], resident: list[int], passes: int
 
 
 def _message_bytes(
-    chunks: tuple[StageChunk, ...], kinds: tuple[PassKind, ...], rows: NDArray[np.int64]
+    plan: Plan,
+    stage: int,
+    chunks: tuple[StageChunk, ...],
+    kinds: tuple[PassKind, ...],
+    rows: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Bytes of messages held during each pass: received one pass ahead, sent until one later."""
+    """Bytes of messages held during each pass: received one pass ahead, sent until one later.
+
+    In the shape of a V some are sent until much later, and at its turn a stage has what it made
+    until it takes it.
+    """
     ends = [(chunks[k.chunk].receives_bytes, chunks[k.chunk].sends_bytes) for k in kinds]
     crossing = [
         (0, 0) if k.part == "weight" else pair if k.forward else pair[::-1]
@@ -104,8 +115,16 @@ def _message_bytes(
     ]
     into_and_out = np.array(crossing, dtype=np.int64)
     received, sent = into_and_out[rows, 0], into_and_out[rows, 1]
-    total: NDArray[np.int64] = np.append(received[1:], 0) + np.append(0, sent[:-1])
-    return total
+    until = sent_until(plan.program, stage)
+    if until is None:
+        total: NDArray[np.int64] = np.append(received[1:], 0) + np.append(0, sent[:-1])
+        return total
+    remote = [not stays(plan.program, stage, k.chunk, k.forward) for k in kinds]
+    received = received * np.array(remote)[rows]
+    changes = np.zeros(len(rows) + 3, dtype=np.int64)
+    np.add.at(changes, np.arange(1, len(rows) + 1), sent)
+    np.add.at(changes, np.array(until), -sent)
+    return np.append(received[1:], 0) + np.cumsum(changes)[: len(rows)]
 
 
 def _resident(plan: Plan, stack: StackSpec, chunks: tuple[StageChunk, ...]) -> list[int]:

@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ..spec.orders import Lines
 from ..spec.schedule import ScheduleKind, chunk_position
 from .stage_passes import StagePasses, stage_passes
 
@@ -39,8 +40,10 @@ class PassOrder:
 
 
 @lru_cache(maxsize=128)
-def pass_order(kind: ScheduleKind, stages: int, chunks: int, micro_batches: int) -> PassOrder:
-    """The passes of a pipeline whose passes do not overlap in pairs; arguments as ``stage_order``.
+def pass_order(
+    kind: ScheduleKind, stages: int, chunks: int, micro_batches: int, lines: Lines = None
+) -> PassOrder:
+    """The passes of a pipeline whose passes do not overlap in pairs; arguments as ``order_of``.
 
     Raises:
         RuntimeError: the schedule waits for itself.
@@ -51,7 +54,7 @@ def pass_order(kind: ScheduleKind, stages: int, chunks: int, micro_batches: int)
     }
     every = []
     for number in range(stages):
-        passes = stage_passes(kind, number, stages, chunks, micro_batches)
+        passes = stage_passes(kind, number, stages, chunks, micro_batches, lines)
         every.append(_Stage(kind, number, passes, stages, made))
     pending, total = list(every), 0
     while pending:

@@ -33,6 +33,7 @@ class Messages:
         self.stages = len(chunks)
         self.positions = len(chunks) * len(chunks[0])
         self.micro_batches = plan.program.schedule.microbatches
+        self.lines = plan.program.schedule.actions
         self.blocking = not prices.whole.overlaps.pp
         self._seconds: dict[tuple[bool, int], float] = {}
         for position in range(self.positions):
@@ -98,7 +99,8 @@ def play(runs: list[StageRun], messages: Messages) -> None:
 def _play_in_turn(runs: list[StageRun], messages: Messages) -> None:
     """Stages that run one pass after another: all passes in an order that suits them."""
     chunks = messages.positions // messages.stages
-    order = pass_order(messages.kind, messages.stages, chunks, messages.micro_batches)
+    shape = (messages.kind, messages.stages, chunks, messages.micro_batches, messages.lines)
+    order = pass_order(*shape)
     timings = [timing_of(run, messages, kind) for run in runs for kind in run.passes.kinds]
     times_s, travels_s, sends_s = np.array(timings)[order.kinds].T
     each = (order.before.tolist(), order.sources.tolist(), times_s.tolist(), travels_s.tolist())

@@ -64,7 +64,7 @@ def simulate_spans(simulator: Simulator, plan: Plan) -> tuple[Simulation, Spans]
         InputError: more passes than can be simulated, or passes that overlap in pairs.
     """
     kind, staged = plan.program.schedule.kind, simulator.staged(plan)
-    if kind in PAIRED_KINDS:
+    if kind in PAIRED_KINDS and plan.program.schedule.actions is None:
         raise InputError("schedule.kind", kind, "one whose passes do not overlap in pairs")
     if staged is None:
         raise RuntimeError("a simulation without a limit ends")
@@ -89,7 +89,8 @@ def simulate_spans(simulator: Simulator, plan: Plan) -> tuple[Simulation, Spans]
 def _play(runs: list[StageRun], messages: Messages, templates: list[list[Template]]) -> Spans:
     """Lay out every pass once what it waits for is laid out; fills in ``runs``."""
     chunks = messages.positions // messages.stages
-    order = pass_order(messages.kind, messages.stages, chunks, messages.micro_batches)
+    shape = (messages.kind, messages.stages, chunks, messages.micro_batches, messages.lines)
+    order = pass_order(*shape)
     sides = [_Rank(run, messages, found) for run, found in zip(runs, templates, strict=True)]
     kinds = [(side, row) for side in sides for row in range(len(side.run.passes.kinds))]
     arrivals_s = [0.0]  # of the message that passes without one wait for

@@ -38,9 +38,11 @@ MAX_PASSES = 2**21
 """Passes, forward and backward, of one simulated step: about half a minute's work."""
 
 
-def most_microbatches(stages: int, chunks: int, kind: ScheduleKind = "1f1b") -> int:
+def most_microbatches(
+    stages: int, chunks: int, kind: ScheduleKind = "1f1b", written: bool = False
+) -> int:
     """How many micro-batches a step of so many stages and chunks may have to be simulated."""
-    passes = 3 if kind in SPLIT_KINDS else 2
+    passes = 3 if kind in SPLIT_KINDS or written else 2
     return max(1, MAX_PASSES // (passes * stages * chunks))
 
 
@@ -123,17 +125,17 @@ class Simulator:
         """The lowered chunks of every stage, and its passes priced but not played; as ``run``."""
         program = plan.program
         stages, micro_batches = len(program.stages), program.schedule.microbatches
-        kind = program.schedule.kind
-        most = most_microbatches(stages, program.chunks_per_stage, kind)
+        kind, written = program.schedule.kind, program.schedule.actions is not None
+        most = most_microbatches(stages, program.chunks_per_stage, kind, written)
         if micro_batches > most:
             allowed = f"at most {most} with these stages"
             raise InputError("schedule.microbatches", micro_batches, allowed, most)
         classes = self.classes(plan)
         chunks = [held[0].chunks for held in classes]
-        if kind in PAIRED_KINDS:
+        if kind in PAIRED_KINDS or written:
             runs = []
             for s in range(stages):
-                run = self._paired_run(plan, s, classes[s])
+                run = self._own_run(plan, s, classes[s])
                 if run.busy_s + self.pricer.step_s >= give_up_s:
                     return None
                 runs.append(run)
@@ -178,8 +180,8 @@ class Simulator:
         }
         return {kind: found[n][kind] for kind, n in which.items()}, which
 
-    def _paired_run(self, plan: Plan, stage: int, classes: tuple[RankClass, ...]) -> StageRun:
-        """A stage some of whose passes overlap, forwards with backwards."""
+    def _own_run(self, plan: Plan, stage: int, classes: tuple[RankClass, ...]) -> StageRun:
+        """A stage whose kinds of passes are its own: some overlap, or a plan wrote its order."""
         passes = passes_of(plan, stage)
         counts = passes.counts
         pairs: dict[Together, PassTime] = {}
@@ -259,7 +261,7 @@ class Simulator:
             for held in run.classes:
                 place = (run.stage, held.group)
                 allocated = stage_peak(
-                    plan, stack, run.passes, held.chunks, prefetch, self._effects
+                    plan, stack, run.stage, run.passes, held.chunks, prefetch, self._effects
                 )
                 rows.append(memory_row(plan, stack, place, allocated, groups))
                 rows += tier_rows(plan, place, run.passes, held.chunks)

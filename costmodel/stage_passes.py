@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..spec.orders import Lines, order_of
 from ..spec.passes import BackwardPart, Pass
 from ..spec.plan import Plan
-from ..spec.schedule import ScheduleKind, stage_order
+from ..spec.schedule import ScheduleKind
 
 
 class PassKind(NamedTuple):
@@ -68,15 +69,21 @@ def passes_of(plan: Plan, stage: int) -> StagePasses:
     program = plan.program
     schedule = program.schedule
     stages, chunks = len(program.stages), program.chunks_per_stage
-    return stage_passes(schedule.kind, stage, stages, chunks, schedule.microbatches)
+    count = schedule.microbatches
+    return stage_passes(schedule.kind, stage, stages, chunks, count, schedule.actions)
 
 
 @lru_cache(maxsize=512)
 def stage_passes(
-    kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int
+    kind: ScheduleKind,
+    stage: int,
+    stages: int,
+    chunks: int,
+    micro_batches: int,
+    lines: Lines = None,
 ) -> StagePasses:
-    """The passes of ``stage`` in the order it runs them; arguments as ``stage_order``."""
-    order = stage_order(kind, stage, stages, chunks, micro_batches)
+    """The passes of ``stage`` in the order it runs them; arguments as ``order_of``."""
+    order = order_of(kind, stage, stages, chunks, micro_batches, lines)
     last = micro_batches - 1
     numbers: dict[tuple[bool, int, bool, bool, BackwardPart], int] = {}
     rows = [

@@ -206,8 +206,8 @@ def _tensor_sums(entries: list[StageLayer], dtype: DtypeRecord) -> Iterator[Item
 def _tied_sum(plan: Plan, stage: int, entries: list[StageLayer]) -> tuple[tuple[Item, ...], int]:
     """The sum of a shared weight's gradient, and how many elements the norm leaves to another.
 
-    Copies on one stage, as at the ends of a V, are added there; stages then sum theirs. A
-    frozen table has no gradient.
+    Copies on one stage, as at the ends of a V, are added there, and each has the sum in the end;
+    stages sum theirs. A frozen table has no gradient.
     """
     stages = holding_stages(plan)
     if stage not in stages or len(plan.program.stages) == 1:
@@ -222,4 +222,5 @@ def _tied_sum(plan: Plan, stage: int, entries: list[StageLayer]) -> tuple[tuple[
         group = holding_group(plan, stages)
         work.append(Collective("all_reduce", *group, tied[0].tied_bytes, dtype))
     counted = 1 if stage == stages[0] else 0
+    work += [streamed("copy", elements, 2 * elements * DTYPE_BYTES[dtype], dtype)] * (len(tied) - 1)
     return tuple(work), elements * (len(tied) - counted)

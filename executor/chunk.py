@@ -29,6 +29,8 @@ from .mesh import GroupBook
 from .models.build import build_layer
 from .models.ends import Head
 from .models.layer import LayerBuild, LayerModule
+from .models.parallel import TensorParallel
+from .models.weight_work import WeightWork
 from .parameters import TIED_WEIGHT, TOKEN_WEIGHT, fill_layer
 from .relayout import relayout
 
@@ -55,6 +57,8 @@ class Chunk(nn.Module):
         self.before = before
         self.book = book
         self.live: LiveTechniques | None = None
+        self.weight_work: dict[int, WeightWork] = {}
+        """By layer, where the schedule splits the backward."""
 
     def forward(self, x: Tensor, targets: Tensor | None = None, scale: float = 1.0) -> Tensor:
         """Run the layers; with ``targets`` the last one is the head and gives the loss.
@@ -152,10 +156,13 @@ def build_chunk(
         for index, _, strategy in layers
         if needs_sharding_wrapper(strategy, book.stage_ranks, dtype)
     }
+    splits = plan.program.splits_backward
+    later = {index: WeightWork() for index, _, _ in layers if splits}
     modules: dict[int, LayerModule] = {}
     units: list[FSDPModule] = []
     for index, layer, strategy in layers:
-        modules[index] = _build_module(plan, index, layer, strategy, book, options, kernels)
+        tp = replace(book.tensor_parallel(strategy), later=later.get(index))
+        modules[index] = _build_module(plan, index, layer, strategy, tp, options, kernels)
         members = [modules[index]]
         if tied is not None and index == tied[1]:
             members = [modules[i] for i in tied]
@@ -164,6 +171,7 @@ def build_chunk(
             units.append(_shard_unit(members, strategy, book, policy))
     strategies = {index: strategy for index, _, strategy in layers}
     chunk = Chunk(modules, strategies, entry_strategy(plan, book.stage, number), book)
+    chunk.weight_work = later
     if units:
         plain = {p for i in strategies if i not in wrapped for p in modules[i].parameters()}
         mesh = book.data_mesh(layers[0][2])
@@ -191,11 +199,10 @@ def _build_module(
     index: int,
     layer: Layer,
     strategy: LayerStrategy,
-    book: GroupBook,
+    tp: TensorParallel,
     options: BuildOptions,
     kernels: Dispatcher,
 ) -> LayerModule:
-    tp = book.tensor_parallel(strategy)
     seq_len = plan.workload.seq_len
     build = LayerBuild(
         tp=tp,

@@ -15,11 +15,12 @@ from ..kernels.dispatch import Dispatcher
 from ..kernels.marks import mark
 from ..kernels.rope import cached_tables, forget_tables
 from ..spec.marks import READ_DATA, STEP, UPDATE
+from ..spec.message_holds import sent_until
 from ..spec.plan import LayerPlan, Plan
-from ..spec.schedule import stage_order
 from ..spec.strategy import LayerStrategy
 from .build_options import BuildOptions
 from .chunk import TORCH_DTYPES, Chunk, build_chunk
+from .chunk_backward import ChunkBackward
 from .host_copy import finish, to_device
 from .live import LiveTechniques
 from .local import local_parameters
@@ -133,25 +134,24 @@ class Engine:
         return live
 
     def _make_runtime(self, parts: tuple[tuple[LayerPlan, ...], ...]) -> PipelineRuntime:
-        program, book = self.plan.program, self.book
-        order = stage_order(
-            program.schedule.kind,
-            book.stage,
-            len(program.stages),
-            len(parts),
-            program.schedule.microbatches,
-        )
+        book = self.book
+        order = self.plan.program.passes(book.stage)
+        until = sent_until(self.plan.program, book.stage)
         ports = [self._make_port(index) for index in range(len(parts))]
         dtype = TORCH_DTYPES[self.plan.workload.dtype.param]
-        return PipelineRuntime(ports, order, book.rank, book.wire, dtype, self.options.device)
+        return PipelineRuntime(
+            ports, order, until, book.rank, book.wire, dtype, self.options.device
+        )
 
     def _make_port(self, index: int) -> ChunkPort:
         chunk = self.chunks[index]
         source, target = chunk_routes(self.plan, self.book.stage, index, self.book.local_rank)
+        splits, dtype = self.plan.program.splits_backward, self.plan.workload.dtype
+        backward = ChunkBackward(chunk, source is None, splits, dtype)
         return ChunkPort(
             run=lambda entry, micro_batch: self._run_chunk(chunk, entry, micro_batch),
-            before_backward=chunk.set_last_micro_batch,
-            after_backward=lambda last: chunk.after_backward(source is None, last),
+            around_backward=backward.around,
+            weights=backward.weights,
             source=source,
             target=target,
         )

@@ -21,7 +21,7 @@ from ..spec.strategy import LayerStrategy
 from .chunk import Chunk, needs_sharding_wrapper
 from .mesh import GroupBook
 from .models.layer import LayerModule
-from .parameters import TIED_WEIGHT, parameter_name
+from .parameters import TIED_WEIGHT, TOKEN_WEIGHT, parameter_name
 from .torch_api import all_gather_single
 
 
@@ -30,7 +30,7 @@ class LocalParameter:
     """One parameter of this rank.
 
     ``data`` shares storage with the module's parameter; ``replicas`` ranks of the stage hold
-    the same part; ``tied`` marks a weight that another stage holds too, ``counts`` is false
+    the same part; ``tied`` marks a weight that another chunk holds too, ``counts`` is false
     for the copy that norms leave out.
     """
 
@@ -81,7 +81,8 @@ def _describe(
     split = strategy.tp if spec.split_dim is not None else 1
     wrapped = needs_sharding_wrapper(strategy, book.stage_ranks, plan.workload.dtype)
     shards = strategy.shard.optimizer if wrapped else 1
-    tied = book.tied is not None and spec.name in ("tokens.weight", TIED_WEIGHT)
+    several = plan.model.tie_embeddings and len(plan.program.stages) > 1
+    tied = several and spec.name in (TOKEN_WEIGHT, TIED_WEIGHT)
     partial = strategy.tp > 1 and (
         spec.partial_gradient == "always"
         or (spec.partial_gradient == "sequence_parallel" and strategy.megatron_sp)

@@ -30,6 +30,14 @@ class _Arrival(NamedTuple):
     loose: list[tuple[Piece, Tensor]]
 
 
+class _Departure(NamedTuple):
+    """A message on its way out, held until it is gone; counted from the first pass ever."""
+
+    work: dist.Work
+    part: Tensor
+    until: int
+
+
 class Mailbox:
     """Messages of one rank.
 
@@ -45,22 +53,24 @@ class Mailbox:
         self.wire = wire
         self.dtype = dtype
         self.device = device
-        self._sent: list[tuple[dist.Work, Tensor]] = []
-        self._sends: list[tuple[dist.Work, Tensor]] = []
+        self._passes = 0
+        self._sent: list[_Departure] = []
         self._posted: dict[Pass, _Arrival] = {}
         self._local: dict[Pass, Tensor] = {}
 
     def let_go(self) -> None:
-        """Wait for the messages of the pass before the last one, and let them go.
+        """A pass begins: wait for the messages that must be gone before it, and let them go.
 
         A peer starts to receive one pass ahead, so a message may travel during one more pass
         of its sender. Waiting then bounds the memory of messages.
         """
-        if self._sent:
+        self._passes += 1
+        due = [sent for sent in self._sent if sent.until <= self._passes]
+        if due:
             with mark(WAIT_SEND):
-                for work, _ in self._sent:
-                    work.wait()
-        self._sent, self._sends = self._sends, []
+                for sent in due:
+                    sent.work.wait()
+        self._sent = [sent for sent in self._sent if sent.until > self._passes]
 
     def post(self, item: Pass, route: Route) -> None:
         """Start receiving what ``item`` needs, unless this rank makes it itself."""
@@ -76,7 +86,7 @@ class Mailbox:
             if work is None:
                 raise RuntimeError("this rank is not in the group of its messages")
             arrival.works.append(work)
-        self._posted[item] = arrival
+        self._posted[item.message] = arrival
 
     def _empty(self, shape: tuple[int, int, int]) -> Tensor:
         return torch.empty(shape, dtype=self.dtype, device=self.device)
@@ -94,9 +104,9 @@ class Mailbox:
 
     def receive(self, item: Pass, route: Route) -> Tensor:
         """What arrived for ``item``: an activation, or a gradient in a backward pass."""
-        if item not in self._posted:
-            return self._local.pop(item)
-        arrival = self._posted.pop(item)
+        if item.message not in self._posted:
+            return self._local.pop(item.message)
+        arrival = self._posted.pop(item.message)
         with mark(receive_mark(item)):
             for work in arrival.works:
                 work.wait()
@@ -104,8 +114,8 @@ class Mailbox:
             _rows(arrival.whole, piece).copy_(buffer)
         return arrival.whole
 
-    def send(self, item: Pass, route: Route, value: Tensor) -> None:
-        """Start sending what ``item`` made."""
+    def send(self, item: Pass, route: Route, value: Tensor, passes: int) -> None:
+        """Start sending what ``item`` made; it must be gone before the pass ``passes`` later."""
         arrives_as = Pass(item.forward, route.chunk, item.micro_batch)
         for piece in route.sends:
             if piece.peer == self.rank:
@@ -116,7 +126,7 @@ class Mailbox:
             with mark(send_mark(arrives_as, piece.peer)):
                 work = dist.isend(part, dst=piece.peer, group=group, tag=_tag(arrives_as))
             if work is not None:
-                self._sends.append((work, part))
+                self._sent.append(_Departure(work, part, self._passes + passes))
 
 
 def _rows(block: Tensor, piece: Piece) -> Tensor:

@@ -128,8 +128,11 @@ class GroupBook:
         return self._of_techniques[name, tuple(self.first_rank + r for r in members)]
 
     def _make_tied_groups(self, plan: Plan) -> TiedGroup | None:
-        """Groups of ranks of the first and last stage that hold one tied weight; this rank's."""
-        if not plan.model.tie_embeddings or len(self.layout) == 1:
+        """Groups of ranks of the first and last stage that hold one tied weight; this rank's.
+
+        None where one stage has both ends of the model, as in the shape of a V.
+        """
+        if not plan.model.tie_embeddings or len(set(_end_stages(plan))) == 1:
             return None
         mine = None
         for group in tied_groups(plan, self.layout):
@@ -206,6 +209,12 @@ class GroupBook:
             mesh=torch.tensor(rows, dtype=torch.int),
             mesh_dim_names=("replicate", "shard"),
         )
+
+
+def _end_stages(plan: Plan) -> tuple[int, int]:
+    """The stages with the first and the last layer."""
+    every = [stage for stage, _, _ in plan.program.chunks()]
+    return every[0], every[-1]
 
 
 def _device_groups(stage: Stage) -> list[str]:

@@ -10,6 +10,7 @@ its backward.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,13 +62,13 @@ class _InFlight:
 class ChunkPort:
     """One chunk of this stage with its routes; None at the two ends of the model.
 
-    ``run(entry, micro_batch)`` computes the chunk; ``before_backward(last)`` arms its units, and
-    ``after_backward(last)`` is called when the backward is over.
+    ``run(entry, micro_batch)`` computes the chunk; ``around_backward(pass, last)`` surrounds its
+    backward, or the first part of one; ``weights(micro_batch, last)`` is the second part.
     """
 
     run: Callable[[Tensor | None, int], Tensor]
-    before_backward: Callable[[bool], None]
-    after_backward: Callable[[bool], None]
+    around_backward: Callable[[Pass, bool], AbstractContextManager[None]]
+    weights: Callable[[int, bool], None]
     source: Route | None
     target: Route | None
     in_flight: dict[int, _InFlight] = field(default_factory=dict)
@@ -86,7 +87,8 @@ class PipelineRuntime:
 
     Args:
         ports: the stage's chunks.
-        order: its passes, from ``spec.schedule.stage_order``.
+        order: its passes, from ``spec.plan.Program.passes``.
+        until: when sent messages are gone, from ``spec.message_holds.sent_until``.
         rank: this rank.
         wire: gives the process group of a message.
         dtype: of activations.
@@ -97,6 +99,7 @@ class PipelineRuntime:
         self,
         ports: list[ChunkPort],
         order: tuple[Pass, ...],
+        until: tuple[int, ...] | None,
         rank: int,
         wire: WireOf,
         dtype: torch.dtype,
@@ -106,7 +109,7 @@ class PipelineRuntime:
         receives = {end for end in ends if ports[end[1]].route_in(end[0]) is not None}
         sends = {end for end in ends if ports[end[1]].route_out(end[0]) is not None}
         self.ports = ports
-        self.actions = stage_actions(order, receives, sends)
+        self.actions = stage_actions(order, receives, sends, until)
         self.mailbox = Mailbox(rank, wire, dtype, device)
         self.device = device
         self._arrived: dict[Pass, Tensor] = {}
@@ -136,16 +139,19 @@ class PipelineRuntime:
             if action.kind == "receive":
                 self._arrived[item] = self.mailbox.receive(item, self._route_in(item))
             elif action.kind == "send":
-                self.mailbox.send(item, self._route_out(item), self._made.pop(item))
+                self.mailbox.send(item, self._route_out(item), self._made.pop(item), action.passes)
             else:
                 self.compute(action, loss)
 
     def compute(self, action: Action, loss: Tensor) -> None:
         """A forward or backward pass, without its messages."""
-        if action.kind == "forward":
-            self._forward(action.item, loss)
+        item = action.item
+        if item.forward:
+            self._forward(item, loss)
+        elif item.part == "weight":
+            self.ports[item.chunk].weights(item.micro_batch, action.reduces)
         else:
-            self._backward(action.item, action.reduces)
+            self._backward(item, action.reduces)
 
     def _forward(self, item: Pass, loss: Tensor) -> None:
         port = self.ports[item.chunk]
@@ -167,9 +173,8 @@ class PipelineRuntime:
         flight = port.in_flight.pop(item.micro_batch)
         if flight.gate is not None:
             flight.gate.grad = self._arrived.pop(item)
-        port.before_backward(reduces)
-        flight.exit.backward()  # type: ignore[no-untyped-call]
-        port.after_backward(reduces)
+        with port.around_backward(item, reduces):
+            flight.exit.backward()  # type: ignore[no-untyped-call]
         if flight.entry is not None:
             grad = flight.entry.grad
             if grad is None:

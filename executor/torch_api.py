@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import reduce
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch._C._autograd import DeviceType
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
 
 OLDEST = "2.11"
 """The oldest release that the executor is tried on."""
@@ -61,11 +65,17 @@ LEANED_ON = (
     "torch.cuda.memory:_snapshot",
     "torch.distributed:ProcessGroup.unbox",
     "torch.distributed.device_mesh:DeviceMesh.from_group",
+    "torch.distributed.fsdp:FSDPModule._get_fsdp_state",
     "torch.distributed.fsdp:FSDPModule.set_force_sum_reduction_for_comms",
     "torch.distributed.fsdp:FSDPModule.set_gradient_divide_factor",
     "torch.distributed.fsdp:FSDPModule.set_modules_to_backward_prefetch",
     "torch.distributed.fsdp:FSDPModule.set_requires_gradient_sync",
     "torch.distributed.fsdp:FSDPModule.set_reshard_after_backward",
+    "torch.distributed.fsdp._fully_shard._fsdp_common:TrainingState.POST_BACKWARD",
+    "torch.distributed.fsdp._fully_shard._fsdp_param:FSDPParam.unsharded_param",
+    "torch.distributed.fsdp._fully_shard._fsdp_param_group:FSDPParamGroup.post_backward",
+    "torch.distributed.fsdp._fully_shard._fsdp_param_group:FSDPParamGroup.reshard",
+    "torch.distributed.fsdp._fully_shard._fsdp_state:FSDPState._root_post_backward_final_callback",
     "torch.library:register_fake",
     "torch.nn.attention:sdpa_kernel",
     "torch.profiler.profiler:profile",
@@ -90,6 +100,43 @@ def missing(names: Iterable[str] = LEANED_ON) -> list[str]:
             why = " ".join(str(error).split()) or type(error).__name__
             found.append(f"{module}.{path}: {why}")
     return found
+
+
+def parameter_groups(unit: FSDPModule) -> list[Any]:
+    """The groups of parameters that a unit of fully_shard gathers and reduces, in its order.
+
+    A group has ``post_backward()``, which fully_shard calls where a backward has passed the unit:
+    it casts, keeps or reduces the gradients of :func:`whole_parameters`, as the unit is armed; and
+    ``reshard()``, which frees gathered parameters.
+    """
+    state: Any = unit._get_fsdp_state()
+    if hasattr(state, "_fsdp_param_groups"):
+        return list(state._fsdp_param_groups)
+    return [] if state._fsdp_param_group is None else [state._fsdp_param_group]
+
+
+def whole_parameters(group: Any) -> list[Tensor]:
+    """The gathered parameters of a group, which keep their gradients while they are freed.
+
+    A rank that has never gathered them has none.
+    """
+    return [p.unsharded_param for p in group.fsdp_params if hasattr(p, "_unsharded_param")]
+
+
+def mark_backward_over(group: Any) -> None:
+    """Tell fully_shard that a group's part in the backward under way is done."""
+    from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
+
+    group._training_state = TrainingState.POST_BACKWARD
+
+
+def end_backward(root: FSDPModule) -> None:
+    """What fully_shard does once a backward is over: wait for reductions, let buffers go.
+
+    Args:
+        root: the outermost module that is sharded, every unit of which has ended its backward.
+    """
+    root._get_fsdp_state()._root_post_backward_final_callback()
 
 
 def on_device(event: Any) -> bool:
@@ -127,9 +174,13 @@ __all__ = [
     "OLDEST",
     "all_gather_single",
     "device_stream",
+    "end_backward",
+    "mark_backward_over",
     "missing",
     "of_host_operation",
     "on_device",
+    "parameter_groups",
     "reduce_scatter_single",
     "version",
+    "whole_parameters",
 ]

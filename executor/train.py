@@ -22,7 +22,7 @@ from ..spec.choices import ATTENTIONS, KERNEL_POLICIES
 from ..spec.codec import from_document
 from ..spec.dense import model_run_reason
 from ..spec.errors import InputError, RunError, one_of
-from ..spec.legality import devices_run_reason, executable_reason, schedule_run_reason
+from ..spec.legality import devices_run_reason, executable_reason
 from ..spec.plan import Plan, plan_of
 from ..spec.technique_plans import plan_run_reason, used_techniques
 from . import torch_api
@@ -180,8 +180,6 @@ def require_executable(plan: Plan, techniques: RunTechniques = SHIPPED) -> None:
     """
     if reason := model_run_reason(plan.model, plan.workload.seq_len):
         raise InputError("plan", reason, "a plan of a dense decoder")
-    if reason := schedule_run_reason(plan.program.schedule.kind):
-        raise InputError("plan", reason, "a plan that the executor runs")
     if reason := devices_run_reason(plan_devices(plan)):
         raise InputError("plan", reason, "cores alone, or accelerators alone")
     for strategy in dict.fromkeys(plan.layer_strategies()):

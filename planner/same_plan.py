@@ -84,7 +84,8 @@ def _refuse_illegal(plan: Plan, stack: StackSpec) -> None:
     if violations := plan.check():
         raise CannotKeepError(violations[0].message)
     reasons = [stack_reason(strategy, stack) for strategy in dict.fromkeys(plan.layer_strategies())]
-    reasons.append(schedule_stack_reason(plan.program.schedule.kind, stack))
+    schedule = plan.program.schedule
+    reasons.append(schedule_stack_reason(schedule.kind, stack, schedule.actions is not None))
     for reason in filter(None, reasons):
         raise CannotKeepError(f"{stack.name} cannot say it: {reason}")
 

@@ -16,12 +16,11 @@ from ..costmodel.simulate import MAX_PASSES
 from ..spec.legality import (
     executable_reason,
     schedule_reason,
-    schedule_run_reason,
     schedule_stack_reason,
     stack_reason,
 )
 from ..spec.model import BlockLayer, Layer
-from ..spec.schedule import EVERY_KIND, ScheduleKind
+from ..spec.schedule import EVERY_KIND, SPLIT_KINDS, ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
 from ..spec.towers import layer_places
 from .numbers import divisors as divisors
@@ -158,13 +157,13 @@ class SearchSpace:
     @cached_property
     def schedule_kinds(self) -> tuple[ScheduleKind, ...]:
         """Schedules that are allowed, that the stack has, and that run where that is asked."""
-        request = self.request
+        request, joins = self.request, self.techniques.may_join_backward()
         return tuple(
             kind
             for kind in EVERY_KIND
             if self._allowed("schedule", kind)
             and schedule_stack_reason(kind, request.stack) is None
-            and not (request.executable and schedule_run_reason(kind))
+            and not (request.executable and kind in SPLIT_KINDS and joins)
         )
 
     def _chunks(self, kind: ScheduleKind, stages: int) -> list[int]:
@@ -322,7 +321,11 @@ class SearchSpace:
 
     def left_out(self) -> list[dict[str, str]]:
         """What no plan of the space has, and the rule or reason."""
-        return left_out(self.request, self.too_long)
+        found = left_out(self.request, self.too_long)
+        if self.request.executable and self.techniques.may_join_backward():
+            why = "a block compiled whole makes all its gradients at once"
+            found.append({"what": "to run: schedules that split the backward", "why": why})
+        return found
 
 
 def shardings(data_parallel: int) -> list[Sharding]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..costmodel.technique import TechniquePrice
 from ..spec.model import Layer
 from ..spec.strategy import LayerStrategy
-from ..spec.technique import TechniqueValue, kind_reason
+from ..spec.technique import OFF, TechniqueValue, kind_reason, never_joins
 from ..spec.techniques import (
     technique_reason,
     technique_run_reason,
@@ -91,6 +91,16 @@ class TechniqueOptions:
         request = self._request
         pinned = {str(p.value) for p in request.pins if p.key == name and p.covers(index)}
         return pinned | {str(word) for word in (request.values or {}).get(name, ())}
+
+    def may_join_backward(self) -> bool:
+        """Whether a plan of the space may hold a value whose backward no schedule splits."""
+        request = self._request
+        for value, choice in self._plannable:
+            pinned = {str(pin.value) for pin in request.pins if pin.key == value.name}
+            words = pinned | {str(word) for word in (request.values or {}).get(value.name, ())}
+            if value.joins_backward is not never_joins and (choice.tried or words - {OFF}):
+                return True
+        return False
 
     def in_play(self) -> tuple[TechniquePrice, ...]:
         """Prices of the techniques that some plan of the space may use."""

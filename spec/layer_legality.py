@@ -13,7 +13,7 @@ from .choices import RECOMPUTES, Recompute
 from .context_legality import context_reason
 from .experts import expert_reason
 from .model import BlockLayer, EmbeddingLayer, HeadLayer, Layer, ModelSpec, MultiTokenLayer
-from .schedule import SPLIT_KINDS, V_KINDS, ScheduleKind
+from .schedule import V_KINDS, ScheduleKind
 from .strategy import LayerStrategy
 from .techniques import TECHNIQUES, Values, technique_stack_reason
 from .tensor_split import split_sizes
@@ -191,18 +191,20 @@ def _v_reason(kind: ScheduleKind, stages: int, chunks: int, microbatches: int) -
     return None
 
 
-def schedule_stack_reason(kind: ScheduleKind, stack: StackSpec) -> str | None:
-    """Why the stack cannot say a schedule; None if it can."""
+def schedule_stack_reason(
+    kind: ScheduleKind, stack: StackSpec, written: bool = False
+) -> str | None:
+    """Why the stack cannot say a schedule; None if it can.
+
+    Args:
+        kind: of the schedule.
+        stack: the software that runs it.
+        written: whether the plan spells out its order of passes.
+    """
+    listed = f"the stack {stack.name} has {', '.join(stack.schedules)} only"
     if kind not in stack.schedules:
-        return f"the stack {stack.name} has {', '.join(stack.schedules)} only"
-    return None
-
-
-def schedule_run_reason(kind: ScheduleKind) -> str | None:
-    """Why the bundled executor cannot run a schedule; None if it can."""
-    if kind in SPLIT_KINDS:
-        return f"schedule {kind} is planned and simulated but not run yet"
-    return None
+        return listed
+    return f"{listed}, and no order of one's own" if written and stack.fixed_orders else None
 
 
 def devices_run_reason(devices: Iterable[str]) -> str | None:

@@ -16,7 +16,6 @@ from .layer_legality import (
     executable_reason,
     layer_reason,
     schedule_reason,
-    schedule_run_reason,
     schedule_stack_reason,
     stack_reason,
     tied_reason,
@@ -38,6 +37,7 @@ from .shared_stages import (
 )
 from .techniques import TECHNIQUES, Values, by_name, technique_reason
 from .towers import shared_tables
+from .written_orders import order_reason
 
 if TYPE_CHECKING:
     from .model import Layer, ModelSpec
@@ -54,7 +54,6 @@ __all__ = [
     "model_reason",
     "plan_violations",
     "schedule_reason",
-    "schedule_run_reason",
     "schedule_stack_reason",
     "stack_reason",
     "tied_reason",
@@ -140,8 +139,6 @@ def _shape_ok(found: list[Violation], path: str, program: Program) -> bool:
             _add(found, f"{where}.virtual_stages", "a virtual stage needs layers")
         if sorted(stage.mesh_order) != ["cp", "dp", "tp"] or stage.mesh_order[-1] != "tp":
             _add(found, f"{where}.mesh_order", "must be dp, cp and tp once each, tp innermost")
-    if program.schedule.actions is not None:
-        _add(found, f"{path}.schedule.actions", "hand-written actions are not built yet")
     return len(found) == before
 
 
@@ -213,6 +210,10 @@ def _check_strategies(
     stages, chunks = len(program.stages), program.chunks_per_stage
     if reason := schedule_reason(schedule.kind, stages, chunks, schedule.microbatches, len(layers)):
         _add(found, f"{path}.schedule", reason)
+    elif schedule.actions is not None:
+        shape = (schedule.kind, schedule.actions, stages, chunks, schedule.microbatches)
+        if reason := order_reason(*shape):
+            _add(found, f"{path}.schedule.actions", reason)
     for s, stage in enumerate(program.stages):
         _check_stage(found, f"{path}.stages.{s}", model, workload, stage, samples, techniques)
     strategies = [

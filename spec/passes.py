@@ -22,3 +22,16 @@ class Pass(NamedTuple):
     micro_batch: int
     part: BackwardPart = "whole"
     overlaps: bool = False
+
+    @property
+    def crosses(self) -> bool:
+        """Whether it waits for the chunk before it and has something for the one after.
+
+        Weight gradients have neither.
+        """
+        return self.part != "weight"
+
+    @property
+    def message(self) -> Pass:
+        """The pass as messages name it: a gradient is the same to the first part of a backward."""
+        return Pass(self.forward, self.chunk, self.micro_batch)

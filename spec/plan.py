@@ -26,8 +26,15 @@ from .cluster import ClusterSpec
 from .errors import InputError
 from .experts import experts_of
 from .model import Layer, ModelSpec
+from .orders import order_of
 from .sample_parts import divides_alike
-from .schedule import Pass, ScheduleKind, chunk_place, chunk_position
+from .schedule import (
+    SPLIT_KINDS,
+    Pass,
+    ScheduleKind,
+    chunk_place,
+    chunk_position,
+)
 from .strategy import LayerStrategy
 from .techniques import TECHNIQUES, Values
 from .workload import Workload
@@ -89,12 +96,15 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Pipeline schedule; ``actions`` would spell out each stage's passes (None: the kind's own)."""
+    """Pipeline schedule; ``actions`` spells out each stage's passes (None: the kind's own).
+
+    A line of words a stage, see :mod:`.orders`; ``kind`` then says only where chunks lie.
+    """
 
     kind: ScheduleKind = "1f1b"
     micro_batch: Positive
     microbatches: Positive
-    actions: tuple[tuple[Pass, ...], ...] | None = None
+    actions: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +124,19 @@ class Program:
     def chunks_per_stage(self) -> int:
         """Virtual stages on each stage (1 unless interleaved or in the shape of a V)."""
         return len(self.stages[0].virtual_stages)
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether some backward passes come in two parts."""
+        if self.schedule.actions is not None:
+            return any("W" in line for line in self.schedule.actions)
+        return self.schedule.kind in SPLIT_KINDS
+
+    def passes(self, stage: int) -> tuple[Pass, ...]:
+        """The passes of a stage in the order it runs them."""
+        schedule, stages = self.schedule, len(self.stages)
+        count, chunks = schedule.microbatches, self.chunks_per_stage
+        return order_of(schedule.kind, stage, stages, chunks, count, schedule.actions)
 
     def chunks(self) -> Iterator[tuple[int, int, tuple[LayerPlan, ...]]]:
         """``(stage, virtual stage, layer plans)`` in the order that data flows through them."""

@@ -23,9 +23,9 @@ from .passes import Pass as Pass
 
 ScheduleKind = Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "zbv", "dualpipe"]
 SCHEDULE_KINDS: tuple[ScheduleKind, ...] = ("gpipe", "1f1b", "interleaved")
-"""Kinds with whole backwards, which the executor runs."""
+"""Kinds with whole backwards."""
 SPLIT_KINDS: tuple[ScheduleKind, ...] = ("zero_bubble", "zbv", "dualpipe")
-"""Kinds that split the backward, which it does not run yet."""
+"""Kinds that split the backward into gradients of inputs and of weights."""
 EVERY_KIND: tuple[ScheduleKind, ...] = (*SCHEDULE_KINDS, *SPLIT_KINDS)
 V_KINDS: tuple[ScheduleKind, ...] = ("zbv", "dualpipe")
 """Kinds whose two chunks a stage lie in the shape of a V."""

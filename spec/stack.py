@@ -142,6 +142,11 @@ class StackSpec:
     memory: MemoryConstants = MEMORY_AS_SHIPPED
 
     @property
+    def fixed_orders(self) -> bool:
+        """Whether it runs the schedules that it lists and no other order of passes."""
+        return self.schedules != EVERY_KIND
+
+    @property
     def overlap(self) -> Overlap:
         """The widest ``--overlap`` mode all of whose communication the stack hides."""
         o = self.overlaps

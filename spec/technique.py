@@ -64,6 +64,11 @@ def _no_groups(strategy: LayerStrategy, stage_ranks: int) -> tuple[RankGroup, ..
     return ()
 
 
+def never_joins(strategy: LayerStrategy) -> bool:
+    """No value of the technique makes all gradients of a layer at once."""
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TechniqueValue:
     """What a technique lets a plan decide for a layer.
@@ -74,8 +79,9 @@ class TechniqueValue:
     ``legality_reason`` and ``stack_reason``: why a value may not stand in a layer's strategy, or a
     stack cannot say it; one line each, None where it may. ``lossy``: how far a value changes
     results; None: it is exact. ``groups``: the rank groups of its own inside a stage, which a run
-    makes up front and whose communicators are counted. ``slow_start``: whether the first step may
-    take minutes, which the other ranks wait for.
+    makes up front and whose communicators are counted. ``joins_backward``: whether a run makes all
+    gradients of a layer at once, so that no schedule can split its backward. ``slow_start``:
+    whether the first step may take minutes, which the other ranks wait for.
     """
 
     name: str
@@ -90,6 +96,7 @@ class TechniqueValue:
     stack_reason: Callable[[LayerStrategy, StackSpec], str | None] = _no_stack_reason
     lossy: Callable[[Any], Lossy | None] = _exact
     groups: Callable[[LayerStrategy, int], tuple[RankGroup, ...]] = _no_groups
+    joins_backward: Callable[[LayerStrategy], bool] = never_joins
     slow_start: bool = False
 
     def of(self, strategy: LayerStrategy) -> Any:

@@ -10,7 +10,13 @@ from collections.abc import Iterator
 from .groups import RankGroup
 from .plan import Plan, Stage
 from .strategy import LayerStrategy
-from .techniques import TECHNIQUES, Values, technique_groups, technique_run_reason
+from .techniques import (
+    TECHNIQUES,
+    Values,
+    split_run_reason,
+    technique_groups,
+    technique_run_reason,
+)
 
 
 def stage_strategies(stage: Stage) -> Iterator[LayerStrategy]:
@@ -54,13 +60,19 @@ def stage_technique_groups(
 
 
 def plan_run_reason(plan: Plan, techniques: Values = TECHNIQUES) -> str | None:
-    """Why a technique of a plan is not run for a layer that holds it; None if all are."""
+    """Why a technique of a plan is not run for a layer that holds it, or not under its schedule.
+
+    None if all are.
+    """
     if not used_techniques(plan):
         return None
     for _, _, parts in plan.program.chunks():
         groups = {group: None for part in parts for group in (None, *part.by_device_group)}
         for group in groups:
             for _, layer, strategy in plan.chunk_layers(parts, group):
-                if reason := technique_run_reason(layer, strategy, techniques):
+                reason = technique_run_reason(layer, strategy, techniques)
+                if reason is None and plan.program.splits_backward:
+                    reason = split_run_reason(strategy, techniques)
+                if reason:
                     return reason
     return None

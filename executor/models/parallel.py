@@ -7,10 +7,15 @@ row side reduce-scatters, and the gathered input is gathered again in the backwa
 of being kept. Activations are (seq, batch, width), so a sequence shard is contiguous.
 
 Every collective stands in one of these functions, so what a layer communicates can be read here.
+
+Where a schedule splits the backward, the products that make weight gradients (and the sums of
+biases beside them) wait in the layer's :class:`.weight_work.WeightWork`. Collectives do not wait:
+an input that is gathered again is gathered with the input gradient, and held until its product.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,16 +27,22 @@ from torch.autograd import Function
 from ...kernels.marks import mark
 from ...spec.marks import COMMUNICATE_TP
 from ..torch_api import all_gather_single, reduce_scatter_single
+from .weight_work import WeightWork, add_gradients
 
 
 @dataclass(frozen=True, slots=True)
 class TensorParallel:
-    """The tensor-parallel ranks of a layer; ``group`` None when there is one."""
+    """The tensor-parallel ranks of a layer; ``group`` None when there is one.
+
+    ``later`` takes the layer's weight gradients where the schedule splits the backward; None where
+    it never does.
+    """
 
     group: dist.ProcessGroup | None
     size: int
     rank: int
     sequence_parallel: bool
+    later: WeightWork | None = None
 
     def gather_sequence(self, x: Tensor) -> Tensor:
         """All ranks' sequence shards joined; ``x`` itself without sequence parallelism."""
@@ -80,6 +91,7 @@ class _ColumnLinear(Function):
         biases: list[Tensor | None] = [*present] or [None] * len(weights)
         ctx.save_for_backward(x, *weights)
         ctx.tp, ctx.has_bias = tp, bool(present)
+        ctx.parameters = parameters if tp.later is not None else ()
         whole = tp.gather_sequence(x)
         return tuple(_affine(whole, w, b) for w, b in zip(weights, biases, strict=True))
 
@@ -93,9 +105,31 @@ class _ColumnLinear(Function):
             grad_x.addmm_(grad, weight)
         grad_x = tp.reduce(grad_x.view(*grads[0].shape[:2], -1))
         whole = _tokens(tp.gather_sequence(x))
+        if tp.later is not None and tp.later.waits:
+            whole = whole.detach()  # or it would keep the graph that it came from
+            tp.later.add(_column_product(flat_grads, whole, ctx.parameters, ctx.has_bias))
+            return (grad_x, None, *(None for _ in ctx.parameters))
         grad_weights = [g.t().mm(whole) for g in flat_grads]
         grad_biases = [g.sum(0) for g in flat_grads] if ctx.has_bias else []
         return (grad_x, None, *grad_weights, *grad_biases)
+
+
+def _column_product(
+    grads: list[Tensor], whole: Tensor, parameters: tuple[Tensor, ...], has_bias: bool
+) -> Callable[[], None]:
+    """Later, the gradients of several projections' parameters; holds what they need alone.
+
+    ``grads`` of the outputs and ``whole``, the joined input, are (tokens, width).
+    """
+
+    def product() -> None:
+        nonlocal whole
+        found = [g.t().mm(whole) for g in grads]
+        del whole
+        found += [g.sum(0) for g in grads] if has_bias else []
+        add_gradients(parameters, found)
+
+    return product
 
 
 def column_linear(
@@ -125,6 +159,7 @@ class _RowLinear(Function):
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.tp, ctx.has_bias = tp, bias is not None
+        ctx.weight = weight if tp.later is not None else None
         out = tp.reduce(_affine(x, weight, None))
         return out if bias is None else out.add_(bias)
 
@@ -135,7 +170,19 @@ class _RowLinear(Function):
         grad_bias = _tokens(grads[0]).sum(0) if ctx.has_bias else None
         grad = _tokens(tp.gather_sequence(grads[0]))
         grad_x = grad.mm(weight).view(x.shape)
+        if tp.later is not None and tp.later.waits:
+            tp.later.add(_row_product(grad, x.detach(), ctx.weight))
+            return grad_x, None, grad_bias, None
         return grad_x, grad.t().mm(_tokens(x)), grad_bias, None
+
+
+def _row_product(grad: Tensor, x: Tensor, weight: Tensor) -> Callable[[], None]:
+    """Later, the gradient of a projection's weight from (tokens, out) and the input."""
+
+    def product() -> None:
+        add_gradients([weight], [grad.t().mm(_tokens(x))])
+
+    return product
 
 
 def row_linear(x: Tensor, weight: Tensor, bias: Tensor | None, tp: TensorParallel) -> Tensor:

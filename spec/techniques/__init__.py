@@ -94,6 +94,18 @@ def technique_run_reason(
     return next((f"{reason} in a run" for reason in reasons if reason), None)
 
 
+def split_run_reason(strategy: LayerStrategy, techniques: Values = TECHNIQUES) -> str | None:
+    """Why a layer does not run under a schedule that splits the backward; None if it does."""
+    for technique in _used(strategy, techniques):
+        if technique.joins_backward(strategy):
+            word = technique.text_of(strategy)
+            return (
+                f"{technique.name} {word} makes all gradients of a block at once, "
+                "which a schedule that splits the backward does not"
+            )
+    return None
+
+
 def technique_groups(
     strategy: LayerStrategy, stage_ranks: int, techniques: Values = TECHNIQUES
 ) -> dict[str, tuple[RankGroup, ...]]:

@@ -52,6 +52,11 @@ def compiles_whole(strategy: LayerStrategy) -> bool:
     return strategy.tp == 1 and strategy.recompute != "selective"
 
 
+def joins_backward(strategy: LayerStrategy) -> bool:
+    """Whether a compiled block goes backward as one graph, which no schedule can split."""
+    return mode_of(strategy) is not None and compiles_whole(strategy)
+
+
 def legality_reason(
     layer: Layer, strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord
 ) -> str | None:
@@ -116,5 +121,6 @@ TECHNIQUE = TechniqueValue(
     from_word=from_word,
     legality_reason=legality_reason,
     stack_reason=stack_reason,
+    joins_backward=joins_backward,
     slow_start=True,
 )

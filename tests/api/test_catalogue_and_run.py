@@ -223,7 +223,6 @@ def test_devices_that_are_not_here_are_refused_before_any_search(plan: Plan) -> 
     ("flags", "says"),
     [
         (("--model", "mixtral-8x7b", "--ep", "8"), "moe feed-forward"),
-        (("--model", "gpt2", "--pp", "2", "--schedule", "zero_bubble"), "zero_bubble"),
         (("--model", "gpt2", "--cp", "2"), "cp 2"),
     ],
 )

@@ -24,10 +24,12 @@ from schedule_cases import (
 from simulation_checks import check_starts
 
 from shardwright.costmodel.explain import breakdown, executed_flops
+from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.simulate import Simulation, Simulator
 from shardwright.costmodel.step import step_work
 from shardwright.costmodel.trace import simulated_timeline
 from shardwright.datasets.catalogue.stack import stack
+from shardwright.spec.orders import write_order
 from shardwright.spec.plan import Plan
 from shardwright.spec.schedule import EVERY_KIND, SPLIT_KINDS, ScheduleKind
 
@@ -157,3 +159,25 @@ def test_a_split_backward_does_the_work_of_a_whole_one(seed: int) -> None:
                 )  # fmt: skip
                 total += work.flops * s.plan.program.stages[run.stage].device_count
     assert total == executed_flops(s.plan, s.simulation)
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_an_order_written_out_takes_the_time_of_its_kind(kind: ScheduleKind) -> None:
+    """But for pairs, which only DualPipe itself starts together."""
+    plan = pipeline(kind, 4, 8)
+    program = plan.program
+    lines = tuple(write_order(program.passes(stage)) for stage in range(4))
+    schedule = replace(program.schedule, actions=lines)
+    written = replace(plan, programs=(replace(program, schedule=schedule),))
+    assert written.check() == []
+    times = PassSeconds(forward=1.0, input=1.0, weight=1.0)
+    own_s, written_s = fixed_step_s(plan, times), fixed_step_s(written, times)
+    if kind != "dualpipe":
+        assert written_s == own_s
+    machine, software = Machine(plan.cluster), stack("shardwright", on_cores=True)
+    own, other = (Simulator.for_plan(p, machine, software).run(p) for p in (plan, written))
+    assert own is not None
+    assert other is not None
+    assert other.step_time_s == pytest.approx(own.step_time_s, rel=1e-12)
+    for row, same in zip(own.memory, other.memory, strict=True):
+        assert same.by["activations"] == row.by["activations"]

@@ -11,11 +11,13 @@ from dataclasses import replace
 import pytest
 from lowering_check import executor_stack
 from plan_cases import Case, Sizes, random_case, sharded
+from random_orders import random_order
 from rank_pools import RankPool
 
 from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.simulate import Simulator
 from shardwright.executor.launch import TRAIN_JOB
+from shardwright.spec.plan import Plan
 from shardwright.spec.strategy import LayerStrategy
 
 SIZES = Sizes(hidden=64, ffn=160, vocab=512)
@@ -66,12 +68,41 @@ def pipelines() -> list[Case]:
             replace(shape, name=f"{kind} tied", sizes=GPT2, strategies=sharded("zero1", 2)),
             replace(shape, name=f"{kind} full", strategies=replace(TP2_SP, recompute="full")),
         ]
+    bubble = Case(name="", sizes=SIZES, seq_len=128, stages=2, kind="zero_bubble", micro_batch=2)
+    v_shape = replace(bubble, chunks=2, kind="zbv")
+    for shape in (bubble, v_shape, replace(v_shape, kind="dualpipe", global_batch=12)):
+        found += [
+            replace(shape, name=shape.kind),
+            replace(shape, name=f"{shape.kind} zero3", strategies=sharded("zero3", 2)),
+            replace(
+                shape,
+                name=f"{shape.kind} zero2 bf16",
+                strategies=sharded("zero2", 2),
+                dtype="bf16",
+            ),
+            replace(
+                shape,
+                name=f"{shape.kind} tied zero1 bf16",
+                sizes=GPT2,
+                strategies=sharded("zero1", 2),
+                dtype="bf16",
+            ),
+            replace(shape, name=f"{shape.kind} full", strategies=replace(TP2_SP, recompute="full")),
+        ]
     four = Case(name="four stages", sizes=SIZES, seq_len=128, stages=4, micro_batch=1)
-    return [*found, four, replace(four, name="four uneven stages", cuts=(1, 2, 4), kind="gpipe")]
+    eight = replace(four, chunks=2, sizes=replace(SIZES, blocks=8), global_batch=8)
+    return [
+        *found,
+        four,
+        replace(four, name="four uneven stages", cuts=(1, 2, 4), kind="gpipe"),
+        replace(four, name="four stages of zero_bubble", kind="zero_bubble", global_batch=8),
+        replace(eight, name="four stages of zbv", kind="zbv"),
+        replace(eight, name="four stages of dualpipe", kind="dualpipe"),
+    ]
 
 
-def check(pool: RankPool, case: Case, fused: bool = False) -> None:
-    plan = case.plan()
+def check(pool: RankPool, case: Case, fused: bool = False, plan: Plan | None = None) -> None:
+    plan = case.plan() if plan is None else plan
     simulator = Simulator.for_plan(plan, Machine(plan.cluster), executor_stack(case.flash, fused))
     predicted = [row.allocated_bytes for row in simulator.run(plan).memory]
     steps = 1 if fused else 3
@@ -84,6 +115,12 @@ def check(pool: RankPool, case: Case, fused: bool = False) -> None:
 @pytest.mark.parametrize("case", [*one_stage(), *pipelines()], ids=lambda c: c.name)
 def test_second_step_is_within_two_per_cent(four_ranks: RankPool, case: Case) -> None:
     check(four_ranks, case)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_orders_that_somebody_wrote_too(four_ranks: RankPool, seed: int) -> None:
+    case = Case(name="", sizes=SIZES, seq_len=128, stages=4, micro_batch=1)
+    check(four_ranks, case, plan=random_order(case.plan(), seed))
 
 
 FEW = replace(SIZES, blocks=2)

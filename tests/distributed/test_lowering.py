@@ -34,6 +34,20 @@ def test_random_plans(four_ranks: RankPool, seed: int) -> None:
     check(four_ranks, replace(random_case(seed, sizes=SIZES), seq_len=SEQ_LEN))
 
 
+BUBBLE = Case(name="", stages=2, kind="zero_bubble", micro_batch=2)
+V_SHAPE = replace(BUBBLE, chunks=2, kind="zbv")
+PAIRS = replace(V_SHAPE, kind="dualpipe", global_batch=12)
+SPLIT = [
+    replace(BUBBLE, name="zero_bubble tp2 sp", strategies=replace(TP2_SP, recompute="full")),
+    replace(BUBBLE, name="zero_bubble bf16 zero2", dtype="bf16", strategies=sharded("zero2", 2)),
+    replace(V_SHAPE, name="tied zbv bf16 zero1", dtype="bf16", strategies=sharded("zero1", 2)),
+    replace(V_SHAPE, name="zbv zero3", strategies=sharded("zero3", 2)),
+    replace(PAIRS, name="dualpipe bf16 zero3", dtype="bf16", strategies=sharded("zero3", 2)),
+    replace(PAIRS, name="tied dualpipe", strategies=TP2_SP),
+]
+"""Schedules that split the backward."""
+
+
 @pytest.mark.parametrize(
     "case",
     [
@@ -51,6 +65,7 @@ def test_random_plans(four_ranks: RankPool, seed: int) -> None:
             strategies=TP2_SP,
         ),
         Case(name="selective", strategies=sharded("hsdp:2", 4, recompute="selective")),
+        *SPLIT,
         Case(name="no clipping", clip=None, strategies=sharded("zero1", 4)),
     ],
     ids=lambda c: c.name,

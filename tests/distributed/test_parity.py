@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from plan_cases import GPT2, LLAMA, QWEN3, Case, Sizes, random_case, sharded
+from random_orders import random_order
 from rank_pools import RankPool
 
 from shardwright.executor.launch import TRAIN_JOB
 from shardwright.executor.verify import BOUNDS
 from shardwright.spec.errors import RunError
+from shardwright.spec.plan import Plan
 from shardwright.spec.strategy import LayerStrategy
 
 STEPS = 3
@@ -22,10 +24,10 @@ TP4_SP = LayerStrategy(tp=4, sequence_parallel="megatron")
 FULL_HEADS = Sizes(kv_heads=4)
 
 
-def run(pool: RankPool, case: Case, job: str = TRAIN_JOB, **settings: Any) -> dict[str, Any]:
+def run(pool: RankPool, plan: Plan, case: Case, job: str, **settings: Any) -> dict[str, Any]:
     """Rank 0's result of three verified steps."""
     payload = {
-        "plan": case.plan().to_document(),
+        "plan": plan.to_document(),
         "steps": STEPS,
         "verify": True,
         "random_tokens": True,
@@ -38,7 +40,12 @@ def run(pool: RankPool, case: Case, job: str = TRAIN_JOB, **settings: Any) -> di
 
 
 def check(pool: RankPool, case: Case, job: str = TRAIN_JOB) -> None:
-    result = run(pool, case, job)
+    check_plan(pool, case.plan(), case, job)
+
+
+def check_plan(pool: RankPool, plan: Plan, case: Case, job: str = TRAIN_JOB) -> None:
+    """A plan of a case's kind, held to the norm."""
+    result = run(pool, plan, case, job)
     found, bounds = result["verify"], BOUNDS[case.dtype]
     assert len(result["measured"]["losses"]) == STEPS
     assert found["max_rel_grad_diff"] <= bounds.gradient, found["worst_tensor"]
@@ -131,6 +138,47 @@ def pipelines() -> list[Case]:
     ]
 
 
+def split_pipelines() -> list[Case]:
+    """Schedules that split the backward, with what could come between its two parts."""
+    eight = Sizes(blocks=8)
+    bubble = Case(name="zero_bubble", stages=2, kind="zero_bubble", micro_batch=2)
+    v_shape = Case(name="zbv", stages=2, chunks=2, kind="zbv", micro_batch=2)
+    pairs = replace(v_shape, name="dualpipe", kind="dualpipe", global_batch=12)
+    found = []
+    for shape in (bubble, v_shape, pairs):
+        found += [
+            shape,
+            replace(shape, name=f"{shape.kind} tp2 sp", strategies=TP2_SP),
+            replace(shape, name=f"{shape.kind} tied", sizes=GPT2, strategies=sharded("zero1", 2)),
+            replace(shape, name=f"{shape.kind} mixed", strategies=MIXED_STAGE),
+            *(
+                replace(shape, name=f"{shape.kind} {level}", strategies=sharded(level, 2))
+                for level in ("zero2", "zero3")
+            ),
+        ]
+    return [
+        *found,
+        replace(
+            bubble, name="zero_bubble selective", strategies=LayerStrategy(recompute="selective")
+        ),
+        replace(
+            bubble,
+            name="zero_bubble on three stages",
+            ranks=3,
+            stages=3,
+            micro_batch=1,
+            global_batch=6,
+            strategies=LayerStrategy(recompute="full"),
+        ),
+        replace(
+            bubble, name="zero_bubble uneven", stages=4, micro_batch=1, cuts=(1, 3, 5), sizes=GPT2
+        ),
+        replace(v_shape, name="zbv on four stages", stages=4, micro_batch=1, sizes=eight),
+        replace(pairs, name="dualpipe on four stages", stages=4, micro_batch=1, sizes=eight),
+        replace(v_shape, name="zbv, fewer micro-batches than fill it", micro_batch=8),
+    ]
+
+
 @pytest.mark.parametrize("case", ONE_STAGE, ids=lambda c: c.name)
 def test_one_stage(four_ranks: RankPool, case: Case) -> None:
     check(four_ranks, case)
@@ -139,6 +187,27 @@ def test_one_stage(four_ranks: RankPool, case: Case) -> None:
 @pytest.mark.parametrize("case", pipelines(), ids=lambda c: c.name)
 def test_pipelines(four_ranks: RankPool, case: Case) -> None:
     check(four_ranks, case)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_orders_that_somebody_wrote(four_ranks: RankPool, seed: int) -> None:
+    case = Case(
+        name=f"order {seed}",
+        stages=2,
+        chunks=1 + seed % 2,
+        kind="zbv" if seed % 2 else "1f1b",
+        micro_batch=2,
+        strategies=sharded(("zero1", "zero2", "zero3")[seed], 2),
+        sizes=GPT2,
+    )
+    check_plan(four_ranks, random_order(case.plan(), seed), case)
+
+
+@pytest.mark.parametrize("case", split_pipelines(), ids=lambda c: c.name)
+def test_schedules_that_split_the_backward(
+    three_ranks: RankPool, four_ranks: RankPool, case: Case
+) -> None:
+    check(three_ranks if case.ranks == 3 else four_ranks, case)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -9,11 +9,12 @@ import pytest
 from action_play import Play, rank_lists
 from mixed_cases import FAST, SLOW, Held, MixedCase, ranks
 from plan_cases import Case, Sizes
+from random_orders import random_order
 
 from shardwright.executor import actions
 from shardwright.executor.actions import stage_actions
 from shardwright.spec.plan import Plan
-from shardwright.spec.schedule import Pass, stage_order
+from shardwright.spec.schedule import EVERY_KIND, V_KINDS, Pass, ScheduleKind, stage_order
 from shardwright.spec.strategy import LayerStrategy
 
 STRATEGIES = (
@@ -37,9 +38,12 @@ def random_plan(seed: int) -> Plan:
     while True:
         stages = source.choice([2, 2, 3, 4, 5])
         held = tuple(source.choice(SHAPES) for _ in range(stages))
-        kind = source.choice(["gpipe", "1f1b", "interleaved", "interleaved"])
-        chunks = source.choice([2, 3]) if kind == "interleaved" else 1
+        kind = source.choice(["interleaved", *EVERY_KIND])
+        chunks = source.choice([2, 3]) if kind == "interleaved" else 1 + (kind in V_KINDS)
         batches = stages * source.choice([1, 2]) if chunks > 1 else source.choice([1, 2, 5, 8])
+        if kind in V_KINDS:
+            batches = source.choice([1, 3, 2 * stages, 2 * stages + 1, 4 * stages])
+            batches = max(batches, 2 * stages) if kind == "dualpipe" else batches
         base = Case(
             name=f"seed {seed}",
             sizes=Sizes(blocks=16),
@@ -60,21 +64,39 @@ def random_plan(seed: int) -> Plan:
 
 @pytest.mark.parametrize("seed", range(150))
 def test_no_rank_waits_for_ever(seed: int) -> None:
-    plan = random_plan(seed)
+    nobody_waits_for_ever(random_plan(seed))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_rank_waits_for_ever_in_an_order_that_somebody_wrote(seed: int) -> None:
+    plan = random_order(random_plan(seed), seed)
+    if plan.check():
+        assert plan.program.chunks_per_stage > 1
+        assert "another order" in plan.check()[0].message
+        return
+    nobody_waits_for_ever(plan)
+
+
+def nobody_waits_for_ever(plan: Plan) -> None:
+    """Play the lists to the end: every pass in order, and no message left."""
     for waits_together in (False, True):
         play = Play(plan, waits_together)
         assert play.run() == []
         assert not any(play.queues.values())
         program = plan.program
         for rank, computed in zip(play.ranks, play.computed, strict=True):
-            order = stage_order(
-                program.schedule.kind,
-                rank.stage,
-                len(program.stages),
-                program.chunks_per_stage,
-                program.schedule.microbatches,
-            )
-            assert tuple(computed) == order
+            assert tuple(computed) == program.passes(rank.stage)
+
+
+@pytest.mark.parametrize("kind", V_KINDS)
+def test_a_v_would_wait_for_ever_for_what_its_turn_takes_later(
+    monkeypatch: pytest.MonkeyPatch, kind: ScheduleKind
+) -> None:
+    base = Case(name="", kind=kind, chunks=2, sizes=Sizes(blocks=6), micro_batch=4, global_batch=32)
+    plan = MixedCase(name="", held=(ranks(1),) * 4, base=base).plan()
+    assert Play(plan, False).run() == []
+    monkeypatch.setattr("action_play.sent_until", lambda *given: None)
+    assert any("let_go" in where for where in Play(plan, False).run())
 
 
 def test_the_play_sees_a_rank_that_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

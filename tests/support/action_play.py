@@ -13,8 +13,9 @@ from shardwright.executor.actions import Action, stage_actions
 from shardwright.executor.layout import stage_layout
 from shardwright.executor.mesh import Wire, wire_of
 from shardwright.executor.routes import Route, chunk_routes
+from shardwright.spec.message_holds import sent_until
 from shardwright.spec.plan import Plan
-from shardwright.spec.schedule import Pass, stage_order
+from shardwright.spec.schedule import Pass
 
 End = tuple[int, int, Pass]
 """A message: source, target, the pass that needs it."""
@@ -36,22 +37,16 @@ def rank_lists(plan: Plan) -> list[Rank]:
     program = plan.program
     found = []
     for stage, (_, count) in enumerate(stage_layout(plan)):
-        order = stage_order(
-            program.schedule.kind,
-            stage,
-            len(program.stages),
-            program.chunks_per_stage,
-            program.schedule.microbatches,
-        )
+        order = program.passes(stage)
         for local in range(count):
             routes = [
                 chunk_routes(plan, stage, chunk, local) for chunk in range(program.chunks_per_stage)
             ]
             ends = {(f, c): r[0 if f else 1] for c, r in enumerate(routes) for f in (True, False)}
             outs = {(f, c): r[1 if f else 0] for c, r in enumerate(routes) for f in (True, False)}
-            actions = stage_actions(
-                order, {k for k, r in ends.items() if r}, {k for k, r in outs.items() if r}
-            )
+            receives = {k for k, r in ends.items() if r}
+            sends = {k for k, r in outs.items() if r}
+            actions = stage_actions(order, receives, sends, sent_until(program, stage))
             found.append(Rank(stage, actions, routes))
     return found
 
@@ -65,7 +60,8 @@ class Play:
         self.place = [0] * len(self.ranks)
         self.queues: dict[tuple[int, Wire], list[End]] = defaultdict(list)
         self.done: set[End] = set()
-        self.recent: list[list[list[End]]] = [[[], []] for _ in self.ranks]
+        self.passes = [0] * len(self.ranks)
+        self.recent: list[list[tuple[int, list[End]]]] = [[] for _ in self.ranks]
         self.reached: dict[tuple[int, Pass], set[int]] = defaultdict(set)
         self.computed: list[list[Pass]] = [[] for _ in self.ranks]
 
@@ -114,11 +110,13 @@ class Play:
             sent = self._outgoing(number, item)
             for message in sent:
                 self._queue(number, message)
-            self.recent[number][1] += sent
+            self.recent[number].append((self.passes[number] + action.passes, sent))
         elif action.kind == "let_go":
-            if any(message not in self.done for message in self.recent[number][0]):
+            now, recent = self.passes[number] + 1, self.recent[number]
+            if any(m not in self.done for until, sent in recent if until <= now for m in sent):
                 return False
-            self.recent[number] = [self.recent[number][1], []]
+            self.passes[number] = now
+            self.recent[number] = [(until, sent) for until, sent in recent if until > now]
         else:
             return self._compute(number, item)
         return True
@@ -140,10 +138,11 @@ class Play:
     def _incoming(self, number: int, item: Pass) -> list[End]:
         route = self.ranks[number].route(item, incoming=True)
         assert route is not None
-        return [(piece.peer, number, item) for piece in route.receives]
+        needs = item.message
+        return [(p.peer, number, needs) for p in route.receives if p.peer != number]
 
     def _outgoing(self, number: int, item: Pass) -> list[End]:
         route = self.ranks[number].route(item, incoming=False)
         assert route is not None
         needs = Pass(item.forward, route.chunk, item.micro_batch)
-        return [(number, piece.peer, needs) for piece in route.sends]
+        return [(number, p.peer, needs) for p in route.sends if p.peer != number]

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oracle import Restriction, Space
+from plan_cases import Case
+from planning import request_of
 from technique_spaces import small_space
 from technique_suite import Refused, TechniqueSuite
 
+from shardwright.planner.space import SearchSpace
 from shardwright.planner.techniques import SHIPPED
+from shardwright.spec.plan import Plan
+from shardwright.spec.schedule import SCHEDULE_KINDS, SPLIT_KINDS, ScheduleKind
 from shardwright.spec.strategy import LayerStrategy
+from shardwright.spec.technique_plans import plan_run_reason
+from shardwright.spec.techniques.compile import Compile
 from shardwright.spec.workload import DtypeRecord
 
 
@@ -31,3 +40,27 @@ class TestCompile(TechniqueSuite):
             Restriction(axis="tp", allowed=(1,)),
         )
         return [small_space(SHIPPED, self.name, ("none", "default", "cuda_graph"), *few)]
+
+
+WHOLE = LayerStrategy(techniques={"compile": Compile()})
+
+
+def piped(kind: ScheduleKind, strategy: LayerStrategy) -> Plan:
+    return Case(name="", stages=2, kind=kind, micro_batch=2, strategies=strategy).plan()
+
+
+def test_a_block_compiled_whole_runs_under_no_schedule_that_splits_the_backward() -> None:
+    refused = plan_run_reason(piped("zero_bubble", WHOLE))
+    assert refused is not None
+    assert refused.startswith("compile default makes all gradients of a block at once")
+    assert plan_run_reason(piped("1f1b", WHOLE)) is None
+    assert plan_run_reason(piped("zero_bubble", replace(WHOLE, tp=2))) is None
+
+
+def test_what_is_to_run_leaves_out_what_would_split_a_compiled_block() -> None:
+    for word in ("none", "default"):
+        space = small_space(SHIPPED, "compile", (word,))
+        for executable in (False, True):
+            kinds = SearchSpace(request_of(space, executable=executable)).schedule_kinds
+            assert set(SCHEDULE_KINDS) <= set(kinds)
+            assert (set(SPLIT_KINDS) <= set(kinds)) == (word == "none" or not executable)
