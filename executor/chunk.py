@@ -128,7 +128,7 @@ class Chunk(nn.Module):
 
 def needs_sharding_wrapper(strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord) -> bool:
     """Whether a layer has anything to gather, reduce or cast; plain modules otherwise."""
-    return strategy.data_parallel(stage_ranks) > 1 or dtype.param != dtype.master
+    return strategy.state_ranks(stage_ranks) > 1 or dtype.param != dtype.master
 
 
 def build_chunk(
@@ -203,6 +203,7 @@ def _build_module(
         recompute=strategy.recompute,
         flash=options.flash,
         seq_len=seq_len,
+        sequence=book.sequence_split(strategy, seq_len),
     )
     module = build_layer(layer, build)
     fill_layer(module, plan.model, index, layer, tp, seq_len, options.seed, options.device)

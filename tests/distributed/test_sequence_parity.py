@@ -1,0 +1,64 @@
+"""Runs that split the sequence equal the reference: rings, Ulysses, both, and seams between them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from plan_cases import GPT2, QWEN3, Case, Sizes, sharded
+from rank_pools import RankPool
+
+from shardwright.executor.launch import TRAIN_JOB
+from shardwright.executor.verify import BOUNDS
+from shardwright.spec.strategy import LayerStrategy
+
+STEPS = 3
+HEADS = Sizes(kv_heads=4)
+CP2, CP4 = LayerStrategy(cp=2), LayerStrategy(cp=4)
+TP2, TP2_SP = LayerStrategy(tp=2), LayerStrategy(tp=2, sequence_parallel="megatron")
+ULYSSES2 = LayerStrategy(tp=2, sequence_parallel="ulysses")
+ULYSSES4 = LayerStrategy(tp=4, sequence_parallel="ulysses")
+HYBRID = replace(ULYSSES2, cp=2)
+
+
+def check(pool: RankPool, case: Case) -> None:
+    payload: dict[str, Any] = {
+        "plan": case.plan().to_document(),
+        "steps": STEPS,
+        "verify": True,
+        "random_tokens": True,
+        "follow_bytes": False,
+        "attention": "flash" if case.flash else "unfused",
+    }
+    result = pool.run(TRAIN_JOB, payload)[0]
+    found, bounds = result["verify"], BOUNDS[case.dtype]
+    assert len(result["measured"]["losses"]) == STEPS
+    assert found["max_rel_grad_diff"] <= bounds.gradient, found["worst_tensor"]
+    assert found["max_rel_loss_diff"] <= bounds.loss
+
+
+UNIFORM = {
+    "cp 2": CP2,
+    "cp 4": CP4,
+    "ulysses 2": ULYSSES2,
+    "ulysses 4": ULYSSES4,
+    "cp 2 x ulysses 2": HYBRID,
+    "cp 2 x tp 2": replace(TP2, cp=2),
+    "cp 2 x tp 2 sp": replace(TP2_SP, cp=2),
+    **{
+        f"cp 2 x dp 2 {level}": sharded(level, 4, cp=2)
+        for level in ("zero1", "zero2", "zero3", "hsdp:2")
+    },
+    "ulysses 2 x dp 2 zero3": sharded("zero3", 4, tp=2, sequence_parallel="ulysses"),
+    "cp 2 x tp 2 sp zero2": sharded("zero2", 2, tp=2, sequence_parallel="megatron", cp=2),
+    "cp 4 full": replace(CP4, recompute="full"),
+    "cp 2 selective": replace(CP2, recompute="selective"),
+    "cp 2 x ulysses 2 full": replace(HYBRID, recompute="full"),
+    "cp 2 x ulysses 2 selective": replace(HYBRID, recompute="selective"),
+}
+
+
+@pytest.mark.parametrize("name", UNIFORM)
+def test_one_split_everywhere(four_ranks: RankPool, name: str) -> None:
+    check(four_ranks, Case(name=name, sizes=HEADS, strategies=UNIFORM[name]))
