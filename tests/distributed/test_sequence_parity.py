@@ -62,3 +62,67 @@ UNIFORM = {
 @pytest.mark.parametrize("name", UNIFORM)
 def test_one_split_everywhere(four_ranks: RankPool, name: str) -> None:
     check(four_ranks, Case(name=name, sizes=HEADS, strategies=UNIFORM[name]))
+
+
+MIXED = (CP2, TP2, CP2, ULYSSES4, replace(TP2_SP, cp=2), HYBRID)
+OTHERS = [
+    Case(name="mixed", sizes=HEADS, strategies=MIXED),
+    Case(name="mixed the other way", sizes=HEADS, strategies=MIXED[::-1]),
+    Case(
+        name="mixed with recomputation",
+        sizes=HEADS,
+        strategies=(
+            TP2_SP,
+            replace(CP4, recompute="full"),
+            sharded("zero3", 4, recompute="selective"),
+            replace(ULYSSES2, recompute="full"),
+            sharded("zero3", 4, cp=2),
+            LayerStrategy(tp=4),
+        ),
+    ),
+    Case(name="fewer key heads in a ring", sizes=Sizes(kv_heads=2), strategies=HYBRID),
+    Case(name="learned positions in a ring", sizes=GPT2, strategies=CP2),
+    Case(name="learned positions, ring of tp sp", sizes=GPT2, strategies=replace(TP2_SP, cp=2)),
+    Case(name="learned positions with ulysses", sizes=GPT2, strategies=HYBRID),
+    Case(name="heads with norms", sizes=QWEN3, strategies=HYBRID),
+    Case(name="unfused ulysses", sizes=HEADS, strategies=ULYSSES2, flash=False),
+    Case(name="unfused ulysses, fewer key heads", strategies=ULYSSES2, flash=False),
+]
+
+
+def pipelines() -> list[Case]:
+    shape = Case(name="", stages=2, micro_batch=2)
+    ring = replace(shape, name="cp 2", strategies=CP2)
+    seam = (CP2, LayerStrategy(), CP2, ULYSSES2, TP2, CP2)
+    return [
+        ring,
+        replace(shape, name="cp 2 zero3", strategies=sharded("zero3", 2, cp=2)),
+        replace(shape, name="ulysses 2", strategies=ULYSSES2),
+        replace(shape, name="cp 2 tied", sizes=GPT2, strategies=CP2),
+        replace(shape, name="ulysses 2 tied", sizes=GPT2, strategies=ULYSSES2),
+        replace(shape, name="other splits on both sides", strategies=seam),
+        replace(ring, name="interleaved", kind="interleaved", chunks=3),
+        replace(shape, name="interleaved seams", kind="interleaved", chunks=3, strategies=seam),
+    ]
+
+
+@pytest.mark.parametrize("case", OTHERS, ids=lambda c: c.name)
+def test_other_models_and_mixes(four_ranks: RankPool, case: Case) -> None:
+    check(four_ranks, case)
+
+
+@pytest.mark.parametrize("case", pipelines(), ids=lambda c: c.name)
+def test_pipelines(four_ranks: RankPool, case: Case) -> None:
+    check(four_ranks, case)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(name="cp 2 zero3", dtype="bf16", strategies=sharded("zero3", 4, cp=2)),
+        Case(name="cp 2 x ulysses 2", dtype="bf16", sizes=HEADS, strategies=HYBRID),
+    ],
+    ids=lambda c: c.name,
+)
+def test_bf16_stays_within_its_bounds(four_ranks: RankPool, case: Case) -> None:
+    check(four_ranks, case)
