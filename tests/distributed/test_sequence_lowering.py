@@ -53,3 +53,11 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_named_plans(four_ranks: RankPool, case: Case) -> None:
     check_lowering(four_ranks, case)
+
+
+@pytest.mark.parametrize("strategy", [CP2, ULYSSES2, HYBRID], ids=["ring", "ulysses", "both"])
+def test_fused_kernels(four_ranks: RankPool, strategy: LayerStrategy) -> None:
+    """As on a device, interpreted: turned in place, gradients in other orders."""
+    tiny = replace(SIZES, blocks=1, vocab=300)
+    case = replace(BASE, sizes=tiny, strategies=strategy, seq_len=16, global_batch=4)
+    check_lowering(four_ranks, case, fused=True)
