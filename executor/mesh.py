@@ -228,16 +228,22 @@ class GroupBook:
         key = (before.layout[:2], after.layout[:2])
         if key not in self._exchanges:
             shape = exchange_group(before, after)
-            ranks = shape.members(self.local_rank)
-            blocks = [
-                [Block(cut_tokens(each, r, self._seq_len), samples[r]) for r in ranks]
-                for each in (before, after)
-                for samples in [self.samples_by_rank(each)]
-            ]
-            device = torch.device(self.device_type)
-            position = shape.position(self.local_rank)
-            self._exchanges[key] = token_exchange(self.group(shape), *blocks, position, device)
+            self._exchanges[key] = token_exchange(
+                self.group(shape),
+                self._cut_blocks(before, shape),
+                self._cut_blocks(after, shape),
+                shape.position(self.local_rank),
+                torch.device(self.device_type),
+            )
         return self._exchanges[key]
+
+    def _cut_blocks(self, strategy: LayerStrategy, shape: RankGroup) -> list[Block]:
+        """What each rank of a group holds of an activation, no row on two of them."""
+        samples = self.samples_by_rank(strategy)
+        return [
+            Block(cut_tokens(strategy, rank, self._seq_len), samples[rank])
+            for rank in shape.members(self.local_rank)
+        ]
 
     def data_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
         """Replica × shard mesh of a layer, or the shard axis alone if nothing is replicated."""

@@ -197,6 +197,7 @@ _KINDS: dict[str, Any] = {
     "alltoall_base_": "all_to_all",
     "send": "send",
     "recv_": "recv",
+    "ring": "send_recv",
 }
 
 
@@ -215,7 +216,7 @@ def _collective(name: str, args: Any) -> Collective | None:
         distance = abs(ranks[peer] - torch.distributed.get_rank())
         return Collective(kind, 2, distance, payload, _DTYPE_NAMES[largest.dtype])
     if kind in ("send", "recv"):
-        kind = "send_recv"
+        kind = _KINDS["ring"]
     stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
     return Collective(kind, len(ranks), stride, payload, _DTYPE_NAMES.get(largest.dtype, "fp64"))
 

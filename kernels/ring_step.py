@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -143,7 +143,7 @@ def flash_step_backward(
 
 @operation(
     "flash_full_step(Tensor query, Tensor key, Tensor value) -> (Tensor, Tensor)",
-    lambda query, key, value: _fake_forward(query, key, value, None),
+    partial(_fake_forward, parts=None),
 )
 def flash_full_step(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """The same without a mask: every query sees all keys."""
@@ -153,7 +153,7 @@ def flash_full_step(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, 
 @operation(
     "flash_full_step_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, "
     "Tensor log_sum) -> (Tensor, Tensor, Tensor)",
-    lambda *tensors: _fake_backward(*tensors, None),
+    partial(_fake_backward, parts=None),
 )
 def flash_full_step_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, log_sum: Tensor

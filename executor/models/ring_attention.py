@@ -37,8 +37,7 @@ class Passing:
         self._coming = [torch.empty_like(x) for x in held]
         sends = [dist.P2POp(dist.isend, x, after, ring.group, tag=n) for n, x in enumerate(held)]
         receives = [
-            dist.P2POp(dist.irecv, x, before, ring.group, tag=n)
-            for n, x in enumerate(self._coming)
+            dist.P2POp(dist.irecv, x, before, ring.group, tag=n) for n, x in enumerate(self._coming)
         ]
         with mark(COMMUNICATE_CP):
             self._works = dist.batch_isend_irecv([*sends, *receives])

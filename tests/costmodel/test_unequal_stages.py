@@ -130,7 +130,9 @@ def _sides(source: random.Random) -> tuple[Stage, LayerStrategy]:
     split = LayerStrategy(tp=tp, cp=cp, sequence_parallel=parallel)  # type: ignore[arg-type]
     width = split.width
     if source.random() < 0.5:
-        held = (StageDevices(device_group="a", first_rank=0, count=width * source.choice([1, 2, 3])),)
+        held = (
+            StageDevices(device_group="a", first_rank=0, count=width * source.choice([1, 2, 3])),
+        )
     else:
         share = source.choice([0.25, 0.5, 0.75])
         held = (

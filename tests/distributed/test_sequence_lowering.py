@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from lowering_check import check_lowering
-from plan_cases import Case, Sizes, sharded
+from plan_cases import Case, Sizes, random_case, sharded
 from rank_pools import RankPool
 
 from shardwright.spec.strategy import LayerStrategy
@@ -44,7 +44,9 @@ CASES = [
     uniform("ulysses bf16", ULYSSES2, dtype="bf16"),
     uniform("cp 2 full", replace(CP2, recompute="full")),
     uniform("cp 2 x ulysses 2 selective", replace(HYBRID, recompute="selective")),
-    replace(BASE, name="mixed", strategies=(CP2, TP2, CP2, ULYSSES4, replace(TP2_SP, cp=2), HYBRID)),
+    replace(
+        BASE, name="mixed", strategies=(CP2, TP2, CP2, ULYSSES4, replace(TP2_SP, cp=2), HYBRID)
+    ),
     uniform("two stages", CP2, stages=2, micro_batch=2),
     replace(BASE, name="two stages, other splits", strategies=SEAM, stages=2, micro_batch=2),
 ]
@@ -61,3 +63,16 @@ def test_fused_kernels(four_ranks: RankPool, strategy: LayerStrategy) -> None:
     tiny = replace(SIZES, blocks=1, vocab=300)
     case = replace(BASE, sizes=tiny, strategies=strategy, seq_len=16, global_batch=4)
     check_lowering(four_ranks, case, fused=True)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_plans(four_ranks: RankPool, seed: int) -> None:
+    case = random_case(seed, sizes=SIZES, splits=True)
+    check_lowering(four_ranks, replace(case, seq_len=BASE.seq_len))
+
+
+@pytest.mark.evidence
+@pytest.mark.parametrize("seed", range(6, 60))
+def test_many_random_plans(four_ranks: RankPool, seed: int) -> None:
+    case = random_case(seed, sizes=SIZES, splits=True)
+    check_lowering(four_ranks, replace(case, seq_len=BASE.seq_len))

@@ -1,4 +1,4 @@
-"""Runs that split the sequence equal the reference: rings, Ulysses, both, and seams between them."""
+"""Runs that split the sequence equal the reference: rings, Ulysses, both, and seams between."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from plan_cases import GPT2, QWEN3, Case, Sizes, sharded
+from mixed_cases import FAST, SLOW, MixedCase, ranks
+from plan_cases import GPT2, QWEN3, Case, Sizes, random_case, sharded
 from rank_pools import RankPool
 
 from shardwright.executor.launch import TRAIN_JOB
@@ -22,17 +23,18 @@ ULYSSES4 = LayerStrategy(tp=4, sequence_parallel="ulysses")
 HYBRID = replace(ULYSSES2, cp=2)
 
 
-def check(pool: RankPool, case: Case) -> None:
+def check(pool: RankPool, case: Case | MixedCase, flash: bool = True) -> None:
     payload: dict[str, Any] = {
         "plan": case.plan().to_document(),
         "steps": STEPS,
         "verify": True,
         "random_tokens": True,
         "follow_bytes": False,
-        "attention": "flash" if case.flash else "unfused",
+        "attention": "flash" if flash else "unfused",
     }
     result = pool.run(TRAIN_JOB, payload)[0]
-    found, bounds = result["verify"], BOUNDS[case.dtype]
+    found = result["verify"]
+    bounds = BOUNDS[case.plan().workload.dtype.param]
     assert len(result["measured"]["losses"]) == STEPS
     assert found["max_rel_grad_diff"] <= bounds.gradient, found["worst_tensor"]
     assert found["max_rel_loss_diff"] <= bounds.loss
@@ -108,7 +110,62 @@ def pipelines() -> list[Case]:
 
 @pytest.mark.parametrize("case", OTHERS, ids=lambda c: c.name)
 def test_other_models_and_mixes(four_ranks: RankPool, case: Case) -> None:
-    check(four_ranks, case)
+    check(four_ranks, case, case.flash)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_plans(four_ranks: RankPool, seed: int) -> None:
+    case = random_case(seed, sizes=HEADS, splits=True)
+    check(four_ranks, case, case.flash)
+
+
+@pytest.mark.evidence
+@pytest.mark.parametrize("seed", range(10, 100))
+def test_many_random_plans(four_ranks: RankPool, seed: int) -> None:
+    case = random_case(seed, sizes=HEADS, splits=True)
+    check(four_ranks, case, case.flash)
+
+
+@pytest.mark.evidence
+@pytest.mark.parametrize("seed", range(20))
+def test_many_random_plans_on_eight_ranks(eight_ranks: RankPool, seed: int) -> None:
+    case = random_case(seed, ranks=8, sizes=HEADS, splits=True)
+    check(eight_ranks, case, case.flash)
+
+
+PIPELINE = Case(name="", global_batch=8, micro_batch=4)
+MIXED_STAGES = [
+    MixedCase(
+        name="a ring, then one rank",
+        held=(ranks(2), ranks(1)),
+        strategies=(CP2, LayerStrategy()),
+        base=PIPELINE,
+    ),
+    MixedCase(
+        name="one rank, then ulysses",
+        held=(ranks(1), ranks(2)),
+        strategies=(LayerStrategy(), (ULYSSES2, CP2)),
+        base=PIPELINE,
+    ),
+    MixedCase(
+        name="interleaved, tensor parallel and rings",
+        held=(ranks(2), ranks(1)),
+        strategies=((TP2_SP, CP2, ULYSSES2), LayerStrategy()),
+        base=replace(PIPELINE, global_batch=16, chunks=2, kind="interleaved"),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", MIXED_STAGES, ids=lambda c: c.name)
+def test_stages_of_other_widths(three_ranks: RankPool, case: MixedCase) -> None:
+    check(three_ranks, case)
+
+
+def test_device_groups_with_shares_of_their_own(four_ranks: RankPool) -> None:
+    held = ((FAST, 2, 0.75), (SLOW, 2, 0.25))
+    turns = (CP2, TP2, LayerStrategy(), ULYSSES2)
+    base = Case(name="", global_batch=16, micro_batch=8)
+    check(four_ranks, MixedCase(name="shared", held=(held,), strategies=(turns,), base=base))
 
 
 @pytest.mark.parametrize("case", pipelines(), ids=lambda c: c.name)
