@@ -68,7 +68,15 @@ def gather_forward(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:
     """What a forward pass waits for: the whole part in format ``name``."""
     if n.nests_parameters:
         return (*gather_pieces(n, n.parameters, name), *keep_secondary(n, name))
-    return (*_gather_work(n, dtype, name), *keep_secondary(n, name))
+    return (*_gather_work(n, dtype, name), *_kept_pieces(n, name))
+
+
+def _kept_pieces(n: Part, name: str) -> tuple[Item, ...]:
+    """What fully_shard keeps of each gathered parameter for the backward pass."""
+    if n.secondary == 1:
+        return ()
+    pieces = tuple(shard * n.degree // n.secondary for shard in n.shards)
+    return one_each("copy", pieces, 2 * DTYPE_BYTES[name], name)
 
 
 def gather_backward(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:

@@ -31,6 +31,7 @@ from .models.ends import Head
 from .models.layer import LayerBuild, LayerModule
 from .parameters import TIED_WEIGHT, TOKEN_WEIGHT, fill_layer
 from .relayout import relayout
+from .secondary import keep_pieces
 
 if TYPE_CHECKING:
     from .build_options import BuildOptions
@@ -243,6 +244,8 @@ def _shard_unit(
     )
     found: FSDPModule = unit[0] if isinstance(unit, list) else unit
     _sum_gradients(found)
+    if strategy.shard.secondary_parameters > 1:
+        keep_pieces(found, book.secondary_mesh(strategy))
     return found
 
 

@@ -18,7 +18,9 @@ from ..spec.groups import (
     RankGroup,
     context_group,
     exchange_group,
+    inner_group,
     replica_group,
+    secondary_replicas,
     shard_group,
     stage_groups,
     tensor_group,
@@ -118,7 +120,10 @@ class GroupBook:
 
     def _make_stage_groups(self, plan: Plan, index: int) -> None:
         first, count = self.layout[index]
-        for shape in stage_groups(list(stage_layouts(plan, index)), count):
+        layouts = list(stage_layouts(plan, index))
+        second = (s for s in layouts if s.shard.secondary_parameters > 1)
+        shapes = {*stage_groups(layouts, count), *(secondary_replicas(s, count) for s in second)}
+        for shape in sorted(shapes):
             for local in range(count):
                 if shape.position(local) == 0:
                     self._make(tuple(first + r for r in shape.members(local)))
@@ -251,6 +256,14 @@ class GroupBook:
         if (shard, replica) not in self._meshes:
             self._meshes[shard, replica] = self._new_mesh(shard, replica)
         return self._meshes[shard, replica]
+
+    def secondary_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
+        """Ranks that hold equal pieces of a second copy × ranks that such a copy is cut over."""
+        pieces = inner_group(strategy, strategy.shard.secondary_parameters)
+        key = pieces, secondary_replicas(strategy, self.stage_ranks)
+        if key not in self._meshes:
+            self._meshes[key] = self._new_mesh(*key)
+        return self._meshes[key]
 
     def _new_mesh(self, shard: RankGroup, replica: RankGroup) -> DeviceMesh:
         shard_pg = self.group(shard)

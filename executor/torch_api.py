@@ -66,6 +66,9 @@ LEANED_ON = (
     "torch.distributed.fsdp:FSDPModule.set_modules_to_backward_prefetch",
     "torch.distributed.fsdp:FSDPModule.set_requires_gradient_sync",
     "torch.distributed.fsdp:FSDPModule.set_reshard_after_backward",
+    "torch.distributed.fsdp._fully_shard._fsdp_common:HSDPMeshInfo",
+    "torch.distributed.fsdp._fully_shard._fsdp_param:"
+    "FSDPParam._init_sharded_post_forward_param_metadata",
     "torch.library:register_fake",
     "torch.nn.attention:sdpa_kernel",
     "torch.profiler.profiler:profile",

@@ -128,8 +128,6 @@ def executable_reason(strategy: LayerStrategy, workload: Workload) -> str | None
     if reason := training_reason(workload):
         return reason
     shard = strategy.shard
-    if shard.secondary_parameters != 1:
-        return "secondary parameters are planned but not run yet"
     if shard.gradients not in (1, shard.optimizer) or shard.parameters not in (1, shard.optimizer):
         return "the executor shards each state over one degree or not at all"
     return None

@@ -34,7 +34,7 @@ def one_stage() -> list[Case]:
     ]
     levels = [
         replace(base, name=f"{level} {dtype}", strategies=sharded(level, 4), dtype=dtype)
-        for level in ("zero0", "zero1", "zero2", "zero3", "hsdp:2")
+        for level in ("zero0", "zero1", "zero2", "zero3", "hsdp:2", "hpz:2")
         for dtype in ("fp32", "bf16")
     ]
     return [

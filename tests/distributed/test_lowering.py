@@ -36,6 +36,8 @@ def test_random_plans(four_ranks: RankPool, seed: int) -> None:
             strategies=TP2_SP,
         ),
         Case(name="selective", strategies=sharded("hsdp:2", 4, recompute="selective")),
+        Case(name="hpz", strategies=sharded("hpz:2", 4)),
+        Case(name="hpz bf16", dtype="bf16", strategies=sharded("hpz:2", 4)),
         Case(name="no clipping", clip=None, strategies=sharded("zero1", 4)),
     ],
     ids=lambda c: c.name,
