@@ -81,9 +81,12 @@ def _kept_pieces(n: Part, name: str) -> tuple[Item, ...]:
 
 def gather_backward(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:
     """The same before a backward pass, from the second copy where there is one."""
-    if n.secondary > 1:
-        return gather_pieces(n, n.secondary, name)
-    return gather_forward(n, dtype, name)
+    if n.secondary == 1:
+        return gather_forward(n, dtype, name)
+    pieces = gather_pieces(n, n.secondary, name)
+    if name == dtype.master:
+        return pieces
+    return (pieces[0], *pieces)  # where it casts, fully_shard flattens pieces once more
 
 
 def _gather_work(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:

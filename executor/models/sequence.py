@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
-from ..token_layout import TokenLayout
+from ...spec.strategy import LayerStrategy
+from ..token_layout import TokenLayout, token_layout
 from .ring_attention import Ring
 
 
@@ -23,4 +24,9 @@ class SequenceSplit:
     exchange: dist.ProcessGroup | None = None
 
 
-__all__ = ["SequenceSplit"]
+def whole_sequence(seq_len: int) -> SequenceSplit:
+    """All tokens of a sample on one rank."""
+    return SequenceSplit(token_layout(LayerStrategy(), 0, seq_len))
+
+
+__all__ = ["SequenceSplit", "whole_sequence"]

@@ -12,6 +12,7 @@ from rank_pools import RankPool
 
 from shardwright.executor.launch import TRAIN_JOB
 from shardwright.executor.verify import BOUNDS
+from shardwright.spec.errors import InputError
 from shardwright.spec.strategy import LayerStrategy
 
 STEPS = 3
@@ -131,6 +132,11 @@ def test_many_random_plans(four_ranks: RankPool, seed: int) -> None:
 def test_many_random_plans_on_eight_ranks(eight_ranks: RankPool, seed: int) -> None:
     case = random_case(seed, ranks=8, sizes=HEADS, splits=True)
     check(eight_ranks, case, case.flash)
+
+
+def test_a_ring_needs_the_flash_kernel(four_ranks: RankPool) -> None:
+    with pytest.raises(InputError, match=r"attention: given unfused.*flash"):
+        check(four_ranks, Case(name="cp 2", strategies=CP2), flash=False)
 
 
 PIPELINE = Case(name="", global_batch=8, micro_batch=4)
