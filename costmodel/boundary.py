@@ -8,6 +8,7 @@ message has the seconds that it takes alone, so none of this shrinks when a link
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from ..spec.plan import Stage, StageDevices
 from ..spec.sample_parts import Span, divides_alike, group_samples
 from ..spec.strategy import LayerStrategy
+from ..spec.token_parts import Spans, common, count, held_tokens
 
 PairSeconds = Callable[[int, StageDevices, StageDevices], float]
 """Seconds of a message of so many bytes between ranks of two parts of stages."""
@@ -100,12 +102,13 @@ def _loads(sender: Side, receiver: Side) -> tuple[_Load, ...]:
     holds, wants = sender.strategy.sequence_split, receiver.strategy.sequence_split
     copies = sender.strategy.width // holds, receiver.strategy.width // wants
     serves = -(-copies[1] // copies[0])
-    overlaps = list(_token_overlaps(holds, wants))
+    overlaps = list(_token_overlaps(sender.strategy, receiver.strategy))
+    units = _units(sender.strategy, receiver.strategy)
     return tuple(
-        _Load((group, source, q), (other, target, p), common, (tokens, holds * wants), serves)
+        _Load((group, source, q), (other, target, p), both, (tokens, units), serves)
         for source, (group, has) in enumerate(held)
         for target, (other, needs) in _meeting(wanted, has)
-        for common in [_count(has.meet(needs))]
+        for both in [_count(has.meet(needs))]
         for q, p, tokens in overlaps
     )
 
@@ -127,13 +130,25 @@ def _meeting(wanted: list[tuple[int, Span]], has: Span) -> Iterator[tuple[int, t
             yield number, (group, needs)
 
 
-def _token_overlaps(holds: int, wants: int) -> Iterator[tuple[int, int, int]]:
-    """Parts of a sequence cut ``holds`` and ``wants`` ways that meet, and their 1/(both)-ths."""
-    for q in range(holds):
-        for p in range(wants):
-            common = Span(q * wants, (q + 1) * wants).meet(Span(p * holds, (p + 1) * holds))
-            if _count(common):
-                yield q, p, _count(common)
+def _token_overlaps(holds: LayerStrategy, wants: LayerStrategy) -> Iterator[tuple[int, int, int]]:
+    """Parts of a sequence that two layouts have in common, by parts of each, in :func:`_units`."""
+    units = _units(holds, wants)
+    held, wanted = _parts(holds, units), _parts(wants, units)
+    for q, own in enumerate(held):
+        for p, other in enumerate(wanted):
+            if tokens := count(common(own, other)):
+                yield q, p, tokens
+
+
+def _units(holds: LayerStrategy, wants: LayerStrategy) -> int:
+    """Equal pieces of a sequence of which the parts of both layouts have whole ones."""
+    return 2 * math.lcm(holds.width, wants.width)
+
+
+def _parts(strategy: LayerStrategy, units: int) -> list[Spans]:
+    """The different parts of a sequence that a replica's ranks hold."""
+    step = strategy.width // strategy.sequence_split
+    return [held_tokens(strategy, rank, units) for rank in range(0, strategy.width, step)]
 
 
 def _count(span: Span) -> int:

@@ -39,7 +39,9 @@ def core_attention(
     Returns:
         (seq, batch, heads · width of a value).
     """
-    inputs = [tokens_for_heads(c, x) for x in (query, key, value)]
+    repeats = c.stack.attention == "unfused" and query.shape[2] > key.shape[2]
+    inputs = [tokens_for_heads(c, query)]
+    inputs += [tokens_for_heads(c, x, ordered=repeats) for x in (key, value)]
     del query, key, value
     if isinstance(spec, Attention) and (spec.relative_buckets or spec.shared_bias):
         tokens, heads = inputs[0].shape[0], inputs[0].shape[2]

@@ -8,16 +8,24 @@ and the output take one all-to-all each, so with as many key heads as query head
 
 from __future__ import annotations
 
-from .ops import OpContext
+from .ops import OpContext, in_order
 from .tape import Value
 
 
-def tokens_for_heads(c: OpContext, x: Value) -> Value:
-    """(tokens / P, batch, heads, width) as (tokens, batch, heads / P, width)."""
+def tokens_for_heads(c: OpContext, x: Value, ordered: bool = False) -> Value:
+    """(tokens / P, batch, heads, width) as (tokens, batch, heads / P, width).
+
+    Tokens are sent as they lie, so a gradient that attention gives in another order is copied
+    first, unless it comes ``ordered``.
+    """
     if c.head_exchange.size == 1:
         return x
     before, out = x.shape, _gather_tokens(c, x)
-    c.tape.record((out,), (x,), lambda grad: (_gather_heads(c, grad, before),))
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        return (_gather_heads(c, grad if ordered else in_order(c, grad), before),)
+
+    c.tape.record((out,), (x,), backward)
     return out
 
 

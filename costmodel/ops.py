@@ -150,10 +150,10 @@ def split_heads(c: OpContext, x: Value, heads: int, ordered: bool) -> Value:
 
     Attention gives its gradients batch-first, the unfused form heads-first too; if there are
     several of them they are copied into order, unless the next operation going backward writes
-    them so (``ordered``).
+    them so (``ordered``), or an exchange of heads has them in order already.
     """
     out = x.view(*x.shape[:2], heads, x.shape[-1] // heads)
-    if ordered or not _out_of_order(c, out):
+    if ordered or c.head_exchange.size > 1 or not _out_of_order(c, out):
         return out
     c.tape.record((out,), (x,), lambda grad: (in_order(c, grad),))
     return out

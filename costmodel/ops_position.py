@@ -44,7 +44,7 @@ def rope_both(
     """Rotary embedding of queries and keys, one after the other or in one kernel, in place.
 
     In place, gradients that attention does not give in order are copied into it first; those of
-    keys that are repeated for their queries are in order.
+    keys that are repeated for their queries are in order, and all that come from an exchange.
     """
     if not c.stack.fusion.in_place:
         return rope(c, query, dim), rope(c, key, dim)
@@ -59,6 +59,8 @@ def rope_both(
     outs = tuple(Value(x.shape, x.dtype, x.storage) for x in turn(query, key))
 
     def backward(of_query: Value, of_key: Value) -> tuple[Value | None, ...]:
+        if c.head_exchange.size > 1:
+            return turn(of_query, of_key)
         return turn(in_order(c, of_query), of_key if repeats else in_order(c, of_key))
 
     t.record(outs, (query, key), backward)

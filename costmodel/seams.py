@@ -36,11 +36,11 @@ def _exchange(c: OpContext, x: Value, before: LayerStrategy, after: LayerStrateg
     tokens, samples, hidden = x.shape
     tokens *= before.sequence_split
     samples = samples * after.width // before.width
-    if not before.layout[2]:
+    if before.tp > 1 and not before.layout[2]:
         x = _step(c, x, tensor_group(before), joins=False, dim=0)
     part = (-(-tokens // after.width), samples, hidden)
     x = _swap(c, x, part, exchange_group(before, after))
-    if not after.layout[2]:
+    if after.tp > 1 and not after.layout[2]:
         x = _step(c, x, tensor_group(after), joins=True, dim=0)
     return x.view(tokens // after.sequence_split, samples, hidden)
 

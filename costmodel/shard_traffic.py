@@ -68,14 +68,25 @@ def gather_forward(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:
     """What a forward pass waits for: the whole part in format ``name``."""
     if n.nests_parameters:
         return (*gather_pieces(n, n.parameters, name), *keep_secondary(n, name))
-    return (*_gather_work(n, dtype, name), *keep_secondary(n, name))
+    return (*_gather_work(n, dtype, name), *_kept_pieces(n, name))
+
+
+def _kept_pieces(n: Part, name: str) -> tuple[Item, ...]:
+    """What fully_shard keeps of each gathered parameter for the backward pass."""
+    if n.secondary == 1:
+        return ()
+    pieces = tuple(shard * n.degree // n.secondary for shard in n.shards)
+    return one_each("copy", pieces, 2 * DTYPE_BYTES[name], name)
 
 
 def gather_backward(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:
     """The same before a backward pass, from the second copy where there is one."""
-    if n.secondary > 1:
-        return gather_pieces(n, n.secondary, name)
-    return gather_forward(n, dtype, name)
+    if n.secondary == 1:
+        return gather_forward(n, dtype, name)
+    pieces = gather_pieces(n, n.secondary, name)
+    if name == dtype.master:
+        return pieces
+    return (pieces[0], *pieces)  # where it casts, fully_shard flattens pieces once more
 
 
 def _gather_work(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:

@@ -33,6 +33,7 @@ from .models.parallel import TensorParallel
 from .models.weight_work import WeightWork
 from .parameters import TIED_WEIGHT, TOKEN_WEIGHT, fill_layer
 from .relayout import relayout
+from .secondary import keep_pieces
 
 if TYPE_CHECKING:
     from .build_options import BuildOptions
@@ -132,7 +133,7 @@ class Chunk(nn.Module):
 
 def needs_sharding_wrapper(strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord) -> bool:
     """Whether a layer has anything to gather, reduce or cast; plain modules otherwise."""
-    return strategy.data_parallel(stage_ranks) > 1 or dtype.param != dtype.master
+    return strategy.state_ranks(stage_ranks) > 1 or dtype.param != dtype.master
 
 
 def build_chunk(
@@ -210,6 +211,7 @@ def _build_module(
         recompute=strategy.recompute,
         flash=options.flash,
         seq_len=seq_len,
+        sequence=book.sequence_split(strategy, seq_len),
     )
     module = build_layer(layer, build)
     fill_layer(module, plan.model, index, layer, tp, seq_len, options.seed, options.device)
@@ -249,6 +251,8 @@ def _shard_unit(
     )
     found: FSDPModule = unit[0] if isinstance(unit, list) else unit
     _sum_gradients(found)
+    if strategy.shard.secondary_parameters > 1:
+        keep_pieces(found, book.secondary_mesh(strategy))
     return found
 
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -18,6 +17,7 @@ from ..spec.marks import READ_DATA, STEP, UPDATE
 from ..spec.message_holds import sent_until
 from ..spec.plan import LayerPlan, Plan
 from ..spec.strategy import LayerStrategy
+from ..spec.token_parts import read_tokens
 from .build_options import BuildOptions
 from .chunk import TORCH_DTYPES, Chunk, build_chunk
 from .chunk_backward import ChunkBackward
@@ -29,6 +29,7 @@ from .mesh import GroupBook
 from .pipeline import ChunkPort, PipelineRuntime
 from .routes import chunk_routes
 from .technique import NamedState
+from .token_batch import chosen_tokens
 from .update import AdamWOptions, Updater
 
 Batch = Callable[[int, int], Tensor]
@@ -159,25 +160,24 @@ class Engine:
     def _run_chunk(self, chunk: Chunk, entry: Tensor | None, micro_batch: int) -> Tensor:
         if entry is None:
             first = chunk.strategies[min(chunk.strategies)]
-            entry = self._tokens(micro_batch, first)[:-1]
+            entry = self._tokens(micro_batch, first)
         if not chunk.has_head:
             out: Tensor = chunk(entry)
             return out
-        targets = self._tokens(micro_batch, chunk.last_strategy)[1:]
+        targets = self._tokens(micro_batch, chunk.last_strategy, ahead=1)
         scale = 1.0 if self.loss_scale is None else self.loss_scale.value
         loss: Tensor = chunk(entry, targets, scale / self.plan.workload.tokens_per_step)
         return loss
 
-    def _tokens(self, micro_batch: int, strategy: LayerStrategy) -> Tensor:
-        """This rank's samples of a micro-batch, (seq + 1, batch)."""
+    def _tokens(self, micro_batch: int, strategy: LayerStrategy, ahead: int = 0) -> Tensor:
+        """What a layer reads of this rank's samples, or the tokens ``ahead`` of it."""
         with mark(READ_DATA):
-            return self._read_tokens(micro_batch, strategy)
-
-    def _read_tokens(self, micro_batch: int, strategy: LayerStrategy) -> Tensor:
-        mine = self.book.samples(strategy)
-        start = micro_batch * self.plan.program.micro_batch_samples
-        rows = [self.batch(self.step_index, start + i) for i in range(mine.first, mine.end)]
-        return to_device(torch.stack(rows, dim=1), self.options.device)
+            mine = self.book.samples(strategy)
+            start = micro_batch * self.plan.program.micro_batch_samples
+            rows = [self.batch(self.step_index, start + i) for i in range(mine.first, mine.end)]
+            seq_len = self.plan.workload.seq_len
+            spans = read_tokens(strategy, self.book.local_rank, seq_len)
+            return to_device(chosen_tokens(rows, spans, ahead), self.options.device)
 
     def backward_step(self) -> Tensor:
         """Forward and backward of one global batch; (norm, loss) float64, gradients in place."""
@@ -192,8 +192,8 @@ class Engine:
             return found
 
     def _loss_replicas(self) -> int:
-        """Ranks that report one loss: the tensor-parallel ranks of the head."""
-        return next((c.last_strategy.tp for c in self.chunks if c.has_head), 1)
+        """Ranks that report one loss: those that split the head's weights."""
+        return next((c.last_strategy.weight_split for c in self.chunks if c.has_head), 1)
 
     def step(self, before_update: Callable[[], None] | None = None) -> StepResult:
         """One optimizer step; its time is that of the device's work, not of its launches.

@@ -78,12 +78,12 @@ def _describe(
     strategy: LayerStrategy,
     parameter: nn.Parameter,
 ) -> LocalParameter:
-    split = strategy.tp if spec.split_dim is not None else 1
+    split = strategy.weight_split if spec.split_dim is not None else 1
     wrapped = needs_sharding_wrapper(strategy, book.stage_ranks, plan.workload.dtype)
     shards = strategy.shard.optimizer if wrapped else 1
     several = plan.model.tie_embeddings and len(plan.program.stages) > 1
     tied = several and spec.name in (TOKEN_WEIGHT, TIED_WEIGHT)
-    partial = strategy.tp > 1 and (
+    partial = strategy.weight_split > 1 and (
         spec.partial_gradient == "always"
         or (spec.partial_gradient == "sequence_parallel" and strategy.megatron_sp)
     )
@@ -111,7 +111,7 @@ def gather_whole(local: LocalParameter, value: Tensor, book: GroupBook) -> Tenso
     parameter = local.parameter
     if isinstance(parameter, DTensor):
         value = _gather_shards(local, parameter, value, book)
-    if local.spec.split_dim is None or local.strategy.tp == 1:
+    if local.spec.split_dim is None or local.strategy.weight_split == 1:
         return value
     return _gather_split(local, value, book)
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from ..kernels.marks import mark
 from ..spec.marks import WAIT_SEND, post_receive_mark, receive_mark, send_mark
 from ..spec.schedule import Pass
+from ..spec.token_parts import count
 from .routes import Piece, Route
 
 WireOf = Callable[[bool, int, int], dist.ProcessGroup]
@@ -95,9 +96,9 @@ class Mailbox:
         """Room for a piece: its place in the block where that is contiguous."""
         if route.covers(piece):
             return arrival.whole
-        if piece.samples.size == arrival.whole.shape[1]:
-            return arrival.whole[piece.tokens.first : piece.tokens.end]
-        shape = (piece.tokens.size, piece.samples.size, route.shape[2])
+        if piece.samples.size == arrival.whole.shape[1] and len(piece.tokens) == 1:
+            return arrival.whole[slice(*piece.tokens[0])]
+        shape = (count(piece.tokens), piece.samples.size, route.shape[2])
         buffer = self._empty(shape)
         arrival.loose.append((piece, buffer))
         return buffer
@@ -111,7 +112,10 @@ class Mailbox:
             for work in arrival.works:
                 work.wait()
         for piece, buffer in arrival.loose:
-            _rows(arrival.whole, piece).copy_(buffer)
+            first = 0
+            for rows in _rows(arrival.whole, piece):
+                rows.copy_(buffer[first : first + rows.shape[0]])
+                first += rows.shape[0]
         return arrival.whole
 
     def send(self, item: Pass, route: Route, value: Tensor, passes: int) -> None:
@@ -121,7 +125,7 @@ class Mailbox:
             if piece.peer == self.rank:
                 self._local[arrives_as] = value
                 continue
-            part = value if route.covers(piece) else _rows(value, piece).contiguous()
+            part = value if route.covers(piece) else _packed(_rows(value, piece))
             group = self.wire(item.forward, self.rank, piece.peer)
             with mark(send_mark(arrives_as, piece.peer)):
                 work = dist.isend(part, dst=piece.peer, group=group, tag=_tag(arrives_as))
@@ -129,8 +133,14 @@ class Mailbox:
                 self._sent.append(_Departure(work, part, self._passes + passes))
 
 
-def _rows(block: Tensor, piece: Piece) -> Tensor:
-    return block[piece.tokens.first : piece.tokens.end, piece.samples.first : piece.samples.end]
+def _rows(block: Tensor, piece: Piece) -> list[Tensor]:
+    """A piece of a block, one part for each of its spans of tokens."""
+    samples = slice(*piece.samples)
+    return [block[slice(*span), samples] for span in piece.tokens]
+
+
+def _packed(parts: list[Tensor]) -> Tensor:
+    return parts[0].contiguous() if len(parts) == 1 else torch.cat(parts)
 
 
 def _tag(item: Pass) -> int:

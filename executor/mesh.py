@@ -14,17 +14,33 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..spec.errors import RunError
-from ..spec.groups import RankGroup, replica_group, shard_group, stage_groups
+from ..spec.groups import (
+    RankGroup,
+    context_group,
+    exchange_group,
+    inner_group,
+    replica_group,
+    secondary_replicas,
+    shard_group,
+    stage_groups,
+    tensor_group,
+)
+from ..spec.marks import BETWEEN_STAGES
 from ..spec.plan import Plan, Stage
 from ..spec.sample_parts import Span, sample_parts
 from ..spec.schedule import chunk_place
-from ..spec.stage_messages import stage_layouts
+from ..spec.stage_messages import Block, stage_layouts
 from ..spec.strategy import LayerStrategy
 from ..spec.technique_plans import stage_technique_groups
 from ..spec.techniques import TECHNIQUES, Values
+from ..spec.token_parts import cut_tokens
 from .layout import plan_world_size, stage_layout
 from .models.parallel import TensorParallel
+from .models.ring_attention import Ring
+from .models.sequence import SequenceSplit
 from .tied import TiedGroup, tied_groups
+from .token_exchange import TokenExchange, token_exchange
+from .token_layout import token_layout
 
 Wire = tuple[bool, bool, int]
 """A kind of message between stages: forward or backward, towards a higher stage or a lower one,
@@ -91,6 +107,8 @@ class GroupBook:
         self._stage = plan.program.stages[self.stage]
         self.device_group = _device_groups(self._stage)[self.local_rank]
         self._samples = plan.program.micro_batch_samples
+        self._seq_len = plan.workload.seq_len
+        self._exchanges: dict[tuple[tuple[int, int], ...], TokenExchange] = {}
 
     def _make(self, ranks: tuple[int, ...]) -> None:
         if ranks in self._made:
@@ -102,7 +120,10 @@ class GroupBook:
 
     def _make_stage_groups(self, plan: Plan, index: int) -> None:
         first, count = self.layout[index]
-        for shape in stage_groups(list(stage_layouts(plan, index)), count):
+        layouts = list(stage_layouts(plan, index))
+        second = (s for s in layouts if s.shard.secondary_parameters > 1)
+        shapes = {*stage_groups(layouts, count), *(secondary_replicas(s, count) for s in second)}
+        for shape in sorted(shapes):
             for local in range(count):
                 if shape.position(local) == 0:
                     self._make(tuple(first + r for r in shape.members(local)))
@@ -148,7 +169,10 @@ class GroupBook:
         sends on need groups of their own: a rank then only sends in a group, or only receives,
         and no message waits behind one that is not there yet.
         """
-        return {wire: dist.new_group(timeout=self._timeout) for wire in plan_wires(plan)}
+        return {
+            wire: dist.new_group(timeout=self._timeout, group_desc=BETWEEN_STAGES)
+            for wire in plan_wires(plan)
+        }
 
     def wire(self, forward: bool, source: int, target: int) -> dist.ProcessGroup:
         """The group of messages from rank ``source`` to rank ``target`` of another stage."""
@@ -166,6 +190,7 @@ class GroupBook:
         own.clear()
         self._wires.clear()
         self._meshes.clear()
+        self._exchanges.clear()
 
     def group(self, shape: RankGroup) -> dist.ProcessGroup:
         """The process group of this shape that holds this rank."""
@@ -177,16 +202,56 @@ class GroupBook:
         return self._groups[ranks]
 
     def tensor_parallel(self, strategy: LayerStrategy) -> TensorParallel:
-        """The tensor-parallel ranks of a layer."""
-        if strategy.tp == 1:
+        """The ranks that split a layer's weights: with Ulysses none do."""
+        if strategy.weight_split == 1:
             return TensorParallel(None, 1, 0, False)
-        shape = RankGroup(strategy.tp, 1)
+        shape = tensor_group(strategy)
         position = shape.position(self.local_rank)
         return TensorParallel(self.group(shape), strategy.tp, position, strategy.megatron_sp)
 
+    def sequence_split(self, strategy: LayerStrategy, seq_len: int) -> SequenceSplit:
+        """How a layer splits samples of ``seq_len`` tokens, seen from this rank."""
+        tokens, ring = token_layout(strategy, self.local_rank, seq_len), None
+        if strategy.cp > 1:
+            shape = context_group(strategy)
+            ranks = tuple(self.first_rank + r for r in shape.members(self.local_rank))
+            ring = Ring(self.group(shape), ranks, tokens)
+        exchange = self.group(tensor_group(strategy)) if strategy.ulysses else None
+        return SequenceSplit(tokens, ring, exchange)
+
     def samples(self, strategy: LayerStrategy) -> Span:
         """The samples of a micro-batch that this rank works on in a layer."""
-        return sample_parts(self._stage, strategy, self._samples)[self.local_rank]
+        return self.samples_by_rank(strategy)[self.local_rank]
+
+    def samples_by_rank(self, strategy: LayerStrategy) -> tuple[Span, ...]:
+        """The samples of a micro-batch that each rank of the stage works on in a layer."""
+        return sample_parts(self._stage, strategy, self._samples)
+
+    def tokens_held(self, strategy: LayerStrategy) -> int:
+        """Tokens of a sample that a rank holds between layers of this strategy."""
+        return self._seq_len // strategy.sequence_split
+
+    def token_exchange(self, before: LayerStrategy, after: LayerStrategy) -> TokenExchange:
+        """How this rank exchanges tokens between two layouts, each rank's tokens its own."""
+        key = (before.layout[:2], after.layout[:2])
+        if key not in self._exchanges:
+            shape = exchange_group(before, after)
+            self._exchanges[key] = token_exchange(
+                self.group(shape),
+                self._cut_blocks(before, shape),
+                self._cut_blocks(after, shape),
+                shape.position(self.local_rank),
+                torch.device(self.device_type),
+            )
+        return self._exchanges[key]
+
+    def _cut_blocks(self, strategy: LayerStrategy, shape: RankGroup) -> list[Block]:
+        """What each rank of a group holds of an activation, no row on two of them."""
+        samples = self.samples_by_rank(strategy)
+        return [
+            Block(cut_tokens(strategy, rank, self._seq_len), samples[rank])
+            for rank in shape.members(self.local_rank)
+        ]
 
     def data_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
         """Replica × shard mesh of a layer, or the shard axis alone if nothing is replicated."""
@@ -194,6 +259,14 @@ class GroupBook:
         if (shard, replica) not in self._meshes:
             self._meshes[shard, replica] = self._new_mesh(shard, replica)
         return self._meshes[shard, replica]
+
+    def secondary_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
+        """Ranks that hold equal pieces of a second copy × ranks that such a copy is cut over."""
+        pieces = inner_group(strategy, strategy.shard.secondary_parameters)
+        key = pieces, secondary_replicas(strategy, self.stage_ranks)
+        if key not in self._meshes:
+            self._meshes[key] = self._new_mesh(*key)
+        return self._meshes[key]
 
     def _new_mesh(self, shard: RankGroup, replica: RankGroup) -> DeviceMesh:
         shard_pg = self.group(shard)

@@ -20,12 +20,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..spec.kernels import (
     ATTENTIONS,
+    FLASH_FULL,
     MATMULS,
     TOUCHES_ROWS,
     Collective,
     Kernel,
     kernel_name,
 )
+from ..spec.marks import BETWEEN_STAGES
 
 AFTER_COLLECTIVE_S = 0.001
 
@@ -38,6 +40,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.kernels: list[Kernel] = []
         self.collectives: list[Collective] = []
         self._unfinished: set[tuple[int, int]] = set()
+        self._ring_bytes = 0
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -63,10 +66,20 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _note_collective(self, name: str, args: Any) -> None:
         found = _collective(name, args)
-        if found is not None:
+        if found is not None and found.kind == "send_recv":
+            self._note_ring(name, found)
+        elif found is not None:
             self.collectives.append(found)
             if found.kind == "reduce_scatter":
                 self._unfinished = {_place(t) for t in _tensors(args[0])}
+
+    def _note_ring(self, name: str, item: Collective) -> None:
+        """A step of a ring: its sends come first, and count as one; its receives are the peer's."""
+        if name == "send":
+            self._ring_bytes += item.payload_bytes
+        elif self._ring_bytes:
+            self.collectives.append(item._replace(payload_bytes=self._ring_bytes))
+            self._ring_bytes = 0
 
     def _finishes_collective(self, name: str, args: Any) -> bool:
         """Whether this is gloo's own: its reduce-scatter ends with a copy into the output."""
@@ -174,8 +187,10 @@ def _flash_work(op: str, inputs: list[Tensor]) -> tuple[tuple[int, ...], int]:
     query, key = inputs[1:3] if backward else inputs[:2]
     batch, heads, seq, dim = query.shape
     products = 5 if backward else 2
-    shape = (batch, heads, key.shape[1], seq, dim)
-    return shape, products * 2 * batch * heads * seq * key.shape[2] * dim
+    flops = products * 2 * batch * heads * seq * key.shape[2] * dim
+    if op.startswith(FLASH_FULL):
+        return (batch, heads, key.shape[1], seq, key.shape[2], dim, dim), flops
+    return (batch, heads, key.shape[1], seq, dim), flops
 
 
 _KINDS: dict[str, Any] = {
@@ -184,8 +199,10 @@ _KINDS: dict[str, Any] = {
     "_reduce_scatter_base_": "reduce_scatter",
     "all_gather_single_": "all_gather",
     "reduce_scatter_single_": "reduce_scatter",
+    "alltoall_base_": "all_to_all",
     "send": "send",
     "recv_": "recv",
+    "ring": "send_recv",
 }
 
 
@@ -199,10 +216,12 @@ def _collective(name: str, args: Any) -> Collective | None:
     box = next(a for a in args if isinstance(a, torch.ScriptObject))
     group = torch.distributed.ProcessGroup.unbox(box)
     ranks = torch.distributed.get_process_group_ranks(group)
-    if kind in ("send", "recv"):
+    if kind in ("send", "recv") and group.group_desc == BETWEEN_STAGES:
         peer = next(a for a in args if isinstance(a, int))
         distance = abs(ranks[peer] - torch.distributed.get_rank())
         return Collective(kind, 2, distance, payload, _DTYPE_NAMES[largest.dtype])
+    if kind in ("send", "recv"):
+        kind = _KINDS["ring"]
     stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
     return Collective(kind, len(ranks), stride, payload, _DTYPE_NAMES.get(largest.dtype, "fp64"))
 

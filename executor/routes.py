@@ -12,6 +12,7 @@ from ..spec.plan import Plan
 from ..spec.sample_parts import Span
 from ..spec.schedule import chunk_place, chunk_position
 from ..spec.stage_messages import Block, boundary_blocks, boundary_messages
+from ..spec.token_parts import Spans, count, places
 from .layout import stage_layout
 
 
@@ -23,8 +24,13 @@ class Piece:
     """
 
     peer: int
-    tokens: Span
+    tokens: Spans
     samples: Span
+
+    @property
+    def rows(self) -> int:
+        """Vectors of the hidden size."""
+        return count(self.tokens) * self.samples.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,7 @@ class Route:
 
     def covers(self, piece: Piece) -> bool:
         """Whether a piece is the whole block."""
-        return (piece.tokens.size, piece.samples.size) == self.shape[:2]
+        return piece.rows == self.shape[0] * self.shape[1]
 
 
 def chunk_routes(
@@ -78,16 +84,13 @@ def _route(plan: Plan, position: int, direction: int, rank: int) -> Route:
     gets = (m for m in boundary_messages(plan, boundary, not forward) if m.target == rank)
     return Route(
         chunk=chunk,
-        shape=(own.tokens.size, own.samples.size, plan.model.hidden),
+        shape=(count(own.tokens), own.samples.size, plan.model.hidden),
         sends=tuple(_piece(own, m.block, first + m.target) for m in gives),
         receives=tuple(_piece(own, m.block, first + m.source) for m in gets),
     )
 
 
 def _piece(own: Block, block: Block, peer: int) -> Piece:
-    tokens, samples = own.tokens.first, own.samples.first
-    return Piece(
-        peer,
-        Span(block.tokens.first - tokens, block.tokens.end - tokens),
-        Span(block.samples.first - samples, block.samples.end - samples),
-    )
+    first = own.samples.first
+    samples = Span(block.samples.first - first, block.samples.end - first)
+    return Piece(peer, places(own.tokens, block.tokens), samples)

@@ -35,7 +35,7 @@ def tied_groups(plan: Plan, layout: Sequence[tuple[int, int]]) -> list[TiedGroup
     """
     (first, count), (last_first, last_count) = layout[0], layout[-1]
     strategy = plan.program.first_strategy
-    parts = count if count == last_count else strategy.tp * strategy.shard.optimizer
+    parts = count if count == last_count else strategy.weight_split * strategy.shard.optimizer
     return [
         TiedGroup(
             (

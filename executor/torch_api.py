@@ -76,6 +76,9 @@ LEANED_ON = (
     "torch.distributed.fsdp._fully_shard._fsdp_param_group:FSDPParamGroup.post_backward",
     "torch.distributed.fsdp._fully_shard._fsdp_param_group:FSDPParamGroup.reshard",
     "torch.distributed.fsdp._fully_shard._fsdp_state:FSDPState._root_post_backward_final_callback",
+    "torch.distributed.fsdp._fully_shard._fsdp_common:HSDPMeshInfo",
+    "torch.distributed.fsdp._fully_shard._fsdp_param:"
+    "FSDPParam._init_sharded_post_forward_param_metadata",
     "torch.library:register_fake",
     "torch.nn.attention:sdpa_kernel",
     "torch.profiler.profiler:profile",

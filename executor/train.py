@@ -103,6 +103,8 @@ def train(
     settings = from_document(TrainSettings, wanted, "settings")
     plan = plan_of(payload["plan"], "plan", techniques.values)
     require_executable(plan, techniques)
+    if settings.attention != "flash" and any(each.cp > 1 for each in plan.layer_strategies()):
+        raise InputError("attention", settings.attention, "flash: a ring merges its parts", "flash")
     batch = make_batches(plan, settings)
     require_agreement(_facts(plan, settings, batch), context.device)
     preflight(plan, context.device)

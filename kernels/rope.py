@@ -23,11 +23,15 @@ MOST_HALVES = 16384
 
 
 class Angles(NamedTuple):
-    """Which angles a head's numbers are turned by: those of positions 0 to ``seq_len``."""
+    """Which angles a head's numbers are turned by: those of positions 0 to ``seq_len``.
+
+    Where ``positions`` has spans, first and end, theirs instead, ``seq_len`` in all.
+    """
 
     seq_len: int
     head_dim: int
     theta: float
+    positions: tuple[tuple[int, int], ...] = ()
 
 
 _Key = tuple[Angles, torch.dtype, torch.device, int]
@@ -61,8 +65,9 @@ def _make_table(
     angles: Angles, dtype: torch.dtype, device: torch.device, repeats: int
 ) -> tuple[Tensor, Tensor]:
     exponents = torch.arange(0, angles.head_dim, 2, dtype=torch.float64) / angles.head_dim
-    positions = torch.arange(angles.seq_len, dtype=torch.float64).repeat_interleave(repeats)
-    turned = positions[:, None] * angles.theta**-exponents
+    spans = angles.positions or ((0, angles.seq_len),)
+    positions = torch.cat([torch.arange(*span, dtype=torch.float64) for span in spans])
+    turned = positions.repeat_interleave(repeats)[:, None] * angles.theta**-exponents
     return turned.cos().to(device, dtype), turned.sin().to(device, dtype)
 
 

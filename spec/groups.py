@@ -71,6 +71,12 @@ def inner_group(strategy: LayerStrategy, degree: int) -> RankGroup:
     return RankGroup(degree, strategy.weight_split)
 
 
+def secondary_replicas(strategy: LayerStrategy, stage_ranks: int) -> RankGroup:
+    """The ranks that hold equal pieces of a second copy; they have nothing to tell each other."""
+    inner = strategy.weight_split * strategy.shard.secondary_parameters
+    return RankGroup(stage_ranks // inner, inner)
+
+
 def outer_group(strategy: LayerStrategy, inner: int, degree: int) -> RankGroup:
     """The ranks that hold the ``degree / inner`` parts of one shard of ``inner``."""
     return RankGroup(degree // inner, strategy.weight_split * inner)

@@ -127,12 +127,7 @@ def executable_reason(strategy: LayerStrategy, workload: Workload) -> str | None
         return reason
     if reason := training_reason(workload):
         return reason
-    if strategy.cp > 1 or strategy.ulysses:
-        how = f"cp {strategy.cp}" if strategy.cp > 1 else "sequence_parallel ulysses"
-        return f"{how} is planned but not run yet"
     shard = strategy.shard
-    if shard.secondary_parameters != 1:
-        return "secondary parameters are planned but not run yet"
     if shard.gradients not in (1, shard.optimizer) or shard.parameters not in (1, shard.optimizer):
         return "the executor shards each state over one degree or not at all"
     return None

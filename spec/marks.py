@@ -15,6 +15,8 @@ UPDATE = "update"
 RECOMPUTE = "recompute"
 COMMUNICATE_TP = "communicate tp"
 """Collectives inside layers and between layers that split activations differently."""
+COMMUNICATE_CP = "communicate cp"
+"""Rings, exchanges of heads, and tokens that change hands between layers."""
 COMMUNICATE_SUMS = "communicate sums"
 COMMUNICATE_NORM = "communicate norm"
 WAIT_SEND = "wait send"
@@ -23,6 +25,8 @@ PASS = "pass"
 RECEIVE = "wait receive"
 SEND = "send"
 POST_RECEIVE = "post receive"
+BETWEEN_STAGES = "between stages"
+"""What process groups of messages between stages are called."""
 
 
 def technique_mark(name: str) -> str:

@@ -1,7 +1,7 @@
 """Messages between neighbouring stages: who sends which rows of an activation to whom.
 
 A rank holds a block of an activation (tokens, samples, hidden): the samples of its replica, and
-with sequence parallelism its part of the tokens. Where both stages cut the batch alike, a block
+where the sequence is split its part of the tokens. Where both stages cut the batch alike, a block
 travels as it is and the receiving stage brings it into the layout of its first layer. Where they
 do not (other widths, other shares), every rank gets the block that its first layer works on, from
 as many ranks as hold parts of it; of ranks with equal blocks, each serves some of those that
@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from .groups import tensor_group
 from .sample_parts import Span, divides_alike, sample_parts
 from .schedule import chunk_place, chunk_position
+from .token_parts import Spans, common, count, held_tokens
 
 if TYPE_CHECKING:
     from .plan import LayerPlan, Plan, Stage
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 class Block(NamedTuple):
     """Rows of a micro-batch's activation: tokens of a sample, and samples."""
 
-    tokens: Span
+    tokens: Spans
     samples: Span
 
     @property
     def rows(self) -> int:
         """Vectors of the hidden size."""
-        return self.tokens.size * self.samples.size
+        return count(self.tokens) * self.samples.size
 
     def meet(self, other: Block) -> Block:
         """The rows in both."""
-        return Block(self.tokens.meet(other.tokens), self.samples.meet(other.samples))
+        return Block(common(self.tokens, other.tokens), self.samples.meet(other.samples))
 
 
 class Message(NamedTuple):
@@ -56,15 +56,9 @@ def blocks(stage: Stage, strategy: LayerStrategy, samples: int, seq_len: int) ->
         seq_len: tokens of a sample.
     """
     parts = sample_parts(stage, strategy, samples)
-    return tuple(Block(_tokens(strategy, rank, seq_len), part) for rank, part in enumerate(parts))
-
-
-def _tokens(strategy: LayerStrategy, rank: int, seq_len: int) -> Span:
-    if not strategy.megatron_sp:
-        return Span(0, seq_len)
-    each = seq_len // strategy.tp
-    first = tensor_group(strategy).position(rank) * each
-    return Span(first, first + each)
+    return tuple(
+        Block(held_tokens(strategy, rank, seq_len), part) for rank, part in enumerate(parts)
+    )
 
 
 def messages(held: Sequence[Block], wanted: Sequence[Block]) -> tuple[Message, ...]:
@@ -82,9 +76,9 @@ def messages(held: Sequence[Block], wanted: Sequence[Block]) -> tuple[Message, .
     for target, want in enumerate(wanted):
         turn = served[want] = served.get(want, -1) + 1
         for block in [want] if want in holders else holders:  # blocks of one layout never overlap
-            if (common := block.meet(want)).rows:
+            if (own := block.meet(want)).rows:
                 ranks = holders[block]
-                found.append(Message(ranks[turn % len(ranks)], target, common))
+                found.append(Message(ranks[turn % len(ranks)], target, own))
     return tuple(sorted(found))
 
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from ...kernels import norm
 from ...kernels.rope import Angles, apply_rope
 from ...spec.mixers import Attention
-from .layer import again
+from ...spec.token_parts import Spans, count
+from .core_attention import core_attention
 from .parallel import column_linear, row_linear
 
 if TYPE_CHECKING:
@@ -28,20 +29,21 @@ def attention_mixer(block: Block, spec: Attention, x: Tensor) -> Tensor:
     return row_linear(mixed, output.weight, output.bias, block.tp)
 
 
-def angles_of(spec: Attention, seq_len: int) -> Angles:
-    """The angles by which heads turn, position by position."""
-    return Angles(seq_len, spec.head_dim, spec.rope_theta)
+def angles_of(spec: Attention, seq_len: int, positions: Spans = ()) -> Angles:
+    """The angles by which heads turn: of these positions, or of 0 to ``seq_len``."""
+    rows = count(positions) if positions else seq_len
+    return Angles(rows, spec.head_dim, spec.rope_theta, positions)
 
 
 def _core(block: Block, spec: Attention, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     query = _query_or_key(block, spec, "query_norm", query)
     key = _query_or_key(block, spec, "key_norm", key)
+    split, again = block.sequence, block.recompute == "selective"
     if spec.rotary:
-        query, key = apply_rope(block.kernels, query, key, angles_of(spec, block.seq_len))
+        angles = angles_of(spec, block.seq_len, split.tokens.positions)
+        query, key = apply_rope(block.kernels, query, key, angles)
     value = _heads(spec, value)
-    if block.recompute == "selective":
-        return again(block.attend, query, key, value)
-    return block.attend(query, key, value)
+    return core_attention(split, block.attend, spec.heads, again, query, key, value)
 
 
 def _heads(spec: Attention, x: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ class Block(LayerModule):
         self.attention, self.mlp = dense_parts(layer)
         self.recompute = build.recompute
         self.seq_len = build.seq_len
+        self.sequence = build.sequence
         self.attend = kernels.flash_attention if build.flash else kernels.unfused_attention
         self.body: Callable[[Block, Tensor], Tensor] = Block._run
         """What the block does; a technique may put another in its place."""

@@ -17,12 +17,14 @@ class Embedding(LayerModule):
 
     def __init__(self, layer: EmbeddingLayer, build: LayerBuild) -> None:
         super().__init__(build)
+        self.held = build.sequence.tokens.held
         self.vocab_start = split_range(layer.vocab, self.tp.size, self.tp.rank)[0]
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Token and position vectors."""
         positions = self.slot("positions").weight if "positions" in self._modules else None
-        return embedding(tokens, self.slot("tokens").weight, positions, self.vocab_start, self.tp)
+        weight = self.slot("tokens").weight
+        return embedding(tokens, weight, positions, self.vocab_start, self.tp, self.held)
 
 
 class Head(LayerModule):

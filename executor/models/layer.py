@@ -18,13 +18,15 @@ from ...kernels.marks import mark
 from ...spec.choices import Recompute
 from ...spec.marks import RECOMPUTE
 from .parallel import TensorParallel
+from .sequence import SequenceSplit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerBuild:
     """What a layer is built with: its ranks, its kernels and what was decided for it.
 
-    ``flash``: core attention is the flash kernel; ``seq_len``: tokens of a sample.
+    ``flash``: core attention is the flash kernel; ``seq_len``: tokens of a sample; ``sequence``:
+    which of them are here.
     """
 
     tp: TensorParallel
@@ -32,6 +34,7 @@ class LayerBuild:
     recompute: Recompute
     flash: bool
     seq_len: int
+    sequence: SequenceSplit
 
 
 class Slot(nn.Module):

@@ -26,7 +26,9 @@ from torch.autograd import Function
 
 from ...kernels.marks import mark
 from ...spec.marks import COMMUNICATE_TP
+from ...spec.token_parts import Spans
 from ..torch_api import all_gather_single, reduce_scatter_single
+from .positions import position_rows
 from .weight_work import WeightWork, add_gradients
 
 
@@ -210,6 +212,7 @@ class _Embedding(Function):
         positions: Tensor | None,
         vocab_start: int,
         tp: TensorParallel,
+        held: Spans,
     ) -> Tensor:
         local, outside = tokens, None
         if tp.size > 1:
@@ -220,11 +223,11 @@ class _Embedding(Function):
         if outside is not None:
             out.masked_fill_(outside.unsqueeze(-1), 0)
         out = tp.reduce(out)
-        first = tp.rank * out.shape[0] if tp.sequence_parallel else 0
         if positions is not None:
-            out.add_(positions[first : first + out.shape[0]].unsqueeze(1))
+            rows = position_rows(positions, held)
+            out.view(*rows.shape[:2], *out.shape[1:]).add_(rows.unsqueeze(2))
         ctx.save_for_backward(local, outside)
-        ctx.tp, ctx.rows, ctx.first = tp, weight.shape[0], first
+        ctx.tp, ctx.rows, ctx.held = tp, weight.shape[0], held
         ctx.position_shape = None if positions is None else positions.shape
         return out
 
@@ -235,13 +238,13 @@ class _Embedding(Function):
         grad_positions = None
         if ctx.position_shape is not None:
             grad_positions = torch.zeros(ctx.position_shape, dtype=grad.dtype, device=grad.device)
-            rows = grad_positions[ctx.first : ctx.first + grad.shape[0]]
-            torch.sum(grad, dim=1, out=rows)
+            rows = position_rows(grad_positions, ctx.held)
+            torch.sum(grad.view(*rows.shape[:2], *grad.shape[1:]), dim=2, out=rows)
         grad = ctx.tp.gather_sequence(grad)
         if outside is not None:
             grad = grad.masked_fill(outside.unsqueeze(-1), 0)
         grad_weight = torch.ops.aten.embedding_dense_backward(grad, local, ctx.rows, -1, False)
-        return None, grad_weight, grad_positions, None, None
+        return None, grad_weight, grad_positions, None, None, None
 
 
 def embedding(
@@ -250,6 +253,7 @@ def embedding(
     positions: Tensor | None,
     vocab_start: int,
     tp: TensorParallel,
+    held: Spans,
 ) -> Tensor:
     """Token vectors, plus position vectors where the model learns them.
 
@@ -259,11 +263,12 @@ def embedding(
         positions: (maximum positions, hidden), or None.
         vocab_start: number of this rank's first token.
         tp: the ranks over which the vocabulary is split.
+        held: the numbers of the tokens that this rank gives out.
 
     Returns:
         (seq, batch, hidden), or this rank's sequence shard of it.
     """
     out: Tensor = _Embedding.apply(  # type: ignore[no-untyped-call]
-        tokens, weight, positions, vocab_start, tp
+        tokens, weight, positions, vocab_start, tp, held
     )
     return out

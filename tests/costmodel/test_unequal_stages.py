@@ -125,16 +125,19 @@ def test_device_groups_may_recompute_each_in_their_own_way() -> None:
 
 
 def _sides(source: random.Random) -> tuple[Stage, LayerStrategy]:
-    tp = source.choice([1, 2, 4])
-    split = LayerStrategy(tp=tp, sequence_parallel=source.choice(["none", "megatron"]))  # type: ignore[arg-type]
-    split = split if tp > 1 else LayerStrategy()
+    tp, cp = source.choice([(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)])
+    parallel = source.choice(["none", "megatron", "ulysses"]) if tp > 1 else "none"
+    split = LayerStrategy(tp=tp, cp=cp, sequence_parallel=parallel)  # type: ignore[arg-type]
+    width = split.width
     if source.random() < 0.5:
-        held = (StageDevices(device_group="a", first_rank=0, count=tp * source.choice([1, 2, 3])),)
+        held = (
+            StageDevices(device_group="a", first_rank=0, count=width * source.choice([1, 2, 3])),
+        )
     else:
         share = source.choice([0.25, 0.5, 0.75])
         held = (
-            StageDevices(device_group="a", first_rank=0, count=tp, batch_share=share),
-            StageDevices(device_group="b", first_rank=0, count=2 * tp, batch_share=1 - share),
+            StageDevices(device_group="a", first_rank=0, count=width, batch_share=share),
+            StageDevices(device_group="b", first_rank=0, count=2 * width, batch_share=1 - share),
         )
     return Stage(devices=held, virtual_stages=()), split
 
@@ -143,7 +146,7 @@ def _sides(source: random.Random) -> tuple[Stage, LayerStrategy]:
 def test_a_boundary_takes_as_long_as_its_busiest_rank(seed: int) -> None:
     """Against every single message, as the executor sends them."""
     source = random.Random(f"boundary {seed}")
-    samples, tokens, row_bytes = 24, 16, 8
+    samples, tokens, row_bytes = 24, 48, 8
     (stage, split), (other, into) = _sides(source), _sides(source)
 
     def seconds(size: int, place: StageDevices, peer: StageDevices) -> float:

@@ -165,7 +165,7 @@ def test_messages_are_the_same_on_both_sides() -> None:
     plan = random_plan(7)
     found = rank_lists(plan)
     sent = Counter(
-        (rank, piece.peer, piece.tokens.size * piece.samples.size)
+        (rank, piece.peer, piece.rows)
         for rank, each in enumerate(found)
         for routes in each.routes
         for route in routes
@@ -173,7 +173,7 @@ def test_messages_are_the_same_on_both_sides() -> None:
         for piece in route.sends
     )
     got = Counter(
-        (piece.peer, rank, piece.tokens.size * piece.samples.size)
+        (piece.peer, rank, piece.rows)
         for rank, each in enumerate(found)
         for routes in each.routes
         for route in routes

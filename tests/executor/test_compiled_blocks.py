@@ -21,6 +21,7 @@ from shardwright.executor.models.block import Block
 from shardwright.executor.models.build import build_layer
 from shardwright.executor.models.layer import LayerBuild, LayerModule
 from shardwright.executor.models.parallel import ALONE
+from shardwright.executor.models.sequence import whole_sequence
 from shardwright.executor.techniques import compile as technique
 from shardwright.kernels.dispatch import Dispatcher
 from shardwright.spec.errors import InputError
@@ -61,6 +62,7 @@ def block(
         recompute=strategy.recompute,
         flash=flash,
         seq_len=SEQ_LEN,
+        sequence=whole_sequence(SEQ_LEN),
     )
     made = build_layer(layer, build)
     generator = torch.Generator().manual_seed(0)

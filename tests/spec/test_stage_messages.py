@@ -17,7 +17,19 @@ from shardwright.spec.strategy import LayerStrategy
 
 PLAIN, TP2 = LayerStrategy(), LayerStrategy(tp=2)
 TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")
-SAMPLES, SEQ_LEN = 12, 8
+CP2 = LayerStrategy(cp=2)
+SPLITS = [
+    PLAIN,
+    TP2,
+    TP2_SP,
+    replace(TP2_SP, tp=4),
+    CP2,
+    replace(TP2, cp=2),
+    replace(TP2_SP, cp=2),
+    LayerStrategy(tp=2, sequence_parallel="ulysses"),
+    LayerStrategy(tp=3, sequence_parallel="ulysses", cp=2),
+]
+SAMPLES, SEQ_LEN = 12, 24
 
 
 def stage(*held: tuple[str, int, float | None]) -> Stage:
@@ -30,7 +42,8 @@ def stage(*held: tuple[str, int, float | None]) -> Stage:
 
 def numbers(block: Block) -> set[tuple[int, int]]:
     """The rows of a block, one by one."""
-    return {(t, s) for t in range(*block.tokens) for s in range(*block.samples)}
+    tokens = (token for span in block.tokens for token in range(*span))
+    return {(t, s) for t in tokens for s in range(*block.samples)}
 
 
 def test_replicas_take_equal_parts_of_their_groups_share() -> None:
@@ -64,7 +77,7 @@ def test_a_third_written_in_decimals_is_a_third() -> None:
 
 def random_stage(source: random.Random) -> tuple[Stage, LayerStrategy]:
     while True:
-        strategy = source.choice([PLAIN, TP2, TP2_SP, replace(TP2_SP, tp=4)])
+        strategy = source.choice(SPLITS)
         counts = [source.choice([1, 2, 3, 4, 6]) for _ in range(source.choice([1, 1, 2]))]
         shares: list[float | None] = [None] if len(counts) == 1 else [0.75, 0.25]
         held = zip((FAST, SLOW), counts, shares, strict=False)

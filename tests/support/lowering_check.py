@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from plan_cases import Case
+from rank_pools import RankPool
 
 from shardwright.costmodel.step import step_work
 from shardwright.costmodel.technique import Prices
@@ -40,6 +41,22 @@ class Comparison:
     lowered_bytes: int
     kernels_apart: dict[str, int]
     collectives_apart: dict[str, int]
+
+
+MIN_BYTES_SHARE = 0.99
+
+
+def check_lowering(pool: RankPool, case: Case, fused: bool = False) -> None:
+    """Every rank's second step is the lowered one, item by item."""
+    plan = case.plan()
+    payload = {"plan": plan.to_document(), "flash": case.flash, "fused": fused}
+    for rank, record in enumerate(pool.run("rank_jobs:record", payload)):
+        found = compare(case, plan, record, fused)
+        assert found.recorded_flops == found.lowered_flops, rank
+        assert found.kernels_apart == {}, rank
+        assert found.collectives_apart == {}, rank
+        assert found.matched_bytes >= MIN_BYTES_SHARE * found.recorded_bytes, rank
+        assert found.lowered_bytes <= found.recorded_bytes / MIN_BYTES_SHARE, rank
 
 
 def recorded_items(record: dict[str, Any]) -> tuple[Counter[Kernel], Counter[Collective]]:

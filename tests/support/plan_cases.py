@@ -202,8 +202,28 @@ def random_strategy(
     )
 
 
+def random_split(
+    random_source: random.Random, width: int, block: bool, heads: int
+) -> LayerStrategy:
+    """As :func:`random_strategy`, perhaps with a ring, heads exchanged for tokens, or both."""
+    plain = random_strategy(random_source, width, block, heads)
+    tp = random_source.choice([t for t in (1, 2, 4) if t <= min(width, heads)])
+    cp = random_source.choice([c for c in (1, 2, 4) if tp * c <= width])
+    parallel = random_source.choice(["none", "megatron", "ulysses"]) if tp > 1 else "none"
+    found = replace(plain, tp=tp, cp=cp, sequence_parallel=parallel)
+    same = found.state_ranks(width)
+    degree = random_source.choice([d for d in (1, 2, 4, 8) if same % d == 0])
+    level = random_source.choice([(1, 1), (1, degree), (degree, degree)])
+    shard = Sharding(parameters=level[0], gradients=level[1], optimizer=degree)
+    return replace(found, shard=shard)
+
+
 def random_case(
-    seed: int, ranks: int = 4, stages: int | None = None, sizes: Sizes = RANDOM_SIZES
+    seed: int,
+    ranks: int = 4,
+    stages: int | None = None,
+    sizes: Sizes = RANDOM_SIZES,
+    splits: bool = False,
 ) -> Case:
     """A plan with a strategy of its own for every layer.
 
@@ -212,6 +232,7 @@ def random_case(
         ranks: a power of two.
         stages: of the pipeline; chosen by the seed if None.
         sizes: heads, hidden and ffn are used; the seed chooses the family.
+        splits: whether sequences are split inside attention too.
     """
     source = random.Random(seed)
     if stages is None:
@@ -225,9 +246,9 @@ def random_case(
     family = source.choice([{}, {"qk_norm": True}, {"gpt2": True}, {"kv_heads": sizes.heads}])
     sizes = replace(sizes, **family)
     heads = sizes.heads if sizes.gpt2 else min(sizes.heads, sizes.kv_heads)
+    choose = random_split if splits else random_strategy
     strategies = [
-        random_strategy(source, width, 0 < i <= sizes.blocks, heads)
-        for i in range(sizes.blocks + 2)
+        choose(source, width, 0 < i <= sizes.blocks, heads) for i in range(sizes.blocks + 2)
     ]
     micro_batch = max(4, width)
     return Case(
@@ -240,7 +261,7 @@ def random_case(
         kind=kind,
         global_batch=micro_batch * source.choice([2, 4]),
         micro_batch=micro_batch,
-        flash=source.random() < 0.5,
+        flash=source.random() < 0.5 or any(s.cp > 1 for s in strategies),
         cuts=_random_cuts(source, sizes.blocks + 2, stages * chunks),
     )
 

@@ -1,0 +1,56 @@
+"""Core attention as every mixer calls it; runs what the cost model's module of that name prices.
+
+What splits the sequence inside attention (rings of key and value shards, inside an exchange of
+heads for tokens) wraps the kernel here; projections, norms and positions stand outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from torch import Tensor
+
+from .head_exchange import heads_for_tokens, tokens_for_heads
+from .layer import again
+from .ring_attention import ring_attention
+from .sequence import SequenceSplit
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Queries, keys and values (seq, batch, heads, width) to (seq, batch, heads · width)."""
+
+
+def core_attention(
+    split: SequenceSplit,
+    attend: Attend,
+    heads: int,
+    recompute: bool,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    causal: bool = True,
+) -> Tensor:
+    """Attention of local query heads over local key and value heads.
+
+    Args:
+        split: how the layer splits the sequence.
+        attend: the kernel on one rank.
+        heads: of the whole mixer, before any split.
+        recompute: whether the kernel runs again going backward.
+        query: (seq, batch, heads, width of a key).
+        key: (seq, batch, kv_heads, width of a key).
+        value: (seq, batch, kv_heads, width of a value).
+        causal: a query sees the tokens up to its own; of a ring, else ``attend`` says.
+
+    Returns:
+        (seq, batch, heads · width of a value).
+    """
+    if split.ring is not None:
+        attend = partial(ring_attention, ring=split.ring, causal=causal)
+    inputs = [tokens_for_heads(x, split.exchange) for x in (query, key, value)]
+    del query, key, value
+    mixed = again(attend, *inputs) if recompute else attend(*inputs)
+    return heads_for_tokens(mixed, heads, split.exchange)
+
+
+__all__ = ["Attend", "core_attention"]

@@ -1,0 +1,36 @@
+"""A second copy of the parameters for the backward pass: hpZ of ZeRO++ (arXiv:2306.10209).
+
+After the forward pass each rank keeps a piece of the gathered parameters, so that the backward
+pass gathers over few ranks that lie close together. fully_shard does this where it is given a
+number of ranks, but makes process groups of its own then, layer by layer, which would hang ranks
+of other stages. So it is told here, below its public surface, which groups to use.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard._fsdp_common import HSDPMeshInfo
+
+
+def keep_pieces(unit: FSDPModule, mesh: DeviceMesh) -> None:
+    """Have a unit that frees its parameters after use keep pieces of them until its backward.
+
+    Args:
+        unit: sharded, its parameters freed after the forward pass.
+        mesh: ranks that hold equal pieces × ranks that a whole is gathered from.
+    """
+    info = HSDPMeshInfo(mesh, shard_mesh_dim=1, replicate_mesh_dim=0)
+    state: Any = unit._get_fsdp_state()
+    for group in state._fsdp_param_groups:
+        group.post_forward_mesh_info = info
+        for parameter in group.fsdp_params:
+            parameter.post_forward_mesh_info = info
+            whole = torch.empty(parameter._orig_size, device="meta")
+            parameter._init_sharded_post_forward_param_metadata(whole)
+
+
+__all__ = ["keep_pieces"]

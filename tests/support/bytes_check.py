@@ -1,0 +1,35 @@
+"""Holding traced bytes of real ranks against the simulated peak of their stage."""
+
+from __future__ import annotations
+
+import pytest
+from lowering_check import executor_stack
+from plan_cases import Case
+from rank_pools import RankPool
+
+from shardwright.costmodel.machine import Machine
+from shardwright.costmodel.simulate import Simulator
+from shardwright.spec.plan import Plan
+
+TOLERANCE = 0.02
+
+
+def check_live_bytes(
+    pool: RankPool, case: Case, fused: bool = False, plan: Plan | None = None
+) -> None:
+    """The least of three steps' traced peaks is the simulated one, on every rank.
+
+    Args:
+        pool: real ranks.
+        case: whose plan runs, unless ``plan`` is another of its shape.
+        fused: with fused kernels.
+        plan: what runs in its place.
+    """
+    plan = case.plan() if plan is None else plan
+    simulator = Simulator.for_plan(plan, Machine(plan.cluster), executor_stack(case.flash, fused))
+    predicted = [row.allocated_bytes for row in simulator.run(plan).memory]
+    steps = 1 if fused else 3
+    payload = {"plan": plan.to_document(), "flash": case.flash, "steps": steps, "fused": fused}
+    for rank, traced in enumerate(pool.run("rank_jobs:live_bytes", payload)):
+        peak_bytes = min(traced["peak_bytes"])
+        assert predicted[traced["stage"]] == pytest.approx(peak_bytes, rel=TOLERANCE), rank
