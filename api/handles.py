@@ -86,16 +86,20 @@ class PlanHandle:
         tokenizer: str | None = None,
         kernels: KernelPolicy = "auto",
         trace: Path | None = None,
+        init_from: str | Path | None = None,
+        save_hf: str | Path | None = None,
     ) -> dict[str, Any]:
         """Run the plan on this machine; the contract's ``execute`` document.
 
         Args:
             steps: optimizer steps to run.
             verify: whether to compare losses and gradients with a single process.
-            data: text file or folder; Python's own sources if None.
+            data: text file or folder, or token numbers; Python's own sources if None.
             tokenizer: a ``tokenizer.json`` for the data.
             kernels: auto, portable or fused.
             trace: file for a traced step and its memory, as Perfetto reads it.
+            init_from: folder of transformers to start from.
+            save_hf: folder of transformers to write.
 
         Raises:
             InputError: the plan cannot run on this machine.
@@ -112,6 +116,8 @@ class PlanHandle:
             tokenizer=tokenizer,
             kernels=kernels,
             trace_file=trace,
+            init_from=_absolute(init_from),
+            save_hf=_absolute(save_hf),
         )
         notes = self.report.assumptions
         return execute_plan(self.plan, self.stack, self.measured, options, _ignore, notes)
@@ -138,6 +144,11 @@ class SimulationHandle(PlanHandle):
     def timeline(self) -> Timeline:
         """Every span of the simulated step; ``timeline.to_perfetto()`` is its trace."""
         return simulated_timeline(self.simulated.simulation, self.simulated.simulator)
+
+
+def _absolute(path: str | Path | None) -> Path | None:
+    """A path as ranks find it too, wherever they start."""
+    return None if path is None else Path(path).expanduser().absolute()
 
 
 def _ignore(event: dict[str, Any]) -> None:

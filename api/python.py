@@ -197,6 +197,7 @@ def simulate(
 
 
 FOREIGN_FLAGS = ("galvatron_profile", "costs")
+EXECUTE_PATHS = ("data", "tokenizer", "init_from", "save_hf")
 PRICING_FLAGS = ("stack", "attention", "overlap", "calibration")
 NOT_SIMULATED = ("model", "cluster", "objective", "prices", "allow")
 INPUT_FLAGS = tuple(n for n in Inputs.__dataclass_fields__ if n not in NOT_SIMULATED)
@@ -249,13 +250,13 @@ def execute(
         plan: a handle, a Plan or the path of a plan file.
         steps: optimizer steps to run.
         verify: whether to compare losses and gradients with a single process.
-        paths: ``data`` and ``tokenizer``.
+        paths: ``data``, ``tokenizer``, ``init_from`` and ``save_hf``.
 
     Raises:
         InputError: the plan cannot run on this machine.
         RunError: the run failed.
     """
-    return _handle(plan, {}).execute(steps, verify=verify, **_picked(paths, ("data", "tokenizer")))
+    return _handle(plan, {}).execute(steps, verify=verify, **_picked(paths, EXECUTE_PATHS))
 
 
 @_arguments_named

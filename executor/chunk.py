@@ -27,7 +27,7 @@ from ..spec.strategy import LayerStrategy
 from ..spec.workload import DtypeRecord
 from .mesh import GroupBook
 from .models.dense.model import Head, LayerModule, build_layer
-from .parameters import TIED_WEIGHT, TOKEN_WEIGHT, fill_layer
+from .parameters import TIED_WEIGHT, TOKEN_WEIGHT, SeededValues, fill_layer
 from .relayout import relayout
 
 if TYPE_CHECKING:
@@ -196,7 +196,8 @@ def _build_module(
     tp = book.tensor_parallel(strategy)
     seq_len = plan.workload.seq_len
     module = build_layer(layer, tp, kernels, strategy.recompute, options.flash, seq_len)
-    fill_layer(module, plan.model, index, layer, tp, seq_len, options.seed, options.device)
+    values = options.values or SeededValues(options.seed)
+    fill_layer(module, plan.model, index, layer, tp, seq_len, values, options.device)
     for run in options.techniques.of(strategy):
         run.prepare(module, strategy, options)
     return module.to(options.device)

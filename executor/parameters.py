@@ -15,6 +15,7 @@ from ..spec.model import EmbeddingLayer, HeadLayer, Layer, ModelSpec
 from ..spec.parameters import ParameterSpec, layer_parameters, split_range
 from .models.dense.model import LayerModule
 from .models.parallel import TensorParallel
+from .values import Ranges, Values, whole_ranges
 
 INITIAL_STD = 0.02
 TOKEN_WEIGHT = "tokens.weight"
@@ -37,6 +38,24 @@ def initial_value(spec: ParameterSpec, name: str, seed: int) -> Tensor:
     return torch.empty(spec.shape).normal_(std=INITIAL_STD, generator=generator)
 
 
+class SeededValues:
+    """First weights made at random; see :class:`.values.Values`.
+
+    Args:
+        seed: of the run.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def part(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
+        """A part of a parameter; see :class:`.values.Values`."""
+        whole = initial_value(spec, parameter_name(index, spec), self.seed)
+        if ranges == whole_ranges(spec):
+            return whole
+        return whole[tuple(slice(start, stop) for start, stop in ranges)].clone()
+
+
 def fill_layer(
     module: LayerModule,
     model: ModelSpec,
@@ -44,35 +63,35 @@ def fill_layer(
     layer: Layer,
     tp: TensorParallel,
     seq_len: int,
-    seed: int,
+    values: Values,
     device: torch.device,
 ) -> None:
-    """Give a layer module its parameters: this rank's slice of the initial values.
+    """Give a layer module its parameters: this rank's part of the initial values.
 
     Args:
         module: from ``build_layer``.
-        model: the whole model (tied weights are seeded by the embedding's name).
+        model: the whole model (tied weights are the embedding's).
         layer_index: the layer's number in the model.
         layer: the layer.
         tp: tensor-parallel ranks.
         seq_len: rows of a position table whose length the model leaves open.
-        seed: of the run.
+        values: where the parameters' first values come from.
         device: where parameters live.
     """
     for spec in layer_parameters(layer, seq_len):
-        name = parameter_name(*tied_source(model, layer_index, layer, spec))
-        value = local_slice(initial_value(spec, name, seed), spec, tp)
+        source = tied_source(model, layer_index, layer, spec)
+        value = values.part(*source, local_ranges(spec, tp))
         slot_name, _, kind = spec.name.rpartition(".")
         slot = module.slot(slot_name)
         slot.register_parameter(kind, nn.Parameter(value.to(device)))
 
 
-def local_slice(whole: Tensor, spec: ParameterSpec, tp: TensorParallel) -> Tensor:
-    """The part of a whole parameter (or gradient) that a tensor-parallel rank holds."""
-    if spec.split_dim is None or tp.size == 1:
-        return whole
-    start, stop = split_range(whole.shape[spec.split_dim], tp.size, tp.rank)
-    return whole.narrow(spec.split_dim, start, stop - start).clone()
+def local_ranges(spec: ParameterSpec, tp: TensorParallel) -> Ranges:
+    """The part of a whole parameter that a tensor-parallel rank holds."""
+    ranges = list(whole_ranges(spec))
+    if spec.split_dim is not None and tp.size > 1:
+        ranges[spec.split_dim] = split_range(spec.shape[spec.split_dim], tp.size, tp.rank)
+    return tuple(ranges)
 
 
 def tied_source(

@@ -17,8 +17,9 @@ from ..spec.dense import dense_parts
 from ..spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
 from ..spec.parameters import layer_parameters
 from ..spec.plan import Plan
-from .parameters import TIED_WEIGHT, initial_value, parameter_name, tied_source
+from .parameters import TIED_WEIGHT, SeededValues, parameter_name, tied_source
 from .update import AdamWOptions
+from .values import Values, whole_ranges
 
 SLICE_TOKENS = 8192
 
@@ -33,6 +34,7 @@ class Reference:
         batch: gives any sample of any step, (seq + 1,) tokens.
         dtype: of the computation; weights and gradients are float32.
         adamw: optimizer settings.
+        values: gives the first weights; None: random ones by the seed.
     """
 
     def __init__(
@@ -43,22 +45,27 @@ class Reference:
         batch: Callable[[int, int], Tensor],
         dtype: torch.dtype,
         adamw: AdamWOptions,
+        values: Values | None = None,
     ) -> None:
         self.workload = plan.workload
         self.layers = plan.model.layers()
         self.device, self.batch, self.dtype = device, batch, dtype
         self.step_index = 0
         self.parameters: dict[str, nn.Parameter] = {}
-        self._weights = [self._make(plan, i, layer, seed) for i, layer in enumerate(self.layers)]
+        given = values or SeededValues(seed)
+        self._weights = [self._make(plan, i, layer, given) for i, layer in enumerate(self.layers)]
         self._optimizer = self._make_optimizer(adamw)
 
-    def _make(self, plan: Plan, index: int, layer: Layer, seed: int) -> dict[str, nn.Parameter]:
+    def _make(
+        self, plan: Plan, index: int, layer: Layer, values: Values
+    ) -> dict[str, nn.Parameter]:
         """A layer's parameters by their names in it; a tied one is the embedding's."""
         found = {}
         for spec in layer_parameters(layer, plan.workload.seq_len):
-            name = parameter_name(*tied_source(plan.model, index, layer, spec))
+            source, original = tied_source(plan.model, index, layer, spec)
+            name = parameter_name(source, original)
             if name not in self.parameters:
-                value = initial_value(spec, name, seed)
+                value = values.part(source, original, whole_ranges(original))
                 self.parameters[name] = nn.Parameter(value.to(self.device))
             found[spec.name] = self.parameters[name]
         return found
@@ -112,7 +119,18 @@ class Reference:
 
     def _loss(self, tokens: Tensor) -> Tensor:
         """Summed loss of (batch, seq + 1) tokens over the tokens of the global batch."""
-        x, targets = tokens[:, :-1], tokens[:, 1:]
+        x = self._scores(tokens[:, :-1])
+        targets = tokens[:, 1:]
+        losses = F.cross_entropy(x.float().flatten(0, 1), targets.flatten(), reduction="sum")
+        return losses / self.workload.tokens_per_step
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        """What the model makes of (batch, seq) tokens: (batch, seq, vocabulary), float32."""
+        with torch.no_grad():
+            return self._scores(tokens.to(self.device)).float()
+
+    def _scores(self, x: Tensor) -> Tensor:
+        """Logits of (batch, seq) tokens."""
         for layer, weights in zip(self.layers, self._weights, strict=True):
             cast = {name: weight.to(self.dtype) for name, weight in weights.items()}
             if isinstance(layer, EmbeddingLayer):
@@ -121,8 +139,7 @@ class Reference:
                 x = self._block(layer, cast, x)
             elif isinstance(layer, HeadLayer):
                 x = self._logits(layer, cast, x)
-        losses = F.cross_entropy(x.float().flatten(0, 1), targets.flatten(), reduction="sum")
-        return losses / self.workload.tokens_per_step
+        return x
 
     @staticmethod
     def _embed(weights: dict[str, Tensor], tokens: Tensor) -> Tensor:

@@ -177,14 +177,20 @@ class Head(LayerModule):
         self.layer = layer
         self.vocab_start = split_range(layer.vocab, tp.size, tp.rank)[0]
 
-    def forward(self, x: Tensor, targets: Tensor, scale: float) -> Tensor:
-        """``scale`` times the sum of the losses of ``targets`` (seq, batch)."""
+    def forward(self, x: Tensor, targets: Tensor | None, scale: float) -> Tensor:
+        """``scale`` times the sum of the losses of ``targets`` (seq, batch).
+
+        Without targets: the logits of this rank's part of the vocabulary.
+        """
         if self.layer.norm is not None:
             x = self._norm("norm", self.layer.norm, self.layer.norm_eps, x)
-        if self.tp.size == 1 and self.kernels.fuses(LINEAR_CROSS_ENTROPY, x):
+        fuses = self.tp.size == 1 and self.kernels.fuses(LINEAR_CROSS_ENTROPY, x)
+        if fuses and targets is not None:
             (weight,) = self.weights("projection")
             return linear_cross_entropy(self.kernels, x, weight, targets, scale, is_root=True)
         (logits,) = column_linear(x, self.weights("projection"), [], self.tp)
+        if targets is None:
+            return logits
         group = self.tp.group if self.tp.size > 1 else None
         return cross_entropy(logits.flatten(0, 1), targets, scale, self.vocab_start, group)
 
