@@ -23,7 +23,7 @@ LLAMA = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
-    "initializer_range": 0.2,
+    "initializer_range": 0.06,
 }
 CONFIGS: dict[str, dict[str, Any]] = {
     "gpt2": {
@@ -32,7 +32,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "n_layer": 3,
         "n_head": 4,
         "n_positions": 24,
-        "initializer_range": 0.2,
+        "initializer_range": 0.06,
     },
     "llama": {**LLAMA, "attention_bias": True, "mlp_bias": True, "rope_theta": 500.0},
     "mistral": {**LLAMA, "sliding_window": 32, "head_dim": 16},
@@ -54,7 +54,7 @@ def save_tiny(kind: str, folder: Path, shard: str = "5GB", **changes: Any) -> Pa
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 1:
-                parameter.add_(torch.randn_like(parameter), alpha=0.2)
+                parameter.add_(torch.randn_like(parameter), alpha=0.05)
     model.save_pretrained(folder, max_shard_size=shard)
     return folder
 
