@@ -100,10 +100,14 @@ def explain(**given: Any) -> None:
     click.option(
         "--tokenizer", type=FileSource(), metavar="PATH", help="A tokenizer.json for the data."
     ),
-    click.option("--kernels", type=Word("K", lambda: KERNEL_POLICIES),
-                 help="auto (the best that run here), portable or fused."),
-    click.option("--trace", type=FileTarget(),
-                 help="Write a traced step and its memory for Perfetto."),
+    click.option(
+        "--kernels",
+        type=Word("K", lambda: KERNEL_POLICIES),
+        help="auto (the best that run here), portable or fused.",
+    ),
+    click.option(
+        "--trace", type=FileTarget(), help="Write a traced step and its memory for Perfetto."
+    ),
     click.option("--dry-run", is_flag=True, help="Say which ranks would do what; run nothing."),
     JSON,
     click.option(

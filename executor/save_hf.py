@@ -20,7 +20,7 @@ from .engine import Engine
 from .local import gather_whole
 from .models.weights.config import config_for, saved_config
 from .models.weights.families import layer_pieces, mapping, own_parameters, tensor_shapes
-from .models.weights.writer import FolderWriter
+from .models.weights.writer import SHARD_BYTES, FolderWriter
 
 
 def save_hf(
@@ -28,7 +28,7 @@ def save_hf(
     target: Path,
     config: Mapping[str, Any] | None = None,
     beside: tuple[Path, ...] = (),
-    shard_bytes: int | None = None,
+    shard_bytes: int = SHARD_BYTES,
 ) -> None:
     """Write the weights of a run, in float32. Collective over the world.
 
@@ -37,7 +37,7 @@ def save_hf(
         target: a folder that does not exist yet, or is empty.
         config: of the checkpoint that the run started from; made from the model if None.
         beside: files to put beside the weights.
-        shard_bytes: of a file; the usual if None.
+        shard_bytes: of a file.
 
     Raises:
         NotBuiltError: a model that transformers has no class for.
@@ -54,8 +54,7 @@ def save_hf(
             for index in layers
             for name, shape in tensor_shapes(plan.model, index, seq_len, pieces).items()
         }
-        sized = {} if shard_bytes is None else {"shard_bytes": shard_bytes}
-        writer = FolderWriter(target, shapes, **sized)
+        writer = FolderWriter(target, shapes, shard_bytes=shard_bytes)
     for index, values in whole_layers(engine):
         if writer is None:
             continue

@@ -22,9 +22,7 @@ def logits(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
     plan = from_document(Plan, payload["plan"], "plan")
     workload = plan.workload
     values = Checkpoint(Path(payload["init_from"]), plan.model, workload.seq_len)
-    options = BuildOptions(
-        seed=0, device=context.device, flash=True, prefetch=False, values=values
-    )
+    options = BuildOptions(seed=0, device=context.device, flash=True, prefetch=False, values=values)
     batches = RandomBatches(plan.model.vocab, workload.seq_len, workload.global_batch, seed=0)
     engine = Engine(plan, context.rank, options, batches)
     tokens = torch.tensor(payload["tokens"])

@@ -10,7 +10,7 @@ from typing import Any
 from ....spec.codec import parse_json, read_text
 from ....spec.errors import InputError, NotBuiltError, ShardwrightError
 from ....spec.huggingface import model_from_config
-from ....spec.model import ModelSpec
+from ....spec.model import EmbeddingLayer, ModelSpec
 from ....spec.typed_keys import shown
 from .made_config import candidates
 
@@ -92,8 +92,8 @@ def difference(given: ModelSpec, expected: ModelSpec, seq_len: int) -> Differenc
     if len(layers[0]) != len(layers[1]):
         return Difference(field="layers", given=len(layers[0]), expected=len(layers[1]))
     for index, (one, other) in enumerate(zip(*layers, strict=True)):
-        if getattr(other, "positions", 0) is None:
-            other = replace(other, positions=seq_len)  # type: ignore[call-arg]
+        if isinstance(other, EmbeddingLayer) and other.positions is None:
+            other = replace(other, positions=seq_len)
         if found := _differs(f"layers[{index}]", one, other):
             return found
     return None
@@ -104,9 +104,7 @@ def _differs(path: str, given: Any, expected: Any) -> Difference | None:
     if given == expected:
         return None
     if not is_dataclass(given) or type(given) is not type(expected):
-        words = [
-            getattr(x, "kind", "plain") if is_dataclass(x) else x for x in (given, expected)
-        ]
+        words = [getattr(x, "kind", "plain") if is_dataclass(x) else x for x in (given, expected)]
         return Difference(field=path, given=words[0], expected=words[1])
     for field in fields(given):
         own, other = getattr(given, field.name), getattr(expected, field.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ....spec.feed_forward import Mlp, Moe
@@ -29,14 +28,9 @@ def candidates(model: ModelSpec, seq_len: int) -> list[Document]:
     if not isinstance(block.attention, Attention) or block.mlp is None:
         return []
     positions = seq_len if table.positions is None else table.positions
-    makers: list[Callable[[], Document]] = [
-        lambda: _gpt2(model, block, block.attention, positions),
-        *(
-            lambda kind=kind: _llama(model, block, block.attention, seq_len, kind)
-            for kind in ("llama", "mistral", "qwen2", "qwen3", "mixtral")
-        ),
-    ]
-    return [make() for make in makers]
+    attention = block.attention
+    likes = [_llama(model, block, attention, seq_len, kind) for kind in CLASSES]
+    return [_gpt2(model, block, attention, positions), *likes]
 
 
 def _ends() -> Document:

@@ -50,7 +50,7 @@ class Checkpoint:
         self._pieces = mapping(self.config)
         self.files = _weight_files(folder)
         self._handles = [_open(path) for path in self.files]
-        self._holders = {name: handle for handle in self._handles for name in handle.keys()}
+        self._holders = {name: handle for handle in self._handles for name in _names(handle)}
         self._check(model, seq_len)
 
     def part(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
@@ -109,7 +109,6 @@ class Checkpoint:
             raise InputError(f"{self.folder}: {name}", lazy.get_dtype(), allowed)
 
 
-
 def _weight_files(folder: Path) -> list[Path]:
     """The folder's safetensors files: those that its index names, or the one there is."""
     index = folder / INDEX
@@ -127,6 +126,11 @@ def _weight_files(folder: Path) -> list[Path]:
         if path.parent != folder or not path.is_file():
             raise InputError(str(index), f"file {path.name}", "files in the same folder")
     return found
+
+
+def _names(handle: Any) -> list[str]:
+    """The tensors of an open file, which is no mapping."""
+    return list(handle.keys())
 
 
 def _open(path: Path) -> Any:
