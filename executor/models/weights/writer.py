@@ -137,12 +137,19 @@ class FolderWriter:
             for path in copied:
                 shutil.copyfile(path, self._folder / path.name)
                 _flush(self._folder / path.name)
+            self._make_readable()
             _flush(self._folder)
             self._folder.replace(self.target)
             _flush(self.target.parent)
         except OSError as error:
             self.abandon()
             raise _failed(self.target, error) from None
+
+    def _make_readable(self) -> None:
+        """The library writes weights for their owner alone; let them be as other new files."""
+        mode = (self._folder / "config.json").stat().st_mode
+        for path in self._folder.glob("*.safetensors"):
+            path.chmod(mode)
 
     def abandon(self) -> None:
         """Leave nothing behind."""
