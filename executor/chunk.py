@@ -27,7 +27,7 @@ from ..spec.strategy import LayerStrategy
 from ..spec.workload import DtypeRecord
 from .mesh import GroupBook
 from .models.dense.model import Head, LayerModule, build_layer
-from .parameters import TIED_WEIGHT, TOKEN_WEIGHT, SeededValues, fill_layer
+from .parameters import TIED_WEIGHT, TOKEN_WEIGHT, FirstValues, fill_layer
 from .relayout import relayout
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class Chunk(nn.Module):
             else:
                 with self._watched(self.live, int(index), x):
                     x = module(x, targets, scale) if isinstance(module, Head) else module(x)
+            if not x.requires_grad and torch.is_grad_enabled():
+                x.requires_grad_(True)  # the layer is frozen; gradients go back to its output
             before = strategy
         return x
 
@@ -196,8 +198,9 @@ def _build_module(
     tp = book.tensor_parallel(strategy)
     seq_len = plan.workload.seq_len
     module = build_layer(layer, tp, kernels, strategy.recompute, options.flash, seq_len)
-    values = options.values or SeededValues(options.seed)
-    fill_layer(module, plan.model, index, layer, tp, seq_len, values, options.device)
+    values = FirstValues(options.values, options.seed)
+    training = plan.workload.layer_trainings(plan.model)[index]
+    fill_layer(module, plan.model, index, layer, tp, seq_len, values, options.device, training)
     for run in options.techniques.of(strategy):
         run.prepare(module, strategy, options)
     return module.to(options.device)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer, ModelSpec
-from ..spec.parameters import ParameterSpec, layer_parameters, split_range
+from ..spec.parameters import ParameterSpec, split_range
+from ..spec.training import FULLY_TRAINED, LayerTraining, held_parameters, is_adapter
 from .models.dense.model import LayerModule
 from .models.parallel import TensorParallel
 from .values import Ranges, Values, whole_ranges
@@ -35,7 +36,11 @@ def initial_value(spec: ParameterSpec, name: str, seed: int) -> Tensor:
         return torch.zeros(spec.shape)
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-    return torch.empty(spec.shape).normal_(std=INITIAL_STD, generator=generator)
+    whole = torch.empty(spec.shape)
+    if spec.initial == "fan_in":
+        bound = spec.shape[-1] ** -0.5
+        return whole.uniform_(-bound, bound, generator=generator)
+    return whole.normal_(std=INITIAL_STD, generator=generator)
 
 
 class SeededValues:
@@ -56,6 +61,24 @@ class SeededValues:
         return whole[tuple(slice(start, stop) for start, stop in ranges)].clone()
 
 
+class FirstValues:
+    """First weights of a run: a checkpoint's where there is one, adapters and the rest seeded.
+
+    Args:
+        given: the checkpoint, None for none.
+        seed: of the run.
+    """
+
+    def __init__(self, given: Values | None, seed: int) -> None:
+        self._seeded = SeededValues(seed)
+        self._given = given or self._seeded
+
+    def part(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
+        """A part of a parameter; see :class:`.values.Values`."""
+        source = self._seeded if is_adapter(spec) else self._given
+        return source.part(index, spec, ranges)
+
+
 def fill_layer(
     module: LayerModule,
     model: ModelSpec,
@@ -65,6 +88,7 @@ def fill_layer(
     seq_len: int,
     values: Values,
     device: torch.device,
+    training: LayerTraining = FULLY_TRAINED,
 ) -> None:
     """Give a layer module its parameters: this rank's part of the initial values.
 
@@ -77,13 +101,17 @@ def fill_layer(
         seq_len: rows of a position table whose length the model leaves open.
         values: where the parameters' first values come from.
         device: where parameters live.
+        training: what of the layer is trained; the rest is frozen.
     """
-    for spec in layer_parameters(layer, seq_len):
+    if training.adapters is not None:
+        module.adapter_scale = training.adapters.scale
+    for spec in held_parameters(layer, seq_len, training):
         source = tied_source(model, layer_index, layer, spec)
         value = values.part(*source, local_ranges(spec, tp))
         slot_name, _, kind = spec.name.rpartition(".")
         slot = module.slot(slot_name)
-        slot.register_parameter(kind, nn.Parameter(value.to(device)))
+        trained = training.trains_parameter(spec)
+        slot.register_parameter(kind, nn.Parameter(value.to(device), requires_grad=trained))
 
 
 def local_ranges(spec: ParameterSpec, tp: TensorParallel) -> Ranges:

@@ -15,13 +15,15 @@ from torch.nn import functional as F
 
 from ..spec.dense import dense_parts
 from ..spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
-from ..spec.parameters import layer_parameters
 from ..spec.plan import Plan
-from .parameters import TIED_WEIGHT, SeededValues, parameter_name, tied_source
+from ..spec.training import held_parameters
+from .parameters import TIED_WEIGHT, FirstValues, parameter_name, tied_source
 from .update import AdamWOptions
 from .values import Values, whole_ranges
 
 SLICE_TOKENS = 8192
+SCALE = "adapter_scale"
+"""Where a layer's weights keep what adapters are multiplied with."""
 
 
 class Reference:
@@ -52,7 +54,7 @@ class Reference:
         self.device, self.batch, self.dtype = device, batch, dtype
         self.step_index = 0
         self.parameters: dict[str, nn.Parameter] = {}
-        given = values or SeededValues(seed)
+        given = FirstValues(values, seed)
         self._weights = [self._make(plan, i, layer, given) for i, layer in enumerate(self.layers)]
         self._optimizer = self._make_optimizer(adamw)
 
@@ -61,17 +63,19 @@ class Reference:
     ) -> dict[str, nn.Parameter]:
         """A layer's parameters by their names in it; a tied one is the embedding's."""
         found = {}
-        for spec in layer_parameters(layer, plan.workload.seq_len):
+        training = plan.workload.layer_trainings(plan.model)[index]
+        for spec in held_parameters(layer, plan.workload.seq_len, training):
             source, original = tied_source(plan.model, index, layer, spec)
             name = parameter_name(source, original)
             if name not in self.parameters:
                 value = values.part(source, original, whole_ranges(original))
-                self.parameters[name] = nn.Parameter(value.to(self.device))
+                trained = training.trains_parameter(spec)
+                self.parameters[name] = nn.Parameter(value.to(self.device), requires_grad=trained)
             found[spec.name] = self.parameters[name]
         return found
 
     def _make_optimizer(self, adamw: AdamWOptions) -> torch.optim.AdamW:
-        every = list(self.parameters.values())
+        every = [p for p in self.parameters.values() if p.requires_grad]
         groups = [
             {"params": [p for p in every if p.dim() > 1], "weight_decay": adamw.weight_decay},
             {"params": [p for p in every if p.dim() == 1], "weight_decay": 0.0},
@@ -133,6 +137,8 @@ class Reference:
         """Logits of (batch, seq) tokens."""
         for layer, weights in zip(self.layers, self._weights, strict=True):
             cast = {name: weight.to(self.dtype) for name, weight in weights.items()}
+            if self.workload.adapters is not None:
+                cast[SCALE] = torch.tensor(self.workload.adapters.scale, device=self.device)
             if isinstance(layer, EmbeddingLayer):
                 x = self._embed(cast, x)
             elif isinstance(layer, BlockLayer):
@@ -185,7 +191,11 @@ class Reference:
 
 
 def _linear(weights: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
-    return F.linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+    out = F.linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+    if f"{name}.adapter_a" not in weights:
+        return out
+    inner = F.linear(x, weights[f"{name}.adapter_a"])
+    return out + weights[SCALE] * F.linear(inner, weights[f"{name}.adapter_b"])
 
 
 def _norm(

@@ -130,6 +130,8 @@ def executable_reason(strategy: LayerStrategy, workload: Workload) -> str | None
     if strategy.cp > 1 or strategy.ulysses:
         how = f"cp {strategy.cp}" if strategy.cp > 1 else "sequence_parallel ulysses"
         return f"{how} is planned but not run yet"
+    if workload.adapters is not None and strategy.techniques:
+        return f"{min(strategy.techniques)} beside lora is planned but not run yet"
     shard = strategy.shard
     if shard.secondary_parameters != 1:
         return "secondary parameters are planned but not run yet"
@@ -142,9 +144,20 @@ def training_reason(workload: Workload) -> str | None:
     """Why the bundled executor cannot train so; None if it can."""
     if workload.optimizer != "adamw":
         return f"optimizer {workload.optimizer} is planned but not run yet; use adamw"
-    if workload.trainable != "full" or workload.frozen:
-        what = "frozen towers are" if workload.trainable == "full" else "lora is"
-        return f"{what} planned but not run yet; train full"
+    if workload.frozen:
+        return "frozen towers are planned but not run yet; train full"
+    return _adapters_reason(workload)
+
+
+def _adapters_reason(workload: Workload) -> str | None:
+    """Why the bundled executor cannot train these adapters; None if it can."""
+    adapters, param = workload.adapters, workload.dtype.param
+    if adapters is None:
+        return None
+    if param != "fp32":
+        return f"lora in {param} is planned but not run yet; use fp32"
+    if adapters.base_dtype not in (None, param):
+        return f"frozen weights in {adapters.base_dtype} are planned but not run yet; use {param}"
     return None
 
 

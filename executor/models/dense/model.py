@@ -19,6 +19,7 @@ from ....spec.errors import NotBuiltError
 from ....spec.marks import RECOMPUTE
 from ....spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
 from ....spec.parameters import split_range
+from ..adapters import Adapter, frozen_column, frozen_row
 from ..parallel import TensorParallel, column_linear, embedding, row_linear
 
 
@@ -41,6 +42,8 @@ class LayerModule(nn.Module):
         super().__init__()
         self.tp = tp
         self.kernels = kernels
+        self.adapter_scale = 0.0
+        """What adapters beside the weights are multiplied with."""
 
     def slot(self, name: str) -> Slot:
         """The child called ``name``, made on first use."""
@@ -58,6 +61,27 @@ class LayerModule(nn.Module):
     def biases(self, *names: str) -> list[Tensor]:
         """The biases of these slots; empty where they have none."""
         return [b for name in names if (b := self.slot(name).bias) is not None]
+
+    def column(self, x: Tensor, *names: str) -> tuple[Tensor, ...]:
+        """Projections of one input by these slots, split along their outputs."""
+        weights, biases = self.weights(*names), self.biases(*names)
+        if weights[0].requires_grad:
+            return column_linear(x, weights, biases, self.tp)
+        beside = [self._adapter(name) for name in names]
+        return frozen_column(x, weights, biases, beside, self.tp)
+
+    def row(self, x: Tensor, name: str) -> Tensor:
+        """A projection by this slot, split along its inputs."""
+        slot = self.slot(name)
+        if slot.weight.requires_grad:
+            return row_linear(x, slot.weight, slot.bias, self.tp)
+        return frozen_row(x, slot.weight, slot.bias, self._adapter(name), self.tp)
+
+    def _adapter(self, name: str) -> Adapter | None:
+        """What stands beside a slot's frozen weight."""
+        slot = self.slot(name)
+        a, b = getattr(slot, "adapter_a", None), getattr(slot, "adapter_b", None)
+        return None if a is None or b is None else Adapter(a, b, self.adapter_scale)
 
     def _norm(self, name: str, kind: str, eps: float, x: Tensor) -> Tensor:
         slot = self.slot(name)
@@ -113,8 +137,8 @@ class Block(LayerModule):
 
     def _attention(self, x: Tensor) -> Tensor:
         names = ("query", "key", "value")
-        mixed = self._core(*column_linear(x, self.weights(*names), self.biases(*names), self.tp))
-        return row_linear(mixed, self.slot("output").weight, self.slot("output").bias, self.tp)
+        mixed = self._core(*self.column(x, *names))
+        return self.row(mixed, "output")
 
     def _core(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         query, key = self._normed("query_norm", query), self._normed("key_norm", key)
@@ -139,14 +163,12 @@ class Block(LayerModule):
         return norm.rms_norm(self.kernels, x, self.slot(norm_name).weight, self.layer.norm_eps)
 
     def _mlp(self, x: Tensor) -> Tensor:
-        return row_linear(
-            self._activated(x), self.slot("down").weight, self.slot("down").bias, self.tp
-        )
+        return self.row(self._activated(x), "down")
 
     def _activated(self, x: Tensor) -> Tensor:
         mlp = self.mlp
         names = ("gate", "up") if mlp.gated else ("up",)
-        projected = column_linear(x, self.weights(*names), self.biases(*names), self.tp)
+        projected = self.column(x, *names)
         if mlp.gated:
             return activation.swiglu(self.kernels, *projected)
         return activation.gelu(projected[0], tanh=mlp.activation == "gelu_tanh")
@@ -184,11 +206,11 @@ class Head(LayerModule):
         """
         if self.layer.norm is not None:
             x = self._norm("norm", self.layer.norm, self.layer.norm_eps, x)
+        (weight,) = self.weights("projection")
         fuses = self.tp.size == 1 and self.kernels.fuses(LINEAR_CROSS_ENTROPY, x)
-        if fuses and targets is not None:
-            (weight,) = self.weights("projection")
+        if fuses and weight.requires_grad and targets is not None:
             return linear_cross_entropy(self.kernels, x, weight, targets, scale, is_root=True)
-        (logits,) = column_linear(x, self.weights("projection"), [], self.tp)
+        (logits,) = self.column(x, "projection")
         if targets is None:
             return logits
         group = self.tp.group if self.tp.size > 1 else None
