@@ -147,10 +147,12 @@ def build_chunk(
     policy = _precision(dtype)
     layers = _own_layers(plan, number, book)
     tied = _tied_ends(plan, layers)
+    trainings = plan.workload.layer_trainings(plan.model)
     wrapped = {
         index
         for index, _, strategy in layers
         if needs_sharding_wrapper(strategy, book.stage_ranks, dtype)
+        and (trainings[index].trains or strategy.shard.optimizer > 1)
     }
     modules: dict[int, LayerModule] = {}
     units: list[FSDPModule] = []
@@ -166,6 +168,7 @@ def build_chunk(
     chunk = Chunk(modules, strategies, entry_strategy(plan, book.stage, number), book)
     if units:
         plain = {p for i in strategies if i not in wrapped for p in modules[i].parameters()}
+        plain |= {p for i in wrapped for p in _left_alone(modules[i], strategies[i])}
         mesh = book.data_mesh(layers[0][2])
         fully_shard(chunk, mesh=mesh, mp_policy=policy, ignored_params=plain)
     if not options.prefetch:
@@ -234,10 +237,18 @@ def _shard_unit(
         mesh=book.data_mesh(strategy),
         reshard_after_forward=strategy.shard.gathers_each_use,
         mp_policy=policy,
+        ignored_params={p for module in members for p in _left_alone(module, strategy)},
     )
     found: FSDPModule = unit[0] if isinstance(unit, list) else unit
     _sum_gradients(found)
     return found
+
+
+def _left_alone(module: LayerModule, strategy: LayerStrategy) -> list[nn.Parameter]:
+    """Frozen parameters that every rank holds whole: nothing of them is gathered or reduced."""
+    if strategy.shard.optimizer > 1:
+        return []
+    return [p for p in module.parameters() if not p.requires_grad]
 
 
 def _sum_gradients(unit: FSDPModule) -> None:
