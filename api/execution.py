@@ -13,7 +13,7 @@ from ..costmodel.feasibility import DEFAULT_RISK
 from ..costmodel.model_flops import flops_convention
 from ..executor.launch import run_plan
 from ..executor.models.weights.config import check_config, config_for
-from ..executor.models.weights.target import check_target
+from ..executor.models.weights.target import check_adapters, check_target
 from ..profiler.store import newest_profile, save_profile
 from ..profiler.sweep import QUICK_BUDGET_S, measure
 from ..spec.choices import KERNEL_POLICIES, KernelPolicy
@@ -128,6 +128,7 @@ def require_folders(plan: Plan, init_from: Path | None, save_hf: Path | None) ->
         check_config(init_from, model, seq_len, "--init-from")
     if save_hf is not None:
         check_target(save_hf, "--save-hf")
+        check_adapters(plan, init_from, save_hf)
         if init_from is None:
             config_for(model, seq_len)
 

@@ -16,11 +16,16 @@ from torch import Tensor
 
 from ..spec.parameters import ParameterSpec
 from ..spec.plan import Plan
+from ..spec.training import Lora, adapter_specs
 from .engine import Engine
 from .local import gather_whole
 from .models.weights.config import config_for, saved_config
 from .models.weights.families import layer_pieces, mapping, own_parameters, tensor_shapes
+from .models.weights.peft import CONFIG_NAME, STEM, adapted_modules, adapter_config
 from .models.weights.writer import SHARD_BYTES, FolderWriter
+
+ONE_FILE_BYTES = 1 << 62
+"""PEFT reads adapters from one file."""
 
 
 def save_hf(
@@ -68,13 +73,61 @@ def save_hf(
         writer.finish({"config.json": saved_config(config)}, beside)
 
 
-def whole_layers(engine: Engine) -> Iterator[tuple[int, dict[str, Tensor]]]:
-    """Every layer's whole parameters by name, on rank 0's host; empty elsewhere. Collective."""
+def save_adapters(
+    engine: Engine,
+    target: Path,
+    lora: Lora,
+    config: Mapping[str, Any],
+    base: Path,
+    beside: tuple[Path, ...] = (),
+) -> None:
+    """Write the adapters of a run as a folder of PEFT, in float32. Collective over the world.
+
+    Args:
+        engine: between two steps.
+        target: a folder that does not exist yet, or is empty.
+        lora: what adapters there are.
+        config: of the checkpoint that the run started from.
+        base: its folder.
+        beside: files to put beside the adapters.
+
+    Raises:
+        RunError: the folder cannot be written.
+    """
+    plan, pieces = engine.plan, mapping(config)
+    seq_len, count = plan.workload.seq_len, len(plan.model.layers())
+    modules = [adapted_modules(plan.model, i, seq_len, pieces, lora) for i in range(count)]
+    every = [module for of_layer in modules for module in of_layer]
+    writer: FolderWriter | None = None
+    if engine.book.rank == 0:
+        names = {n: s for m in every for n, s in zip(m.tensor_names, m.shapes, strict=True)}
+        writer = FolderWriter(target, names, STEM, shard_bytes=ONE_FILE_BYTES)
+    for index, values in whole_layers(engine, adapters=True):
+        if writer is None:
+            continue
+        for module in modules[index]:
+            for name, tensor in zip(module.tensor_names, module.tensors(values), strict=True):
+                writer.add(name, tensor)
+    if writer is not None:
+        writer.finish({CONFIG_NAME: adapter_config(every, lora, str(base))}, beside)
+
+
+def whole_layers(engine: Engine, adapters: bool = False) -> Iterator[tuple[int, dict[str, Tensor]]]:
+    """Every layer's whole parameters by name, on rank 0's host; empty elsewhere. Collective.
+
+    Args:
+        engine: between two steps.
+        adapters: whether the adapters are meant instead of the weights.
+    """
     plan = engine.plan
     stages = _stages_of_layers(plan)
     for index in range(len(plan.model.layers())):
+        specs = own_parameters(plan.model, index, plan.workload.seq_len)
+        lora = plan.workload.layer_trainings(plan.model)[index].adapters
+        if adapters:
+            specs = [x for spec in specs for x in (adapter_specs(spec, lora) if lora else ())]
         found = {}
-        for spec in own_parameters(plan.model, index, plan.workload.seq_len):
+        for spec in specs:
             value = _whole(engine, index, spec, stages[index])
             if value is not None:
                 found[spec.name] = value
@@ -86,7 +139,8 @@ def _whole(engine: Engine, index: int, spec: ParameterSpec, stage: int) -> Tenso
     book, device = engine.book, engine.options.device
     value: Tensor | None = None
     if book.stage == stage:
-        local = next(p for p in engine.parameters if (p.layer, p.spec) == (index, spec))
+        held = (*engine.parameters, *engine.frozen)
+        local = next(p for p in held if (p.layer, p.spec) == (index, spec))
         value = gather_whole(local, local.data, book)
         if book.rank and book.local_rank == 0:
             dist.send(value.contiguous(), dst=0)

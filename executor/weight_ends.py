@@ -10,9 +10,9 @@ from ..spec.plan import Plan
 from .engine import Engine
 from .models.weights.config import config_for
 from .models.weights.reader import Checkpoint
-from .models.weights.target import check_target
+from .models.weights.target import check_adapters, check_target
 from .models.weights.writer import tokenizer_files
-from .save_hf import save_hf
+from .save_hf import save_adapters, save_hf
 from .token_files import is_token_file
 from .values import Values
 
@@ -48,6 +48,8 @@ class WeightEnds:
             self._source = Checkpoint(Path(init_from), model, seq_len)
         self._target = None if save_hf is None else Path(save_hf)
         self._tokenizer = None if tokenizer is None else Path(tokenizer)
+        if self._target is not None:
+            check_adapters(plan, init_from, save_hf)
         if self._target is not None and rank == 0:
             check_target(self._target, "--save-hf")
         self._config: Mapping[str, Any] | None = None
@@ -72,7 +74,11 @@ class WeightEnds:
             return
         folder = None if self._source is None else self._source.folder
         beside = tuple(tokenizer_files(folder, self._tokenizer))
-        save_hf(engine, self._target, self._config, beside)
+        lora = engine.plan.workload.adapters
+        if lora is None:
+            save_hf(engine, self._target, self._config, beside)
+        elif folder is not None and self._config is not None:
+            save_adapters(engine, self._target, lora, self._config, folder, beside)
 
 
 def usual_tokenizer(data: Path | None, given: str | None, init_from: str | None) -> Path | None:

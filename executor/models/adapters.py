@@ -67,7 +67,12 @@ def _added(x: Tensor, out: Tensor, adapter: Adapter, tp: TensorParallel | None) 
 
 
 def _gradients(
-    x: Tensor, inner: Tensor, grad: Tensor, grad_x: Tensor, adapter: Adapter, tp: TensorParallel | None
+    x: Tensor,
+    inner: Tensor,
+    grad: Tensor,
+    grad_x: Tensor,
+    adapter: Adapter,
+    tp: TensorParallel | None,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of A and B; the adapter's part is added to ``grad_x`` in place.
 
@@ -88,7 +93,7 @@ def _gradients(
 
 
 class _FrozenColumn(Function):
-    """Inputs: x, tp, scales by weight (None: no adapter), then weights, biases, and A, B in turn."""
+    """Takes x, tp, scales (None: no adapter), weights, biases, and A and B in turn."""
 
     @staticmethod
     def forward(
@@ -172,7 +177,7 @@ class _FrozenRow(Function):
         out = _affine(x, weight, None)
         inner = None
         if scale is not None:
-            inner = _added(x, out, Adapter(*matrices, scale), tp)
+            inner = _added(x, out, Adapter(matrices[0], matrices[1], scale), tp)
         ctx.save_for_backward(x if scale is not None else None, inner, weight, *matrices)
         ctx.tp, ctx.scale, ctx.shape = tp, scale, x.shape
         out = tp.reduce(out)

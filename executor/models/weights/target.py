@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from ....spec.errors import InputError
+from ....spec.plan import Plan
 
 
 def check_target(target: Path, where: str) -> None:
@@ -22,3 +23,19 @@ def check_target(target: Path, where: str) -> None:
         raise InputError(where, str(target), "a folder that does not exist yet, or is empty")
     if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
         raise InputError(where, str(target), "a folder in one that exists and can be written")
+
+
+def check_adapters(plan: Plan, init_from: object, save_hf: object) -> None:
+    """Refuse to save adapters alone where no checkpoint holds what they stand beside.
+
+    Args:
+        plan: what is run.
+        init_from: the checkpoint's folder, None for none.
+        save_hf: the folder to write.
+
+    Raises:
+        InputError: adapters beside random weights.
+    """
+    if plan.workload.adapters is not None and init_from is None:
+        allowed = "--init-from beside it: adapters belong to a checkpoint, which is not saved"
+        raise InputError("--save-hf", str(save_hf), allowed)

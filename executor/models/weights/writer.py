@@ -147,7 +147,7 @@ class FolderWriter:
 
     def _make_readable(self) -> None:
         """The library writes weights for their owner alone; let them be as other new files."""
-        mode = (self._folder / "config.json").stat().st_mode
+        mode = next(self._folder.glob("*.json")).stat().st_mode
         for path in self._folder.glob("*.safetensors"):
             path.chmod(mode)
 
