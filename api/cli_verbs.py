@@ -100,28 +100,16 @@ def explain(**given: Any) -> None:
     click.option(
         "--tokenizer", type=FileSource(), metavar="PATH", help="A tokenizer.json for the data."
     ),
-    click.option(
-        "--kernels",
-        type=Word("K", lambda: KERNEL_POLICIES),
-        help="auto (the best that run here), portable or fused.",
-    ),
-    click.option(
-        "--trace", type=FileTarget(), help="Write a traced step and its memory for Perfetto."
-    ),
+    click.option("--kernels", type=Word("K", lambda: KERNEL_POLICIES),
+                 help="auto (the best that run here), portable or fused."),
+    click.option("--trace", type=FileTarget(),
+                 help="Write a traced step and its memory for Perfetto."),
     click.option("--dry-run", is_flag=True, help="Say which ranks would do what; run nothing."),
     JSON,
-    click.option(
-        "--init-from",
-        type=FileSource(),
-        metavar="HF_DIR",
-        help="Start from the weights in a folder of transformers.",
-    ),
-    click.option(
-        "--save-hf",
-        type=FileTarget(),
-        metavar="DIR",
-        help="Write the trained weights as such a folder.",
-    ),
+    click.option("--init-from", type=FileSource(), metavar="HF_DIR",
+                 help="Start from the weights in a folder of transformers."),
+    click.option("--save-hf", type=FileTarget(), metavar="DIR",
+                 help="Write the trained weights, or adapters, as such a folder."),
     unbuilt("--checkpoint", "--every", "--resume"),
 )
 def execute(**given: Any) -> None:

@@ -26,6 +26,7 @@ from ..spec.stage_messages import entry_strategy
 from ..spec.strategy import LayerStrategy
 from ..spec.workload import DtypeRecord
 from .mesh import GroupBook
+from .models.adapters import gradients_start
 from .models.dense.model import Head, LayerModule, build_layer
 from .parameters import TIED_WEIGHT, TOKEN_WEIGHT, FirstValues, fill_layer
 from .relayout import relayout
@@ -73,7 +74,7 @@ class Chunk(nn.Module):
                 with self._watched(self.live, int(index), x):
                     x = module(x, targets, scale) if isinstance(module, Head) else module(x)
             if not x.requires_grad and torch.is_grad_enabled():
-                x.requires_grad_(True)  # the layer is frozen; gradients go back to its output
+                x = gradients_start(x)
             before = strategy
         return x
 

@@ -205,3 +205,24 @@ def frozen_row(
         x, weight, bias, tp, scale, *matrices
     )
     return out
+
+
+class _Start(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, anchor: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None]:
+        return None, None
+
+
+def gradients_start(x: Tensor) -> Tensor:
+    """``x``, the output of frozen layers alone, as what gradients go back to and end at.
+
+    A leaf that asks for gradients would be held, and its gradient too, until the backward.
+    """
+    out: Tensor = _Start.apply(  # type: ignore[no-untyped-call]
+        x, torch.empty(0, device=x.device, requires_grad=True)
+    )
+    return out

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from shardwright.executor import parameters
 from shardwright.executor.build_options import BuildOptions
 from shardwright.executor.context import RankContext
 from shardwright.executor.data import RandomBatches
 from shardwright.executor.engine import Engine
 from shardwright.executor.logits import local_logits
 from shardwright.executor.models.weights.reader import Checkpoint
+from shardwright.executor.train import train
 from shardwright.spec.codec import from_document
+from shardwright.spec.parameters import ParameterSpec
 from shardwright.spec.plan import Plan
 
 
@@ -34,3 +38,19 @@ def logits(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
     finally:
         engine.close()
     return {"first": span.first, "logits": found.tolist()}
+
+
+def with_filled_adapters(context: RankContext, payload: dict[str, Any]) -> Any:
+    """Another job in which every B begins at random: at zero no gradient reaches an A."""
+    original = parameters.initial_value
+
+    def filled(spec: ParameterSpec, name: str, seed: int) -> torch.Tensor:
+        if spec.name.endswith(".adapter_b"):
+            spec = replace(spec, initial="normal")
+        return original(spec, name, seed)
+
+    parameters.initial_value = filled
+    try:
+        return train(context, payload)
+    finally:
+        parameters.initial_value = original
