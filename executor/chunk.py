@@ -204,7 +204,18 @@ def _build_module(
     module = build_layer(layer, tp, kernels, strategy.recompute, options.flash, seq_len)
     values = FirstValues(options.values, options.seed)
     training = plan.workload.layer_trainings(plan.model)[index]
-    fill_layer(module, plan.model, index, layer, tp, seq_len, values, options.device, training)
+    fill_layer(
+        module,
+        plan.model,
+        index,
+        layer,
+        tp,
+        seq_len,
+        values,
+        options.device,
+        training,
+        TORCH_DTYPES[plan.workload.dtype.param],
+    )
     for run in options.techniques.of(strategy):
         run.prepare(module, strategy, options)
     return module.to(options.device)

@@ -89,6 +89,7 @@ def fill_layer(
     values: Values,
     device: torch.device,
     training: LayerTraining = FULLY_TRAINED,
+    frozen_dtype: torch.dtype = torch.float32,
 ) -> None:
     """Give a layer module its parameters: this rank's part of the initial values.
 
@@ -102,6 +103,7 @@ def fill_layer(
         values: where the parameters' first values come from.
         device: where parameters live.
         training: what of the layer is trained; the rest is frozen.
+        frozen_dtype: what the rest is kept in.
     """
     if training.adapters is not None:
         module.adapter_scale = training.adapters.scale
@@ -111,7 +113,8 @@ def fill_layer(
         slot_name, _, kind = spec.name.rpartition(".")
         slot = module.slot(slot_name)
         trained = training.trains_parameter(spec)
-        slot.register_parameter(kind, nn.Parameter(value.to(device), requires_grad=trained))
+        value = value.to(device, torch.float32 if trained else frozen_dtype)
+        slot.register_parameter(kind, nn.Parameter(value, requires_grad=trained))
 
 
 def local_ranges(spec: ParameterSpec, tp: TensorParallel) -> Ranges:

@@ -130,8 +130,8 @@ def executable_reason(strategy: LayerStrategy, workload: Workload) -> str | None
     if strategy.cp > 1 or strategy.ulysses:
         how = f"cp {strategy.cp}" if strategy.cp > 1 else "sequence_parallel ulysses"
         return f"{how} is planned but not run yet"
-    if workload.adapters is not None and strategy.techniques:
-        return f"{min(strategy.techniques)} beside lora is planned but not run yet"
+    if reason := _adapters_reason(strategy, workload):
+        return reason
     shard = strategy.shard
     if shard.secondary_parameters != 1:
         return "secondary parameters are planned but not run yet"
@@ -146,18 +146,21 @@ def training_reason(workload: Workload) -> str | None:
         return f"optimizer {workload.optimizer} is planned but not run yet; use adamw"
     if workload.frozen:
         return "frozen towers are planned but not run yet; train full"
-    return _adapters_reason(workload)
-
-
-def _adapters_reason(workload: Workload) -> str | None:
-    """Why the bundled executor cannot train these adapters; None if it can."""
     adapters, param = workload.adapters, workload.dtype.param
-    if adapters is None:
-        return None
-    if param != "fp32":
-        return f"lora in {param} is planned but not run yet; use fp32"
-    if adapters.base_dtype not in (None, param):
+    if adapters is not None and adapters.base_dtype not in (None, param):
         return f"frozen weights in {adapters.base_dtype} are planned but not run yet; use {param}"
+    return None
+
+
+def _adapters_reason(strategy: LayerStrategy, workload: Workload) -> str | None:
+    """Why the bundled executor cannot train adapters under a strategy; None if it can."""
+    if workload.adapters is None:
+        return None
+    if strategy.techniques:
+        return f"{min(strategy.techniques)} beside lora is planned but not run yet"
+    param = workload.dtype.param
+    if param != "fp32" and strategy.shard.optimizer > 1:
+        return f"lora beside sharded {param} weights is planned but not run yet; use fp32 or zero0"
     return None
 
 

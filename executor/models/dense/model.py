@@ -211,6 +211,7 @@ class Head(LayerModule):
         if fuses and weight.requires_grad and targets is not None:
             return linear_cross_entropy(self.kernels, x, weight, targets, scale, is_root=True)
         (logits,) = self.column(x, "projection")
+        del x  # nothing needs it where the projection is frozen
         if targets is None:
             return logits
         group = self.tp.group if self.tp.size > 1 else None
