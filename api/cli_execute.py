@@ -31,6 +31,7 @@ def execute_command(given: dict[str, Any]) -> None:
     from rich.console import Console
 
     from ..spec.choices import KERNEL_POLICIES
+    from .execution import require_folders
     from .inputs import Inputs, plan_pricing
     from .plans import read_plan
     from .render_execute import print_dry_run, print_execution
@@ -50,6 +51,7 @@ def execute_command(given: dict[str, Any]) -> None:
         emit(document, given["json_target"], lambda out: print_dry_run(out, document))
         return
     require_executable(plan, path)
+    require_folders(plan, _whole_path(given["init_from"]), _whole_path(given["save_hf"]))
     _measure_first(plan.cluster.device_count, plan.cluster.groups[0].device)
     stack, measured, notes = plan_pricing(plan, Inputs())
     document, steps = run_plan(plan, stack, measured, notes, given)
@@ -165,6 +167,8 @@ def run_plan(
         learning_rate=learning_rate(given.get("lr") or DEFAULT_RATE),
         kernels=one_of("--kernels", given.get("kernels") or "auto", KERNEL_POLICIES),
         trace_file=_whole_path(given.get("trace")),
+        init_from=_whole_path(given.get("init_from")),
+        save_hf=_whole_path(given.get("save_hf")),
     )
     reported: list[dict[str, Any]] = []
     with ProgressLine("training", "steps") as line:

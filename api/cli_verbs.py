@@ -95,7 +95,7 @@ def explain(**given: Any) -> None:
         "--data",
         type=FileSource(),
         metavar="PATH",
-        help="Text file or folder; else Python's sources.",
+        help="Text file or folder, or token numbers (.npy, .bin); else Python's sources.",
     ),
     click.option(
         "--tokenizer", type=FileSource(), metavar="PATH", help="A tokenizer.json for the data."
@@ -110,7 +110,19 @@ def explain(**given: Any) -> None:
     ),
     click.option("--dry-run", is_flag=True, help="Say which ranks would do what; run nothing."),
     JSON,
-    unbuilt("--init-from", "--checkpoint", "--every", "--resume", "--save-hf"),
+    click.option(
+        "--init-from",
+        type=FileSource(),
+        metavar="HF_DIR",
+        help="Start from the weights in a folder of transformers.",
+    ),
+    click.option(
+        "--save-hf",
+        type=FileTarget(),
+        metavar="DIR",
+        help="Write the trained weights, or adapters, as such a folder.",
+    ),
+    unbuilt("--checkpoint", "--every", "--resume"),
 )
 def execute(**given: Any) -> None:
     """Run a plan on this machine and compare what was measured with what was predicted."""

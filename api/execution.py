@@ -12,6 +12,8 @@ from ..costmodel.explain import utilisation
 from ..costmodel.feasibility import DEFAULT_RISK
 from ..costmodel.model_flops import flops_convention
 from ..executor.launch import run_plan
+from ..executor.models.weights.config import check_config, config_for
+from ..executor.models.weights.target import check_adapters, check_target
 from ..profiler.store import newest_profile, save_profile
 from ..profiler.sweep import QUICK_BUDGET_S, measure
 from ..spec.choices import KERNEL_POLICIES, KernelPolicy
@@ -31,7 +33,10 @@ OnEvent = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecuteOptions:
-    """How a plan is run: steps to reach, seed, text, learning rate, kernels, checks, trace."""
+    """How a plan is run: steps to reach, seed, text, rate, kernels, checks, trace, weights.
+
+    ``init_from`` and ``save_hf`` are folders of transformers to start from and to write.
+    """
 
     steps: int = DEFAULT_STEPS
     seed: int = 0
@@ -41,6 +46,8 @@ class ExecuteOptions:
     kernels: KernelPolicy = "auto"
     verify: bool = False
     trace_file: Path | None = None
+    init_from: Path | None = None
+    save_hf: Path | None = None
 
     def __post_init__(self) -> None:
         one_of("--kernels", self.kernels, KERNEL_POLICIES)
@@ -88,6 +95,7 @@ def execute_plan(
     if stack.name != "shardwright":
         allowed = "shardwright: that is what runs here"
         raise InputError("--stack", stack.name, allowed, "shardwright")
+    require_folders(plan, options.init_from, options.save_hf)
     simulated = simulate_plan(plan, stack, measured, assumptions, DEFAULT_RISK)
     payload = {
         "steps": options.steps,
@@ -99,7 +107,9 @@ def execute_plan(
         "attention": stack.attention,
         "kernels": options.kernels,
         "trace": True,
-        "trace_file": None if options.trace_file is None else str(options.trace_file),
+        "trace_file": _text(options.trace_file),
+        "init_from": _text(options.init_from),
+        "save_hf": _text(options.save_hf),
     }
 
     def relay(rank: int, event: dict[str, Any]) -> None:
@@ -108,6 +118,27 @@ def execute_plan(
 
     result = run_plan(plan, payload, relay)
     return _document(plan, simulated, result)
+
+
+def require_folders(plan: Plan, init_from: Path | None, save_hf: Path | None) -> None:
+    """Refuse another model's weights, or a folder that could not be written, before ranks start.
+
+    Raises:
+        InputError: the first of them.
+        NotBuiltError: a model that transformers has no class for.
+    """
+    model, seq_len = plan.model, plan.workload.seq_len
+    if init_from is not None:
+        check_config(init_from, model, seq_len, "--init-from")
+    if save_hf is not None:
+        check_target(save_hf, "--save-hf")
+        check_adapters(plan, init_from, save_hf)
+        if init_from is None:
+            config_for(model, seq_len)
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def _document(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[str, Any]:

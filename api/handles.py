@@ -87,17 +87,21 @@ class PlanHandle:
         kernels: KernelPolicy = "auto",
         trace: Path | None = None,
         lr: str | float = 1e-3,
+        init_from: str | Path | None = None,
+        save_hf: str | Path | None = None,
     ) -> dict[str, Any]:
         """Run the plan on this machine; the contract's ``execute`` document.
 
         Args:
             steps: optimizer steps to run.
             verify: whether to compare losses and gradients with a single process.
-            data: text file or folder; Python's own sources if None.
+            data: text file or folder, or token numbers; Python's own sources if None.
             tokenizer: a ``tokenizer.json`` for the data.
             kernels: auto, portable or fused.
             trace: file for a traced step and its memory, as Perfetto reads it.
             lr: learning rate, as ``--lr`` takes it.
+            init_from: folder of transformers to start from.
+            save_hf: folder of transformers to write.
 
         Raises:
             InputError: the plan cannot run on this machine.
@@ -116,6 +120,8 @@ class PlanHandle:
             kernels=kernels,
             trace_file=trace,
             learning_rate=learning_rate(str(lr)),
+            init_from=_absolute(init_from),
+            save_hf=_absolute(save_hf),
         )
         notes = self.report.assumptions
         return execute_plan(self.plan, self.stack, self.measured, options, _ignore, notes)
@@ -142,6 +148,11 @@ class SimulationHandle(PlanHandle):
     def timeline(self) -> Timeline:
         """Every span of the simulated step; ``timeline.to_perfetto()`` is its trace."""
         return simulated_timeline(self.simulated.simulation, self.simulated.simulator)
+
+
+def _absolute(path: str | Path | None) -> Path | None:
+    """A path as ranks find it too, wherever they start."""
+    return None if path is None else Path(path).expanduser().absolute()
 
 
 def _ignore(event: dict[str, Any]) -> None:

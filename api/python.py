@@ -35,8 +35,17 @@ R = TypeVar("R")
 PlanLike = PlanHandle | Plan | str | Path
 
 INPUT_NAMES = frozenset(Inputs.__dataclass_fields__)
-__all__ = ["PlanHandle", "SimulationHandle", "WhatIfs", "execute", "explain", "parallelize", "plan", "simulate",
-           "what_if"]  # fmt: skip
+__all__ = [
+    "PlanHandle",
+    "SimulationHandle",
+    "WhatIfs",
+    "execute",
+    "explain",
+    "parallelize",
+    "plan",
+    "simulate",
+    "what_if",
+]
 
 
 def _arguments_named(function: Callable[P, R]) -> Callable[P, R]:
@@ -198,6 +207,7 @@ def simulate(
 
 
 FOREIGN_FLAGS = ("galvatron_profile", "costs")
+EXECUTE_PATHS = ("data", "tokenizer", "init_from", "save_hf")
 PRICING_FLAGS = ("stack", "attention", "overlap", "calibration")
 NOT_SIMULATED = ("model", "cluster", "objective", "prices", "allow")
 INPUT_FLAGS = tuple(n for n in Inputs.__dataclass_fields__ if n not in NOT_SIMULATED)
@@ -269,13 +279,13 @@ def execute(
         plan: a handle, a Plan or the path of a plan file.
         steps: optimizer steps to run.
         verify: whether to compare losses and gradients with a single process.
-        paths: ``data`` and ``tokenizer``.
+        paths: ``data``, ``tokenizer``, ``init_from`` and ``save_hf``.
 
     Raises:
         InputError: the plan cannot run on this machine.
         RunError: the run failed.
     """
-    return _handle(plan, {}).execute(steps, verify=verify, **_picked(paths, ("data", "tokenizer")))
+    return _handle(plan, {}).execute(steps, verify=verify, **_picked(paths, EXECUTE_PATHS))
 
 
 @_arguments_named

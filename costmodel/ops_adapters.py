@@ -59,10 +59,10 @@ def adapter_backward(
     width = x.shape[-1]
     t.product(tokens, out_width, rank, c.dtype)
     grad_inner = t.new((tokens, rank), c.dtype)
-    if sums_inner and c.tp > 1:
-        t.collective("all_reduce", c.tensor_group, grad_inner)
     t.product(out_width, tokens, rank, c.dtype)
     t.parameter_gradient(t.new((out_width, rank), c.dtype), trained=True)
     t.product(tokens, rank, width, c.dtype, accumulate=True)
+    if sums_inner and c.tp > 1:  # the gradient of x takes this rank's part, and is summed itself
+        t.collective("all_reduce", c.tensor_group, grad_inner)
     t.product(rank, tokens, width, c.dtype)
     t.parameter_gradient(t.new((rank, width), c.dtype), trained=True)

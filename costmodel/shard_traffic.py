@@ -33,14 +33,38 @@ def gathers(
     parts: tuple[Part, ...],
     frozen: tuple[Part, ...],
 ) -> tuple[Item, ...]:
-    """Gathers of trained parts, cast from the master's format, and of frozen ones."""
+    """Gathers of trained parts, cast from the master's format, and of frozen ones.
+
+    Those of one format over the same ranks are one gather.
+    """
     dtype, kept = shape.dtype, replace(shape.dtype, master=shape.base_dtype)
     found: list[Item] = []
-    for part in (*parts, *frozen):
+    alike = kept.master == dtype.master
+    for part in _joined(parts, frozen) if alike else (*parts, *frozen):
         for item in work(part, dtype if part.trained else kept, dtype.param):
             if isinstance(item, Collective) and shape.stack.narrow_gather:
                 item = item._replace(payload_bytes=gathered_bytes(shape, part))
             found.append(item)
+    return tuple(found)
+
+
+def _joined(parts: tuple[Part, ...], frozen: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Trained and frozen parts, those that shard over the same ranks as one."""
+    found = list(parts)
+    for part in frozen:
+        same = next((n for n, other in enumerate(found) if other.group == part.group), None)
+        if same is None:
+            found.append(part)
+            continue
+        other = found[same]
+        found[same] = replace(
+            other,
+            whole=other.whole + part.whole,
+            shard=other.shard + part.shard,
+            locals=other.locals + part.locals,
+            shards=other.shards + part.shards,
+            narrow=other.narrow + part.narrow,
+        )
     return tuple(found)
 
 

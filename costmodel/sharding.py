@@ -60,6 +60,7 @@ def sharded_unit(shape: UnitShape) -> Unit:
     waiting = dtype.communication if upcasts else dtype.param
     shards = tuple(n for part in parts for n in part.shards)
     flat = sum(part.padded for part in (*sharded, *frozen))
+    back = any(shape.training(number).backward for number in range(len(shape.layers)))
     return Unit(
         wrapped=wrapped,
         gathers_each_use=wrapped and shape.strategy.shard.gathers_each_use,
@@ -79,7 +80,7 @@ def sharded_unit(shape: UnitShape) -> Unit:
         last_gradient_elements=sharded[-1].locals[-1] if sharded else 0,
         replicated_bytes=sum(p.shard for p in parts if sums_shards(p)) * master if wrapped else 0,
         gather=gathers(gather_forward, shape, parts, frozen) if wrapped else (),
-        gather_backward=gathers(gather_backward, shape, parts, frozen) if wrapped else (),
+        gather_backward=gathers(gather_backward, shape, parts, frozen) if wrapped and back else (),
         refresh=tuple(item for part in parts for item in refresh_pieces(part, dtype)),
         settle=tuple(item for part in parts for item in settle_gradients(part, dtype)),
         reduce=of_parts(parts, reduce_work, dtype, dtype.param) if wrapped else (),

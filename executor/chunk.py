@@ -26,12 +26,12 @@ from ..spec.stage_messages import entry_strategy
 from ..spec.strategy import LayerStrategy
 from ..spec.workload import DtypeRecord
 from .mesh import GroupBook
+from .models.adapters import gradients_start
 from .models.build import build_layer
 from .models.ends import Head
 from .models.layer import LayerBuild, LayerModule
-from .models.parallel import TensorParallel
 from .models.weight_work import WeightWork
-from .parameters import TIED_WEIGHT, TOKEN_WEIGHT, fill_layer
+from .parameters import TIED_WEIGHT, TOKEN_WEIGHT, FirstValues, fill_layer
 from .relayout import relayout
 from .secondary import keep_pieces
 
@@ -79,6 +79,8 @@ class Chunk(nn.Module):
             else:
                 with self._watched(self.live, int(index), x):
                     x = module(x, targets, scale) if isinstance(module, Head) else module(x)
+            if not x.requires_grad and torch.is_grad_enabled():
+                x = gradients_start(x)
             before = strategy
         return x
 
@@ -152,18 +154,21 @@ def build_chunk(
     policy = _precision(dtype)
     layers = _own_layers(plan, number, book)
     tied = _tied_ends(plan, layers)
+    trainings = plan.workload.layer_trainings(plan.model)
     wrapped = {
         index
         for index, _, strategy in layers
         if needs_sharding_wrapper(strategy, book.stage_ranks, dtype)
+        and (trainings[index].trains or strategy.shard.optimizer > 1)
     }
     splits = plan.program.splits_backward
     later = {index: WeightWork() for index, _, _ in layers if splits}
     modules: dict[int, LayerModule] = {}
     units: list[FSDPModule] = []
     for index, layer, strategy in layers:
-        tp = replace(book.tensor_parallel(strategy), later=later.get(index))
-        modules[index] = _build_module(plan, index, layer, strategy, tp, options, kernels)
+        modules[index] = _build_module(
+            plan, index, layer, strategy, book, later.get(index), options, kernels
+        )
         members = [modules[index]]
         if tied is not None and index == tied[1]:
             members = [modules[i] for i in tied]
@@ -175,6 +180,7 @@ def build_chunk(
     chunk.weight_work = later
     if units:
         plain = {p for i in strategies if i not in wrapped for p in modules[i].parameters()}
+        plain |= {p for i in wrapped for p in _left_alone(modules[i], strategies[i])}
         mesh = book.data_mesh(layers[0][2])
         fully_shard(chunk, mesh=mesh, mp_policy=policy, ignored_params=plain)
     if not options.prefetch:
@@ -200,11 +206,13 @@ def _build_module(
     index: int,
     layer: Layer,
     strategy: LayerStrategy,
-    tp: TensorParallel,
+    book: GroupBook,
+    later: WeightWork | None,
     options: BuildOptions,
     kernels: Dispatcher,
 ) -> LayerModule:
     seq_len = plan.workload.seq_len
+    tp = replace(book.tensor_parallel(strategy), later=later)
     build = LayerBuild(
         tp=tp,
         kernels=kernels,
@@ -214,7 +222,20 @@ def _build_module(
         sequence=book.sequence_split(strategy, seq_len),
     )
     module = build_layer(layer, build)
-    fill_layer(module, plan.model, index, layer, tp, seq_len, options.seed, options.device)
+    values = FirstValues(options.values, options.seed)
+    training = plan.workload.layer_trainings(plan.model)[index]
+    fill_layer(
+        module,
+        plan.model,
+        index,
+        layer,
+        tp,
+        seq_len,
+        values,
+        options.device,
+        training,
+        TORCH_DTYPES[plan.workload.dtype.param],
+    )
     for run in options.techniques.of(strategy):
         run.prepare(module, strategy, options)
     return module
@@ -248,12 +269,20 @@ def _shard_unit(
         mesh=book.data_mesh(strategy),
         reshard_after_forward=strategy.shard.gathers_each_use,
         mp_policy=policy,
+        ignored_params={p for module in members for p in _left_alone(module, strategy)},
     )
     found: FSDPModule = unit[0] if isinstance(unit, list) else unit
     _sum_gradients(found)
     if strategy.shard.secondary_parameters > 1:
         keep_pieces(found, book.secondary_mesh(strategy))
     return found
+
+
+def _left_alone(module: LayerModule, strategy: LayerStrategy) -> list[nn.Parameter]:
+    """Frozen parameters that every rank holds whole: nothing of them is gathered or reduced."""
+    if strategy.shard.optimizer > 1:
+        return []
+    return [p for p in module.parameters() if not p.requires_grad]
 
 
 def _sum_gradients(unit: FSDPModule) -> None:

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from ..spec.codec import write_atomically
 from ..spec.errors import InputError
+from .token_files import is_token_file, load_token_file
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -70,12 +71,18 @@ def load_tokens(vocab: int, data: Path | None = None, tokenizer: Path | None = N
 
     Args:
         vocab: the model's vocabulary, at least 257.
-        data: a text file or a folder of text files instead of the standard library.
+        data: a text file, a folder of text files or a file of token numbers instead of the
+            standard library.
         tokenizer: a ``tokenizer.json`` instead of a byte-pair encoding trained here.
 
     Raises:
         InputError: vocabulary too small, unreadable data, tokenizer larger than the vocabulary.
     """
+    if data is not None and is_token_file(data):
+        if tokenizer is not None:
+            allowed = "none: the numbers in --data are tokens already"
+            raise InputError("--tokenizer", str(tokenizer), allowed)
+        return load_token_file(data, vocab)
     if vocab < MIN_VOCAB and tokenizer is None:
         allowed = f"at least {MIN_VOCAB} to run on real text"
         raise InputError("model.vocab", vocab, allowed, MIN_VOCAB)

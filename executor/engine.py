@@ -82,7 +82,9 @@ class Engine:
             build_chunk(plan, number, self.book, options, self.kernels)
             for number in range(len(parts))
         ]
-        self.parameters = local_parameters(plan, self.chunks, self.book)
+        held = local_parameters(plan, self.chunks, self.book)
+        self.parameters = [p for p in held if p.trained]
+        self.frozen = [p for p in held if not p.trained]
         self.live = self._start_techniques()
         clip = plan.workload.gradient_clip_norm
         self.adamw = adamw or AdamWOptions()
@@ -97,7 +99,7 @@ class Engine:
         states = self.updater.optimizer.state.values()
         found = [value for state in states for value in state.values()]
         found += [entry.tensor for entry in self.live.state().values()]
-        return [p.data for p in self.parameters] + found + cached_tables()
+        return [p.data for p in (*self.parameters, *self.frozen)] + found + cached_tables()
 
     def technique_state(self) -> dict[str, NamedState]:
         """What techniques keep from step to step, by name: what a checkpoint saves of them."""

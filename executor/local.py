@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from ..spec.model import HeadLayer
-from ..spec.parameters import ParameterSpec, layer_parameters
+from ..spec.parameters import ParameterSpec
 from ..spec.plan import Plan
 from ..spec.strategy import LayerStrategy
+from ..spec.training import held_parameters
 from .chunk import Chunk, needs_sharding_wrapper
 from .mesh import GroupBook
 from .models.layer import LayerModule
@@ -46,6 +47,11 @@ class LocalParameter:
     counts: bool
 
     @property
+    def trained(self) -> bool:
+        """Whether it has gradients and optimizer states."""
+        return self.parameter.requires_grad
+
+    @property
     def grad(self) -> Tensor | None:
         """The local gradient, None before the first backward."""
         grad = self.parameter.grad
@@ -53,14 +59,19 @@ class LocalParameter:
 
 
 def local_parameters(plan: Plan, chunks: list[Chunk], book: GroupBook) -> list[LocalParameter]:
-    """This rank's parameters in the order of the model; a weight tied in place appears once."""
+    """This rank's parameters in the order of the model, frozen ones too.
+
+    A weight tied in place appears once.
+    """
     seen: set[int] = set()
     found: list[LocalParameter] = []
     layers = plan.model.layers()
+    trainings = plan.workload.layer_trainings(plan.model)
     for chunk in chunks:
         for key, module in chunk.layers.items():
             index = int(key)
-            for spec in layer_parameters(layers[index], plan.workload.seq_len):
+            training = trainings[index]
+            for spec in held_parameters(layers[index], plan.workload.seq_len, training):
                 slot, _, kind = spec.name.rpartition(".")
                 parameter = getattr(cast(LayerModule, module).slot(slot), kind)
                 if id(parameter) not in seen:

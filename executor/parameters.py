@@ -12,9 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer, ModelSpec
-from ..spec.parameters import ParameterSpec, layer_parameters, split_range
+from ..spec.parameters import ParameterSpec, split_range
+from ..spec.training import FULLY_TRAINED, LayerTraining, held_parameters, is_adapter
 from .models.layer import LayerModule
 from .models.parallel import TensorParallel
+from .values import Ranges, Values, whole_ranges
 
 INITIAL_STD = 0.02
 TOKEN_WEIGHT = "tokens.weight"
@@ -34,7 +36,47 @@ def initial_value(spec: ParameterSpec, name: str, seed: int) -> Tensor:
         return torch.zeros(spec.shape)
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-    return torch.empty(spec.shape).normal_(std=INITIAL_STD, generator=generator)
+    whole = torch.empty(spec.shape)
+    if spec.initial == "fan_in":
+        bound = spec.shape[-1] ** -0.5
+        return whole.uniform_(-bound, bound, generator=generator)
+    return whole.normal_(std=INITIAL_STD, generator=generator)
+
+
+class SeededValues:
+    """First weights made at random; see :class:`.values.Values`.
+
+    Args:
+        seed: of the run.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def part(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
+        """A part of a parameter; see :class:`.values.Values`."""
+        whole = initial_value(spec, parameter_name(index, spec), self.seed)
+        if ranges == whole_ranges(spec):
+            return whole
+        return whole[tuple(slice(start, stop) for start, stop in ranges)].clone()
+
+
+class FirstValues:
+    """First weights of a run: a checkpoint's where there is one, adapters and the rest seeded.
+
+    Args:
+        given: the checkpoint, None for none.
+        seed: of the run.
+    """
+
+    def __init__(self, given: Values | None, seed: int) -> None:
+        self._seeded = SeededValues(seed)
+        self._given = given or self._seeded
+
+    def part(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
+        """A part of a parameter; see :class:`.values.Values`."""
+        source = self._seeded if is_adapter(spec) else self._given
+        return source.part(index, spec, ranges)
 
 
 def fill_layer(
@@ -44,35 +86,43 @@ def fill_layer(
     layer: Layer,
     tp: TensorParallel,
     seq_len: int,
-    seed: int,
+    values: Values,
     device: torch.device,
+    training: LayerTraining = FULLY_TRAINED,
+    frozen_dtype: torch.dtype = torch.float32,
 ) -> None:
-    """Give a layer module its parameters: this rank's slice of the initial values.
+    """Give a layer module its parameters: this rank's part of the initial values.
 
     Args:
         module: from ``build_layer``.
-        model: the whole model (tied weights are seeded by the embedding's name).
+        model: the whole model (tied weights are the embedding's).
         layer_index: the layer's number in the model.
         layer: the layer.
         tp: tensor-parallel ranks.
         seq_len: rows of a position table whose length the model leaves open.
-        seed: of the run.
+        values: where the parameters' first values come from.
         device: where parameters live.
+        training: what of the layer is trained; the rest is frozen.
+        frozen_dtype: what the rest is kept in.
     """
-    for spec in layer_parameters(layer, seq_len):
-        name = parameter_name(*tied_source(model, layer_index, layer, spec))
-        value = local_slice(initial_value(spec, name, seed), spec, tp)
+    if training.adapters is not None:
+        module.adapter_scale = training.adapters.scale
+    for spec in held_parameters(layer, seq_len, training):
+        source = tied_source(model, layer_index, layer, spec)
+        value = values.part(*source, local_ranges(spec, tp))
         slot_name, _, kind = spec.name.rpartition(".")
         slot = module.slot(slot_name)
-        slot.register_parameter(kind, nn.Parameter(value.to(device)))
+        trained = training.trains_parameter(spec)
+        value = value.to(device, torch.float32 if trained else frozen_dtype)
+        slot.register_parameter(kind, nn.Parameter(value, requires_grad=trained))
 
 
-def local_slice(whole: Tensor, spec: ParameterSpec, tp: TensorParallel) -> Tensor:
-    """The part of a whole parameter (or gradient) that a tensor-parallel rank holds."""
-    if spec.split_dim is None or tp.size == 1:
-        return whole
-    start, stop = split_range(whole.shape[spec.split_dim], tp.size, tp.rank)
-    return whole.narrow(spec.split_dim, start, stop - start).clone()
+def local_ranges(spec: ParameterSpec, tp: TensorParallel) -> Ranges:
+    """The part of a whole parameter that a tensor-parallel rank holds."""
+    ranges = list(whole_ranges(spec))
+    if spec.split_dim is not None and tp.size > 1:
+        ranges[spec.split_dim] = split_range(spec.shape[spec.split_dim], tp.size, tp.rank)
+    return tuple(ranges)
 
 
 def tied_source(

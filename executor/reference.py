@@ -15,13 +15,16 @@ from torch.nn import functional as F
 
 from ..spec.dense import dense_parts
 from ..spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
-from ..spec.parameters import layer_parameters
 from ..spec.plan import Plan
+from ..spec.training import held_parameters
 from .loss_scale import LossScale
-from .parameters import TIED_WEIGHT, initial_value, parameter_name, tied_source
+from .parameters import TIED_WEIGHT, FirstValues, parameter_name, tied_source
 from .update import AdamWOptions
+from .values import Values, whole_ranges
 
 SLICE_TOKENS = 8192
+SCALE = "adapter_scale"
+"""Where a layer's weights keep what adapters are multiplied with."""
 
 
 class Reference:
@@ -35,6 +38,7 @@ class Reference:
         dtype: of the computation; weights and gradients are float32.
         adamw: optimizer settings.
         last_step: the step at which a decaying learning rate ends.
+        values: gives the first weights; None: random ones by the seed.
     """
 
     def __init__(
@@ -46,30 +50,37 @@ class Reference:
         dtype: torch.dtype,
         adamw: AdamWOptions,
         last_step: int = 1,
+        values: Values | None = None,
     ) -> None:
         self.workload = plan.workload
         self.layers = plan.model.layers()
         self.device, self.batch, self.dtype = device, batch, dtype
         self.step_index = 0
         self.parameters: dict[str, nn.Parameter] = {}
-        self._weights = [self._make(plan, i, layer, seed) for i, layer in enumerate(self.layers)]
+        given = FirstValues(values, seed)
+        self._weights = [self._make(plan, i, layer, given) for i, layer in enumerate(self.layers)]
         self._optimizer = self._make_optimizer(adamw)
         self._learning_rate, self._last_step = adamw.learning_rate, last_step
         self._scale = LossScale() if dtype is torch.float16 else None
 
-    def _make(self, plan: Plan, index: int, layer: Layer, seed: int) -> dict[str, nn.Parameter]:
+    def _make(
+        self, plan: Plan, index: int, layer: Layer, values: Values
+    ) -> dict[str, nn.Parameter]:
         """A layer's parameters by their names in it; a tied one is the embedding's."""
         found = {}
-        for spec in layer_parameters(layer, plan.workload.seq_len):
-            name = parameter_name(*tied_source(plan.model, index, layer, spec))
+        training = plan.workload.layer_trainings(plan.model)[index]
+        for spec in held_parameters(layer, plan.workload.seq_len, training):
+            source, original = tied_source(plan.model, index, layer, spec)
+            name = parameter_name(source, original)
             if name not in self.parameters:
-                value = initial_value(spec, name, seed)
-                self.parameters[name] = nn.Parameter(value.to(self.device))
+                value = values.part(source, original, whole_ranges(original))
+                trained = training.trains_parameter(spec)
+                self.parameters[name] = nn.Parameter(value.to(self.device), requires_grad=trained)
             found[spec.name] = self.parameters[name]
         return found
 
     def _make_optimizer(self, adamw: AdamWOptions) -> torch.optim.AdamW:
-        every = list(self.parameters.values())
+        every = [p for p in self.parameters.values() if p.requires_grad]
         groups = [
             {"params": [p for p in every if p.dim() > 1], "weight_decay": adamw.weight_decay},
             {"params": [p for p in every if p.dim() == 1], "weight_decay": 0.0},
@@ -131,17 +142,29 @@ class Reference:
 
     def _loss(self, tokens: Tensor) -> Tensor:
         """Summed loss of (batch, seq + 1) tokens over the tokens of the global batch."""
-        x, targets = tokens[:, :-1], tokens[:, 1:]
+        x = self._scores(tokens[:, :-1])
+        targets = tokens[:, 1:]
+        losses = F.cross_entropy(x.float().flatten(0, 1), targets.flatten(), reduction="sum")
+        return losses / self.workload.tokens_per_step
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        """What the model makes of (batch, seq) tokens: (batch, seq, vocabulary), float32."""
+        with torch.no_grad():
+            return self._scores(tokens.to(self.device)).float()
+
+    def _scores(self, x: Tensor) -> Tensor:
+        """Logits of (batch, seq) tokens."""
         for layer, weights in zip(self.layers, self._weights, strict=True):
             cast = {name: weight.to(self.dtype) for name, weight in weights.items()}
+            if self.workload.adapters is not None:
+                cast[SCALE] = torch.tensor(self.workload.adapters.scale, device=self.device)
             if isinstance(layer, EmbeddingLayer):
                 x = self._embed(cast, x)
             elif isinstance(layer, BlockLayer):
                 x = self._block(layer, cast, x)
             elif isinstance(layer, HeadLayer):
                 x = self._logits(layer, cast, x)
-        losses = F.cross_entropy(x.float().flatten(0, 1), targets.flatten(), reduction="sum")
-        return losses / self.workload.tokens_per_step
+        return x
 
     @staticmethod
     def _embed(weights: dict[str, Tensor], tokens: Tensor) -> Tensor:
@@ -187,7 +210,11 @@ class Reference:
 
 
 def _linear(weights: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
-    return F.linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+    out = F.linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+    if f"{name}.adapter_a" not in weights:
+        return out
+    inner = F.linear(x, weights[f"{name}.adapter_a"])
+    return out + weights[SCALE] * F.linear(inner, weights[f"{name}.adapter_b"])
 
 
 def _norm(

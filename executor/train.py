@@ -44,7 +44,9 @@ from .technique import RunTechniques
 from .techniques import SHIPPED
 from .trace import trace_step
 from .update import AdamWOptions
+from .values import Values
 from .verify import gather_gradients, verification_document, verify
+from .weight_ends import WeightEnds, usual_tokenizer
 
 WARM_UP_STEPS = 2
 COLLECT_EVERY = 20
@@ -58,6 +60,8 @@ class TrainSettings:
     """What a run is asked for beside its plan.
 
     ``data`` and ``tokenizer`` are paths; ``random_tokens`` trains on noise instead of text.
+    ``init_from`` is the folder of a checkpoint whose weights the run starts from, ``save_hf`` the
+    one to write at its end.
     ``trace_file`` is where a traced step is written, with its memory where ``follow_bytes``
     measures that; ``trace`` without it only reports where the time went. ``kernels`` is one of
     ``KERNEL_POLICIES``. ``compiler`` is that of compiled layers.
@@ -71,6 +75,8 @@ class TrainSettings:
     attention: str = "flash"
     kernels: str = "auto"
     verify: bool = False
+    init_from: str | None = None
+    save_hf: str | None = None
     trace: bool = False
     trace_file: str | None = None
     follow_bytes: bool = True
@@ -105,13 +111,14 @@ def train(
     require_executable(plan, techniques)
     if settings.attention != "flash" and any(each.cp > 1 for each in plan.layer_strategies()):
         raise InputError("attention", settings.attention, "flash: a ring merges its parts", "flash")
+    ends = WeightEnds(plan, context.rank, settings.init_from, settings.save_hf, settings.tokenizer)
     batch = make_batches(plan, settings)
-    require_agreement(_facts(plan, settings, batch), context.device)
+    require_agreement({**_facts(plan, settings, batch), **ends.facts()}, context.device)
     preflight(plan, context.device)
-    result, steps, gradients = _trained(plan, context, settings, batch, techniques)
+    result, steps, gradients = _trained(plan, context, settings, batch, techniques, ends)
     release(context.device)  # the engine refers to itself; a next one would be built beside it
     if result is not None and settings.verify:
-        result["verify"] = _verify(plan, context, settings, batch, steps, gradients)
+        result["verify"] = _verify(plan, context, settings, batch, steps, gradients, ends)
     return result
 
 
@@ -121,6 +128,7 @@ def _trained(
     settings: TrainSettings,
     batch: Batch,
     techniques: RunTechniques,
+    ends: WeightEnds,
 ) -> tuple[dict[str, Any] | None, list[StepResult], dict[str, Tensor]]:
     """Result on rank 0 (None elsewhere), steps, and the first step's gradients if verified.
 
@@ -128,7 +136,7 @@ def _trained(
     """
     reset_peak()
     before_bytes = resident_bytes()
-    engine = make_engine(plan, context, settings, batch, techniques)
+    engine = make_engine(plan, context, settings, batch, techniques, ends.values)
     gradients: dict[str, Tensor] = {}
 
     def inspect() -> None:
@@ -137,6 +145,7 @@ def _trained(
 
     steps = run_steps(engine, settings.steps, context, inspect)
     growth = gather_json(peak_resident_bytes() - before_bytes, context.device)
+    ends.save(engine)
     where = None if settings.trace_file is None else Path(settings.trace_file)
     memory: StepMemory | None = None
     peaks: dict[str, list[int]] = {}
@@ -200,7 +209,8 @@ def make_batches(plan: Plan, settings: TrainSettings) -> Batch:
     sizes = (workload.seq_len, workload.global_batch, settings.seed)
     if settings.random_tokens:
         return RandomBatches(vocab, *sizes)
-    data, tokenizer = (None if p is None else Path(p) for p in (settings.data, settings.tokenizer))
+    data = None if settings.data is None else Path(settings.data)
+    tokenizer = usual_tokenizer(data, settings.tokenizer, settings.init_from)
     return TextBatches(load_tokens(vocab, data, tokenizer), *sizes)
 
 
@@ -210,6 +220,7 @@ def make_engine(
     settings: TrainSettings,
     batch: Batch,
     techniques: RunTechniques = SHIPPED,
+    values: Values | None = None,
 ) -> Engine:
     """This rank's part of the plan."""
     options = BuildOptions(
@@ -221,6 +232,7 @@ def make_engine(
         collective_timeout_s=context.collective_timeout_s,
         compiler=settings.compiler,
         techniques=techniques,
+        values=values,
     )
     return Engine(plan, context.rank, options, batch, settings.adamw, settings.steps)
 
@@ -308,10 +320,18 @@ def _verify(
     batch: Batch,
     steps: list[StepResult],
     gradients: dict[str, Tensor],
+    ends: WeightEnds,
 ) -> dict[str, Any]:
     dtype = TORCH_DTYPES[plan.workload.dtype.param]
     reference = Reference(
-        plan, settings.seed, context.device, batch, dtype, settings.adamw, settings.steps
+        plan,
+        settings.seed,
+        context.device,
+        batch,
+        dtype,
+        settings.adamw,
+        settings.steps,
+        ends.values,
     )
     found = verify(plan, reference, [step.loss for step in steps], gradients)
     found.check()

@@ -59,7 +59,7 @@ class Updater:
         self._leaves = [nn.Parameter(p.data, requires_grad=False) for p in parameters]
         for leaf in self._leaves:
             leaf.requires_grad_(True)
-        fused = fused_adamw(kernels, self._leaves[0])
+        fused = bool(self._leaves) and fused_adamw(kernels, self._leaves[0])
         self.optimizer = torch.optim.AdamW(
             self._groups(options.weight_decay),
             lr=options.learning_rate.peak,
@@ -76,7 +76,9 @@ class Updater:
         groups: list[dict[str, object]] = [{"params": matrices, "weight_decay": decay}]
         if vectors:
             groups.append({"params": vectors, "weight_decay": 0.0})
-        return [group for group in groups if group["params"]]
+        found = [group for group in groups if group["params"]]
+        nothing = nn.Parameter(torch.empty(0))  # a stage of frozen layers: torch refuses no group
+        return found or [{"params": [nothing]}]
 
     def finish_gradients(self) -> None:
         """Sums over ranks that backward leaves open: sequence-parallel parts, tied weights."""

@@ -78,6 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tokenizer", help="tokenizer.json (default: trained on the data)")
     parser.add_argument("--lr", default="1e-3", help="learning rate (default 1e-3)")
     parser.add_argument("--verify", action="store_true", help="compare with a single process")
+    parser.add_argument("--init-from", metavar="HF_DIR", help="start from these weights")
+    parser.add_argument("--save-hf", metavar="DIR", help="write the trained weights here")
     parser.add_argument(
         "--trace", dest="trace_file", metavar="FILE", help="write a traced step here"
     )
@@ -150,7 +152,7 @@ def _train(options: argparse.Namespace) -> int:
 
     context = RankContext(rank, started, device, timeout_s, _print_step)
     settings = ("steps", "seed", "data", "tokenizer", "verify", "trace_file", "kernels")
-    payload = {name: getattr(options, name) for name in settings}
+    payload = {name: getattr(options, name) for name in (*settings, "init_from", "save_hf")}
     payload["adamw"] = {"learning_rate": to_document(learning_rate(options.lr))}
     result = train(context, {**payload, "plan": plan.to_document()})
     if rank == 0 and result is not None and options.json:

@@ -127,6 +127,8 @@ def executable_reason(strategy: LayerStrategy, workload: Workload) -> str | None
         return reason
     if reason := training_reason(workload):
         return reason
+    if reason := _adapters_reason(strategy, workload):
+        return reason
     shard = strategy.shard
     if shard.gradients not in (1, shard.optimizer) or shard.parameters not in (1, shard.optimizer):
         return "the executor shards each state over one degree or not at all"
@@ -137,9 +139,23 @@ def training_reason(workload: Workload) -> str | None:
     """Why the bundled executor cannot train so; None if it can."""
     if workload.optimizer != "adamw":
         return f"optimizer {workload.optimizer} is planned but not run yet; use adamw"
-    if workload.trainable != "full" or workload.frozen:
-        what = "frozen towers are" if workload.trainable == "full" else "lora is"
-        return f"{what} planned but not run yet; train full"
+    if workload.frozen:
+        return "frozen towers are planned but not run yet; train full"
+    adapters, param = workload.adapters, workload.dtype.param
+    if adapters is not None and adapters.base_dtype not in (None, param):
+        return f"frozen weights in {adapters.base_dtype} are planned but not run yet; use {param}"
+    return None
+
+
+def _adapters_reason(strategy: LayerStrategy, workload: Workload) -> str | None:
+    """Why the bundled executor cannot train adapters under a strategy; None if it can."""
+    if workload.adapters is None:
+        return None
+    if strategy.techniques:
+        return f"{min(strategy.techniques)} beside lora is planned but not run yet"
+    param = workload.dtype.param
+    if param != "fp32" and strategy.shard.optimizer > 1:
+        return f"lora beside sharded {param} weights is planned but not run yet; use fp32 or zero0"
     return None
 
 

@@ -18,13 +18,14 @@ class ParameterSpec:
     ``split_dim`` is the dimension that tensor parallelism splits, None for a replicated one.
     ``partial_gradient`` tells when a replicated parameter's gradient is only this rank's part
     of a sum over the tensor-parallel ranks: with sequence parallelism, always, or never.
+    ``initial`` fan_in is uniform within 1 / sqrt(last dimension), as torch makes linear layers.
     ``expert``: dimension 0 counts experts and is split over ep, ``split_dim`` over etp.
     """
 
     name: str
     shape: tuple[int, ...]
     split_dim: int | None = None
-    initial: Literal["normal", "zeros", "ones"] = "normal"
+    initial: Literal["normal", "zeros", "ones", "fan_in"] = "normal"
     partial_gradient: PartialGradient = "never"
     expert: bool = False
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from .formats import Dtype
-from .layers import BlockLayer
+from .layers import BlockLayer, Layer
 from .model import ModelSpec
 from .parameters import ParameterSpec, layer_parameters
 
@@ -30,6 +30,11 @@ class Lora:
     targets: tuple[str, ...] = ("query", "value")
     base_dtype: Dtype | None = None
 
+    @property
+    def scale(self) -> float:
+        """What an adapter's product is multiplied with."""
+        return self.alpha / self.rank
+
 
 @dataclass(frozen=True, slots=True)
 class LayerTraining:
@@ -48,6 +53,10 @@ class LayerTraining:
     def trains(self) -> bool:
         """Whether anything of the layer is trained."""
         return self.weights or self.adapters is not None
+
+    def trains_parameter(self, spec: ParameterSpec) -> bool:
+        """Whether one of the layer's parameters has gradients and optimizer states."""
+        return self.weights or is_adapter(spec)
 
 
 FULLY_TRAINED = LayerTraining()
@@ -90,6 +99,29 @@ def layer_trainings(
     return tuple(found)
 
 
+def is_adapter(spec: ParameterSpec) -> bool:
+    """Whether a parameter is a matrix of an adapter."""
+    return spec.name.endswith((".adapter_a", ".adapter_b"))
+
+
+def held_parameters(
+    layer: Layer, seq_len: int, training: LayerTraining
+) -> tuple[ParameterSpec, ...]:
+    """A layer's parameters, each adapter after the weight that it stands beside.
+
+    Args:
+        layer: the layer.
+        seq_len: rows of a position table whose length the model leaves open.
+        training: what is trained of the layer.
+    """
+    found: list[ParameterSpec] = []
+    for spec in layer_parameters(layer, seq_len):
+        found.append(spec)
+        if training.adapters is not None:
+            found += adapter_specs(spec, training.adapters)
+    return tuple(found)
+
+
 def adapter_specs(spec: ParameterSpec, lora: Lora) -> tuple[ParameterSpec, ...]:
     """The two matrices beside one weight; none where it is no target.
 
@@ -102,7 +134,12 @@ def adapter_specs(spec: ParameterSpec, lora: Lora) -> tuple[ParameterSpec, ...]:
     inner = 1 if spec.split_dim == 1 else None
     outer = 0 if spec.split_dim == 0 else None
     return (
-        ParameterSpec(name=f"{name}.adapter_a", shape=(lora.rank, width), split_dim=inner),
+        ParameterSpec(
+            name=f"{name}.adapter_a",
+            shape=(lora.rank, width),
+            split_dim=inner,
+            initial="fan_in",
+        ),
         ParameterSpec(
             name=f"{name}.adapter_b", shape=(out, lora.rank), split_dim=outer, initial="zeros"
         ),

@@ -14,7 +14,6 @@ from ...kernels.rope import Angles, apply_rope
 from ...spec.mixers import Attention
 from ...spec.token_parts import Spans, count
 from .core_attention import core_attention
-from .parallel import column_linear, row_linear
 
 if TYPE_CHECKING:
     from .block import Block
@@ -22,11 +21,8 @@ if TYPE_CHECKING:
 
 def attention_mixer(block: Block, spec: Attention, x: Tensor) -> Tensor:
     """Causal self-attention of a block; what every :data:`.mixers.RunMixer` takes and gives."""
-    names = ("query", "key", "value")
-    weights, biases = block.weights(*names), block.biases(*names)
-    mixed = _core(block, spec, *column_linear(x, weights, biases, block.tp))
-    output = block.slot("output")
-    return row_linear(mixed, output.weight, output.bias, block.tp)
+    mixed = _core(block, spec, *block.column(x, "query", "key", "value"))
+    return block.row(mixed, "output")
 
 
 def angles_of(spec: Attention, seq_len: int, positions: Spans = ()) -> Angles:

@@ -9,7 +9,7 @@ from ...kernels.linear_cross_entropy import LINEAR_CROSS_ENTROPY, linear_cross_e
 from ...spec.model import EmbeddingLayer, HeadLayer
 from ...spec.parameters import split_range
 from .layer import LayerBuild, LayerModule
-from .parallel import column_linear, embedding
+from .parallel import embedding
 
 
 class Embedding(LayerModule):
@@ -35,14 +35,21 @@ class Head(LayerModule):
         self.layer = layer
         self.vocab_start = split_range(layer.vocab, self.tp.size, self.tp.rank)[0]
 
-    def forward(self, x: Tensor, targets: Tensor, scale: float) -> Tensor:
-        """``scale`` times the sum of the losses of ``targets`` (seq, batch)."""
+    def forward(self, x: Tensor, targets: Tensor | None, scale: float) -> Tensor:
+        """``scale`` times the sum of the losses of ``targets`` (seq, batch).
+
+        Without targets: the logits of this rank's part of the vocabulary.
+        """
         if self.layer.norm is not None:
             x = self.normed("norm", self.layer.norm, self.layer.norm_eps, x)
-        if self.tp.size == 1 and self.kernels.fuses(LINEAR_CROSS_ENTROPY, x):
-            (weight,) = self.weights("projection")
+        (weight,) = self.weights("projection")
+        fuses = self.tp.size == 1 and self.kernels.fuses(LINEAR_CROSS_ENTROPY, x)
+        if fuses and weight.requires_grad and targets is not None:
             return linear_cross_entropy(self.kernels, x, weight, targets, scale, is_root=True)
-        (logits,) = column_linear(x, self.weights("projection"), [], self.tp)
+        (logits,) = self.column(x, "projection")
+        del x  # nothing needs it where the projection is frozen
+        if targets is None:
+            return logits
         group = self.tp.group if self.tp.size > 1 else None
         return cross_entropy(logits.flatten(0, 1), targets, scale, self.vocab_start, group)
 

@@ -17,7 +17,8 @@ from ...kernels.dispatch import Dispatcher
 from ...kernels.marks import mark
 from ...spec.choices import Recompute
 from ...spec.marks import RECOMPUTE
-from .parallel import TensorParallel
+from .adapters import Adapter, frozen_column, frozen_row
+from .parallel import TensorParallel, column_linear, row_linear
 from .sequence import SequenceSplit
 
 
@@ -56,6 +57,8 @@ class LayerModule(nn.Module):
         super().__init__()
         self.tp = build.tp
         self.kernels = build.kernels
+        self.adapter_scale = 0.0
+        """What adapters beside the weights are multiplied with."""
 
     def slot(self, name: str) -> Slot:
         """The child called ``name``, made on first use."""
@@ -73,6 +76,27 @@ class LayerModule(nn.Module):
     def biases(self, *names: str) -> list[Tensor]:
         """The biases of these slots; empty where they have none."""
         return [b for name in names if (b := self.slot(name).bias) is not None]
+
+    def column(self, x: Tensor, *names: str) -> tuple[Tensor, ...]:
+        """Projections of one input by these slots, split along their outputs."""
+        weights, biases = self.weights(*names), self.biases(*names)
+        if weights[0].requires_grad:
+            return column_linear(x, weights, biases, self.tp)
+        beside = [self._adapter(name) for name in names]
+        return frozen_column(x, weights, biases, beside, self.tp)
+
+    def row(self, x: Tensor, name: str) -> Tensor:
+        """A projection by this slot, split along its inputs."""
+        slot = self.slot(name)
+        if slot.weight.requires_grad:
+            return row_linear(x, slot.weight, slot.bias, self.tp)
+        return frozen_row(x, slot.weight, slot.bias, self._adapter(name), self.tp)
+
+    def _adapter(self, name: str) -> Adapter | None:
+        """What stands beside a slot's frozen weight."""
+        slot = self.slot(name)
+        a, b = getattr(slot, "adapter_a", None), getattr(slot, "adapter_b", None)
+        return None if a is None or b is None else Adapter(a, b, self.adapter_scale)
 
     def normed(self, name: str, kind: str, eps: float, x: Tensor) -> Tensor:
         """``x`` through the norm whose parameters are in slot ``name``."""

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ...kernels import activation
 from ...spec.feed_forward import Mlp
-from .parallel import column_linear, row_linear
 
 if TYPE_CHECKING:
     from .block import Block
@@ -16,13 +15,12 @@ if TYPE_CHECKING:
 
 def mlp(block: Block, spec: Mlp, x: Tensor, prefix: str = "") -> Tensor:
     """What an MLP makes of each token; its weights' names begin with ``prefix``."""
-    down = block.slot(f"{prefix}down")
-    return row_linear(_activated(block, spec, x, prefix), down.weight, down.bias, block.tp)
+    return block.row(_activated(block, spec, x, prefix), f"{prefix}down")
 
 
 def _activated(block: Block, spec: Mlp, x: Tensor, prefix: str) -> Tensor:
     names = [f"{prefix}{name}" for name in (("gate", "up") if spec.gated else ("up",))]
-    projected = column_linear(x, block.weights(*names), block.biases(*names), block.tp)
+    projected = block.column(x, *names)
     if spec.gated:
         return activation.swiglu(block.kernels, *projected)
     return activation.gelu(projected[0], tanh=spec.activation == "gelu_tanh")

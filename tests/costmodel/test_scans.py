@@ -178,9 +178,7 @@ def test_delta_rule_flops_are_those_of_the_chunked_form() -> None:
 @pytest.mark.parametrize("mixer", [STATE_SPACE, DELTA_RULE], ids=lambda spec: spec.kind)
 def test_fused_work_is_linear_in_the_sequence(mixer: StateSpace | DeltaRule) -> None:
     block = BlockLayer(hidden=32, attention=mixer, mlp=None)
-    short, long = (
-        lower_layer(block, shape_of(LayerStrategy(), seq_len=n)) for n in (1024, 2048)
-    )
+    short, long = (lower_layer(block, shape_of(LayerStrategy(), seq_len=n)) for n in (1024, 2048))
     assert long.forward.flops == 2 * short.forward.flops
     assert kept_bytes(long) == pytest.approx(2 * kept_bytes(short), rel=1e-4)
 

@@ -253,9 +253,7 @@ def test_the_first_stage_holds_most_micro_batches() -> None:
     assert activations[1] > activations[2]
     gpipe = replace(
         plan,
-        programs=(
-            replace(plan.program, schedule=replace(plan.program.schedule, kind="gpipe")),
-        ),
+        programs=(replace(plan.program, schedule=replace(plan.program.schedule, kind="gpipe")),),
     )
     all_held = [row.by["activations"] for row in simulate(gpipe, SHARDWRIGHT).memory]
     assert all(g > o for g, o in zip(all_held, activations, strict=True))
@@ -269,9 +267,11 @@ def test_a_published_memory_figure() -> None:
     not there.
     """
     heads, hidden, seq, batch = 16, 2048, 1024, 2
-    block = Sizes(
-        gpt2=True, hidden=hidden, heads=heads, kv_heads=heads, ffn=4 * hidden
-    ).model().layers()[1]
+    block = (
+        Sizes(gpt2=True, hidden=hidden, heads=heads, kv_heads=heads, ffn=4 * hidden)
+        .model()
+        .layers()[1]
+    )
     for drops, outside, inside in ((True, 10, 5), (False, 8, 2)):
         used = replace(MEGATRON, attention="unfused", dropout=drops)
         for tp in (1, 2, 4, 8):

@@ -176,9 +176,7 @@ def test_refusals_are_one_line(
     assert caught.value.exit_code == 2
 
 
-CONFIGS: list[dict[str, Any]] = json.loads(
-    (FIXTURE.parent / "model_configs.json").read_text()
-)
+CONFIGS: list[dict[str, Any]] = json.loads((FIXTURE.parent / "model_configs.json").read_text())
 JUNK: tuple[Any, ...] = (
     None, -1, 0, 1.5, 7, "x", "", True, [], [1], ["x"], {}, {"a": 1}, 10**30, float("nan"),
 )  # fmt: skip

@@ -18,8 +18,12 @@ def _lint(folder: Path, link: Path) -> subprocess.CompletedProcess[str]:
     code = "import sys; from importlinter.cli import lint_imports_command; lint_imports_command()"
     return subprocess.run(
         [sys.executable, "-c", code, "--no-cache"],
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(link), "PYTHONSAFEPATH": "1"},
-        capture_output=True, text=True, check=False, timeout=50,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(link), "PYTHONSAFEPATH": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
     )
 
 

@@ -14,7 +14,14 @@ import pytest
 import shardwright
 
 SUBPACKAGES = {
-    "api", "costmodel", "datasets", "executor", "kernels", "planner", "profiler", "spec",
+    "api",
+    "costmodel",
+    "datasets",
+    "executor",
+    "kernels",
+    "planner",
+    "profiler",
+    "spec",
 }
 HEAVY = {"numpy", "pandas", "pydantic", "sklearn", "torch", "xgboost"}
 
@@ -23,7 +30,12 @@ def run_python(*arguments: str, cwd: Path, safe_path: bool = True) -> str:
     environment = {**os.environ, "PYTHONSAFEPATH": "1" if safe_path else ""}
     done = subprocess.run(
         [sys.executable, *arguments],
-        cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=50,
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -32,10 +32,24 @@ def clone(root: Path, tmp_path: Path) -> Path:
 def _mypy(clone: Path) -> subprocess.CompletedProcess[str]:
     link = clone.parent / "link"
     return subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "-p", "shardwright",
-         "--config-file", str(clone / "pyproject.toml"), "--cache-dir", os.devnull],
-        cwd=link, env={**os.environ, "MYPYPATH": str(link), "PYTHONSAFEPATH": "1"},
-        capture_output=True, text=True, check=False, timeout=50,
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "-p",
+            "shardwright",
+            "--config-file",
+            str(clone / "pyproject.toml"),
+            "--cache-dir",
+            os.devnull,
+        ],
+        cwd=link,
+        env={**os.environ, "MYPYPATH": str(link), "PYTHONSAFEPATH": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
     )
 
 

@@ -19,8 +19,13 @@ OUTSIDE_THE_PACKAGE = {".ci", "benchmarks", "docs", "notebooks", "tests", "tools
 
 def _run(command: list[str], cwd: Path, extra: Mapping[str, str]) -> str:
     done = subprocess.run(
-        command, cwd=cwd, env={**os.environ, "PYTHONSAFEPATH": "1", **extra},
-        capture_output=True, text=True, check=False, timeout=55,
+        command,
+        cwd=cwd,
+        env={**os.environ, "PYTHONSAFEPATH": "1", **extra},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=55,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return done.stdout

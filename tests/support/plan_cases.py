@@ -21,6 +21,7 @@ from shardwright.spec.plan import LayerPlan, Plan, Program, Schedule, Stage, Sta
 from shardwright.spec.schedule import ScheduleKind, chunk_position
 from shardwright.spec.strategy import LayerStrategy, Sharding
 from shardwright.spec.techniques import TECHNIQUES, Values
+from shardwright.spec.training import Lora
 from shardwright.spec.workload import DtypeRecord, Workload
 
 DEVICE_BYTES = 10**12
@@ -117,6 +118,7 @@ class Case:
     flash: bool = True
     cuts: tuple[int, ...] = ()
     clip: float | None = 1.0
+    adapters: Lora | None = None
     techniques: Values = TECHNIQUES
 
     @property
@@ -170,6 +172,7 @@ class Case:
                     seq_len=self.seq_len,
                     dtype=DtypeRecord.from_shorthand(self.dtype),
                     gradient_clip_norm=self.clip,
+                    trainable="full" if self.adapters is None else self.adapters,
                 )
             },
             programs=(Program(stages=stages, schedule=schedule),),

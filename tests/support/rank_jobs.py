@@ -99,7 +99,7 @@ def traced_bytes(engine: Engine, steps: int = 1) -> dict[str, Any]:
     """Peak of live tensor bytes in each of the steps after the engine's first one."""
     gc.collect()
     states = [entry.tensor for entry in engine.technique_state().values()]
-    live = LiveBytes([*(p.data for p in engine.parameters), *states])
+    live = LiveBytes([*(p.data for p in (*engine.parameters, *engine.frozen)), *states])
     peaks = []
     with live, live.following_resizes():
         engine.step()
