@@ -92,9 +92,21 @@ class _Watch(TorchFunctionMode):
             query, key = args[:2]
             masked = kwargs.get("is_causal", False) or _hides_later(args, kwargs)
             seen.attended = _Attended(query.shape[-3], key.shape[-3], query.shape[-1], masked)
+        elif func is F.multi_head_attention_forward:
+            _note_whole_attention(seen, args, kwargs)
         elif func in ACTIVATIONS or func is torch._C._nn.gelu:
             tanh = kwargs.get("approximate") == "tanh"
             seen.activation = "gelu_tanh" if tanh else ACTIVATIONS.get(func, "gelu")
+
+
+def _note_whole_attention(seen: _Seen, args: Any, kwargs: dict[str, Any]) -> None:
+    """torch's own attention, its projections among its arguments."""
+    width, heads, weight, bias = args[3:7]
+    output, output_bias = args[11:13]
+    causal = kwargs.get("is_causal", False) or kwargs.get("attn_mask") is not None
+    seen.before.append(_Linear(weight.shape[1], weight.shape[0], bias is not None))
+    seen.attended = _Attended(heads, heads, width // heads, causal)
+    seen.after.append(_Linear(output.shape[1], output.shape[0], output_bias is not None))
 
 
 def _hides_later(args: Any, kwargs: dict[str, Any]) -> bool:

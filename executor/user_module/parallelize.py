@@ -142,7 +142,7 @@ def _meshes(plan: Plan, strategies: list[LayerStrategy]) -> dict[int, DeviceMesh
 def _recompute(block: nn.Module) -> None:
     """Keep a layer's inputs only. Its forward is wrapped, so that names of parameters stay."""
     forward = partial(checkpoint, block.forward, use_reentrant=False)
-    block.forward = forward  # type: ignore[method-assign]
+    block.forward = forward
 
 
 def _shard(

@@ -15,7 +15,7 @@ from shardwright.executor.user_module.describe import describe
 from shardwright.spec.errors import InputError
 from shardwright.spec.plan import Plan
 
-PINS = ("pp=1", "tp=1", "cp=1")
+PINS = ("pp=1", "tp=1", "cp=1", "dp=4")
 
 
 def planned(kind: str, pins: tuple[str, ...]) -> Plan:

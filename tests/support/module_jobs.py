@@ -91,18 +91,18 @@ def own_loop(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
     module = made(payload["kind"])
     alone = copy.deepcopy(module)
     sw.parallelize(module, plan)
-    rows = SAMPLES // context.ranks // payload["micro_batches"]
+    rows = SAMPLES // context.world_size // payload["micro_batches"]
     losses, expected, worst = [], [], 0.0
     optimizers = [torch.optim.AdamW(m.parameters(), lr=1e-3) for m in (module, alone)]
     for step in range(3):
         tokens = _tokens(step)
         parts = tokens.split(rows)  # type: ignore[no-untyped-call]
-        own, total = parts[context.rank :: context.ranks], 0.0
+        own, total = parts[context.rank :: context.world_size], 0.0
         for number, part in enumerate(own):
             last_micro_batch(module, plan, number == len(own) - 1)
             loss = _loss(module, part) / len(own)
             loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.item() / context.ranks
+            total += loss.item() / context.world_size
         every = torch.tensor(total, dtype=torch.float64)
         torch.distributed.all_reduce(every)
         losses.append(every.item())
