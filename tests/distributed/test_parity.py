@@ -269,6 +269,14 @@ def test_eight_ranks(eight_ranks: RankPool, case: Case) -> None:
         Case(name="tp2 sp gpt2", dtype="bf16", sizes=GPT2, strategies=TP2_SP),
         Case(name="zero0", dtype="bf16", sizes=LLAMA),
         Case(name="1f1b zero2", dtype="bf16", stages=2, strategies=sharded("zero2", 2)),
+        Case(
+            name="zero_bubble zero2",
+            dtype="bf16",
+            stages=2,
+            kind="zero_bubble",
+            micro_batch=2,
+            strategies=sharded("zero2", 2),
+        ),
     ],
     ids=lambda c: c.name,
 )
