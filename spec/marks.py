@@ -35,8 +35,9 @@ def technique_mark(name: str) -> str:
 
 
 def pass_key(item: Pass) -> str:
-    """A pass in short: direction, chunk and micro-batch."""
-    return f"{'F' if item.forward else 'B'} {item.chunk} {item.micro_batch}"
+    """A pass in short: direction, chunk and micro-batch; W is the second part of a backward."""
+    letter = "F" if item.forward else "W" if item.part == "weight" else "B"
+    return f"{letter} {item.chunk} {item.micro_batch}"
 
 
 def pass_mark(item: Pass) -> str:

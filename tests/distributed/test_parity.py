@@ -276,6 +276,14 @@ def test_eight_ranks(eight_ranks: RankPool, case: Case) -> None:
         Case(name="fp16 zero2", dtype="fp16", strategies=sharded("zero2", 4)),
         Case(name="fp16 tp2 sp gpt2", dtype="fp16", sizes=GPT2, strategies=TP2_SP),
         Case(name="fp16 1f1b", dtype="fp16", stages=2, clip=None),
+        Case(
+            name="zero_bubble zero2",
+            dtype="bf16",
+            stages=2,
+            kind="zero_bubble",
+            micro_batch=2,
+            strategies=sharded("zero2", 2),
+        ),
     ],
     ids=lambda c: c.name,
 )

@@ -149,6 +149,34 @@ def test_a_traced_step_adds_up(
     assert traced["breakdown_s"] == traced["breakdown_by_rank_s"][traced["critical_rank"]]
 
 
+def test_a_trace_tells_the_parts_of_a_backward(four_ranks: RankPool, tmp_path: Path) -> None:
+    case = Case(
+        name="zbv",
+        stages=2,
+        chunks=2,
+        kind="zbv",
+        micro_batch=2,
+        global_batch=4,
+        strategies=sharded("zero2", 2),
+    )
+    where = tmp_path / "trace.json"
+    traced = train(four_ranks, case, steps=1, follow_bytes=False, trace_file=str(where))["traced"]
+    timeline = from_perfetto(where.read_text(), str(where))
+    for rank, breakdown in enumerate(traced["breakdown_by_rank_s"]):
+        assert sum(breakdown.values()) == pytest.approx(traced["step_time_s"], rel=1e-6)
+        terms: dict[str, set[str]] = {}
+        for span in timeline.spans:
+            if span.stream.rank == rank and "pass" in span.details:
+                terms.setdefault(str(span.details["pass"]), set()).add(span.term)
+        passes = {f"pass {word} {c} {m}" for word in "FBW" for c in (0, 1) for m in (0, 1)}
+        assert set(terms) - {"update"} == passes
+        for name in passes:
+            reduces = "exposed_dp" in terms[name]
+            assert reduces == (name[5] == "W" or name[5] + name[-1] == "F0")  # or gathers
+            assert "matmul" in terms[name]
+            assert "bubble" not in terms[name] or name[5] != "W"
+
+
 def without_a_device(plan: Plan) -> Plan:
     group = replace(plan.cluster.groups[0], device="H100-SXM-80GB", node="HGX-H100")
     return replace(plan, cluster=replace(plan.cluster, groups=(group,)))
