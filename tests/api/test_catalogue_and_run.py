@@ -218,7 +218,7 @@ def test_fp16_is_refused_before_any_search(plan: Plan) -> None:
     [
         (("--model", "mixtral-8x7b", "--ep", "8"), "moe feed-forward"),
         (("--model", "gpt2", "--pp", "2", "--schedule", "zero_bubble"), "zero_bubble"),
-        (("--model", "gpt2", "--cp", "2"), "cp 2"),
+        (("--model", "gpt2", "--shard", "2/2/8"), "shard 2/2/8"),
     ],
 )
 def test_dry_run_refuses_what_no_machine_runs(
