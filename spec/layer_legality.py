@@ -131,7 +131,8 @@ def executable_reason(strategy: LayerStrategy, workload: Workload) -> str | None
         return reason
     shard = strategy.shard
     if shard.gradients not in (1, shard.optimizer) or shard.parameters not in (1, shard.optimizer):
-        return "the executor shards each state over one degree or not at all"
+        degrees = f"{shard.parameters}/{shard.gradients}/{shard.optimizer}"
+        return f"shard {degrees} is planned but not run yet: each state over one degree or none"
     return None
 
 

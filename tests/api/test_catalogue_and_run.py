@@ -223,7 +223,7 @@ def test_devices_that_are_not_here_are_refused_before_any_search(plan: Plan) -> 
     ("flags", "says"),
     [
         (("--model", "mixtral-8x7b", "--ep", "8"), "moe feed-forward"),
-        (("--model", "gpt2", "--cp", "2"), "cp 2"),
+        (("--model", "gpt2", "--shard", "2/2/8"), "shard 2/2/8"),
     ],
 )
 def test_dry_run_refuses_what_no_machine_runs(

@@ -12,7 +12,7 @@ from rank_pools import RankPool
 
 from shardwright.executor.launch import TRAIN_JOB
 from shardwright.executor.verify import BOUNDS
-from shardwright.spec.errors import InputError
+from shardwright.spec.errors import ShardwrightError
 from shardwright.spec.strategy import LayerStrategy
 
 STEPS = 3
@@ -135,7 +135,7 @@ def test_many_random_plans_on_eight_ranks(eight_ranks: RankPool, seed: int) -> N
 
 
 def test_a_ring_needs_the_flash_kernel(four_ranks: RankPool) -> None:
-    with pytest.raises(InputError, match=r"attention: given unfused.*flash"):
+    with pytest.raises(ShardwrightError, match=r"attention: got unfused.*flash"):
         check(four_ranks, Case(name="cp 2", strategies=CP2), flash=False)
 
 

@@ -8,7 +8,14 @@ from profiled_events import Event, host, kernel
 from shardwright.executor.device_segments import own_term
 from shardwright.executor.measured import critical_rank, measured_breakdown, measured_timeline
 from shardwright.executor.trace import rank_trace
-from shardwright.spec.marks import COMMUNICATE_NORM, COMMUNICATE_TP, READ_DATA, STEP, UPDATE
+from shardwright.spec.marks import (
+    COMMUNICATE_CP,
+    COMMUNICATE_NORM,
+    COMMUNICATE_TP,
+    READ_DATA,
+    STEP,
+    UPDATE,
+)
 from shardwright.spec.timeline import Timeline, from_perfetto
 
 NS = 1e-9
@@ -112,21 +119,24 @@ def test_what_a_kernels_own_name_says(name: str, term: str) -> None:
     assert own_term(name) == term
 
 
-def test_the_backward_pass_runs_on_a_thread_of_its_own() -> None:
+@pytest.mark.parametrize(
+    ("mark", "term"), [(COMMUNICATE_TP, "exposed_tp"), (COMMUNICATE_CP, "exposed_cp")]
+)
+def test_the_backward_pass_runs_on_a_thread_of_its_own(mark: str, term: str) -> None:
     made = timeline(
         [
             host(STEP, 0, 1000),
             host("pass B 0 0", 10, 600),
             host("autograd::engine::evaluate_function: MmBackward0", 20, 500, thread=2),
             host("aten::mm", 30, 60, number=5, thread=2),
-            host(COMMUNICATE_TP, 70, 120, thread=2),
+            host(mark, 70, 120, thread=2),
             host("c10d::allreduce_", 80, 110, number=6, thread=2),
             host("aten::add", 30, 900, number=8, thread=3),  # gives the device nothing to do
             kernel("nvjet", 100, 300, linked=5),
             kernel("ncclDevKernel_AllReduce", 300, 400, linked=6, stream=21),
         ]
     )
-    assert terms_ns(made) == {"host": 100 + 600, "matmul": 200, "exposed_tp": 100}
+    assert terms_ns(made) == {"host": 100 + 600, "matmul": 200, term: 100}
     assert {s.details["pass"] for s in made.spans if s.term == "matmul"} == {"pass B 0 0"}
 
 

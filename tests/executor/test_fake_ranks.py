@@ -22,9 +22,9 @@ SIZES = Sizes(blocks=4, hidden=64, heads=8, kv_heads=8, ffn=128, vocab=512)
 FakeRanks = Callable[[int, int], AbstractContextManager[None]]
 
 
-def large_case(ranks: int, seed: int) -> Case:
+def large_case(ranks: int, seed: int, splits: bool = False) -> Case:
     stages = random.Random(f"{ranks} {seed}").choice([1, 2, 4])
-    case = random_case(seed, ranks=ranks, stages=stages, sizes=SIZES)
+    case = random_case(seed, ranks=ranks, stages=stages, sizes=SIZES, splits=splits)
     return replace(case, seq_len=16, global_batch=max(2, stages) * case.micro_batch)
 
 
@@ -53,6 +53,17 @@ def test_collectives_match_exactly(ranks: int, seed: int, fake_ranks: FakeRanks)
         assert found.collectives_apart == {}, (stage, place)
         assert found.recorded_flops == found.lowered_flops, (stage, place)
         assert place or found.kernels_apart == {}, stage
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("ranks", [16, 64])
+def test_rings_and_exchanges_match_exactly(ranks: int, seed: int, fake_ranks: FakeRanks) -> None:
+    case = large_case(ranks, seed, splits=True)
+    for stage in stages_of(case, seed):
+        found = look(case, stage * (ranks // case.stages), fake_ranks)
+        assert found.collectives_apart == {}, stage
+        assert found.recorded_flops == found.lowered_flops, stage
+        assert found.kernels_apart == {}, stage
 
 
 @pytest.mark.parametrize("seed", range(5))
