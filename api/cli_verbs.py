@@ -9,6 +9,7 @@ import click
 from ..spec.choices import COMPILE_WORDS, KERNEL_POLICIES, RECOMPUTES, SEQUENCE_PARALLELS
 from ..spec.schedule import EVERY_KIND
 from .cli_options import (
+    CHECKPOINTS,
     CLUSTER_WORD,
     JSON,
     KERNELS,
@@ -105,8 +106,9 @@ def explain(**given: Any) -> None:
     click.option("--trace", type=FileTarget(),
                  help="Write a traced step and its memory for Perfetto."),
     click.option("--dry-run", is_flag=True, help="Say which ranks would do what; run nothing."),
+    CHECKPOINTS,
     JSON,
-    unbuilt("--init-from", "--checkpoint", "--every", "--resume", "--save-hf"),
+    unbuilt("--init-from", "--save-hf"),
 )
 def execute(**given: Any) -> None:
     """Run a plan on this machine and compare what was measured with what was predicted."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from ..costmodel.compare import compare_terms, relative_error
 from ..costmodel.explain import utilisation
 from ..costmodel.feasibility import DEFAULT_RISK
 from ..costmodel.model_flops import flops_convention
+from ..executor.checkpoint.settings import CheckpointSettings
 from ..executor.launch import run_plan
 from ..profiler.store import newest_profile, save_profile
 from ..profiler.sweep import QUICK_BUDGET_S, measure
@@ -29,7 +30,7 @@ OnEvent = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecuteOptions:
-    """How a plan is run: steps to reach, seed, text, kernels, checks, trace file."""
+    """How a plan is run: steps to reach, seed, text, kernels, checks, trace file, checkpoints."""
 
     steps: int = DEFAULT_STEPS
     seed: int = 0
@@ -38,9 +39,11 @@ class ExecuteOptions:
     kernels: KernelPolicy = "auto"
     verify: bool = False
     trace_file: Path | None = None
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
 
     def __post_init__(self) -> None:
         one_of("--kernels", self.kernels, KERNEL_POLICIES)
+        _ = self.checkpoint.source  # refused before ranks start
 
 
 def ensure_profile(devices: int, on_event: OnEvent) -> MachineProfile:
@@ -96,6 +99,7 @@ def execute_plan(
         "kernels": options.kernels,
         "trace": True,
         "trace_file": None if options.trace_file is None else str(options.trace_file),
+        "checkpoint": asdict(options.checkpoint),
     }
 
     def relay(rank: int, event: dict[str, Any]) -> None:
@@ -123,7 +127,8 @@ def _document(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[
         "comparison": _comparison(plan, simulated, result),
         "kernels": result["kernels"],
     }
-    return {**document, "verify": result["verify"]} if "verify" in result else document
+    also = {name: result[name] for name in ("checkpoint", "verify") if name in result}
+    return {**document, **also}
 
 
 def _rates(plan: Plan, simulated: Simulated, step_s: float) -> dict[str, Any]:

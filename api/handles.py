@@ -86,25 +86,33 @@ class PlanHandle:
         tokenizer: str | None = None,
         kernels: KernelPolicy = "auto",
         trace: Path | None = None,
+        checkpoint: Path | str | None = None,
+        every: int | None = None,
+        resume: Path | str | None = None,
     ) -> dict[str, Any]:
         """Run the plan on this machine; the contract's ``execute`` document.
 
         Args:
-            steps: optimizer steps to run.
+            steps: optimizer step to reach.
             verify: whether to compare losses and gradients with a single process.
             data: text file or folder; Python's own sources if None.
             tokenizer: a ``tokenizer.json`` for the data.
             kernels: auto, portable or fused.
             trace: file for a traced step and its memory, as Perfetto reads it.
+            checkpoint: folder to save checkpoints in.
+            every: steps between them.
+            resume: folder of checkpoints to go on from, saved under any plan of the model.
 
         Raises:
             InputError: the plan cannot run on this machine.
             RunError: the run failed.
         """
+        from ..executor.checkpoint.settings import CheckpointSettings
         from .execution import ExecuteOptions, execute_plan
         from .this_machine import require_executable
 
         require_executable(self.plan, "plan")
+        folder, source = (None if p is None else str(p) for p in (checkpoint, resume))
         options = ExecuteOptions(
             steps=steps,
             verify=verify,
@@ -112,6 +120,7 @@ class PlanHandle:
             tokenizer=tokenizer,
             kernels=kernels,
             trace_file=trace,
+            checkpoint=CheckpointSettings(folder=folder, every=every, resume=source),
         )
         notes = self.report.assumptions
         return execute_plan(self.plan, self.stack, self.measured, options, _ignore, notes)

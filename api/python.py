@@ -198,6 +198,7 @@ def simulate(
 
 FOREIGN_FLAGS = ("galvatron_profile", "costs")
 PRICING_FLAGS = ("stack", "attention", "overlap", "calibration")
+RUN_PATHS = ("data", "tokenizer", "checkpoint", "every", "resume")
 NOT_SIMULATED = ("model", "cluster", "objective", "prices", "allow")
 INPUT_FLAGS = tuple(n for n in Inputs.__dataclass_fields__ if n not in NOT_SIMULATED)
 STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)
@@ -247,15 +248,15 @@ def execute(
 
     Args:
         plan: a handle, a Plan or the path of a plan file.
-        steps: optimizer steps to run.
+        steps: optimizer step to reach.
         verify: whether to compare losses and gradients with a single process.
-        paths: ``data`` and ``tokenizer``.
+        paths: ``data``, ``tokenizer``, and ``checkpoint``, ``every`` and ``resume``.
 
     Raises:
         InputError: the plan cannot run on this machine.
         RunError: the run failed.
     """
-    return _handle(plan, {}).execute(steps, verify=verify, **_picked(paths, ("data", "tokenizer")))
+    return _handle(plan, {}).execute(steps, verify=verify, **_picked(paths, RUN_PATHS))
 
 
 @_arguments_named

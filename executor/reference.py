@@ -50,7 +50,7 @@ class Reference:
         self.step_index = 0
         self.parameters: dict[str, nn.Parameter] = {}
         self._weights = [self._make(plan, i, layer, seed) for i, layer in enumerate(self.layers)]
-        self._optimizer = self._make_optimizer(adamw)
+        self.optimizer = self._make_optimizer(adamw)
 
     def _make(self, plan: Plan, index: int, layer: Layer, seed: int) -> dict[str, nn.Parameter]:
         """A layer's parameters by their names in it; a tied one is the embedding's."""
@@ -79,7 +79,7 @@ class Reference:
 
     def backward_step(self) -> float:
         """The loss of the next step's global batch; gradients are left in ``parameters``."""
-        self._optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         batch, seq = self.workload.global_batch, self.workload.seq_len
         at_once = max(1, SLICE_TOKENS // seq)
         total = 0.0
@@ -96,7 +96,7 @@ class Reference:
         if self.workload.gradient_clip_norm is not None:
             limit = self.workload.gradient_clip_norm
             nn.utils.clip_grad_norm_(self.parameters.values(), limit, foreach=False)
-        self._optimizer.step()
+        self.optimizer.step()
         self.step_index += 1
 
     def gradients(self) -> dict[str, Tensor]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -28,11 +30,16 @@ from ..spec.technique_plans import plan_run_reason, used_techniques
 from . import torch_api
 from .agreement import require_agreement, text_digest
 from .build_options import BuildOptions, Compiler
+from .checkpoint.loader import Found
+from .checkpoint.session import Checkpoints, run_facts
+from .checkpoint.settings import CheckpointSettings
+from .checkpoint.whole import fill_reference
 from .chunk import TORCH_DTYPES
 from .context import RankContext
 from .data import RandomBatches, TextBatches, load_tokens
 from .engine import Engine, StepResult
 from .exchange import gather_json
+from .faults import Fault, FaultList, attempt_of
 from .host_copy import release
 from .host_memory import peak_resident_bytes, reset_peak, resident_bytes
 from .layout import plan_devices
@@ -49,6 +56,8 @@ WARM_UP_STEPS = 2
 COLLECT_EVERY = 20
 """Steps between collections of cyclic garbage, which wait for a moment between two steps."""
 
+TEXT = "text (--data, --tokenizer, or Python's own sources)"
+
 Batch = Callable[[int, int], Tensor]
 
 
@@ -59,7 +68,8 @@ class TrainSettings:
     ``data`` and ``tokenizer`` are paths; ``random_tokens`` trains on noise instead of text.
     ``trace_file`` is where a traced step is written, with its memory where ``follow_bytes``
     measures that; ``trace`` without it only reports where the time went. ``kernels`` is one of
-    ``KERNEL_POLICIES``. ``compiler`` is that of compiled layers.
+    ``KERNEL_POLICIES``. ``compiler`` is that of compiled layers. ``steps`` is the step to reach,
+    from wherever ``checkpoint`` has the run go on. ``faults`` are for tests.
     """
 
     steps: int = 10
@@ -75,6 +85,8 @@ class TrainSettings:
     follow_bytes: bool = True
     compiler: Compiler = "inductor"
     adamw: AdamWOptions = field(default_factory=AdamWOptions)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -103,12 +115,22 @@ def train(
     plan = plan_of(payload["plan"], "plan", techniques.values)
     require_executable(plan, techniques)
     batch = make_batches(plan, settings)
-    require_agreement(_facts(plan, settings, batch), context.device)
-    result, steps, gradients = _trained(plan, context, settings, batch, techniques)
+    facts = _facts(plan, settings, batch)
+    require_agreement(facts, context.device)
+    ran = _trained(plan, context, settings, batch, techniques, facts[TEXT])
     release(context.device)  # the engine refers to itself; a next one would be built beside it
-    if result is not None and settings.verify:
-        result["verify"] = _verify(plan, context, settings, batch, steps, gradients)
-    return result
+    if ran.result is not None and settings.verify:
+        ran.result["verify"] = _verify(plan, context, settings, batch, ran)
+    return ran.result
+
+
+class _Ran(NamedTuple):
+    """Result on rank 0, steps, gradients of the first of them if verified, where it went on."""
+
+    result: dict[str, Any] | None
+    steps: list[StepResult]
+    gradients: dict[str, Tensor]
+    begun_at: Found | None
 
 
 def _trained(
@@ -117,21 +139,25 @@ def _trained(
     settings: TrainSettings,
     batch: Batch,
     techniques: RunTechniques,
-) -> tuple[dict[str, Any] | None, list[StepResult], dict[str, Tensor]]:
-    """Result on rank 0 (None elsewhere), steps, and the first step's gradients if verified.
-
-    The engine lives only in here.
-    """
+    text: str,
+) -> _Ran:
+    """Train; the engine lives only in here."""
     reset_peak()
     before_bytes = resident_bytes()
     engine = make_engine(plan, context, settings, batch, techniques)
+    run = run_facts(plan, settings.seed, text, settings.adamw)
+    checkpoints = Checkpoints(engine, context, settings.checkpoint, run)
+    checkpoints.begin(settings.steps)
+    first = engine.step_index
     gradients: dict[str, Tensor] = {}
 
     def inspect() -> None:
-        if settings.verify and engine.step_index == 0:
+        if settings.verify and engine.step_index == first:
             gradients.update(gather_gradients(engine))
 
-    steps = run_steps(engine, settings.steps, context, inspect)
+    hooks = _hooks(settings, context, checkpoints, inspect)
+    steps = run_steps(engine, settings.steps, context, hooks)
+    checkpoints.finish()
     growth = gather_json(peak_resident_bytes() - before_bytes, context.device)
     where = None if settings.trace_file is None else Path(settings.trace_file)
     memory: StepMemory | None = None
@@ -142,10 +168,12 @@ def _trained(
     traced = trace_step(engine, where, memory) if settings.trace or where is not None else None
     engine.close()
     if context.rank:
-        return None, steps, gradients
+        return _Ran(None, steps, gradients, checkpoints.found)
     result = _result(plan, steps, peaks, growth, traced)
     result["kernels"] = [choice.to_document() for choice in engine.kernels.choices()]
-    return result, steps, gradients
+    if (saved := checkpoints.document()) is not None:
+        result["checkpoint"] = saved
+    return _Ran(result, steps, gradients, checkpoints.found)
 
 
 def _facts(plan: Plan, settings: TrainSettings, batch: Batch) -> dict[str, str]:
@@ -159,9 +187,8 @@ def _facts(plan: Plan, settings: TrainSettings, batch: Batch) -> dict[str, str]:
         "--kernels": settings.kernels,
         "--verify": str(settings.verify),
         "--trace": str(settings.trace or settings.trace_file is not None),
-        "text (--data, --tokenizer, or Python's own sources)": text_digest(
-            batch, plan.workload.global_batch
-        ),
+        "--checkpoint, --every, --resume": str(settings.checkpoint),
+        TEXT: text_digest(batch, plan.workload.global_batch),
     }
 
 
@@ -222,18 +249,48 @@ def make_engine(
     return Engine(plan, context.rank, options, batch, settings.adamw)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepHooks:
+    """What happens around steps: before one, with complete gradients, and after its report."""
+
+    begin: Callable[[int], None]
+    inspect: Callable[[int], None]
+    done: Callable[[int], None]
+
+
+def _hooks(
+    settings: TrainSettings,
+    context: RankContext,
+    checkpoints: Checkpoints,
+    inspect: Callable[[], None],
+) -> StepHooks:
+    """Faults that were asked for, a look at gradients, and checkpoints."""
+    faults, attempt = FaultList(faults=settings.faults), attempt_of(os.environ)
+
+    def look(step: int) -> None:
+        faults.strike(context.rank, step, "update", attempt)
+        inspect()
+
+    return StepHooks(
+        begin=lambda step: faults.strike(context.rank, step, "begin", attempt),
+        inspect=look,
+        done=lambda step: checkpoints.after_step(step, last=step == settings.steps),
+    )
+
+
 def run_steps(
-    engine: Engine, count: int, context: RankContext, inspect: Callable[[], None]
+    engine: Engine, last: int, context: RankContext, hooks: StepHooks
 ) -> list[StepResult]:
-    """Run steps; rank 0 reports each.
+    """Run steps up to number ``last``; rank 0 reports each.
 
     Raises:
         RunError: a loss or gradient norm that is not a number.
     """
     found: list[StepResult] = []
     with _quiet_collector() as collect:
-        for number in range(1, count + 1):
-            step = engine.step(inspect)
+        for number in range(engine.step_index + 1, last + 1):
+            hooks.begin(number)
+            step = engine.step(partial(hooks.inspect, number))
             if not math.isfinite(step.loss + step.gradient_norm):
                 raise RunError(f"step {number}: the loss is {step.loss}, not a finite number")
             found.append(step)
@@ -247,6 +304,7 @@ def run_steps(
                         "time_s": step.time_s,
                     }
                 )
+            hooks.done(number)
             if number % COLLECT_EVERY == 0:
                 collect()
     return found
@@ -296,11 +354,13 @@ def _verify(
     context: RankContext,
     settings: TrainSettings,
     batch: Batch,
-    steps: list[StepResult],
-    gradients: dict[str, Tensor],
+    ran: _Ran,
 ) -> dict[str, Any]:
+    """Against a single process that starts where the run did: anew, or from the checkpoint."""
     dtype = TORCH_DTYPES[plan.workload.dtype.param]
     reference = Reference(plan, settings.seed, context.device, batch, dtype, settings.adamw)
-    found = verify(plan, reference, [step.loss for step in steps], gradients)
+    if ran.begun_at is not None:
+        fill_reference(reference, ran.begun_at)
+    found = verify(plan, reference, [step.loss for step in ran.steps], ran.gradients)
     found.check()
     return verification_document(found)

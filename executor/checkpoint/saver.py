@@ -69,6 +69,7 @@ class Saver:
         self._thread: threading.Thread | None = None
         self._step = 0
         self._error: str | None = None
+        self._is_committed = False
         try:
             root.mkdir(parents=True, exist_ok=True)
             if rank == 0:
@@ -86,12 +87,10 @@ class Saver:
         """
         self.settle()
         plans, metadata = self._planned(parts)
-        mine = {
-            item.index.fqn: _on_host(parts[item.index.fqn]) for item in plans[self.rank].items
-        }
+        mine = {item.index.fqn: _on_host(parts[item.index.fqn]) for item in plans[self.rank].items}
         folder = unfinished_folder(self.root, step, self._token)
         writer = CheckpointWriter(folder, step_folder(self.root, step), self.run, step)
-        self._step = step
+        self._step, self._is_committed = step, False
         self._thread = threading.Thread(
             target=self._write,
             args=(writer, plans, metadata, mine),
@@ -123,8 +122,8 @@ class Saver:
         self.committed.append(self._step)
 
     def is_written(self) -> bool:
-        """Whether this rank knows of a checkpoint under way that it is committed."""
-        return self._thread is not None and not self._thread.is_alive() and self._error is None
+        """Whether the checkpoint under way is committed, as far as rank 0 knows."""
+        return self._thread is not None and self._is_committed
 
     @property
     def step(self) -> int:
@@ -161,9 +160,12 @@ class Saver:
                 self._await_commit(writer)
             elif self._await_notes(writer, len(plans)):
                 writer.finish(metadata, writer.take_notes(len(plans)))
+                self._is_committed = True
                 prune(self.root, writer.step, self.keep)
         except Exception as error:  # whatever it is, the run must learn of it
-            self._error = f"could not write it: {' '.join(str(error).split()) or type(error).__name__}"
+            self._error = (
+                f"could not write it: {' '.join(str(error).split()) or type(error).__name__}"
+            )
             self._leave_word(writer.unfinished)
 
     def _leave_word(self, folder: Path) -> None:

@@ -160,4 +160,3 @@ def _optimizer_keys(manifest: Manifest) -> set[str]:
         for name in manifest.tensors
         if name.startswith(OPTIMIZER)
     }
-
