@@ -120,15 +120,17 @@ def _document(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[
         measured["reserved_bytes"] = max(measured["reserved_bytes"])
     measured["rss_growth_bytes"] = result["rss_growth_bytes"]
     measured |= _rates(plan, simulated, measured["step_time_s"])
-    document = {
+    document: dict[str, Any] = {
         "plan_hash": plan.hash,
         "measured": measured,
         "predicted": simulated.report.prediction.to_document(),
         "comparison": _comparison(plan, simulated, result),
         "kernels": result["kernels"],
     }
-    also = {name: result[name] for name in ("checkpoint", "verify") if name in result}
-    return {**document, **also}
+    for name in ("checkpoint", "verify"):
+        if name in result:
+            document[name] = result[name]
+    return document
 
 
 def _rates(plan: Plan, simulated: Simulated, step_s: float) -> dict[str, Any]:

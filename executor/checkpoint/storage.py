@@ -256,7 +256,7 @@ def _result(
     item: WriteItem, key: str, file: str, tensor: Tensor, place: tuple[int, int]
 ) -> WriteResult:
     """What was written of a part; its digest is that of its bytes in memory."""
-    raw = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+    raw: Any = tensor.reshape(-1).view(torch.uint8).numpy()
     first, size = place
     part = StoredPart(
         offsets=tuple(item.index.offset or ()),
