@@ -47,7 +47,8 @@ class PoolOptions:
     """Limits in seconds, and where jobs may come from.
 
     ``collective_timeout_s``: how long a rank waits in a collective for the others.
-    ``silent_after_s``: how long a working rank may send no heartbeat.
+    ``silent_after_s``: how long a working rank may send no heartbeat. ``stalled_after_s``: how long
+    all ranks may neither work nor get on; None for a little longer than a collective waits.
     ``start_timeout_s``: until every rank has loaded its libraries and found the others.
     ``job_packages``: packages whose functions may be jobs. ``environment`` is added to that of
     the workers.
@@ -55,6 +56,7 @@ class PoolOptions:
 
     collective_timeout_s: float = ON_CORES.collective_s
     silent_after_s: float = ON_CORES.silent_s
+    stalled_after_s: float | None = None
     start_timeout_s: float = 180.0
     job_packages: tuple[str, ...] = ("shardwright",)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -62,7 +64,11 @@ class PoolOptions:
     @classmethod
     def of(cls, patience: Patience) -> PoolOptions:
         """These limits, and the usual rest."""
-        return cls(collective_timeout_s=patience.collective_s, silent_after_s=patience.silent_s)
+        return cls(
+            collective_timeout_s=patience.collective_s,
+            silent_after_s=patience.silent_s,
+            stalled_after_s=patience.stalled_s,
+        )
 
 
 class _RelayedError(ShardwrightError):
@@ -87,8 +93,8 @@ class WorkerPool:
     ) -> None:
         self.ranks = ranks
         self.options = options or PoolOptions.of(patience_on(device))
-        limit_s = self.options.collective_timeout_s
-        self._watch = Watch(ranks, self.options.silent_after_s, limit_s + 10.0)
+        stalled_s = self.options.stalled_after_s or self.options.collective_timeout_s + 10.0
+        self._watch = Watch(ranks, self.options.silent_after_s, stalled_s)
         self._folder = tempfile.TemporaryDirectory(prefix="shardwright-")
         self._selector = selectors.DefaultSelector()
         self._workers: list[WorkerProcess] = []

@@ -45,10 +45,12 @@ class RankState:
 
     state: State = "starting"
     heard_s: float = 0.0
+    beaten_s: float = 0.0
     active_s: float = 0.0
     count: int = -1
     where: str = "starting"
     cpu_s: float = 0.0
+    waits: bool = False
     report: Report | None = None
     ending: str | None = None
     stopped: bool = False
@@ -71,12 +73,13 @@ class Watch:
         """All ranks start something; silence before this does not count."""
         for rank in self.states:
             rank.state, rank.where = state, where
-            rank.heard_s = rank.active_s = now_s
+            rank.heard_s = rank.beaten_s = rank.active_s = now_s
 
     def excuse(self, gap_s: float) -> None:
         """The launcher itself was not running for ``gap_s``: nobody is to blame for it."""
         for rank in self.states:
             rank.heard_s += gap_s
+            rank.beaten_s += gap_s
             rank.active_s += gap_s
 
     def heard(self, rank: int, now_s: float) -> None:
@@ -84,14 +87,15 @@ class Watch:
         self.states[rank].heard_s = now_s
 
     def beat(self, rank: int, now_s: float, beat: Mapping[str, object]) -> None:
-        """A heartbeat: what the rank is doing and the processor time it has used."""
+        """A heartbeat: what the rank does, the time it was busy, whether it waits for others."""
         state = self.states[rank]
         count, cpu_s = int(str(beat["count"])), float(str(beat["cpu_s"]))
-        elapsed_s = max(now_s - state.heard_s, 1e-3)
+        elapsed_s = max(now_s - state.beaten_s, 1e-3)
         if count != state.count or cpu_s - state.cpu_s > IDLE_CPU_SHARE * elapsed_s:
             state.active_s = now_s
         state.count, state.cpu_s, state.where = count, cpu_s, str(beat["where"])
-        state.heard_s = now_s
+        state.waits = bool(beat.get("waits", False))
+        state.heard_s = state.beaten_s = now_s
 
     def silent(self, now_s: float) -> list[int]:
         """Running ranks that have not been heard for too long."""
@@ -126,8 +130,19 @@ class Watch:
             or self._raised()
             or self._went_silent(now_s)
             or self._waited()
-            or Failure(message=f"no rank makes progress: {self._places(range(self.ranks))}")
+            or self._stuck()
         )
+
+    def _stuck(self) -> Failure:
+        """No rank gets on; the others wait for the one that does not wait."""
+        running = [n for n, state in enumerate(self.states) if state.state == "running"]
+        missing = [number for number in running if not self.states[number].waits]
+        if missing and len(missing) < len(running):
+            where = self.states[missing[0]].where
+            rest = [number for number in range(self.ranks) if number != missing[0]]
+            told = f"rank {missing[0]} hangs in {where}, and the others wait for it"
+            return Failure(message=f"{told}: {self._places(rest)}")
+        return Failure(message=f"no rank makes progress: {self._places(range(self.ranks))}")
 
     def _died(self) -> Failure | None:
         for number, state in enumerate(self.states):

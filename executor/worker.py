@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..spec.codec import dump_pretty, read_text, write_atomically
 from ..spec.errors import InputError, RunError, ShardwrightError
 from ..spec.plan import load_plan
+from .activity import Activity, waits_for_ranks
 from .channel import Message, Receiver, Sender
 from .context import RankContext
 from .faults import attempt_of, faults_of
@@ -275,11 +276,12 @@ def _listen(descriptor: int, jobs: queue.SimpleQueue[Message]) -> None:
 
 def _beat(sender: Sender, busy: _Busy) -> None:
     """Tell the launcher, while there is work, that this process is alive and what it does."""
+    activity = Activity()
     while True:
         if busy.now:
-            beat = {"count": PROGRESS.count, "where": PROGRESS.where, "cpu_s": time.process_time()}
+            beat = {"count": PROGRESS.count, "where": PROGRESS.where, "cpu_s": activity.busy_s()}
             with contextlib.suppress(OSError):  # the listener ends the process
-                sender.send({"type": "beat", **beat})
+                sender.send({"type": "beat", **beat, "waits": waits_for_ranks()})
         time.sleep(HEARTBEAT_S)
 
 
