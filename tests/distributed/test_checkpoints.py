@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from rank_pools import RankPool
 from shardwright.executor.checkpoint.folders import step_folders
 from shardwright.executor.checkpoint.manifest import read_manifest
 from shardwright.executor.launch import TRAIN_JOB
-from shardwright.spec.errors import RunError, ShardwrightError
+from shardwright.spec.errors import RunError
 
 
 @pytest.fixture(scope="module")
@@ -100,52 +99,6 @@ def test_a_damaged_checkpoint_is_told_of_and_the_one_before_taken(
         train(pool, payload(CELL, 8, resume=str(tmp_path)))
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"resume": "absent"}, r"^--resume: got .*absent; allowed: a folder with checkpoints"),
-        ({"steps": 2}, r"^--steps: got 2; allowed: more than 2, the step of step-0.*nearest: 3"),
-        ({"seed": 1}, r"^--seed: got 1; allowed: 0, as in the checkpoint to resume"),
-        ({"folder": "here"}, r"^--checkpoint: got .*here; allowed: an empty folder, or --resume"),
-        ({"every": 3}, r"^--every: got 3; allowed: with --checkpoint"),
-    ],
-)
-def test_what_would_be_another_training_is_refused(
-    few_ranks: dict[int, RankPool], tmp_path: Path, change: dict[str, Any], says: str
-) -> None:
-    pool = few_ranks[1]
-    cell = Cell("dp", 1)
-    train(pool, payload(cell, 2, folder=str(tmp_path / "here")))
-    asked = payload(cell, 4, resume=str(tmp_path / "here"))
-    for name, value in change.items():
-        place = str(tmp_path / value) if isinstance(value, str) else value
-        if name in ("resume", "folder", "every"):
-            asked["checkpoint"][name] = place
-        else:
-            asked[name] = place
-    if change == {"folder": "here"}:
-        del asked["checkpoint"]["resume"]
-    with pytest.raises(ShardwrightError, match=says) as caught:
-        train(pool, asked)
-    assert caught.value.exit_code == 2
-
-
-def test_another_model_is_refused(few_ranks: dict[int, RankPool], tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    from checkpoint_matrix import SIZES
-    from plan_cases import Case
-
-    pool = few_ranks[1]
-    train(pool, payload(Cell("dp", 1), 2, folder=str(tmp_path)))
-    asked = payload(Cell("dp", 1), 4, resume=str(tmp_path))
-    sizes = replace(SIZES, hidden=24)
-    case = Case(name="other", sizes=sizes, ranks=1, global_batch=48, micro_batch=24)
-    asked["plan"] = case.plan().to_document()
-    with pytest.raises(ShardwrightError, match=r"^model: got sha256:.*, as in the checkpoint"):
-        train(pool, asked)
-
-
 def test_a_killed_run_loses_no_more_than_an_interval(tmp_path: Path) -> None:
     """Killed by its own hand at a step of our choice, and gone on with by other ranks."""
     with RankPool(2) as pool:
@@ -161,16 +114,3 @@ def test_a_killed_run_loses_no_more_than_an_interval(tmp_path: Path) -> None:
         assert result["checkpoint"]["saved"]["steps"] == [9, 10]
         expected = whole["measured"]["losses"][6:]
         assert [x.hex() for x in result["measured"]["losses"]] == [x.hex() for x in expected]
-
-
-def test_the_rank_that_cannot_write_is_named(tmp_path: Path) -> None:
-    if os.geteuid() == 0:
-        blocked = tmp_path / "file"
-        blocked.touch()  # root writes anywhere, but not into a file
-        says = r"^--checkpoint: got .*file; allowed: a folder \(File exists\)"
-    else:
-        blocked = tmp_path / "folder"
-        blocked.mkdir(mode=0o500)
-        says = r"checkpoint"
-    with RankPool(1) as pool, pytest.raises(ShardwrightError, match=says):
-        train(pool, payload(Cell("dp", 1), 2, folder=str(blocked)))
