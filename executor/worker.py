@@ -73,9 +73,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m shardwright.executor.worker", description=__doc__)
     parser.add_argument("plan", nargs="?", help="PLAN.json")
-    parser.add_argument(
-        "--steps", type=int, default=10, help="optimizer step to reach (10)"
-    )
+    parser.add_argument("--steps", type=int, default=10, help="optimizer step to reach (10)")
     parser.add_argument("--seed", type=int, default=0, help="of weights and data order")
     parser.add_argument("--data", help="text file or folder (default: Python's own sources)")
     parser.add_argument("--tokenizer", help="tokenizer.json (default: trained on the data)")
