@@ -6,14 +6,10 @@ so is the trace. Those extra steps go on training, but their losses are not repo
 
 from __future__ import annotations
 
-import gc
-import math
 import os
 import statistics
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +19,7 @@ from .. import __version__
 from ..spec.choices import ATTENTIONS, KERNEL_POLICIES
 from ..spec.codec import from_document
 from ..spec.dense import model_run_reason
-from ..spec.errors import InputError, RunError, one_of
+from ..spec.errors import InputError, one_of
 from ..spec.legality import devices_run_reason, executable_reason, schedule_run_reason
 from ..spec.plan import Plan, plan_of
 from ..spec.technique_plans import plan_run_reason, used_techniques
@@ -46,6 +42,7 @@ from .layout import plan_devices
 from .live import hides_bytes
 from .reference import Reference
 from .step_memory import StepMemory, by_stage, follow_step
+from .steps import StepHooks, run_steps
 from .technique import RunTechniques
 from .techniques import SHIPPED
 from .trace import trace_step
@@ -53,8 +50,6 @@ from .update import AdamWOptions
 from .verify import gather_gradients, verification_document, verify
 
 WARM_UP_STEPS = 2
-COLLECT_EVERY = 20
-"""Steps between collections of cyclic garbage, which wait for a moment between two steps."""
 
 TEXT = "text (--data, --tokenizer, or Python's own sources)"
 
@@ -249,15 +244,6 @@ def make_engine(
     return Engine(plan, context.rank, options, batch, settings.adamw)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepHooks:
-    """What happens around steps: before one, with complete gradients, and after its report."""
-
-    begin: Callable[[int], None]
-    inspect: Callable[[int], None]
-    done: Callable[[int], None]
-
-
 def _hooks(
     settings: TrainSettings,
     context: RankContext,
@@ -276,51 +262,6 @@ def _hooks(
         inspect=look,
         done=lambda step: checkpoints.after_step(step, last=step == settings.steps),
     )
-
-
-def run_steps(
-    engine: Engine, last: int, context: RankContext, hooks: StepHooks
-) -> list[StepResult]:
-    """Run steps up to number ``last``; rank 0 reports each.
-
-    Raises:
-        RunError: a loss or gradient norm that is not a number.
-    """
-    found: list[StepResult] = []
-    with _quiet_collector() as collect:
-        for number in range(engine.step_index + 1, last + 1):
-            hooks.begin(number)
-            step = engine.step(partial(hooks.inspect, number))
-            if not math.isfinite(step.loss + step.gradient_norm):
-                raise RunError(f"step {number}: the loss is {step.loss}, not a finite number")
-            found.append(step)
-            if context.rank == 0:
-                context.emit(
-                    {
-                        "event": "step",
-                        "step": number,
-                        "loss": step.loss,
-                        "gradient_norm": step.gradient_norm,
-                        "time_s": step.time_s,
-                    }
-                )
-            hooks.done(number)
-            if number % COLLECT_EVERY == 0:
-                collect()
-    return found
-
-
-@contextmanager
-def _quiet_collector() -> Iterator[Callable[[], int]]:
-    """Cyclic garbage is collected when asked, not in the middle of a step on one of the ranks."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield gc.collect
-    finally:
-        gc.enable()
-        gc.unfreeze()
 
 
 def _result(

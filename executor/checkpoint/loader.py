@@ -16,7 +16,7 @@ from .damage import Damage, damages, manifest_damage
 from .folders import step_folders, step_of
 from .manifest import DamagedManifestError, Manifest, read_manifest
 from .parts import PartLoadPlanner, Parts
-from .storage import CheckpointReader
+from .reading import CheckpointReader
 
 Tell = Callable[[str], None]
 """Says a line to whoever watches the run."""

@@ -1,9 +1,9 @@
 """What a checkpoint says of itself: its run, its tensors, and a digest of every byte.
 
-The manifest is written last, so a folder with one is whole. SHA-256 is used throughout: it tells
-any damage from none, the standard library has it, and with the processor's own instructions for it
-it is no slower than a cyclic sum. A manifest's text is the only one that its content has, so any
-change of a byte of it shows too.
+The manifest is written last, so a folder with one is whole. Digests are SHA-256, which the standard
+library has and which tells any damage, where a cyclic sum is sure only of short ones; it is worked
+out beside the run, on the thread that writes. A manifest's text is the only one that its content
+has, so any change of a byte of it shows too.
 """
 
 from __future__ import annotations

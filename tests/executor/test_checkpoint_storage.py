@@ -29,7 +29,8 @@ from shardwright.executor.checkpoint.manifest import (
     read_manifest,
 )
 from shardwright.executor.checkpoint.parts import Part, PartSavePlanner, plan_saves
-from shardwright.executor.checkpoint.storage import CheckpointReader, CheckpointWriter
+from shardwright.executor.checkpoint.reading import CheckpointReader
+from shardwright.executor.checkpoint.storage import CheckpointWriter
 
 
 @pytest.fixture
