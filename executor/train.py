@@ -142,7 +142,7 @@ def _trained(
     engine = make_engine(plan, context, settings, batch, techniques)
     run = run_facts(plan, settings.seed, text, settings.adamw)
     checkpoints = Checkpoints(engine, context, settings.checkpoint, run)
-    checkpoints.begin(settings.steps)
+    checkpoints.begin(settings.steps, spare=settings.verify)
     first = engine.step_index
     gradients: dict[str, Tensor] = {}
 

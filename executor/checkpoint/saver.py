@@ -64,6 +64,8 @@ class Saver:
     ) -> None:
         self.root, self.keep, self.run = root, keep, run
         self.rank, self.device, self.wait = rank, device, wait
+        self.spared: Path | None = None
+        """A checkpoint that is still needed, however old it is."""
         self.committed: list[int] = []
         self._layout: _Layout | None = None
         self._thread: threading.Thread | None = None
@@ -161,7 +163,7 @@ class Saver:
             elif self._await_notes(writer, len(plans)):
                 writer.finish(metadata, writer.take_notes(len(plans)))
                 self._is_committed = True
-                prune(self.root, writer.step, self.keep)
+                prune(self.root, writer.step, self.keep, self.spared)
         except Exception as error:  # whatever it is, the run must learn of it
             self._error = (
                 f"could not write it: {' '.join(str(error).split()) or type(error).__name__}"

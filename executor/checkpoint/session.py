@@ -63,11 +63,12 @@ class Checkpoints:
         self._saver: Saver | None = None
         self._told: set[int] = set()
 
-    def begin(self, steps: int) -> None:
+    def begin(self, steps: int, spare: bool = False) -> None:
         """Go on from a checkpoint where one is asked for, and be ready to save. Collective.
 
         Args:
             steps: the step that the run shall reach.
+            spare: whether the checkpoint that the run goes on from is needed after it.
 
         Raises:
             InputError: the checkpoint is of another model, text or batch, or is as far already.
@@ -83,6 +84,8 @@ class Checkpoints:
             self._saver = Saver(
                 folder, settings.keep, self.run, context.rank, context.device, settings.wait
             )
+            if spare and self.found is not None:
+                self._saver.spared = self.found.folder
 
     def _take_over(self, found: Found, steps: int) -> None:
         saved = found.manifest

@@ -52,12 +52,23 @@ def go(alone: None) -> Callable[..., Trained]:
     """Trains in this process; the result and what was said."""
 
     def run(
-        plan: Plan, steps: int, techniques: RunTechniques = SHIPPED, seed: int = 0, **asked: Any
+        plan: Plan,
+        steps: int,
+        techniques: RunTechniques = SHIPPED,
+        seed: int = 0,
+        verify: bool = False,
+        **asked: Any,
     ) -> Trained:
         said: list[dict[str, Any]] = []
         context = RankContext(0, 1, CPU, 60.0, said.append)
-        settings = {"steps": steps, "seed": seed, "random_tokens": True, "follow_bytes": False}
-        payload = {**settings, "plan": plan.to_document(), "checkpoint": asked}
+        settings: dict[str, Any] = {
+            "steps": steps,
+            "seed": seed,
+            "random_tokens": True,
+            "follow_bytes": False,
+        }
+        settings |= {"verify": verify, "checkpoint": asked}
+        payload = {**settings, "plan": plan.to_document()}
         result = train(context, payload, techniques)
         assert result is not None
         return result, [event["text"] for event in said if event["event"] == "note"]
@@ -167,6 +178,16 @@ def test_a_resumed_run_is_the_same_run(go: Callable[..., Trained], tmp_path: Pat
     expected = whole["measured"]["losses"][2:]
     assert [x.hex() for x in again["measured"]["losses"]] == [x.hex() for x in expected]
     assert said == [f"going on after step 2 from {tmp_path / 'step-00000002'}"]
+
+
+def test_verification_finds_the_checkpoint_that_it_starts_from(
+    go: Callable[..., Trained], tmp_path: Path
+) -> None:
+    root = str(tmp_path)
+    go(PLAN, 2, folder=root)
+    result, _ = go(PLAN, 4, verify=True, folder=root, resume=root, every=1, keep=1)
+    assert result["verify"]["max_rel_loss_diff"] <= result["verify"]["bounds"]["loss"]
+    assert [path.name[-1] for path in step_folders(tmp_path)] == ["4", "2"]
 
 
 def test_what_would_be_another_training_is_refused(

@@ -244,6 +244,8 @@ def test_a_step_that_is_there_makes_way(tmp_path: Path) -> None:
 def test_the_newest_are_kept(tmp_path: Path) -> None:
     for step in (10, 20, 30, 90):
         write(tmp_path, step, two_ranks())
+    prune(tmp_path, newest=30, keep=2, spared=tmp_path / "step-00000010")
+    assert len(step_folders(tmp_path)) == 4
     prune(tmp_path, newest=30, keep=2)
     assert [path.name for path in step_folders(tmp_path)] == [
         f"step-{step:08d}" for step in (90, 30, 20)
