@@ -10,6 +10,7 @@ from ..spec.errors import InputError, one_of
 from .cli_output import ProgressLine, check_targets, emit, note
 
 if TYPE_CHECKING:
+    from ..executor.checkpoint.settings import CheckpointSettings
     from ..spec.measured import Measured
     from ..spec.plan import Plan
     from ..spec.report import Assumption
@@ -139,6 +140,16 @@ def _whole_path(typed: str | None) -> Path | None:
     return None if typed is None else Path(typed).expanduser().absolute()
 
 
+def _checkpoint_settings(given: dict[str, Any]) -> CheckpointSettings:
+    """Where the run saves and where it goes on."""
+    from ..executor.checkpoint.settings import KEEP, CheckpointSettings
+
+    folders = {name: _whole_path(given.get(name)) for name in ("checkpoint", "resume")}
+    folder, resume = (None if path is None else str(path) for path in folders.values())
+    keep = given.get("keep") or KEEP
+    return CheckpointSettings(folder=folder, every=given.get("every"), keep=keep, resume=resume)
+
+
 def _steps(given: dict[str, Any]) -> int:
     return int(given["steps"] or DEFAULT_STEPS)
 
@@ -169,6 +180,7 @@ def run_plan(
         trace_file=_whole_path(given.get("trace")),
         init_from=_whole_path(given.get("init_from")),
         save_hf=_whole_path(given.get("save_hf")),
+        checkpoint=_checkpoint_settings(given),
     )
     reported: list[dict[str, Any]] = []
     with ProgressLine("training", "steps") as line:
@@ -176,6 +188,8 @@ def run_plan(
         def on_event(event: dict[str, Any]) -> None:
             if event.get("event") == "step":
                 reported.append(event)
-                line(len(reported), options.steps, f"loss {event['loss']:.4f}")
+                line(int(event["step"]), options.steps, f"loss {event['loss']:.4f}")
+            elif event.get("event") == "note":
+                note(event["text"])
 
         return execute_plan(plan, stack, measured, options, on_event, assumptions), reported

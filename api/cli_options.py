@@ -139,13 +139,26 @@ JSON = click.option(
 
 RUN = together(
     click.option("--steps", type=WholeNumber(most=10**9), metavar="N",
-                 help="Optimizer steps to run (default 20)."),
+                 help="Optimizer step to reach (default 20)."),
     click.option("--verify", is_flag=True, help="Compare losses and gradients with one process."),
     click.option("--lr", metavar="R",
                  help="Learning rate: a number, or cosine:peak=3e-4,warmup=100,steps=1000 "
                  "(default 1e-3)."),
 )  # fmt: skip
 """How a plan is run."""
+
+
+CHECKPOINTS = together(
+    click.option("--checkpoint", type=FileSource(), metavar="DIR",
+                 help="Save checkpoints here, after the last step too."),
+    click.option("--every", type=WholeNumber(), metavar="N",
+                 help="Steps between checkpoints (default 100)."),
+    click.option("--keep", type=WholeNumber(), metavar="N",
+                 help="Checkpoints to keep, the newest (default 3)."),
+    click.option("--resume", type=FileSource(), metavar="DIR",
+                 help="Go on from the newest good checkpoint here, under any plan of the model."),
+)  # fmt: skip
+"""Where a run saves and where it goes on."""
 
 
 def unbuilt(*flags: str, takes_value: bool = True) -> Decorator[Any]:

@@ -9,6 +9,7 @@ import click
 from ..spec.choices import COMPILE_WORDS, KERNEL_POLICIES, RECOMPUTES, SEQUENCE_PARALLELS
 from ..spec.schedule import EVERY_KIND
 from .cli_options import (
+    CHECKPOINTS,
     CLUSTER_WORD,
     JSON,
     KERNELS,
@@ -109,6 +110,7 @@ def explain(**given: Any) -> None:
         "--trace", type=FileTarget(), help="Write a traced step and its memory for Perfetto."
     ),
     click.option("--dry-run", is_flag=True, help="Say which ranks would do what; run nothing."),
+    CHECKPOINTS,
     JSON,
     click.option(
         "--init-from",
@@ -122,7 +124,6 @@ def explain(**given: Any) -> None:
         metavar="DIR",
         help="Write the trained weights, or adapters, as such a folder.",
     ),
-    unbuilt("--checkpoint", "--every", "--resume"),
 )
 def execute(**given: Any) -> None:
     """Run a plan on this machine and compare what was measured with what was predicted."""

@@ -11,6 +11,7 @@ from ..costmodel.compare import compare_terms, relative_error
 from ..costmodel.explain import utilisation
 from ..costmodel.feasibility import DEFAULT_RISK
 from ..costmodel.model_flops import flops_convention
+from ..executor.checkpoint.settings import CheckpointSettings
 from ..executor.launch import run_plan
 from ..executor.models.weights.config import check_config, config_for
 from ..executor.models.weights.target import check_adapters, check_target
@@ -35,7 +36,8 @@ OnEvent = Callable[[dict[str, Any]], None]
 class ExecuteOptions:
     """How a plan is run: steps to reach, seed, text, rate, kernels, checks, trace, weights.
 
-    ``init_from`` and ``save_hf`` are folders of transformers to start from and to write.
+    ``checkpoint`` says where checkpoints are; ``init_from`` and ``save_hf`` are folders of
+    transformers to start from and to write.
     """
 
     steps: int = DEFAULT_STEPS
@@ -48,9 +50,11 @@ class ExecuteOptions:
     trace_file: Path | None = None
     init_from: Path | None = None
     save_hf: Path | None = None
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
 
     def __post_init__(self) -> None:
         one_of("--kernels", self.kernels, KERNEL_POLICIES)
+        _ = self.checkpoint.source  # refused before ranks start
 
 
 def ensure_profile(devices: int, on_event: OnEvent) -> MachineProfile:
@@ -110,6 +114,7 @@ def execute_plan(
         "trace_file": _text(options.trace_file),
         "init_from": _text(options.init_from),
         "save_hf": _text(options.save_hf),
+        "checkpoint": asdict(options.checkpoint),
     }
 
     def relay(rank: int, event: dict[str, Any]) -> None:
@@ -151,14 +156,17 @@ def _document(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[
         measured["reserved_bytes"] = max(measured["reserved_bytes"])
     measured["rss_growth_bytes"] = result["rss_growth_bytes"]
     measured |= _rates(plan, simulated, measured["step_time_s"])
-    document = {
+    document: dict[str, Any] = {
         "plan_hash": plan.hash,
         "measured": measured,
         "predicted": simulated.report.prediction.to_document(),
         "comparison": _comparison(plan, simulated, result),
         "kernels": result["kernels"],
     }
-    return {**document, "verify": result["verify"]} if "verify" in result else document
+    for name in ("checkpoint", "verify"):
+        if name in result:
+            document[name] = result[name]
+    return document
 
 
 def _rates(plan: Plan, simulated: Simulated, step_s: float) -> dict[str, Any]:

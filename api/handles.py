@@ -89,11 +89,14 @@ class PlanHandle:
         lr: str | float = 1e-3,
         init_from: str | Path | None = None,
         save_hf: str | Path | None = None,
+        checkpoint: Path | str | None = None,
+        every: int | None = None,
+        resume: Path | str | None = None,
     ) -> dict[str, Any]:
         """Run the plan on this machine; the contract's ``execute`` document.
 
         Args:
-            steps: optimizer steps to run.
+            steps: optimizer step to reach.
             verify: whether to compare losses and gradients with a single process.
             data: text file or folder, or token numbers; Python's own sources if None.
             tokenizer: a ``tokenizer.json`` for the data.
@@ -102,16 +105,21 @@ class PlanHandle:
             lr: learning rate, as ``--lr`` takes it.
             init_from: folder of transformers to start from.
             save_hf: folder of transformers to write.
+            checkpoint: folder to save checkpoints in.
+            every: steps between them.
+            resume: folder of checkpoints to go on from, saved under any plan of the model.
 
         Raises:
             InputError: the plan cannot run on this machine.
             RunError: the run failed.
         """
+        from ..executor.checkpoint.settings import CheckpointSettings
         from ..spec.learning_rate import learning_rate
         from .execution import ExecuteOptions, execute_plan
         from .this_machine import require_executable
 
         require_executable(self.plan, "plan")
+        folder, source = (None if p is None else str(p) for p in (checkpoint, resume))
         options = ExecuteOptions(
             steps=steps,
             verify=verify,
@@ -122,6 +130,7 @@ class PlanHandle:
             learning_rate=learning_rate(str(lr)),
             init_from=_absolute(init_from),
             save_hf=_absolute(save_hf),
+            checkpoint=CheckpointSettings(folder=folder, every=every, resume=source),
         )
         notes = self.report.assumptions
         return execute_plan(self.plan, self.stack, self.measured, options, _ignore, notes)

@@ -207,8 +207,8 @@ def simulate(
 
 
 FOREIGN_FLAGS = ("galvatron_profile", "costs")
-EXECUTE_PATHS = ("data", "tokenizer", "init_from", "save_hf")
 PRICING_FLAGS = ("stack", "attention", "overlap", "calibration")
+RUN_PATHS = ("data", "tokenizer", "init_from", "save_hf", "checkpoint", "every", "resume")
 NOT_SIMULATED = ("model", "cluster", "objective", "prices", "allow")
 INPUT_FLAGS = tuple(n for n in Inputs.__dataclass_fields__ if n not in NOT_SIMULATED)
 STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)
@@ -277,15 +277,16 @@ def execute(
 
     Args:
         plan: a handle, a Plan or the path of a plan file.
-        steps: optimizer steps to run.
+        steps: optimizer step to reach.
         verify: whether to compare losses and gradients with a single process.
-        paths: ``data``, ``tokenizer``, ``init_from`` and ``save_hf``.
+        paths: ``data``, ``tokenizer``, ``init_from``, ``save_hf``, and ``checkpoint``, ``every``
+            and ``resume``.
 
     Raises:
         InputError: the plan cannot run on this machine.
         RunError: the run failed.
     """
-    return _handle(plan, {}).execute(steps, verify=verify, **_picked(paths, EXECUTE_PATHS))
+    return _handle(plan, {}).execute(steps, verify=verify, **_picked(paths, RUN_PATHS))
 
 
 @_arguments_named

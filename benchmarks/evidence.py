@@ -48,6 +48,7 @@ NAMES = (
     "kernels",
     "validation",
     "distributed",
+    "checkpoints",
     "tracked_peak",
     "planner_speed",
     "planner_scale",

@@ -17,7 +17,7 @@ import selectors
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +26,7 @@ from typing import Any
 from ..spec.errors import RunError, ShardwrightError
 from ..spec.plan import Plan
 from .channel import Message
-from .layout import CPU_DEVICE, plan_device, plan_world_size
+from .layout import CPU_DEVICE, plan_device, plan_world_size, stage_layout
 from .patience import ON_CORES, Patience, patience_for, patience_on
 from .process import WorkerProcess
 from .watchdog import Failure, Report, Watch
@@ -47,7 +47,8 @@ class PoolOptions:
     """Limits in seconds, and where jobs may come from.
 
     ``collective_timeout_s``: how long a rank waits in a collective for the others.
-    ``silent_after_s``: how long a working rank may send no heartbeat.
+    ``silent_after_s``: how long a working rank may send no heartbeat. ``stalled_after_s``: how long
+    all ranks may neither work nor get on; None for a little longer than a collective waits.
     ``start_timeout_s``: until every rank has loaded its libraries and found the others.
     ``job_packages``: packages whose functions may be jobs. ``environment`` is added to that of
     the workers.
@@ -55,6 +56,7 @@ class PoolOptions:
 
     collective_timeout_s: float = ON_CORES.collective_s
     silent_after_s: float = ON_CORES.silent_s
+    stalled_after_s: float | None = None
     start_timeout_s: float = 180.0
     job_packages: tuple[str, ...] = ("shardwright",)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -62,7 +64,11 @@ class PoolOptions:
     @classmethod
     def of(cls, patience: Patience) -> PoolOptions:
         """These limits, and the usual rest."""
-        return cls(collective_timeout_s=patience.collective_s, silent_after_s=patience.silent_s)
+        return cls(
+            collective_timeout_s=patience.collective_s,
+            silent_after_s=patience.silent_s,
+            stalled_after_s=patience.stalled_s,
+        )
 
 
 class _RelayedError(ShardwrightError):
@@ -87,8 +93,8 @@ class WorkerPool:
     ) -> None:
         self.ranks = ranks
         self.options = options or PoolOptions.of(patience_on(device))
-        limit_s = self.options.collective_timeout_s
-        self._watch = Watch(ranks, self.options.silent_after_s, limit_s + 10.0)
+        stalled_s = self.options.stalled_after_s or self.options.collective_timeout_s + 10.0
+        self._watch = Watch(ranks, self.options.silent_after_s, stalled_s)
         self._folder = tempfile.TemporaryDirectory(prefix="shardwright-")
         self._selector = selectors.DefaultSelector()
         self._workers: list[WorkerProcess] = []
@@ -137,6 +143,7 @@ class WorkerPool:
         payload: Any,
         timeout_s: float | None = None,
         on_event: OnEvent | None = None,
+        peers: Sequence[Sequence[int]] = (),
     ) -> list[Any]:
         """Every rank's result of a job.
 
@@ -145,6 +152,7 @@ class WorkerPool:
             payload: JSON-ready argument, the same for every rank.
             timeout_s: how long the job may take in all.
             on_event: called with rank and event for whatever a rank reports on the way.
+            peers: ranks that do equal work; a note tells of one that the others wait for.
 
         Raises:
             RunError: a rank died, raised, stopped answering or waited in vain; the pool is
@@ -155,7 +163,7 @@ class WorkerPool:
             raise RunError("the ranks of this pool have ended")
         try:
             self._await_ready()
-            return self._run(job, payload, timeout_s, on_event)
+            return self._run(job, payload, timeout_s, on_event, peers)
         except BaseException:
             self.kill()
             raise
@@ -174,7 +182,12 @@ class WorkerPool:
         self._ready = True
 
     def _run(
-        self, job: str, payload: Any, timeout_s: float | None, on_event: OnEvent | None
+        self,
+        job: str,
+        payload: Any,
+        timeout_s: float | None,
+        on_event: OnEvent | None,
+        peers: Sequence[Sequence[int]],
     ) -> list[Any]:
         self._jobs += 1
         self._watch.begin("running", job, time.monotonic())
@@ -188,6 +201,9 @@ class WorkerPool:
         while len(results) < self.ranks:
             self._poll(self._jobs, results, on_event)
             self._raise_if_broken()
+            if on_event is not None:
+                for text in self._watch.newly_slow(peers):
+                    on_event(0, {"event": "note", "text": text})
             now_s = time.monotonic()
             if self._watch.silent(now_s) or self._watch.stalled(now_s):
                 raise _error(self._diagnose())
@@ -342,5 +358,6 @@ def run_plan(
     limits = options or PoolOptions.of(patience_for(plan))
     with WorkerPool(plan_world_size(plan), plan_device(plan), limits) as pool:
         document = {**payload, "plan": plan.to_document()}
-        result: dict[str, Any] = pool.run(TRAIN_JOB, document, timeout_s, on_event)[0]
+        peers = [range(first, first + count) for first, count in stage_layout(plan)]
+        result: dict[str, Any] = pool.run(TRAIN_JOB, document, timeout_s, on_event, peers)[0]
         return result

@@ -62,6 +62,11 @@ class LiveTechniques:
             for n, (strategy, _) in layers.items()
         }
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The techniques at work anywhere in the plan."""
+        return tuple(self._live)
+
     def hold(self, layer: int) -> bool:
         """Whether any technique is at work in a layer."""
         return bool(self._names[layer])

@@ -15,13 +15,21 @@ from .layout import CPU_DEVICE, runs_on_cores
 
 
 class Patience(NamedTuple):
-    """Seconds in a collective for the others, and that a working rank may send no heartbeat."""
+    """How many seconds pass until somebody is missing.
+
+    ``collective_s``: in a collective, for the others. ``silent_s``: without a heartbeat of a rank
+    at work. ``stalled_s``: in which all ranks neither work nor get on; on cores a rank that waits
+    does not work, on a device nobody can tell.
+    """
 
     collective_s: float
     silent_s: float
+    stalled_s: float
 
 
-ON_CORES, ON_DEVICES, COMPILING = Patience(60.0, 5.0), Patience(300.0, 30.0), Patience(600.0, 60.0)
+ON_CORES = Patience(60.0, 5.0, 10.0)
+ON_DEVICES = Patience(300.0, 30.0, 310.0)
+COMPILING = Patience(600.0, 60.0, 610.0)
 
 
 def patience_on(device: str) -> Patience:

@@ -8,9 +8,10 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import FileStore
+from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 
 from ..spec.errors import RunError
+from .faults import attempt_of
 from .layout import CPU_DEVICE
 
 LATE_RANKS = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
@@ -40,7 +41,7 @@ def join(device_name: str, timeout_s: float, store_path: str | None) -> torch.de
         _take(device)
     dist.init_process_group(
         "gloo" if device.type == "cpu" else "nccl",
-        store=None if store_path is None else FileStore(store_path, ranks),
+        store=_meeting_place(store_path, ranks, timeout_s),
         rank=rank,
         world_size=ranks,
         timeout=timedelta(seconds=timeout_s),
@@ -49,6 +50,23 @@ def join(device_name: str, timeout_s: float, store_path: str | None) -> torch.de
         device_id=None if device.type == "cpu" else device,
     )
     return device
+
+
+def _meeting_place(store_path: str | None, ranks: int, timeout_s: float) -> Store | None:
+    """Where ranks leave their addresses; None for the place that torch makes of the environment.
+
+    torchrun keeps one for all its restarts, in which ranks would find the addresses of those that
+    ended, so each start of the ranks has a part of it for itself.
+    """
+    if store_path is not None:
+        return FileStore(store_path, ranks)
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True):
+        return None
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = TCPStore(
+        address, port, is_master=False, timeout=timedelta(seconds=timeout_s), wait_for_workers=False
+    )
+    return PrefixStore(f"start {attempt_of(os.environ)}", store)
 
 
 def _take(device: torch.device) -> None:

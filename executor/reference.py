@@ -59,7 +59,7 @@ class Reference:
         self.parameters: dict[str, nn.Parameter] = {}
         given = FirstValues(values, seed)
         self._weights = [self._make(plan, i, layer, given) for i, layer in enumerate(self.layers)]
-        self._optimizer = self._make_optimizer(adamw)
+        self.optimizer = self._make_optimizer(adamw)
         self._learning_rate, self._last_step = adamw.learning_rate, last_step
         self._scale = LossScale() if dtype is torch.float16 else None
 
@@ -95,7 +95,7 @@ class Reference:
 
     def backward_step(self) -> float:
         """The loss of the next step's global batch; gradients are left in ``parameters``."""
-        self._optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         batch, seq = self.workload.global_batch, self.workload.seq_len
         at_once = max(1, SLICE_TOKENS // seq)
         total = 0.0
@@ -121,12 +121,12 @@ class Reference:
             if overflowed:
                 self.step_index += 1
                 return
-        for group in self._optimizer.param_groups:
+        for group in self.optimizer.param_groups:
             group["lr"] = self._learning_rate.at(self.step_index, self._last_step)
         if self.workload.gradient_clip_norm is not None:
             limit = self.workload.gradient_clip_norm
             nn.utils.clip_grad_norm_(self.parameters.values(), limit, foreach=False)
-        self._optimizer.step()
+        self.optimizer.step()
         self.step_index += 1
 
     def gradients(self) -> dict[str, Tensor]:

@@ -33,13 +33,16 @@ class Placement:
     """How a state lies on ranks.
 
     ``replicated``: equal on every rank of ``group``. ``split``: in equal parts along ``dim`` over
-    the ranks of ``group``. ``own``: each rank has its own. A checkpoint of another plan's run joins
-    and cuts states by this.
+    the ranks of ``group``. ``parameter``: cut as the parameter of the name ``parameter`` is.
+    ``own``: each rank has its own. No group is the whole stage. A checkpoint of another plan's run
+    joins and cuts states by this; a rank's own cannot be cut, so only the same plan takes it back.
+    States of one name on several stages are one state.
     """
 
-    kind: Literal["replicated", "split", "own"]
+    kind: Literal["replicated", "split", "parameter", "own"]
     group: RankGroup | None = None
     dim: int = 0
+    parameter: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,14 +6,12 @@ so is the trace. Those extra steps go on training, but their losses are not repo
 
 from __future__ import annotations
 
-import gc
-import math
+import os
 import statistics
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -21,18 +19,23 @@ from .. import __version__
 from ..spec.choices import ATTENTIONS, KERNEL_POLICIES
 from ..spec.codec import from_document
 from ..spec.dense import model_run_reason
-from ..spec.errors import InputError, RunError, one_of
+from ..spec.errors import InputError, one_of
 from ..spec.legality import devices_run_reason, executable_reason
 from ..spec.plan import Plan, plan_of
 from ..spec.technique_plans import plan_run_reason, used_techniques
 from . import torch_api
 from .agreement import require_agreement, text_digest
 from .build_options import BuildOptions, Compiler
+from .checkpoint.loader import Found
+from .checkpoint.session import Checkpoints, run_facts
+from .checkpoint.settings import CheckpointSettings
+from .checkpoint.whole import fill_reference
 from .chunk import TORCH_DTYPES
 from .context import RankContext
 from .data import RandomBatches, TextBatches, load_tokens
 from .engine import Engine, StepResult
 from .exchange import gather_json
+from .faults import Fault, FaultList, attempt_of
 from .host_copy import release
 from .host_memory import peak_resident_bytes, reset_peak, resident_bytes
 from .layout import plan_devices
@@ -40,6 +43,7 @@ from .live import hides_bytes
 from .preflight import preflight
 from .reference import Reference
 from .step_memory import StepMemory, by_stage, follow_step
+from .steps import StepHooks, reported_norm, run_steps
 from .technique import RunTechniques
 from .techniques import SHIPPED
 from .trace import trace_step
@@ -49,8 +53,8 @@ from .verify import gather_gradients, verification_document, verify
 from .weight_ends import WeightEnds, usual_tokenizer
 
 WARM_UP_STEPS = 2
-COLLECT_EVERY = 20
-"""Steps between collections of cyclic garbage, which wait for a moment between two steps."""
+
+TEXT = "text (--data, --tokenizer, or Python's own sources)"
 
 Batch = Callable[[int, int], Tensor]
 
@@ -64,7 +68,8 @@ class TrainSettings:
     one to write at its end.
     ``trace_file`` is where a traced step is written, with its memory where ``follow_bytes``
     measures that; ``trace`` without it only reports where the time went. ``kernels`` is one of
-    ``KERNEL_POLICIES``. ``compiler`` is that of compiled layers.
+    ``KERNEL_POLICIES``. ``compiler`` is that of compiled layers. ``steps`` is the step to reach,
+    from wherever ``checkpoint`` has the run go on. ``faults`` are for tests.
     """
 
     steps: int = 10
@@ -82,6 +87,8 @@ class TrainSettings:
     follow_bytes: bool = True
     compiler: Compiler = "inductor"
     adamw: AdamWOptions = field(default_factory=AdamWOptions)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -113,13 +120,23 @@ def train(
         raise InputError("attention", settings.attention, "flash: a ring merges its parts", "flash")
     ends = WeightEnds(plan, context.rank, settings.init_from, settings.save_hf, settings.tokenizer)
     batch = make_batches(plan, settings)
-    require_agreement({**_facts(plan, settings, batch), **ends.facts()}, context.device)
+    facts = {**_facts(plan, settings, batch), **ends.facts()}
+    require_agreement(facts, context.device)
     preflight(plan, context.device)
-    result, steps, gradients = _trained(plan, context, settings, batch, techniques, ends)
+    ran = _trained(plan, context, settings, batch, techniques, ends, facts[TEXT])
     release(context.device)  # the engine refers to itself; a next one would be built beside it
-    if result is not None and settings.verify:
-        result["verify"] = _verify(plan, context, settings, batch, steps, gradients, ends)
-    return result
+    if ran.result is not None and settings.verify:
+        ran.result["verify"] = _verify(plan, context, settings, batch, ran, ends)
+    return ran.result
+
+
+class _Ran(NamedTuple):
+    """Result on rank 0, steps, gradients of the first of them if verified, where it went on."""
+
+    result: dict[str, Any] | None
+    steps: list[StepResult]
+    gradients: dict[str, Tensor]
+    begun_at: Found | None
 
 
 def _trained(
@@ -129,21 +146,25 @@ def _trained(
     batch: Batch,
     techniques: RunTechniques,
     ends: WeightEnds,
-) -> tuple[dict[str, Any] | None, list[StepResult], dict[str, Tensor]]:
-    """Result on rank 0 (None elsewhere), steps, and the first step's gradients if verified.
-
-    The engine lives only in here.
-    """
+    text: str,
+) -> _Ran:
+    """Train; the engine lives only in here."""
     reset_peak()
     before_bytes = resident_bytes()
     engine = make_engine(plan, context, settings, batch, techniques, ends.values)
+    run = run_facts(plan, settings.seed, text, settings.adamw)
+    checkpoints = Checkpoints(engine, context, settings.checkpoint, run)
+    checkpoints.begin(settings.steps, spare=settings.verify)
+    first = engine.step_index
     gradients: dict[str, Tensor] = {}
 
     def inspect() -> None:
-        if settings.verify and engine.step_index == 0:
+        if settings.verify and engine.step_index == first:
             gradients.update(gather_gradients(engine))
 
-    steps = run_steps(engine, settings.steps, context, inspect)
+    hooks = _hooks(settings, context, checkpoints, inspect)
+    steps = run_steps(engine, settings.steps, context, hooks)
+    checkpoints.finish()
     growth = gather_json(peak_resident_bytes() - before_bytes, context.device)
     ends.save(engine)
     where = None if settings.trace_file is None else Path(settings.trace_file)
@@ -155,10 +176,12 @@ def _trained(
     traced = trace_step(engine, where, memory) if settings.trace or where is not None else None
     engine.close()
     if context.rank:
-        return None, steps, gradients
+        return _Ran(None, steps, gradients, checkpoints.found)
     result = _result(plan, steps, peaks, growth, traced)
     result["kernels"] = [choice.to_document() for choice in engine.kernels.choices()]
-    return result, steps, gradients
+    if (saved := checkpoints.document()) is not None:
+        result["checkpoint"] = saved
+    return _Ran(result, steps, gradients, checkpoints.found)
 
 
 def _facts(plan: Plan, settings: TrainSettings, batch: Batch) -> dict[str, str]:
@@ -173,9 +196,8 @@ def _facts(plan: Plan, settings: TrainSettings, batch: Batch) -> dict[str, str]:
         "--verify": str(settings.verify),
         "--lr": str(settings.adamw.learning_rate),
         "--trace": str(settings.trace or settings.trace_file is not None),
-        "text (--data, --tokenizer, or Python's own sources)": text_digest(
-            batch, plan.workload.global_batch
-        ),
+        "--checkpoint, --every, --resume": str(settings.checkpoint),
+        TEXT: text_digest(batch, plan.workload.global_batch),
     }
 
 
@@ -237,53 +259,24 @@ def make_engine(
     return Engine(plan, context.rank, options, batch, settings.adamw, settings.steps)
 
 
-def run_steps(
-    engine: Engine, count: int, context: RankContext, inspect: Callable[[], None]
-) -> list[StepResult]:
-    """Run steps; rank 0 reports each.
+def _hooks(
+    settings: TrainSettings,
+    context: RankContext,
+    checkpoints: Checkpoints,
+    inspect: Callable[[], None],
+) -> StepHooks:
+    """Faults that were asked for, a look at gradients, and checkpoints."""
+    faults, attempt = FaultList(faults=settings.faults), attempt_of(os.environ)
 
-    Raises:
-        RunError: a loss or gradient norm that is not a number.
-    """
-    found: list[StepResult] = []
-    with _quiet_collector() as collect:
-        for number in range(1, count + 1):
-            step = engine.step(inspect)
-            if not math.isfinite(step.loss + (0.0 if step.skipped else step.gradient_norm)):
-                raise RunError(f"step {number}: the loss is {step.loss}, not a finite number")
-            found.append(step)
-            if context.rank == 0:
-                context.emit(
-                    {
-                        "event": "step",
-                        "step": number,
-                        "loss": step.loss,
-                        "gradient_norm": reported_norm(step),
-                        "time_s": step.time_s,
-                        **({"skipped": True} if step.skipped else {}),
-                    }
-                )
-            if number % COLLECT_EVERY == 0:
-                collect()
-    return found
+    def look(step: int) -> None:
+        faults.strike(context.rank, step, "update", attempt)
+        inspect()
 
-
-def reported_norm(step: StepResult) -> float | None:
-    """A step's gradient norm; None where gradients overflowed and the step changed nothing."""
-    return None if step.skipped else step.gradient_norm
-
-
-@contextmanager
-def _quiet_collector() -> Iterator[Callable[[], int]]:
-    """Cyclic garbage is collected when asked, not in the middle of a step on one of the ranks."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield gc.collect
-    finally:
-        gc.enable()
-        gc.unfreeze()
+    return StepHooks(
+        begin=lambda step: faults.strike(context.rank, step, "begin", attempt),
+        inspect=look,
+        done=lambda step: checkpoints.after_step(step, last=step == settings.steps),
+    )
 
 
 def _result(
@@ -318,10 +311,10 @@ def _verify(
     context: RankContext,
     settings: TrainSettings,
     batch: Batch,
-    steps: list[StepResult],
-    gradients: dict[str, Tensor],
+    ran: _Ran,
     ends: WeightEnds,
 ) -> dict[str, Any]:
+    """Against a single process that starts where the run did: anew, or from the checkpoint."""
     dtype = TORCH_DTYPES[plan.workload.dtype.param]
     reference = Reference(
         plan,
@@ -333,6 +326,8 @@ def _verify(
         settings.steps,
         ends.values,
     )
-    found = verify(plan, reference, [step.loss for step in steps], gradients)
+    if ran.begun_at is not None:
+        fill_reference(reference, ran.begun_at)
+    found = verify(plan, reference, [step.loss for step in ran.steps], ran.gradients)
     found.check()
     return verification_document(found)

@@ -6,6 +6,7 @@ float64 numbers over the world: each part's squared norm is divided by the ranks
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -68,6 +69,27 @@ class Updater:
             fused=fused,
             foreach=not fused,
         )
+
+    def kept(self, parameter: LocalParameter) -> dict[str, Tensor]:
+        """What the optimizer keeps of a parameter, by its own names; nothing before an update."""
+        state = self.optimizer.state.get(self._leaf(parameter), {})
+        return {name: value for name, value in state.items() if isinstance(value, Tensor)}
+
+    def put_kept(self, parameter: LocalParameter, kept: Mapping[str, Tensor]) -> None:
+        """Have the optimizer go on from what it kept of a parameter, in the form of :meth:`kept`.
+
+        A count stays on the host unless the step is fused, as the optimizer makes it itself.
+        """
+        leaf = self._leaf(parameter)
+        fused = bool(self.optimizer.defaults["fused"])
+        self.optimizer.state[leaf] = {
+            name: value.to(leaf.device if fused or value.dim() else "cpu")
+            for name, value in kept.items()
+        }
+
+    def _leaf(self, parameter: LocalParameter) -> nn.Parameter:
+        places = zip(self.parameters, self._leaves, strict=True)
+        return next(leaf for own, leaf in places if own is parameter)
 
     def _groups(self, decay: float) -> list[dict[str, object]]:
         pairs = list(zip(self.parameters, self._leaves, strict=True))

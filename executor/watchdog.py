@@ -7,12 +7,14 @@ kind: a death before an exception, an exception before silence, silence before a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 IDLE_CPU_SHARE = 0.05
 """A rank that uses less of a core than this between two heartbeats is waiting."""
+SLOW_BEATS, SLOW_SHARE = 20, 0.4
+"""A rank is slow if in so many heartbeats its peers waited for others so much more often."""
 
 State = Literal["starting", "idle", "running", "done"]
 
@@ -45,10 +47,15 @@ class RankState:
 
     state: State = "starting"
     heard_s: float = 0.0
+    beaten_s: float = 0.0
     active_s: float = 0.0
     count: int = -1
     where: str = "starting"
     cpu_s: float = 0.0
+    waits: bool = False
+    beats: int = 0
+    waited: int = 0
+    is_slow: bool = False
     report: Report | None = None
     ending: str | None = None
     stopped: bool = False
@@ -71,12 +78,15 @@ class Watch:
         """All ranks start something; silence before this does not count."""
         for rank in self.states:
             rank.state, rank.where = state, where
-            rank.heard_s = rank.active_s = now_s
+            rank.heard_s = rank.beaten_s = rank.active_s = now_s
+            rank.beats = rank.waited = 0
+            rank.is_slow = False
 
     def excuse(self, gap_s: float) -> None:
         """The launcher itself was not running for ``gap_s``: nobody is to blame for it."""
         for rank in self.states:
             rank.heard_s += gap_s
+            rank.beaten_s += gap_s
             rank.active_s += gap_s
 
     def heard(self, rank: int, now_s: float) -> None:
@@ -84,14 +94,18 @@ class Watch:
         self.states[rank].heard_s = now_s
 
     def beat(self, rank: int, now_s: float, beat: Mapping[str, object]) -> None:
-        """A heartbeat: what the rank is doing and the processor time it has used."""
+        """A heartbeat: what the rank does, the time it was busy, whether it waits for others."""
         state = self.states[rank]
         count, cpu_s = int(str(beat["count"])), float(str(beat["cpu_s"]))
-        elapsed_s = max(now_s - state.heard_s, 1e-3)
+        elapsed_s = max(now_s - state.beaten_s, 1e-3)
         if count != state.count or cpu_s - state.cpu_s > IDLE_CPU_SHARE * elapsed_s:
             state.active_s = now_s
         state.count, state.cpu_s, state.where = count, cpu_s, str(beat["where"])
-        state.heard_s = now_s
+        state.waits = bool(beat.get("waits", False))
+        if state.state == "running":
+            state.beats += 1
+            state.waited += state.waits
+        state.heard_s = state.beaten_s = now_s
 
     def silent(self, now_s: float) -> list[int]:
         """Running ranks that have not been heard for too long."""
@@ -107,6 +121,31 @@ class Watch:
         return bool(running) and all(
             now_s - state.active_s > self.stalled_after_s for state in running
         )
+
+    def newly_slow(self, peers: Sequence[Sequence[int]]) -> list[str]:
+        """What there is to say of ranks that the others of their stage wait for; each once.
+
+        Ranks of one stage do the same work, so one that hardly ever waits while all its peers
+        often do is slower than they are. What stages wait for each other is the plan's doing.
+
+        Args:
+            peers: the ranks of each stage.
+        """
+        found = []
+        for ranks in peers:
+            states = [self.states[rank] for rank in ranks]
+            if len(states) < 2 or min(state.beats for state in states) < SLOW_BEATS:
+                continue
+            shares = [state.waited / state.beats for state in states]
+            for place, (rank, state) in enumerate(zip(ranks, states, strict=True)):
+                others = min(shares[:place] + shares[place + 1 :])
+                if others - shares[place] >= SLOW_SHARE and not state.is_slow:
+                    state.is_slow = True
+                    told = f"rank {rank} is slow: the others of its stage wait for it"
+                    found.append(f"{told} {others:.0%} of the time, it waits {shares[place]:.0%}")
+            for state in states:
+                state.beats = state.waited = 0
+        return found
 
     def broken(self) -> bool:
         """Whether any rank has failed or ended."""
@@ -126,8 +165,19 @@ class Watch:
             or self._raised()
             or self._went_silent(now_s)
             or self._waited()
-            or Failure(message=f"no rank makes progress: {self._places(range(self.ranks))}")
+            or self._stuck()
         )
+
+    def _stuck(self) -> Failure:
+        """No rank gets on; the others wait for the one that does not wait."""
+        running = [n for n, state in enumerate(self.states) if state.state == "running"]
+        missing = [number for number in running if not self.states[number].waits]
+        if missing and len(missing) < len(running):
+            where = self.states[missing[0]].where
+            rest = [number for number in range(self.ranks) if number != missing[0]]
+            told = f"rank {missing[0]} hangs in {where}, and the others wait for it"
+            return Failure(message=f"{told}: {self._places(rest)}")
+        return Failure(message=f"no rank makes progress: {self._places(range(self.ranks))}")
 
     def _died(self) -> Failure | None:
         for number, state in enumerate(self.states):

@@ -26,8 +26,10 @@ from ..spec.codec import dump_pretty, read_text, to_document, write_atomically
 from ..spec.errors import InputError, RunError, ShardwrightError
 from ..spec.learning_rate import learning_rate
 from ..spec.plan import load_plan
+from .activity import Activity, waits_for_ranks
 from .channel import Message, Receiver, Sender
 from .context import RankContext
+from .faults import attempt_of, faults_of
 from .layout import plan_devices, plan_world_size
 from .patience import patience_for
 from .progress import PROGRESS
@@ -72,7 +74,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m shardwright.executor.worker", description=__doc__)
     parser.add_argument("plan", nargs="?", help="PLAN.json")
-    parser.add_argument("--steps", type=int, default=10, help="optimizer steps (default 10)")
+    parser.add_argument("--steps", type=int, default=10, help="optimizer step to reach (10)")
     parser.add_argument("--seed", type=int, default=0, help="of weights and data order")
     parser.add_argument("--data", help="text file or folder (default: Python's own sources)")
     parser.add_argument("--tokenizer", help="tokenizer.json (default: trained on the data)")
@@ -83,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--trace", dest="trace_file", metavar="FILE", help="write a traced step here"
     )
+    _add_checkpoint_flags(parser)
     parser.add_argument("--json", help="write the result here")
     parser.add_argument(
         "--timeout",
@@ -96,6 +99,23 @@ def _parser() -> argparse.ArgumentParser:
     pool.add_argument("--channel", type=int, nargs=2, help=argparse.SUPPRESS)
     pool.add_argument("--die-with-parent", type=int, help=argparse.SUPPRESS)
     return parser
+
+
+def _add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--checkpoint", metavar="DIR", help="save checkpoints here")
+    parser.add_argument("--every", type=int, metavar="N", help="steps between them (default 100)")
+    parser.add_argument("--keep", type=int, metavar="N", help="how many to keep (default 3)")
+    parser.add_argument(
+        "--resume", metavar="DIR", help="go on from the newest good checkpoint, or from this one"
+    )
+
+
+def _checkpoint_payload(options: argparse.Namespace) -> dict[str, Any]:
+    """A job's checkpoint settings; started again by torchrun, a run goes on where it saved last."""
+    found = {"folder": options.checkpoint, "every": options.every, "resume": options.resume}
+    if options.keep is not None:
+        found["keep"] = options.keep
+    return {**found, "restarted": attempt_of(os.environ) > 0}
 
 
 def join_ranks(device_name: str, timeout_s: float, store_path: str | None = None) -> torch.device:
@@ -150,17 +170,20 @@ def _train(options: argparse.Namespace) -> int:
     device = join_ranks(plan_devices(plan)[rank], timeout_s)
     from .train import train
 
-    context = RankContext(rank, started, device, timeout_s, _print_step)
+    context = RankContext(rank, started, device, timeout_s, _print_event)
     settings = ("steps", "seed", "data", "tokenizer", "verify", "trace_file", "kernels")
     payload = {name: getattr(options, name) for name in (*settings, "init_from", "save_hf")}
     payload["adamw"] = {"learning_rate": to_document(learning_rate(options.lr))}
+    payload |= {"checkpoint": _checkpoint_payload(options), "faults": faults_of(os.environ)}
     result = train(context, {**payload, "plan": plan.to_document()})
     if rank == 0 and result is not None and options.json:
         write_atomically(Path(options.json), dump_pretty(result))
     return 0
 
 
-def _print_step(event: dict[str, Any]) -> None:
+def _print_event(event: dict[str, Any]) -> None:
+    if event.get("event") == "note":
+        sys.stderr.write(f"{event['text']}\n")
     if event.get("event") == "step":
         sys.stdout.write(
             "step {step}  loss {loss:.4f}  {norm}  {time_s:.3f} s\n".format(
@@ -261,11 +284,12 @@ def _listen(descriptor: int, jobs: queue.SimpleQueue[Message]) -> None:
 
 def _beat(sender: Sender, busy: _Busy) -> None:
     """Tell the launcher, while there is work, that this process is alive and what it does."""
+    activity = Activity()
     while True:
         if busy.now:
-            beat = {"count": PROGRESS.count, "where": PROGRESS.where, "cpu_s": time.process_time()}
+            beat = {"count": PROGRESS.count, "where": PROGRESS.where, "cpu_s": activity.busy_s()}
             with contextlib.suppress(OSError):  # the listener ends the process
-                sender.send({"type": "beat", **beat})
+                sender.send({"type": "beat", **beat, "waits": waits_for_ranks()})
         time.sleep(HEARTBEAT_S)
 
 

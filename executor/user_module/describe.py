@@ -100,7 +100,7 @@ class _Watch(TorchFunctionMode):
 
 
 def _note_whole_attention(seen: _Seen, args: Any, kwargs: dict[str, Any]) -> None:
-    """torch's own attention, its projections among its arguments."""
+    """Torch's own attention, its projections among its arguments."""
     width, heads, weight, bias = args[3:7]
     output, output_bias = args[11:13]
     causal = kwargs.get("is_causal", False) or kwargs.get("attn_mask") is not None

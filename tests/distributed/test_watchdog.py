@@ -107,6 +107,31 @@ def test_a_rank_killed_in_the_middle_of_training() -> None:
         assert gone(pids)
 
 
+@pytest.mark.parametrize(
+    ("stages", "how", "says"),
+    [
+        (1, "hang", r"^rank 1 hangs in .*, and the others wait for it: rank 0 is in "),
+        (2, "hang", r"^rank 1 hangs in .*, and the others wait for it: rank 0 is in "),
+        (2, "stop", r"^rank 1 is stopped: no heartbeat for"),
+    ],
+)
+def test_a_rank_that_is_missing_in_training_is_named(stages: int, how: str, says: str) -> None:
+    """Under the limits that a person's runs have."""
+    plan = Case(name="two", ranks=2, stages=stages).plan()
+    payload = {
+        "plan": plan.to_document(),
+        "steps": 100_000,
+        "random_tokens": True,
+        "follow_bytes": False,
+        "faults": [{"rank": 1, "step": 4, "how": how}],
+    }
+    last_s: list[float] = []
+    with pytest.raises(RunError, match=says):
+        run_plan(plan, payload, lambda rank, event: last_s.append(time.monotonic()))
+    assert len(last_s) == 3
+    assert time.monotonic() - last_s[-1] < LIMIT_S
+
+
 def test_a_job_that_takes_too_long() -> None:
     with ready_pool(1) as pool, pytest.raises(RunError, match=r"took more than 1 s; rank 0 is in"):
         pool.run("rank_jobs:leave", {"rank": 0, "how": "sleep"}, timeout_s=1)

@@ -1,0 +1,214 @@
+"""Saving while the run goes on: a step waits for a copy in host memory, a thread does the rest.
+
+Ranks agree on who writes what, which takes collectives, on the main thread; the thread only writes
+files. A rank's thread ends when the checkpoint is committed, or when any rank has failed to write;
+how it went is agreed on at the next save or at the end, where it is an error of every rank. So at
+most one checkpoint is under way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import SavePlan
+
+from ...spec.errors import InputError, RunError
+from ..exchange import gather_json
+from ..progress import PROGRESS
+from .folders import prune, step_folder, sweep, unfinished_folder
+from .manifest import RunFacts
+from .parts import Part, Parts, PartSavePlanner, Row, plan_saves
+from .storage import CheckpointWriter
+
+POLL_S = 0.02
+LONGEST_WRITE_S = 3600.0
+FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Who writes what; good as long as every rank holds parts of the same shapes."""
+
+    digests: tuple[str, ...]
+    plans: Sequence[SavePlan]
+    metadata: Metadata
+
+
+class Saver:
+    """Saves checkpoints of a run on one rank; every rank calls everything in the same order.
+
+    Args:
+        root: folder of checkpoints, the same for all ranks.
+        keep: how many to keep.
+        run: the run that they are of.
+        rank: this rank.
+        device: of the world's collectives.
+        wait: whether a save ends only when its checkpoint is committed.
+
+    Raises:
+        RunError: the folder cannot be made.
+    """
+
+    def __init__(
+        self, root: Path, keep: int, run: RunFacts, rank: int, device: torch.device, wait: bool
+    ) -> None:
+        self.root, self.keep, self.run = root, keep, run
+        self.rank, self.device, self.wait = rank, device, wait
+        self.spared: Path | None = None
+        """A checkpoint that is still needed, however old it is."""
+        self.committed: list[int] = []
+        self._layout: _Layout | None = None
+        self._thread: threading.Thread | None = None
+        self._step = 0
+        self._error: str | None = None
+        self._is_committed = False
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            if rank == 0:
+                sweep(root)
+        except OSError as error:
+            raise InputError("--checkpoint", str(root), f"a folder ({error.strerror})") from None
+        tokens = gather_json(secrets.token_hex(4), device)
+        self._token = tokens[0]
+
+    def save(self, step: int, parts: Parts) -> None:
+        """Begin to save the state after ``step`` steps.
+
+        Raises:
+            RunError: the checkpoint before this one could not be written.
+        """
+        self.settle()
+        plans, metadata = self._planned(parts)
+        mine = {item.index.fqn: _on_host(parts[item.index.fqn]) for item in plans[self.rank].items}
+        folder = unfinished_folder(self.root, step, self._token)
+        writer = CheckpointWriter(folder, step_folder(self.root, step), self.run, step)
+        self._step, self._is_committed = step, False
+        self._thread = threading.Thread(
+            target=self._write,
+            args=(writer, plans, metadata, mine),
+            name=f"checkpoint of step {step}",
+            daemon=True,
+        )
+        self._thread.start()
+        if self.wait:
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait for the checkpoint under way, if there is one.
+
+        Raises:
+            RunError: a rank could not write its part of it; the same on every rank.
+        """
+        if self._thread is None:
+            return
+        before = PROGRESS.where
+        PROGRESS.mark(f"waiting for the checkpoint of step {self._step} to be written")
+        while self._thread.is_alive():
+            self._thread.join(timeout=0.5)
+            PROGRESS.tick()
+        self._thread = None
+        PROGRESS.mark(before)
+        for rank, error in enumerate(gather_json(self._error, self.device)):
+            if error is not None:
+                raise RunError(f"the checkpoint of step {self._step}: rank {rank} {error}")
+        self.committed.append(self._step)
+
+    def is_written(self) -> bool:
+        """Whether the checkpoint under way is committed, as far as rank 0 knows."""
+        return self._thread is not None and self._is_committed
+
+    @property
+    def step(self) -> int:
+        """The step of the latest save."""
+        return self._step
+
+    def _planned(self, parts: Parts) -> tuple[Sequence[SavePlan], Metadata]:
+        """The plans of all ranks, made anew only where a rank's parts have other shapes."""
+        rows: list[Row] = [part.row(name) for name, part in parts.items()]
+        digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+        digests = tuple(gather_json(digest, self.device))
+        if self._layout is None or self._layout.digests != digests:
+            try:
+                plans, metadata = plan_saves(gather_json(rows, self.device))
+            except ValueError as error:
+                raise RunError(f"the parts of all ranks are not one model: {error}") from None
+            self._layout = _Layout(digests, plans, metadata)
+        return self._layout.plans, self._layout.metadata
+
+    def _write(
+        self,
+        writer: CheckpointWriter,
+        plans: Sequence[SavePlan],
+        metadata: Metadata,
+        mine: dict[str, Part],
+    ) -> None:
+        """What the thread does."""
+        try:
+            writer.set_up_storage_writer(self.rank == 0)
+            plan = writer.prepare_global_plan(list(plans))[self.rank]
+            writer.leave_note(self.rank, writer.write_data(plan, PartSavePlanner(mine)).value())
+            mine.clear()
+            if self.rank:
+                self._await_commit(writer)
+            elif self._await_notes(writer, len(plans)):
+                writer.finish(metadata, writer.take_notes(len(plans)))
+                self._is_committed = True
+                prune(self.root, writer.step, self.keep, self.spared)
+        except Exception as error:  # whatever it is, the run must learn of it
+            self._error = (
+                f"could not write it: {' '.join(str(error).split()) or type(error).__name__}"
+            )
+            self._leave_word(writer.unfinished)
+
+    def _leave_word(self, folder: Path) -> None:
+        """Tell the other ranks' threads not to wait."""
+        try:
+            (folder / f"{FAILED}-{self.rank}").touch()
+        except OSError:  # they find out from the time that it takes
+            return
+
+    def _await_notes(self, writer: CheckpointWriter, ranks: int) -> bool:
+        """Whether every rank has written its part."""
+        missing = set(range(ranks))
+        for _ in _moments():
+            missing = {number for number in missing if not writer.noted(number)}
+            if not missing:
+                return True
+            if any(writer.unfinished.glob(f"{FAILED}-*")):
+                shutil.rmtree(writer.unfinished, ignore_errors=True)
+                return False
+        raise TimeoutError(f"rank {min(missing)} wrote nothing in {LONGEST_WRITE_S:.0f} s")
+
+    @staticmethod
+    def _await_commit(writer: CheckpointWriter) -> None:
+        """Until rank 0 has committed the checkpoint, or given it up: the folder is gone."""
+        for _ in _moments():
+            if not writer.unfinished.exists():
+                return
+            if any(writer.unfinished.glob(f"{FAILED}-0")):
+                return
+        raise TimeoutError(f"rank 0 did not commit it in {LONGEST_WRITE_S:.0f} s")
+
+
+def _moments() -> Iterator[None]:
+    """Now, and again every little while, until a write has taken too long."""
+    end_s = time.monotonic() + LONGEST_WRITE_S
+    while time.monotonic() < end_s:
+        yield
+        time.sleep(POLL_S)
+
+
+def _on_host(part: Part) -> Part:
+    """A copy that the next step does not change."""
+    copy = part.tensor.detach().to("cpu", copy=True)
+    return Part(copy.contiguous(), part.whole, part.offsets)

@@ -1,0 +1,170 @@
+"""A run's checkpoints: where it goes on from, when it saves, and what it says of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ... import __version__
+from ...spec.codec import content_hash
+from ...spec.errors import InputError
+from ...spec.plan import Plan
+from .. import torch_api
+from ..context import RankContext
+from ..engine import Engine
+from ..update import AdamWOptions
+from .loader import Found, fill, newest_good
+from .manifest import RunFacts
+from .saver import Saver
+from .settings import EVERY, CheckpointSettings
+from .state import Restored, collect
+
+
+def run_facts(plan: Plan, seed: int, text: str, adamw: AdamWOptions) -> RunFacts:
+    """What a checkpoint says of its run.
+
+    Args:
+        plan: that runs.
+        seed: of weights and data order.
+        text: digest of the text that it reads.
+        adamw: the optimizer's settings.
+    """
+    workload = plan.workload
+    return RunFacts(
+        plan=plan.hash,
+        model=content_hash(plan.model),
+        seed=seed,
+        text=text,
+        global_batch=workload.global_batch,
+        seq_len=workload.seq_len,
+        ranks=sum(stage.device_count for stage in plan.program.stages),
+        optimizer={"name": workload.optimizer, **asdict(adamw)},
+        versions={"shardwright": __version__, "torch": torch_api.version()},
+    )
+
+
+class Checkpoints:
+    """The checkpoints of a run on one rank.
+
+    Args:
+        engine: not yet stepped.
+        context: this rank.
+        settings: what is asked for.
+        run: what checkpoints say of the run.
+    """
+
+    def __init__(
+        self, engine: Engine, context: RankContext, settings: CheckpointSettings, run: RunFacts
+    ) -> None:
+        self.engine, self.context, self.settings, self.run = engine, context, settings, run
+        self.found: Found | None = None
+        self._saver: Saver | None = None
+        self._told: set[int] = set()
+
+    def begin(self, steps: int, spare: bool = False) -> None:
+        """Go on from a checkpoint where one is asked for, and be ready to save. Collective.
+
+        Args:
+            steps: the step that the run shall reach.
+            spare: whether the checkpoint that the run goes on from is needed after it.
+
+        Raises:
+            InputError: the checkpoint is of another model, text or batch, or is as far already.
+            RunError: no checkpoint is good.
+        """
+        settings, context = self.settings, self.context
+        source = settings.source
+        if source is not None:
+            self.found = newest_good(source, context.rank, context.device, self._tell)
+            self._take_over(self.found, steps)
+        if settings.folder is not None:
+            folder = Path(settings.folder)
+            self._saver = Saver(
+                folder, settings.keep, self.run, context.rank, context.device, settings.wait
+            )
+            if spare and self.found is not None:
+                self._saver.spared = self.found.folder
+
+    def _take_over(self, found: Found, steps: int) -> None:
+        saved = found.manifest
+        _require_same(saved.run, self.run)
+        if saved.step >= steps:
+            allowed = f"more than {saved.step}, the step of {found.folder.name}"
+            raise InputError("--steps", steps, allowed, saved.step + 1)
+        restored = Restored(self.engine, saved)
+        for parts in restored.rounds:
+            fill(found, parts)
+        restored.take_over()
+        if self.context.rank == 0:
+            other = "" if saved.run.plan == self.run.plan else ", saved under another plan"
+            self._tell(f"going on after step {saved.step} from {found.folder}{other}")
+            for name in restored.unused():
+                self._tell(f"what {name} kept is not taken over: the plan does not hold it")
+
+    def after_step(self, step: int, last: bool) -> None:
+        """Save where it is time to."""
+        if self._saver is None:
+            return
+        self._tell_of_commits(self._saver)
+        if last or step % (self.settings.every or EVERY) == 0:
+            self._saver.save(step, collect(self.engine))
+
+    def finish(self) -> None:
+        """Wait for the last checkpoint.
+
+        Raises:
+            RunError: it could not be written.
+        """
+        if self._saver is not None:
+            self._saver.settle()
+            self._tell_of_commits(self._saver)
+
+    def _tell_of_commits(self, saver: Saver) -> None:
+        if self.context.rank:
+            return
+        steps = [*saver.committed, *([saver.step] if saver.is_written() else [])]
+        for step in steps:
+            if step not in self._told:
+                self._told.add(step)
+                self.context.emit({"event": "checkpoint", "step": step})
+
+    def _tell(self, text: str) -> None:
+        self.context.emit({"event": "note", "text": text})
+
+    def document(self) -> dict[str, Any] | None:
+        """What the run's result says of its checkpoints; None where it has none."""
+        if self.found is None and self._saver is None:
+            return None
+        document: dict[str, Any] = {}
+        if self.found is not None:
+            document["resumed"] = {
+                "folder": str(self.found.folder),
+                "step": self.found.manifest.step,
+                "plan_hash": self.found.manifest.run.plan,
+            }
+        if self._saver is not None:
+            document["saved"] = {
+                "folder": str(self._saver.root),
+                "steps": list(self._saver.committed),
+            }
+        return document
+
+
+def _require_same(saved: RunFacts, own: RunFacts) -> None:
+    """Refuse to go on with what would be another training.
+
+    Raises:
+        InputError: model, text, seed or batch differ.
+    """
+    facts: Mapping[str, tuple[object, object]] = {
+        "model": (saved.model, own.model),
+        "--global-batch": (saved.global_batch, own.global_batch),
+        "--seq-len": (saved.seq_len, own.seq_len),
+        "--seed": (saved.seed, own.seed),
+        "text (--data, --tokenizer)": (saved.text, own.text),
+    }
+    for name, (theirs, ours) in facts.items():
+        if theirs != ours:
+            raise InputError(name, ours, f"{theirs}, as in the checkpoint to resume")

@@ -1,0 +1,57 @@
+"""What a person asks of a run's checkpoints; loads no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...spec.errors import InputError
+from .folders import step_folders, step_of
+
+EVERY, KEEP = 100, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSettings:
+    """What a run saves and goes on from.
+
+    ``folder``: where checkpoints go, None for nowhere; one after every ``every`` steps and after
+    the last, of which the newest ``keep`` stay. ``resume``: a folder of checkpoints, or one of
+    them. ``wait``: whether steps wait for a checkpoint to be written. ``restarted``: this run was
+    started again after a failure, so what ``folder`` holds is its own.
+    """
+
+    folder: str | None = None
+    every: int | None = None
+    keep: int = KEEP
+    resume: str | None = None
+    wait: bool = False
+    restarted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.every is not None and self.folder is None:
+            raise InputError("--every", self.every, "with --checkpoint, which says where")
+        if self.every is not None and self.every < 1:
+            raise InputError("--every", self.every, "at least 1", 1)
+        if self.keep < 1:
+            raise InputError("--keep", self.keep, "at least 1", 1)
+
+    @property
+    def source(self) -> Path | None:
+        """Where to go on from; None to start anew.
+
+        Raises:
+            InputError: the folder to save in has checkpoints of another run.
+        """
+        given = None if self.resume is None else Path(self.resume)
+        folder = None if self.folder is None else Path(self.folder)
+        held = [] if folder is None else step_folders(folder)
+        if folder is None or not held:
+            return given
+        if self.restarted:
+            return folder
+        if given is None or folder.resolve() not in (given.resolve(), given.resolve().parent):
+            step = step_of(held[0])
+            allowed = f"an empty folder, or --resume {folder} to go on (it has step {step})"
+            raise InputError("--checkpoint", str(folder), allowed)
+        return given

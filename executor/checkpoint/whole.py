@@ -1,0 +1,31 @@
+"""A checkpoint's tensors whole, on one process: what verification starts from."""
+
+from __future__ import annotations
+
+import torch
+
+from ..reference import Reference
+from .loader import Found, fill
+from .parts import Part, dtype_of
+from .state import MODEL, OPTIMIZER
+
+
+def fill_reference(reference: Reference, found: Found) -> None:
+    """Have the single process go on from a checkpoint, as a resumed run does.
+
+    Args:
+        reference: not yet stepped.
+        found: a good checkpoint.
+    """
+    tensors = found.manifest.tensors
+    parts: dict[str, Part] = {}
+    for name, parameter in reference.parameters.items():
+        parts[MODEL + name] = Part.all_of(parameter.detach())
+        kept = reference.optimizer.state[parameter]
+        for key in ("step", "exp_avg", "exp_avg_sq"):
+            stored = tensors[f"{OPTIMIZER}{key}.{name}"]
+            device = parameter.device if stored.shape else "cpu"
+            kept[key] = torch.empty(stored.shape, dtype=dtype_of(stored.dtype), device=device)
+            parts[f"{OPTIMIZER}{key}.{name}"] = Part.all_of(kept[key])
+    fill(found, parts)
+    reference.step_index = found.manifest.step
