@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer, ModelSpec
 from ..spec.parameters import ParameterSpec, layer_parameters, split_range
+from .models.expert_ranks import ExpertRanks
 from .models.layer import LayerModule
 from .models.parallel import TensorParallel
 
@@ -43,6 +44,7 @@ def fill_layer(
     layer_index: int,
     layer: Layer,
     tp: TensorParallel,
+    experts: ExpertRanks,
     seq_len: int,
     seed: int,
     device: torch.device,
@@ -55,13 +57,15 @@ def fill_layer(
         layer_index: the layer's number in the model.
         layer: the layer.
         tp: tensor-parallel ranks.
+        experts: ranks that experts are spread over.
         seq_len: rows of a position table whose length the model leaves open.
         seed: of the run.
         device: where parameters live.
     """
     for spec in layer_parameters(layer, seq_len):
         name = parameter_name(*tied_source(model, layer_index, layer, spec))
-        value = local_slice(initial_value(spec, name, seed), spec, tp)
+        value = initial_value(spec, name, seed)
+        value = expert_slice(value, spec, experts) if spec.expert else local_slice(value, spec, tp)
         slot_name, _, kind = spec.name.rpartition(".")
         slot = module.slot(slot_name)
         slot.register_parameter(kind, nn.Parameter(value.to(device)))
@@ -73,6 +77,16 @@ def local_slice(whole: Tensor, spec: ParameterSpec, tp: TensorParallel) -> Tenso
         return whole
     start, stop = split_range(whole.shape[spec.split_dim], tp.size, tp.rank)
     return whole.narrow(spec.split_dim, start, stop - start).clone()
+
+
+def expert_slice(whole: Tensor, spec: ParameterSpec, ranks: ExpertRanks) -> Tensor:
+    """A rank's experts, its parts of them, with experts and outputs as one dimension."""
+    each = whole.shape[0] // ranks.ep
+    found = whole.narrow(0, ranks.ep_rank * each, each)
+    if spec.split_dim is not None:
+        width = whole.shape[spec.split_dim] // ranks.etp
+        found = found.narrow(spec.split_dim, ranks.etp_rank * width, width)
+    return found.flatten(0, 1).clone()
 
 
 def tied_source(

@@ -20,8 +20,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..spec.kernels import (
     ATTENTIONS,
+    GROUPED,
+    GROUPED_PRODUCT,
     MATMULS,
     TOUCHES_ROWS,
+    WEIGHT_GRADIENT,
     Collective,
     Kernel,
     kernel_name,
@@ -87,6 +90,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         outs = out if isinstance(out, (list, tuple)) else [out]
         operands = [*args, *kwargs.values(), *outs]
         op = kernel_name(name)
+        if op == GROUPED_PRODUCT and all(x.dim() < 3 for x in read):
+            op = WEIGHT_GRADIENT  # one operation of the library does both
         if op in TOUCHES_ROWS:
             read = written = operands = [_touched(op, read, written)]
         traffic = sum(_bytes(t) for t in read) + sum(_bytes(t) for t in written)
@@ -157,11 +162,23 @@ def _largest(operands: list[Any]) -> int:
 
 def _product_work(op: str, inputs: list[Tensor]) -> tuple[tuple[int, ...], int] | None:
     """Sizes and floating-point operations of a matrix product or attention, else None."""
+    if op in GROUPED:
+        return _grouped_work(op, inputs)
     if op in MATMULS:
         left, right = [t for t in inputs if t.dim() == inputs[-1].dim()][-2:]
         shape = (*left.shape, right.shape[-1])
         return shape, 2 * math.prod(shape)
     return _flash_work(op, inputs) if op in ATTENTIONS else None
+
+
+def _grouped_work(op: str, inputs: list[Tensor]) -> tuple[tuple[int, ...], int]:
+    """Of rows (rows, k) times weights (groups, k, n), or (n, rows) times (rows, k) for the weights'
+    gradient; where groups end comes last.
+    """
+    left, right, offsets = inputs[-3:]
+    rows = right.shape[0] if op == WEIGHT_GRADIENT else left.shape[0]
+    sides = (*left.shape, right.shape[-1])
+    return (min(offsets.shape[0], rows), *sides), 2 * math.prod(sides)
 
 
 def _flash_work(op: str, inputs: list[Tensor]) -> tuple[tuple[int, ...], int]:
@@ -179,6 +196,8 @@ _KINDS: dict[str, Any] = {
     "_reduce_scatter_base_": "reduce_scatter",
     "all_gather_single_": "all_gather",
     "reduce_scatter_single_": "reduce_scatter",
+    "alltoall_base_": "all_to_all",
+    "all_to_all_single_": "all_to_all",
     "send": "send",
     "recv_": "recv",
 }
@@ -190,6 +209,8 @@ def _collective(name: str, args: Any) -> Collective | None:
     if kind is None:
         return None
     largest = max(_tensors(args), key=lambda t: t.numel() * t.element_size())
+    if kind == "all_to_all":
+        largest = args[1]  # what is sent, however much comes
     payload = largest.numel() * largest.element_size()
     box = next(a for a in args if isinstance(a, torch.ScriptObject))
     group = torch.distributed.ProcessGroup.unbox(box)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..spec.kernels import ATTENTIONS, MATMULS, kernel_name
 from ..spec.marks import (
+    COMMUNICATE_EP,
     COMMUNICATE_NORM,
     COMMUNICATE_SUMS,
     COMMUNICATE_TP,
@@ -150,6 +151,8 @@ def _enter(around: _Context, name: str) -> _Context:
     word = name.partition(" ")[0]
     if name in (COMMUNICATE_TP, COMMUNICATE_SUMS):
         return replace(around, area="exposed_tp", name=name)
+    if name == COMMUNICATE_EP:
+        return replace(around, area="exposed_ep", name=name)
     if name == COMMUNICATE_NORM:
         return replace(around, area=NORM, name=name)
     if name.startswith(RECEIVE):

@@ -27,10 +27,10 @@ def flash_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     Args:
         query: (seq, batch, heads, head_dim).
         key: (seq, batch, kv_heads, head_dim), kv_heads dividing heads.
-        value: like ``key``.
+        value: like ``key``; the unfused form takes any width of a head.
 
     Returns:
-        (seq, batch, heads · head_dim).
+        (seq, batch, heads · width of a value).
 
     Raises:
         RunError: the library has no flash kernel for these tensors on this device.
@@ -93,14 +93,15 @@ class _UnfusedAttention(Function):
         del scores
         ctx.save_for_backward(query, key, value, probabilities)
         ctx.scale = scale
-        out = torch.empty(seq, batch * heads, head_dim, dtype=query.dtype, device=query.device)
+        width = value.shape[-1]
+        out = torch.empty(seq, batch * heads, width, dtype=query.dtype, device=query.device)
         out.copy_(torch.bmm(probabilities, _batched(value)).transpose(0, 1))
-        return out.view(seq, batch, heads * head_dim)
+        return out.view(seq, batch, heads * width)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value, probabilities = ctx.saved_tensors
-        grad = _batched(grads[0].view(query.shape))
+        grad = _batched(grads[0].view(value.shape))
         grad_value = torch.bmm(probabilities.transpose(1, 2), grad)
         grad_scores = torch.bmm(grad, _batched(value).transpose(1, 2))
         grad_scores = torch._softmax_backward_data(grad_scores, probabilities, -1, query.dtype)
@@ -108,7 +109,8 @@ class _UnfusedAttention(Function):
         grad_query = torch.bmm(grad_scores, _batched(key))
         grad_key = torch.bmm(grad_scores.transpose(1, 2), _batched(query))
         return tuple(  # type: ignore[return-value]
-            g.transpose(0, 1).reshape(query.shape) for g in (grad_query, grad_key, grad_value)
+            g.transpose(0, 1).reshape(x.shape)
+            for g, x in ((grad_query, query), (grad_key, key), (grad_value, value))
         )
 
 

@@ -17,6 +17,7 @@ from ...kernels.dispatch import Dispatcher
 from ...kernels.marks import mark
 from ...spec.choices import Recompute
 from ...spec.marks import RECOMPUTE
+from .expert_ranks import ALONE, ExpertRanks
 from .parallel import TensorParallel
 
 
@@ -24,7 +25,8 @@ from .parallel import TensorParallel
 class LayerBuild:
     """What a layer is built with: its ranks, its kernels and what was decided for it.
 
-    ``flash``: core attention is the flash kernel; ``seq_len``: tokens of a sample.
+    ``flash``: core attention is the flash kernel; ``seq_len``: tokens of a sample; ``experts``: the
+    ranks that experts are spread over.
     """
 
     tp: TensorParallel
@@ -32,6 +34,7 @@ class LayerBuild:
     recompute: Recompute
     flash: bool
     seq_len: int
+    experts: ExpertRanks = ALONE
 
 
 class Slot(nn.Module):

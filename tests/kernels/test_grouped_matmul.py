@@ -183,10 +183,10 @@ def test_weights_gradients_of_empty_groups_are_cleared_where_the_kernel_leaves_t
     left[1] = 5
     offsets = ends_of([0, 4, 0], "cpu")
     monkeypatch.setattr(module, "capability", lambda index: HOPPER)
-    module._clear_empty(left, offsets)
+    module.clear_empty(left, offsets)
     assert bool(left[0].isnan().all())
     monkeypatch.setattr(module, "capability", lambda index: BLACKWELL)
-    module._clear_empty(left, offsets)
+    module.clear_empty(left, offsets)
     assert left.sum((1, 2)).tolist() == [0, 20, 0]
 
 
