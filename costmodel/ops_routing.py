@@ -36,8 +36,10 @@ def route(c: OpContext, moe: Moe, logits: Value) -> tuple[Value, Value]:
         if fused:
             kept = (grad, weights, scores, chosen)
             return (t.kernel("router_backward", kept, t.new(shape, dtype)),)
-        grad = t.kernel("mul", (grad, weights), t.like(grad))
-        t.kernel("sum", (grad,), t.new((tokens, 1), "fp32"))
+        along = t.new((tokens, 1), "fp32")
+        t.kernel("sum", (t.kernel("mul", (grad, weights), t.like(grad)),), along)
+        grad = t.kernel("sub", (grad, along), t.like(grad))
+        t.kernel("div", (grad, along), grad)
         spread = t.kernel("zeros", (), t.like(scores))
         t.kernel("scatter_add", (grad, chosen), grad)
         grad = t.kernel(f"{moe.score}_backward", (spread, scores), t.like(scores))

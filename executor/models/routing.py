@@ -34,6 +34,7 @@ class _Route(Function):
         ctx.save_for_backward(scores, chosen, weights, total)
         ctx.score, ctx.shape, ctx.dtype = score, logits.shape, logits.dtype
         ctx.mark_non_differentiable(chosen)
+        ctx.set_materialize_grads(False)
         return weights, chosen
 
     @staticmethod
