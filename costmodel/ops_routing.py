@@ -140,6 +140,7 @@ def weighted_combine(
         if c.stack.fusion.permute:
             t.kernel("unpermute_backward", (grad, rows, weights, order, grad_weights), grad_rows)
             return grad_rows, grad_weights
+        grad = cast(t, grad, "fp32")
         spread = t.like(rows, "fp32")
         t.kernel("gather", (spread, order), spread)
         t.kernel("mul", (spread, weights), grad_rows)
