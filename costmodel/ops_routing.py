@@ -8,7 +8,7 @@ noise or bias that some routers add to their choice.
 
 from __future__ import annotations
 
-from ..spec.feed_forward import Moe
+from ..spec.feed_forward import Moe, group_votes
 from .ops import OpContext, cast
 from .tape import Tape, Value
 
@@ -55,9 +55,14 @@ def _choose(t: Tape, moe: Moe, scores: Value, chosen: Value, weights: Value) -> 
     if moe.groups_per_token < moe.groups:
         best = t.new((weights.shape[0], moe.groups), "fp32")
         t.kernel("topk", (scores,), best)
+        if (votes := group_votes(moe)) > 1:
+            t.kernel("sum", (t.new((*best.shape, votes), "fp32"),), best)
         t.kernel("topk", (best,), best)
-        t.kernel("masked_fill", (scores,), t.like(scores))
-        del best
+        groups = t.new((weights.shape[0], moe.groups_per_token), INDEX)
+        outside = t.kernel("ones", (), t.new(best.shape, "bool"))
+        t.kernel("scatter_add", (groups,), groups)
+        t.kernel("masked_fill", (scores, outside), t.like(scores))
+        del best, groups, outside
     t.kernel("topk", (scores, chosen), weights)
     total = t.kernel("sum", (weights,), t.new((weights.shape[0], 1), "fp32"))
     t.kernel("div", (weights, total), weights)

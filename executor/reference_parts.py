@@ -21,7 +21,7 @@ def reference_mixture(moe: Moe, weights: Weights, x: Tensor) -> Tensor:
     tokens = x.flatten(0, 1)
     logits = F.linear(tokens, weights["router.weight"], weights.get("router.bias")).float()
     scores = logits.softmax(-1) if moe.score == "softmax" else logits.sigmoid()
-    chosen = scores.topk(moe.topk, dim=-1).indices
+    chosen = _allowed(moe, scores).topk(moe.topk, dim=-1).indices
     picked = scores.gather(1, chosen)
     shares = torch.zeros_like(scores).scatter(1, chosen, picked / picked.sum(-1, keepdim=True))
     total = torch.zeros(tokens.shape, dtype=torch.float32, device=x.device)
@@ -33,6 +33,19 @@ def reference_mixture(moe: Moe, weights: Weights, x: Tensor) -> Tensor:
         total = total.index_add(0, mine, made * shares[mine, expert].unsqueeze(1))
     out = total.to(x.dtype).view(x.shape)
     return out + _shared(moe, weights, x) if moe.shared_ffn else out
+
+
+def _allowed(moe: Moe, scores: Tensor) -> Tensor:
+    """Scores, minus infinity where an expert is in none of a token's best groups."""
+    if moe.groups_per_token >= moe.groups:
+        return scores
+    each = scores.view(scores.shape[0], moe.groups, -1)
+    ranked = each.sort(dim=-1, descending=True).values
+    worth = ranked[..., :2].sum(-1) if moe.score == "sigmoid" else ranked[..., 0]
+    order = worth.argsort(dim=-1, descending=True)
+    kept = torch.zeros_like(worth, dtype=torch.bool)
+    kept[torch.arange(len(worth)).unsqueeze(1), order[:, : moe.groups_per_token]] = True
+    return each.masked_fill(~kept.unsqueeze(-1), float("-inf")).flatten(1)
 
 
 def _shared(moe: Moe, weights: Weights, x: Tensor) -> Tensor:

@@ -50,41 +50,37 @@ def run_parts(block: BlockLayer) -> tuple[Mixer, FeedForward]:
 
 def block_reason(block: BlockLayer) -> str | None:
     """Why the executor cannot run a block; None if it can."""
-    if reason := _mixer_reason(block) or _feed_forward_reason(block):
+    mixer, mlp = block.attention, block.mlp
+    if not isinstance(mixer, (Attention, LatentAttention)):
+        return f"{getattr(mixer, 'kind', 'no')} attention is planned but not run yet"
+    if mlp is None:
+        return "no feed-forward is planned but not run yet"
+    if mlp.activation not in PLAIN_ACTIVATIONS:
+        return f"activation {mlp.activation} is planned but not run yet"
+    if not _is_plain(mixer) or block.cross_attention is not None:
+        return "attention other than causal self-attention is planned but not run yet"
+    if isinstance(mlp, Moe) and (reason := mixture_run_reason(mlp)):
         return reason
     if block.norm_placement != "pre" or block.parallel:
         return "blocks other than pre-norm in series are planned but not run yet"
     return None
 
 
-def _mixer_reason(block: BlockLayer) -> str | None:
-    attention = block.attention
-    other = "attention other than causal self-attention is planned but not run yet"
-    if isinstance(attention, LatentAttention):
-        return None if block.cross_attention is None else other
-    if not isinstance(attention, Attention):
-        return f"{getattr(attention, 'kind', 'no')} attention is planned but not run yet"
-    plain = Attention(
-        heads=attention.heads,
-        kv_heads=attention.kv_heads,
-        head_dim=attention.head_dim,
-        rotary=attention.rotary,
-        rope_theta=attention.rope_theta,
-        qkv_bias=attention.qkv_bias,
-        out_bias=attention.out_bias,
-        qk_norm=attention.qk_norm,
-        window=attention.window,
+def _is_plain(mixer: Attention | LatentAttention) -> bool:
+    """Whether attention is causal and of a form that is run."""
+    if isinstance(mixer, LatentAttention):
+        return True
+    return mixer == Attention(
+        heads=mixer.heads,
+        kv_heads=mixer.kv_heads,
+        head_dim=mixer.head_dim,
+        rotary=mixer.rotary,
+        rope_theta=mixer.rope_theta,
+        qkv_bias=mixer.qkv_bias,
+        out_bias=mixer.out_bias,
+        qk_norm=mixer.qk_norm,
+        window=mixer.window,
     )
-    return other if attention != plain or block.cross_attention is not None else None
-
-
-def _feed_forward_reason(block: BlockLayer) -> str | None:
-    mlp = block.mlp
-    if mlp is None:
-        return "no feed-forward is planned but not run yet"
-    if mlp.activation not in PLAIN_ACTIVATIONS:
-        return f"activation {mlp.activation} is planned but not run yet"
-    return mixture_run_reason(mlp) if isinstance(mlp, Moe) else None
 
 
 def layer_run_reason(layer: Layer) -> str | None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def mixture(block: Block, spec: Moe, x: Tensor) -> Tensor:
     """What a mixture of experts makes of each token of (seq, batch, hidden) ``x``."""
     logits = whole_linear(block, "router", x)
-    weights, chosen = route(logits, spec.topk, spec.score)
+    weights, chosen = route(logits, spec)
     shared = _shared(block, spec, x) if spec.shared_ffn else None
     ranks = block.expert_ranks
     if not ranks.travels:

@@ -8,37 +8,53 @@ a token; rows lie expert by expert, and those of one expert in the order of thei
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-Score = Literal["softmax", "sigmoid"]
+from ...spec.feed_forward import Moe, group_votes
 
-
-def best_experts(scores: Tensor, topk: int) -> tuple[Tensor, Tensor]:
-    """The highest ``topk`` of each token's (tokens, experts) scores, and which they are."""
-    found = torch.topk(scores, topk, dim=-1)
+def best_experts(scores: Tensor, moe: Moe) -> tuple[Tensor, Tensor]:
+    """The highest of each token's (tokens, experts) scores, (tokens, topk), and which they are."""
+    if moe.groups_per_token < moe.groups:
+        scores = _of_best_groups(scores, moe)
+    found = torch.topk(scores, moe.topk, dim=-1)
     return found.values, found.indices
+
+
+def _of_best_groups(scores: Tensor, moe: Moe) -> Tensor:
+    """The scores with zeros outside each token's best groups of experts.
+
+    A group counts as its best expert does (DeepSeek-V2, arXiv:2405.04434, section 2.2.2), and by
+    sigmoid scores as its two best together (DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
+    """
+    grouped = scores.unflatten(-1, (moe.groups, -1))  # type: ignore[no-untyped-call]
+    best = grouped.topk(group_votes(moe), dim=-1).values
+    best = best.sum(-1) if best.shape[-1] > 1 else best.squeeze(-1)
+    chosen = best.topk(moe.groups_per_token, dim=-1).indices
+    outside = torch.ones(best.shape, dtype=torch.bool, device=best.device).scatter_(1, chosen, False)
+    out: Tensor = grouped.masked_fill(outside.unsqueeze(-1), 0.0).flatten(1)
+    return out
 
 
 class _Route(Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, topk: int, score: Score) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, logits: Tensor, moe: Moe) -> tuple[Tensor, Tensor]:
         wide = logits.flatten(0, 1).float()
-        scores = wide.softmax(-1) if score == "softmax" else wide.sigmoid()
-        weights, chosen = best_experts(scores, topk)
+        scores = wide.softmax(-1) if moe.score == "softmax" else wide.sigmoid()
+        weights, chosen = best_experts(scores, moe)
         total = weights.sum(-1, keepdim=True)
         weights.div_(total)
         ctx.save_for_backward(scores, chosen, weights, total)
-        ctx.score, ctx.shape, ctx.dtype = score, logits.shape, logits.dtype
+        ctx.score, ctx.shape, ctx.dtype = moe.score, logits.shape, logits.dtype
         ctx.mark_non_differentiable(chosen)
         ctx.set_materialize_grads(False)
         return weights, chosen
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         scores, chosen, weights, total = ctx.saved_tensors
         along = (grads[0] * weights).sum(-1, keepdim=True)
         grad = (grads[0] - along).div_(total)
@@ -48,23 +64,20 @@ class _Route(Function):
             spread = torch._softmax_backward_data(spread, scores, -1, scores.dtype)
         else:
             spread = torch.ops.aten.sigmoid_backward(spread, scores)
-        return spread.to(ctx.dtype).view(ctx.shape), None, None
+        return spread.to(ctx.dtype).view(ctx.shape), None
 
 
-def route(logits: Tensor, topk: int, score: Score) -> tuple[Tensor, Tensor]:
+def route(logits: Tensor, moe: Moe) -> tuple[Tensor, Tensor]:
     """Weights and numbers of each token's experts.
 
     Args:
         logits: (seq, batch, experts).
-        topk: experts of a token.
-        score: what makes scores of logits.
+        moe: how many of them a token uses, and what makes scores of logits.
 
     Returns:
         (tokens, topk) float32 and int64.
     """
-    found: tuple[Tensor, Tensor] = _Route.apply(  # type: ignore[no-untyped-call]
-        logits, topk, score
-    )
+    found: tuple[Tensor, Tensor] = _Route.apply(logits, moe)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -163,4 +176,4 @@ def combine(made: Tensor, weights: Tensor, rows: Rows, shape: torch.Size) -> Ten
     return out
 
 
-__all__ = ["Rows", "Score", "best_experts", "combine", "permute", "route", "sorted_rows"]
+__all__ = ["Rows", "best_experts", "combine", "permute", "route", "sorted_rows"]

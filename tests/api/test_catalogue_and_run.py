@@ -216,7 +216,7 @@ def test_fp16_is_refused_before_any_search(plan: Plan) -> None:
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (("--model", "mixtral-8x7b", "--ep", "8"), "moe feed-forward"),
+        (("--model", "gpt-oss-120b", "--ep", "8"), "clamped_swiglu"),
         (("--model", "gpt2", "--pp", "2", "--schedule", "zero_bubble"), "zero_bubble"),
         (("--model", "gpt2", "--cp", "2"), "cp 2"),
     ],

@@ -8,6 +8,7 @@ import pytest
 from expert_runs import (
     DEEPSEEK,
     DIRECT_LATENT,
+    GROUPED_V3,
     LATENT_DENSE,
     MIXTRAL,
     QWEN2,
@@ -64,6 +65,7 @@ CASES = [
     case("full", MIXTURE, LayerStrategy(ep=2, recompute="full"), "zero3"),
     case("full with parts", SHARED, LayerStrategy(ep=2, etp=2, recompute="full")),
     case("selective", MIXTURE, LayerStrategy(ep=4, recompute="selective")),
+    case("groups", wide(GROUPED_V3), LayerStrategy(ep=2)),
     case("pipeline", MIXTURE, LayerStrategy(ep=2), "zero1", **PARTS),
     case("bf16", MIXTURE, LayerStrategy(ep=2), "zero1", dtype="bf16"),
     case("deepseek", DEEP, LayerStrategy(ep=2)),

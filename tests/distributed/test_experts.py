@@ -9,6 +9,8 @@ import pytest
 from expert_runs import (
     DEEPSEEK,
     DIRECT_LATENT,
+    GROUPED_V2,
+    GROUPED_V3,
     LATENT_DENSE,
     MIXTRAL,
     QWEN2,
@@ -19,7 +21,7 @@ from plan_cases import Case, sharded
 from rank_pools import RankPool
 
 from shardwright.executor.launch import TRAIN_JOB
-from shardwright.executor.verify import BOUNDS
+from shardwright.executor.verify import bounds_of
 from shardwright.spec.strategy import LayerStrategy
 
 STEPS = 3
@@ -38,7 +40,7 @@ def check(pool: RankPool, case: Case) -> None:
         "attention": "flash" if case.flash else "unfused",
     }
     result = pool.run(TRAIN_JOB, payload)[0]
-    found, bounds = result["verify"], BOUNDS[case.dtype]
+    found, bounds = result["verify"], bounds_of(case.plan())
     assert len(result["measured"]["losses"]) == STEPS
     assert found["max_rel_grad_diff"] <= bounds.gradient, found["worst_tensor"]
     assert found["max_rel_loss_diff"] <= bounds.loss
@@ -83,6 +85,8 @@ CASES = [
     named("full", BASE, LayerStrategy(ep=2, recompute="full"), "zero3"),
     named("selective", BASE, LayerStrategy(ep=4, recompute="selective"), "zero1"),
     named("shared experts tp2 sp", replace(BASE, sizes=QWEN2), replace(TP2_SP, ep=2)),
+    named("groups of two", replace(BASE, sizes=GROUPED_V3), LayerStrategy(ep=2)),
+    named("groups", replace(BASE, sizes=GROUPED_V2), LayerStrategy(ep=4)),
     named("pipeline", replace(BASE, stages=2, micro_batch=2), LayerStrategy(ep=2)),
     named("pipeline zero3", replace(BASE, stages=2, micro_batch=2), LayerStrategy(ep=2), "zero3"),
     named("pipeline of parts", replace(BASE, stages=2, micro_batch=2), LayerStrategy(etp=2)),

@@ -104,7 +104,7 @@ def test_operands_reach_the_kernel_as_it_takes_them(
     x = tensor((rows + start, k), dtype, "cpu", layout, 0).detach()[start:]
     weight = tensor((3, k, n), dtype, "cpu", layout, 1).detach()
     weight = weight.transpose(1, 2).contiguous().transpose(1, 2) if swapped else weight
-    given_x, given_weight = module._rows(x), module._stack(weight)
+    given_x, given_weight = module.kernel_rows(x), module.kernel_stack(weight)
     assert torch.equal(given_x, x)
     assert torch.equal(given_weight, weight)
     assert given_x.stride(1) == 1

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from shardwright.executor.context import RankContext
 from shardwright.executor.models import routing
+from shardwright.spec.feed_forward import Moe
 
 
 @contextmanager
@@ -19,10 +20,9 @@ def even_routing() -> Iterator[None]:
     """Tokens go to the experts in turn; what is recorded is the choice that would have been."""
     choose = routing.best_experts
 
-    def in_turn(scores: Tensor, topk: int) -> tuple[Tensor, Tensor]:
-        weights, chosen = choose(scores, topk)
-        tokens, experts = scores.shape
-        numbers = np.arange(tokens * topk).reshape(tokens, topk) % experts
+    def in_turn(scores: Tensor, moe: Moe) -> tuple[Tensor, Tensor]:
+        weights, chosen = choose(scores, moe)
+        numbers = np.arange(chosen.numel()).reshape(chosen.shape) % moe.experts
         # Through the arrays, which no recorder sees.
         chosen.numpy()[:] = numbers
         weights.detach().numpy()[:] = np.take_along_axis(scores.detach().numpy(), numbers, 1)

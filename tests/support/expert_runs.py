@@ -52,6 +52,10 @@ QWEN2 = ExpertSizes(moe=Moe(experts=4, topk=2, ffn=16, shared_ffn=24, shared_gat
 DEEPSEEK = ExpertSizes(
     moe=Moe(experts=8, topk=2, ffn=16, shared_ffn=16, score="sigmoid"), dense=1, latent=LATENT
 )
+GROUPED_V3 = ExpertSizes(
+    moe=Moe(experts=8, topk=3, ffn=16, score="sigmoid", groups=4, groups_per_token=2)
+)
+GROUPED_V2 = ExpertSizes(moe=Moe(experts=8, topk=2, ffn=16, groups=4, groups_per_token=2))
 LATENT_DENSE = ExpertSizes(moe=None, latent=LATENT)
 DIRECT_LATENT = ExpertSizes(moe=None, latent=replace(LATENT, query_rank=None, bias=True))
 
