@@ -19,8 +19,8 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from ..kernels.dispatch import Dispatcher
 from ..spec.errors import InputError
-from ..spec.layer_legality import dtype_reason
 from ..spec.experts import experts_of
+from ..spec.layer_legality import dtype_reason
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer
 from ..spec.plan import Plan
 from ..spec.stage_messages import entry_strategy

@@ -117,7 +117,7 @@ def _local_data(parameter: nn.Parameter) -> Tensor:
 
 
 def gather_whole(local: LocalParameter, value: Tensor, book: GroupBook) -> Tensor:
-    """A whole parameter or gradient from all ranks' parts; collective over shard and split ranks."""
+    """A whole parameter or gradient, gathered together by all ranks that have parts of it."""
     parameter, spec, strategy = local.parameter, local.spec, local.strategy
     if isinstance(parameter, DTensor):
         value = _gather_shards(local, parameter, value, book)

@@ -117,7 +117,10 @@ class GroupBook:
 
     def _new_alone(self) -> dist.ProcessGroup:
         """A group of this rank only."""
-        return dist.new_group([self.rank], timeout=self._timeout, use_local_synchronization=True)
+        group: dist.ProcessGroup = dist.new_group(
+            [self.rank], timeout=self._timeout, use_local_synchronization=True
+        )
+        return group
 
     def _make_stage_groups(self, plan: Plan, index: int) -> None:
         first, count = self.layout[index]
@@ -128,8 +131,10 @@ class GroupBook:
                     self._make(tuple(first + r for r in shape.members(local)))
 
     def _make_expert_groups(self, plan: Plan, index: int) -> None:
-        """Groups over which states of experts move: never those of the dense parameters beside
-        them, which fully_shard would take for one unit.
+        """Groups over which states of experts move.
+
+        They are never those of the dense parameters beside them: fully_shard would take what has
+        one group for one unit.
         """
         first, count = self.layout[index]
         for shape in expert_groups(plan.expert_strategies(index), count):
@@ -190,10 +195,10 @@ class GroupBook:
     def close(self) -> None:
         """Give the groups' connections back; every rank calls this when all are done."""
         books = (self._groups, self._of_experts, self._wires, self._of_techniques)
-        for group in [group for book in books for group in book.values()]:  # type: ignore[attr-defined]
+        for group in [group for book in books for group in book.values()]:
             dist.destroy_process_group(group)
         for book in (*books, self._meshes, self._expert_meshes):
-            book.clear()  # type: ignore[attr-defined]
+            book.clear()
 
     def group(self, shape: RankGroup) -> dist.ProcessGroup:
         """The process group of this shape that holds this rank."""

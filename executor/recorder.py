@@ -172,8 +172,10 @@ def _product_work(op: str, inputs: list[Tensor]) -> tuple[tuple[int, ...], int] 
 
 
 def _grouped_work(op: str, inputs: list[Tensor]) -> tuple[tuple[int, ...], int]:
-    """Of rows (rows, k) times weights (groups, k, n), or (n, rows) times (rows, k) for the weights'
-    gradient; where groups end comes last.
+    """Sizes and work of a grouped product, whose last operand says where groups end.
+
+    It is rows (rows, k) times weights (groups, k, n), or for a gradient of weights (n, rows) times
+    (rows, k).
     """
     left, right, offsets = inputs[-3:]
     rows = right.shape[0] if op == WEIGHT_GRADIENT else left.shape[0]

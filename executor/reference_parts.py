@@ -1,4 +1,4 @@
-"""Experts and latent attention as the reference computes them: by their definitions, in plain loops.
+"""Experts and latent attention as the reference computes them: by definition, in plain loops.
 
 Nothing here is shared with the layers that ranks run. Activations are (batch, seq, width), and
 weights come by their names in the layer.

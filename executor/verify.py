@@ -43,7 +43,7 @@ BOUNDS = {
     "bf16": Bounds(gradient=1e-1, first_loss=1e-3, loss=1e-2),
 }
 ROUTED_GRADIENT = 1.0
-"""Bound of gradients in bfloat16 where experts are chosen: below a sum that is missed or doubled."""
+"""Bound of gradients in bfloat16 where experts are chosen: a sum that is doubled reaches it."""
 
 
 def bounds_of(plan: Plan) -> Bounds:

@@ -74,7 +74,8 @@ class _TurnHeads(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _last_turned(grads[0], *ctx.saved_tensors, -1.0), None, None
+        cos, sin = ctx.saved_tensors
+        return _last_turned(grads[0], cos, sin, -1.0), None, None
 
 
 def _last_turned(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:

@@ -8,7 +8,8 @@ from .feed_forward import Moe
 def mixture_run_reason(moe: Moe) -> str | None:
     """Why the executor cannot run a mixture of experts; None if it can."""
     if moe.capacity_factor is not None:
-        return f"a capacity factor of {moe.capacity_factor:g}, which drops tokens, is planned but not run yet"
+        factor = f"a capacity factor of {moe.capacity_factor:g}"
+        return f"{factor}, which drops tokens, is planned but not run yet"
     if moe.bias:
         return "experts with biases are planned but not run yet"
     if moe.latent is not None:

@@ -44,9 +44,7 @@ def whole_linear(block: Block, name: str, x: Tensor) -> Tensor:
     return column_linear(x, block.weights(name), block.biases(name), ALONE)[0]
 
 
-def _through_experts(
-    block: Block, spec: Moe, x: Tensor, rows: Rows, ranks: ExpertRanks
-) -> Tensor:
+def _through_experts(block: Block, spec: Moe, x: Tensor, rows: Rows, ranks: ExpertRanks) -> Tensor:
     """(rows, hidden) to the ranks of their experts, through these, and back."""
     if not ranks.travels or ranks.ep * ranks.etp == 1:
         return _experts(block, spec, x, rows.ends)

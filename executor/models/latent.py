@@ -34,8 +34,8 @@ def latent_mixer(block: Block, spec: LatentAttention, x: Tensor) -> Tensor:
     if block.tp.size > 1:
         turning = _ForAllHeads.apply(turning, block.tp)  # type: ignore[no-untyped-call]
     turning = turn_heads(turning.unsqueeze(2), angles)
-    up = up.unflatten(-1, (-1, spec.nope_dim + spec.value_dim))
-    key, value = _KeysAndValues.apply(up, turning, spec.nope_dim)  # type: ignore[no-untyped-call]
+    heads = up.view(*up.shape[:2], -1, spec.nope_dim + spec.value_dim)
+    key, value = _KeysAndValues.apply(heads, turning, spec.nope_dim)  # type: ignore[no-untyped-call]
     if block.recompute == "selective":
         mixed = again(block.attend, query, key, value)
     else:

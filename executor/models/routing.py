@@ -16,6 +16,7 @@ from torch.autograd import Function
 
 from ...spec.feed_forward import Moe, group_votes
 
+
 def best_experts(scores: Tensor, moe: Moe) -> tuple[Tensor, Tensor]:
     """The highest of each token's (tokens, experts) scores, (tokens, topk), and which they are."""
     if moe.groups_per_token < moe.groups:
@@ -34,7 +35,8 @@ def _of_best_groups(scores: Tensor, moe: Moe) -> Tensor:
     best = grouped.topk(group_votes(moe), dim=-1).values
     best = best.sum(-1) if best.shape[-1] > 1 else best.squeeze(-1)
     chosen = best.topk(moe.groups_per_token, dim=-1).indices
-    outside = torch.ones(best.shape, dtype=torch.bool, device=best.device).scatter_(1, chosen, False)
+    outside = torch.ones(best.shape, dtype=torch.bool, device=best.device)
+    outside.scatter_(1, chosen, False)
     out: Tensor = grouped.masked_fill(outside.unsqueeze(-1), 0.0).flatten(1)
     return out
 

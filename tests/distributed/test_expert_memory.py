@@ -1,4 +1,4 @@
-"""Bytes, gradient norms and weights of runs with experts: what is simulated, what the reference has."""
+"""Bytes of runs with experts against the simulated ones; norms and weights, the reference's."""
 
 from __future__ import annotations
 

@@ -13,9 +13,7 @@ from shardwright.spec.mixers import Attention, LatentAttention
 from shardwright.spec.model import BlockLayer, EmbeddingLayer, HeadLayer, LayerRun, ModelSpec, Tower
 from shardwright.spec.strategy import LayerStrategy, Sharding
 
-LATENT = LatentAttention(
-    heads=4, query_rank=24, kv_rank=16, nope_dim=12, rope_dim=8, value_dim=10
-)
+LATENT = LatentAttention(heads=4, query_rank=24, kv_rank=16, nope_dim=12, rope_dim=8, value_dim=10)
 FOUR = Moe(experts=4, topk=2, ffn=24)
 
 
