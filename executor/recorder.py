@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..spec.kernels import (
     ATTENTIONS,
+    FLASH_BAND,
     GROUPED,
     GROUPED_PRODUCT,
     MATMULS,
@@ -187,9 +188,12 @@ def _flash_work(op: str, inputs: list[Tensor]) -> tuple[tuple[int, ...], int]:
     backward = op.endswith("backward")
     query, key = inputs[1:3] if backward else inputs[:2]
     batch, heads, seq, dim = query.shape
-    products = 5 if backward else 2
-    shape = (batch, heads, key.shape[1], seq, dim)
-    return shape, products * 2 * batch * heads * seq * key.shape[2] * dim
+    keys, width = key.shape[2], inputs[2 + backward].shape[-1]
+    widths = 3 * dim + 2 * width if backward else dim + width
+    shape: tuple[int, ...] = (batch, heads, key.shape[1], seq, dim)
+    if op.startswith(FLASH_BAND):
+        shape = (batch, heads, key.shape[1], seq, keys, dim, width, keys)
+    return shape, 2 * batch * heads * seq * keys * widths
 
 
 _KINDS: dict[str, Any] = {

@@ -38,6 +38,7 @@ LEANED_ON = (
     "torch:_scaled_dot_product_flash_attention_for_cpu",
     "torch:_softmax_backward_data",
     "torch:ops.aten._fused_adamw_",
+    "torch:ops.aten._scaled_dot_product_flash_attention_for_cpu_backward",
     "torch:ops.aten.embedding_dense_backward",
     "torch:ops.aten.sigmoid_backward",
     "torch:ops.c10d._allgather_base_",

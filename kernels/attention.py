@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..spec.errors import RunError
+from .flash_narrow import narrow_flash_on_cores
 
 KEEP_NO_SCORES = (SDPBackend.FLASH_ATTENTION.value, SDPBackend.CUDNN_ATTENTION.value)
 
@@ -27,7 +28,7 @@ def flash_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     Args:
         query: (seq, batch, heads, head_dim).
         key: (seq, batch, kv_heads, head_dim), kv_heads dividing heads.
-        value: like ``key``; the unfused form takes any width of a head.
+        value: like ``key``, or of narrower heads; the unfused form takes any width.
 
     Returns:
         (seq, batch, heads · width of a value).
@@ -43,6 +44,8 @@ def flash_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 def _flash_on_cpu(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """The kernel itself: the library's choice between kernels may fall on the score matrix."""
     try:
+        if value.shape[-1] < query.shape[-1]:
+            return narrow_flash_on_cores(query, key, value)
         return torch._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, True)[0]
     except RuntimeError as error:
         raise _no_flash(query, error) from None

@@ -39,7 +39,7 @@ BASE = Case(name="", sizes=wide(MIXTRAL), seq_len=SEQ_LEN)
 def case(
     name: str, sizes: ExpertSizes, strategy: LayerStrategy, shard: str = "zero0", **fields: object
 ) -> Case:
-    shaped = replace(BASE, name=name, sizes=sizes, flash=sizes.latent is None, **fields)  # type: ignore[arg-type]
+    shaped = replace(BASE, name=name, sizes=sizes, **fields)  # type: ignore[arg-type]
     return spread(shaped, strategy, shard)
 
 
@@ -71,6 +71,7 @@ CASES = [
     case("deepseek", DEEP, LayerStrategy(ep=2)),
     case("deepseek tp2 sp", DEEP, replace(TP2_SP, ep=2, recompute="full"), "zero1"),
     case("latent", LATENT, LayerStrategy()),
+    case("latent unfused", LATENT, LayerStrategy(tp=2), flash=False),
     case("latent tp2", LATENT, LayerStrategy(tp=2)),
     case("latent tp2 sp", LATENT, replace(TP2_SP, recompute="selective")),
     case("direct latent tp2 sp", DIRECT, TP2_SP, "zero3"),

@@ -27,7 +27,7 @@ from shardwright.spec.strategy import LayerStrategy
 STEPS = 3
 TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")
 BASE = Case(name="", sizes=MIXTRAL)
-DEEP = Case(name="", sizes=DEEPSEEK, flash=False)
+DEEP = Case(name="", sizes=DEEPSEEK)
 
 
 def check(pool: RankPool, case: Case) -> None:
@@ -96,6 +96,7 @@ CASES = [
     named("deepseek tp2 sp ep2", DEEP, replace(TP2_SP, ep=2)),
     named("deepseek tp2 sp ep2 full", DEEP, replace(TP2_SP, ep=2, recompute="full"), "zero3"),
     named("latent tp2", replace(DEEP, sizes=LATENT_DENSE), LayerStrategy(tp=2)),
+    named("latent unfused", replace(DEEP, sizes=LATENT_DENSE, flash=False), TP2_SP),
     named("latent tp4 sp", replace(DEEP, sizes=LATENT_DENSE),
           LayerStrategy(tp=4, sequence_parallel="megatron", recompute="selective")),
     named("direct latent tp2", replace(DEEP, sizes=DIRECT_LATENT), LayerStrategy(tp=2)),
