@@ -25,7 +25,7 @@ def wide(sizes: ExpertSizes) -> ExpertSizes:
 
 
 BASE = Case(name="", sizes=wide(MIXTRAL), seq_len=128)
-DEEP = replace(BASE, sizes=wide(DEEPSEEK), flash=False)
+DEEP = replace(BASE, sizes=wide(DEEPSEEK))
 
 
 def named(name: str, case: Case, strategy: LayerStrategy, shard: str = "zero0") -> Case:

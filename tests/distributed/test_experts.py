@@ -22,11 +22,13 @@ from rank_pools import RankPool
 
 from shardwright.executor.launch import TRAIN_JOB
 from shardwright.executor.verify import bounds_of
+from shardwright.spec.feed_forward import Moe
 from shardwright.spec.strategy import LayerStrategy
 
 STEPS = 3
 TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")
 BASE = Case(name="", sizes=MIXTRAL)
+FEW = replace(BASE, sizes=replace(MIXTRAL, moe=Moe(experts=8, topk=1, ffn=16)), seq_len=2)
 DEEP = Case(name="", sizes=DEEPSEEK)
 
 
@@ -90,6 +92,8 @@ CASES = [
     named("pipeline", replace(BASE, stages=2, micro_batch=2), LayerStrategy(ep=2)),
     named("pipeline zero3", replace(BASE, stages=2, micro_batch=2), LayerStrategy(ep=2), "zero3"),
     named("pipeline of parts", replace(BASE, stages=2, micro_batch=2), LayerStrategy(etp=2)),
+    named("experts without a token", FEW, LayerStrategy(ep=4), "zero1"),
+    named("parts without a token", FEW, LayerStrategy(ep=2, etp=2)),
     replace(BASE, name="mixed", sizes=replace(MIXTRAL, dense=1), strategies=MIXED),
     named("deepseek", DEEP, LayerStrategy()),
     named("deepseek ep4 zero1", DEEP, LayerStrategy(ep=4), "zero1"),
