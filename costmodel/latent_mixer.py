@@ -67,7 +67,11 @@ def _for_all_heads(c: OpContext, turning: Value) -> Value:
     """The rotary key of all tokens on each rank; going backward its ranks' parts are summed."""
     if c.tp == 1:
         return turning
-    whole = c.gather_sequence(turning)
+    dense = turning
+    if c.sequence_parallel:  # a gather takes dense rows, not a part of the projection's
+        dense = c.tape.kernel("copy", (turning,), c.tape.like(turning))
+    whole = c.gather_sequence(dense)
+    del dense
     out = Value(whole.shape, whole.dtype, whole.storage)
     c.tape.record((out,), (turning,), lambda grad: (c.reduce(grad),))
     return out

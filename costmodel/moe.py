@@ -98,10 +98,8 @@ def _routed(
     inside = c.stack.fusion.weighted_activation
     carried = permute_weights(c, weights, order) if inside else None
     rows = permute(c, x, order)
-    if split.travels and split.others.size > 1 and moe.capacity_factor is None:
-        counts = c.tape.new((moe.experts,), "int64")
-        c.tape.collective("all_to_all", split.others, counts, term="exposed_ep")
-        del counts
+    if split.travels and moe.capacity_factor is None:
+        _tell_counts(c, moe, split)
     rows = _there(c, moe, split, rows)
     if carried is not None:
         carried = _there(c, moe, split, carried)
@@ -111,6 +109,16 @@ def _routed(
     if inside:
         return combine(c, rows, order, shape)
     return weighted_combine(c, rows, permute_weights(c, weights, order), order, shape)
+
+
+def _tell_counts(c: OpContext, moe: Moe, split: _Split) -> None:
+    """Ranks tell each other how many rows come to each expert, over ep and then over etp."""
+    counts = c.tape.new((moe.experts,), "int64")
+    if split.others.size > 1:
+        c.tape.collective("all_to_all", split.others, counts, term="exposed_ep")
+    if split.parts.size > 1:
+        every = c.tape.new((split.parts.size * moe.experts,), "int64")
+        c.tape.collective("all_gather", split.parts, every, term="exposed_ep")
 
 
 def _there(c: OpContext, moe: Moe, split: _Split, rows: Value) -> Value:

@@ -8,7 +8,7 @@ noise or bias that some routers add to their choice.
 
 from __future__ import annotations
 
-from ..spec.feed_forward import Moe
+from ..spec.feed_forward import Moe, group_votes
 from .ops import OpContext, cast
 from .tape import Tape, Value
 
@@ -36,8 +36,10 @@ def route(c: OpContext, moe: Moe, logits: Value) -> tuple[Value, Value]:
         if fused:
             kept = (grad, weights, scores, chosen)
             return (t.kernel("router_backward", kept, t.new(shape, dtype)),)
-        grad = t.kernel("mul", (grad, weights), t.like(grad))
-        t.kernel("sum", (grad,), t.new((tokens, 1), "fp32"))
+        along = t.new((tokens, 1), "fp32")
+        t.kernel("sum", (t.kernel("mul", (grad, weights), t.like(grad)),), along)
+        grad = t.kernel("sub", (grad, along), t.like(grad))
+        t.kernel("div", (grad, along), grad)
         spread = t.kernel("zeros", (), t.like(scores))
         t.kernel("scatter_add", (grad, chosen), grad)
         grad = t.kernel(f"{moe.score}_backward", (spread, scores), t.like(scores))
@@ -53,9 +55,14 @@ def _choose(t: Tape, moe: Moe, scores: Value, chosen: Value, weights: Value) -> 
     if moe.groups_per_token < moe.groups:
         best = t.new((weights.shape[0], moe.groups), "fp32")
         t.kernel("topk", (scores,), best)
+        if (votes := group_votes(moe)) > 1:
+            t.kernel("sum", (t.new((*best.shape, votes), "fp32"),), best)
         t.kernel("topk", (best,), best)
-        t.kernel("masked_fill", (scores,), t.like(scores))
-        del best
+        groups = t.new((weights.shape[0], moe.groups_per_token), INDEX)
+        outside = t.kernel("ones", (), t.new(best.shape, "bool"))
+        t.kernel("scatter_add", (groups,), groups)
+        t.kernel("masked_fill", (scores, outside), t.like(scores))
+        del best, groups, outside
     t.kernel("topk", (scores, chosen), weights)
     total = t.kernel("sum", (weights,), t.new((weights.shape[0], 1), "fp32"))
     t.kernel("div", (weights, total), weights)
@@ -138,6 +145,7 @@ def weighted_combine(
         if c.stack.fusion.permute:
             t.kernel("unpermute_backward", (grad, rows, weights, order, grad_weights), grad_rows)
             return grad_rows, grad_weights
+        grad = cast(t, grad, "fp32")
         spread = t.like(rows, "fp32")
         t.kernel("gather", (spread, order), spread)
         t.kernel("mul", (spread, weights), grad_rows)

@@ -19,12 +19,14 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from ..kernels.dispatch import Dispatcher
 from ..spec.errors import InputError
+from ..spec.experts import experts_of
 from ..spec.layer_legality import dtype_reason
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer
 from ..spec.plan import Plan
 from ..spec.stage_messages import entry_strategy
 from ..spec.strategy import LayerStrategy
 from ..spec.workload import DtypeRecord
+from .expert_shards import expert_placement
 from .mesh import GroupBook
 from .models.adapters import gradients_start
 from .models.build import build_layer
@@ -133,8 +135,12 @@ class Chunk(nn.Module):
             unit.set_reshard_after_backward(last or shard.gathers_each_use, recurse=False)
 
 
-def needs_sharding_wrapper(strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord) -> bool:
+def needs_sharding_wrapper(
+    layer: Layer, strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord
+) -> bool:
     """Whether a layer has anything to gather, reduce or cast; plain modules otherwise."""
+    if experts_of(layer) is not None and strategy.expert_data_parallel(stage_ranks) > 1:
+        return True
     return strategy.state_ranks(stage_ranks) > 1 or dtype.param != dtype.master
 
 
@@ -157,8 +163,8 @@ def build_chunk(
     trainings = plan.workload.layer_trainings(plan.model)
     wrapped = {
         index
-        for index, _, strategy in layers
-        if needs_sharding_wrapper(strategy, book.stage_ranks, dtype)
+        for index, layer, strategy in layers
+        if needs_sharding_wrapper(layer, strategy, book.stage_ranks, dtype)
         and (trainings[index].trains or strategy.shard.optimizer > 1)
     }
     splits = plan.program.splits_backward
@@ -174,7 +180,7 @@ def build_chunk(
             members = [modules[i] for i in tied]
             _tie(*members)
         if index in wrapped and (tied is None or index != tied[0]):  # joins the head's unit
-            units.append(_shard_unit(members, strategy, book, policy))
+            units.append(_shard_unit(members, strategy, book, policy, layer))
     strategies = {index: strategy for index, _, strategy in layers}
     chunk = Chunk(modules, strategies, entry_strategy(plan, book.stage, number), book)
     chunk.weight_work = later
@@ -211,6 +217,7 @@ def _build_module(
     options: BuildOptions,
     kernels: Dispatcher,
 ) -> LayerModule:
+    experts = book.expert_ranks(strategy)
     seq_len = plan.workload.seq_len
     tp = replace(book.tensor_parallel(strategy), later=later)
     build = LayerBuild(
@@ -220,6 +227,7 @@ def _build_module(
         flash=options.flash,
         seq_len=seq_len,
         sequence=book.sequence_split(strategy, seq_len),
+        experts=experts,
     )
     module = build_layer(layer, build)
     values = FirstValues(options.values, options.seed)
@@ -230,6 +238,7 @@ def _build_module(
         index,
         layer,
         tp,
+        experts,
         seq_len,
         values,
         options.device,
@@ -262,14 +271,17 @@ def _shard_unit(
     strategy: LayerStrategy,
     book: GroupBook,
     policy: MixedPrecisionPolicy,
+    layer: Layer,
 ) -> FSDPModule:
     """Layers gathered and reduced together, their parameters cut to this rank's shards."""
+    has_experts = experts_of(layer) is not None
     unit: Any = fully_shard(
         members if len(members) > 1 else members[0],  # type: ignore[arg-type]
         mesh=book.data_mesh(strategy),
         reshard_after_forward=strategy.shard.gathers_each_use,
         mp_policy=policy,
         ignored_params={p for module in members for p in _left_alone(module, strategy)},
+        shard_placement_fn=expert_placement(members[0], strategy, book) if has_experts else None,
     )
     found: FSDPModule = unit[0] if isinstance(unit, list) else unit
     _sum_gradients(found)

@@ -14,6 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from ..spec.groups import (
+    RankGroup,
+    expert_group,
+    expert_shard_group,
+    expert_tensor_group,
+    shard_group,
+    tensor_group,
+)
 from ..spec.model import HeadLayer
 from ..spec.parameters import ParameterSpec
 from ..spec.plan import Plan
@@ -89,11 +97,17 @@ def _describe(
     strategy: LayerStrategy,
     parameter: nn.Parameter,
 ) -> LocalParameter:
+    ranks = book.stage_ranks
+    layer = plan.model.layers()[index]
+    wrapped = needs_sharding_wrapper(layer, strategy, ranks, plan.workload.dtype)
     split = strategy.weight_split if spec.split_dim is not None else 1
-    wrapped = needs_sharding_wrapper(strategy, book.stage_ranks, plan.workload.dtype)
     shards = strategy.shard.optimizer if wrapped else 1
+    if spec.expert:
+        split = strategy.ep * strategy.etp
+        shards = expert_shard_group(strategy, ranks).size if wrapped else 1
     several = plan.model.tie_embeddings and len(plan.program.stages) > 1
     tied = several and spec.name in (TOKEN_WEIGHT, TIED_WEIGHT)
+    # experts are split by degrees of their own, and never partial
     partial = strategy.weight_split > 1 and (
         spec.partial_gradient == "always"
         or (spec.partial_gradient == "sequence_parallel" and strategy.megatron_sp)
@@ -105,10 +119,10 @@ def _describe(
         strategy=strategy,
         parameter=parameter,
         data=_local_data(parameter),
-        replicas=book.stage_ranks // (split * shards),
+        replicas=ranks // (split * (shards if wrapped else 1)),
         partial_gradient=partial,
         tied=tied,
-        counts=not (tied and isinstance(plan.model.layers()[index], HeadLayer)),
+        counts=not (tied and isinstance(layer, HeadLayer)),
     )
 
 
@@ -118,22 +132,28 @@ def _local_data(parameter: nn.Parameter) -> Tensor:
 
 
 def gather_whole(local: LocalParameter, value: Tensor, book: GroupBook) -> Tensor:
-    """A whole parameter or gradient from all ranks' parts; collective over shard and tp ranks."""
-    parameter = local.parameter
+    """A whole parameter or gradient, gathered together by all ranks that have parts of it."""
+    parameter, spec, strategy = local.parameter, local.spec, local.strategy
     if isinstance(parameter, DTensor):
         value = _gather_shards(local, parameter, value, book)
-    if local.spec.split_dim is None or local.strategy.weight_split == 1:
+    if spec.expert:
+        value = value.view(spec.expert_shape(strategy.ep, strategy.etp))
+        if spec.split_dim is not None:
+            value = _gather_split(spec, spec.split_dim, value, book, expert_tensor_group(strategy))
+        return _gather_split(spec, 0, value, book, expert_group(strategy))
+    if spec.split_dim is None or strategy.weight_split == 1:
         return value
-    return _gather_split(local, value, book)
+    return _gather_split(spec, spec.split_dim, value, book, tensor_group(strategy))
 
 
 def _gather_shards(
     local: LocalParameter, parameter: DTensor, value: Tensor, book: GroupBook
 ) -> Tensor:
     """Undo the dimension-0 sharding: equal chunks of ceil(rows / shards), the last ones short."""
-    from ..spec.groups import shard_group
-
-    shape = shard_group(local.strategy)
+    strategy, is_expert = local.strategy, local.spec.expert
+    shape = shard_group(strategy)
+    if is_expert:
+        shape = expert_shard_group(strategy, book.stage_ranks)
     if shape.size == 1:
         return value
     rows = parameter.shape[0]
@@ -141,20 +161,22 @@ def _gather_shards(
     padded = torch.zeros((chunk, *value.shape[1:]), dtype=value.dtype, device=value.device)
     padded[: value.shape[0]] = value
     out = padded.new_empty((chunk * shape.size, *value.shape[1:]))
-    all_gather_single(out, padded, group=book.group(shape))
+    group = book.expert_state_group(shape) if is_expert else book.group(shape)
+    all_gather_single(out, padded, group=group)
     return out[:rows]
 
 
-def _gather_split(local: LocalParameter, value: Tensor, book: GroupBook) -> Tensor:
-    from ..spec.groups import tensor_group
-
-    dim = local.spec.split_dim or 0
-    size = local.spec.shape[dim]
-    part = -(-size // local.strategy.tp)
+def _gather_split(
+    spec: ParameterSpec, dim: int, value: Tensor, book: GroupBook, shape: RankGroup
+) -> Tensor:
+    """The parts along ``dim`` of the ranks of a group, side by side."""
+    if shape.size == 1:
+        return value
+    size = spec.shape[dim]
+    part = -(-size // shape.size)
     moved = value.movedim(dim, 0).contiguous()
     padded = moved.new_zeros((part, *moved.shape[1:]))
     padded[: moved.shape[0]] = moved
-    out = padded.new_empty((part * local.strategy.tp, *moved.shape[1:]))
-    group = book.group(tensor_group(local.strategy))
-    all_gather_single(out, padded, group=group)
+    out = padded.new_empty((part * shape.size, *moved.shape[1:]))
+    all_gather_single(out, padded, group=book.group(shape))
     return out[:size].movedim(0, dim)

@@ -18,6 +18,12 @@ from ..spec.groups import (
     RankGroup,
     context_group,
     exchange_group,
+    expert_group,
+    expert_groups,
+    expert_replica_group,
+    expert_routes,
+    expert_shard_group,
+    expert_tensor_group,
     inner_group,
     replica_group,
     secondary_replicas,
@@ -35,6 +41,7 @@ from ..spec.technique_plans import stage_technique_groups
 from ..spec.techniques import TECHNIQUES, Values
 from ..spec.token_parts import cut_tokens
 from .layout import plan_world_size, stage_layout
+from .models.expert_ranks import ExpertRanks
 from .models.parallel import TensorParallel
 from .models.ring_attention import Ring
 from .models.sequence import SequenceSplit
@@ -95,10 +102,13 @@ class GroupBook:
         self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
         self._made: set[tuple[int, ...]] = set()
         self._meshes: dict[tuple[RankGroup, RankGroup], DeviceMesh] = {}
+        self._of_experts: dict[tuple[int, ...], dist.ProcessGroup] = {}
+        self._expert_meshes: dict[tuple[RankGroup, RankGroup], DeviceMesh] = {}
         for index in range(len(plan.program.stages)):
             self._make_stage_groups(plan, index)
-        alone = dist.new_group([rank], timeout=self._timeout, use_local_synchronization=True)
-        self._groups[rank,] = alone
+            self._make_expert_groups(plan, index)
+        self._groups[rank,] = self._new_alone()
+        self._of_experts[rank,] = self._new_alone()
         self.tied = self._make_tied_groups(plan)
         self._wires = self._make_wires(plan)
         self._of_techniques: dict[tuple[str, tuple[int, ...]], dist.ProcessGroup] = {}
@@ -118,15 +128,37 @@ class GroupBook:
         if self.rank in ranks:
             self._groups[ranks] = group
 
+    def _new_alone(self) -> dist.ProcessGroup:
+        """A group of this rank only."""
+        group: dist.ProcessGroup = dist.new_group(
+            [self.rank], timeout=self._timeout, use_local_synchronization=True
+        )
+        return group
+
     def _make_stage_groups(self, plan: Plan, index: int) -> None:
         first, count = self.layout[index]
         layouts = list(stage_layouts(plan, index))
         second = (s for s in layouts if s.shard.secondary_parameters > 1)
         shapes = {*stage_groups(layouts, count), *(secondary_replicas(s, count) for s in second)}
-        for shape in sorted(shapes):
+        for shape in [*sorted(shapes), *expert_routes(plan.expert_strategies(index))]:
             for local in range(count):
                 if shape.position(local) == 0:
                     self._make(tuple(first + r for r in shape.members(local)))
+
+    def _make_expert_groups(self, plan: Plan, index: int) -> None:
+        """Groups over which states of experts move.
+
+        They are never those of the dense parameters beside them: fully_shard would take what has
+        one group for one unit.
+        """
+        first, count = self.layout[index]
+        for shape in expert_groups(plan.expert_strategies(index), count):
+            for local in range(count):
+                if shape.position(local) == 0:
+                    ranks = tuple(first + r for r in shape.members(local))
+                    group = dist.new_group(list(ranks), timeout=self._timeout)
+                    if self.rank in ranks:
+                        self._of_experts[ranks] = group
 
     def _make_technique_groups(self, plan: Plan, index: int, techniques: Values) -> None:
         """Groups that techniques of a stage's layers have of their own, in an order all ranks know.
@@ -183,13 +215,11 @@ class GroupBook:
 
     def close(self) -> None:
         """Give the groups' connections back; every rank calls this when all are done."""
-        own = self._of_techniques
-        for group in [*self._groups.values(), *self._wires.values(), *own.values()]:
+        books = (self._groups, self._of_experts, self._wires, self._of_techniques)
+        for group in [group for book in books for group in book.values()]:
             dist.destroy_process_group(group)
-        self._groups.clear()
-        own.clear()
-        self._wires.clear()
-        self._meshes.clear()
+        for book in (*books, self._meshes, self._expert_meshes):
+            book.clear()
         self._exchanges.clear()
 
     def group(self, shape: RankGroup) -> dist.ProcessGroup:
@@ -218,6 +248,19 @@ class GroupBook:
             ring = Ring(self.group(shape), ranks, tokens)
         exchange = self.group(tensor_group(strategy)) if strategy.ulysses else None
         return SequenceSplit(tokens, ring, exchange)
+
+    def expert_ranks(self, strategy: LayerStrategy) -> ExpertRanks:
+        """The ranks that the experts of a layer are spread over."""
+        others, parts = expert_group(strategy), expert_tensor_group(strategy)
+        return ExpertRanks(
+            others=self.group(others) if others.size > 1 else None,
+            ep=others.size,
+            ep_rank=others.position(self.local_rank),
+            parts=self.group(parts) if parts.size > 1 else None,
+            etp=parts.size,
+            etp_rank=parts.position(self.local_rank),
+            travels=strategy.tp == 1 or strategy.sequence_parallel != "none",
+        )
 
     def samples(self, strategy: LayerStrategy) -> Span:
         """The samples of a micro-batch that this rank works on in a layer."""
@@ -255,29 +298,47 @@ class GroupBook:
 
     def data_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
         """Replica × shard mesh of a layer, or the shard axis alone if nothing is replicated."""
-        shard, replica = shard_group(strategy), replica_group(strategy, self.stage_ranks)
-        if (shard, replica) not in self._meshes:
-            self._meshes[shard, replica] = self._new_mesh(shard, replica)
-        return self._meshes[shard, replica]
+        shape = shard_group(strategy), replica_group(strategy, self.stage_ranks)
+        if shape not in self._meshes:
+            self._meshes[shape] = self._new_mesh(*shape, self._groups)
+        return self._meshes[shape]
 
     def secondary_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
         """Ranks that hold equal pieces of a second copy × ranks that such a copy is cut over."""
         pieces = inner_group(strategy, strategy.shard.secondary_parameters)
         key = pieces, secondary_replicas(strategy, self.stage_ranks)
         if key not in self._meshes:
-            self._meshes[key] = self._new_mesh(*key)
+            self._meshes[key] = self._new_mesh(*key, self._groups)
         return self._meshes[key]
 
-    def _new_mesh(self, shard: RankGroup, replica: RankGroup) -> DeviceMesh:
-        shard_pg = self.group(shard)
+    def expert_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
+        """The same of the states of a layer's experts."""
+        ranks = self.stage_ranks
+        shape = expert_shard_group(strategy, ranks), expert_replica_group(strategy, ranks)
+        if shape not in self._expert_meshes:
+            self._expert_meshes[shape] = self._new_mesh(*shape, self._of_experts)
+        return self._expert_meshes[shape]
+
+    def expert_state_group(self, shape: RankGroup) -> dist.ProcessGroup:
+        """The process group of this shape that holds states of this rank's experts."""
+        members = shape.members(self.local_rank)
+        return self._of_experts[tuple(self.first_rank + r for r in members)]
+
+    def _new_mesh(
+        self,
+        shard: RankGroup,
+        replica: RankGroup,
+        groups: dict[tuple[int, ...], dist.ProcessGroup],
+    ) -> DeviceMesh:
+        def ranks_of(shape: RankGroup, local: int) -> tuple[int, ...]:
+            return tuple(self.first_rank + r for r in shape.members(local))
+
+        shard_pg = groups[ranks_of(shard, self.local_rank)]
         if replica.size == 1:
             return DeviceMesh.from_group(shard_pg, self.device_type, mesh_dim_names=("shard",))
-        rows = [
-            [self.first_rank + r for r in shard.members(member)]
-            for member in replica.members(self.local_rank)
-        ]
+        rows = [ranks_of(shard, member) for member in replica.members(self.local_rank)]
         return DeviceMesh.from_group(
-            [self.group(replica), shard_pg],
+            [groups[ranks_of(replica, self.local_rank)], shard_pg],
             self.device_type,
             mesh=torch.tensor(rows, dtype=torch.int),
             mesh_dim_names=("replicate", "shard"),

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer, ModelSpec
 from ..spec.parameters import ParameterSpec, split_range
 from ..spec.training import FULLY_TRAINED, LayerTraining, held_parameters, is_adapter
+from .models.expert_ranks import ExpertRanks
 from .models.layer import LayerModule
 from .models.parallel import TensorParallel
 from .values import Ranges, Values, whole_ranges
@@ -85,6 +86,7 @@ def fill_layer(
     layer_index: int,
     layer: Layer,
     tp: TensorParallel,
+    experts: ExpertRanks,
     seq_len: int,
     values: Values,
     device: torch.device,
@@ -99,6 +101,7 @@ def fill_layer(
         layer_index: the layer's number in the model.
         layer: the layer.
         tp: tensor-parallel ranks.
+        experts: ranks that experts are spread over.
         seq_len: rows of a position table whose length the model leaves open.
         values: where the parameters' first values come from.
         device: where parameters live.
@@ -109,7 +112,10 @@ def fill_layer(
         module.adapter_scale = training.adapters.scale
     for spec in held_parameters(layer, seq_len, training):
         source = tied_source(model, layer_index, layer, spec)
-        value = values.part(*source, local_ranges(spec, tp))
+        ranges = expert_ranges(spec, experts) if spec.expert else local_ranges(spec, tp)
+        value = values.part(*source, ranges)
+        if spec.expert:  # experts and outputs are one dimension, which is sharded by rows
+            value = value.flatten(0, 1)
         slot_name, _, kind = spec.name.rpartition(".")
         slot = module.slot(slot_name)
         trained = training.trains_parameter(spec)
@@ -122,6 +128,16 @@ def local_ranges(spec: ParameterSpec, tp: TensorParallel) -> Ranges:
     ranges = list(whole_ranges(spec))
     if spec.split_dim is not None and tp.size > 1:
         ranges[spec.split_dim] = split_range(spec.shape[spec.split_dim], tp.size, tp.rank)
+    return tuple(ranges)
+
+
+def expert_ranges(spec: ParameterSpec, ranks: ExpertRanks) -> Ranges:
+    """The part of all experts' parameters that a rank holds: its experts, its parts of them."""
+    ranges = list(whole_ranges(spec))
+    ranges[0] = split_range(spec.shape[0], ranks.ep, ranks.ep_rank)
+    if spec.split_dim is not None:
+        width = spec.shape[spec.split_dim]
+        ranges[spec.split_dim] = split_range(width, ranks.etp, ranks.etp_rank)
     return tuple(ranges)
 
 

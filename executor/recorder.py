@@ -20,9 +20,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..spec.kernels import (
     ATTENTIONS,
+    FLASH_BAND,
     FLASH_FULL,
+    GROUPED,
+    GROUPED_PRODUCT,
     MATMULS,
     TOUCHES_ROWS,
+    WEIGHT_GRADIENT,
     Collective,
     Kernel,
     kernel_name,
@@ -100,6 +104,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         outs = out if isinstance(out, (list, tuple)) else [out]
         operands = [*args, *kwargs.values(), *outs]
         op = kernel_name(name)
+        if op == GROUPED_PRODUCT and all(x.dim() < 3 for x in read):
+            op = WEIGHT_GRADIENT  # one operation of the library does both
         if op in TOUCHES_ROWS:
             read = written = operands = [_touched(op, read, written)]
         traffic = sum(_bytes(t) for t in read) + sum(_bytes(t) for t in written)
@@ -175,6 +181,8 @@ def _largest(operands: list[Any]) -> int:
 
 def _product_work(op: str, inputs: list[Tensor]) -> tuple[tuple[int, ...], int] | None:
     """Sizes and floating-point operations of a matrix product or attention, else None."""
+    if op in GROUPED:
+        return _grouped_work(op, inputs)
     if op in MATMULS:
         left, right = [t for t in inputs if t.dim() == inputs[-1].dim()][-2:]
         shape = (*left.shape, right.shape[-1])
@@ -182,15 +190,30 @@ def _product_work(op: str, inputs: list[Tensor]) -> tuple[tuple[int, ...], int] 
     return _flash_work(op, inputs) if op in ATTENTIONS else None
 
 
+def _grouped_work(op: str, inputs: list[Tensor]) -> tuple[tuple[int, ...], int]:
+    """Sizes and work of a grouped product, whose last operand says where groups end.
+
+    It is rows (rows, k) times weights (groups, k, n), or for a gradient of weights (n, rows) times
+    (rows, k).
+    """
+    left, right, offsets = inputs[-3:]
+    rows = right.shape[0] if op == WEIGHT_GRADIENT else left.shape[0]
+    sides = (*left.shape, right.shape[-1])
+    return (min(offsets.shape[0], rows), *sides), 2 * math.prod(sides)
+
+
 def _flash_work(op: str, inputs: list[Tensor]) -> tuple[tuple[int, ...], int]:
     backward = op.endswith("backward")
     query, key = inputs[1:3] if backward else inputs[:2]
     batch, heads, seq, dim = query.shape
-    products = 5 if backward else 2
-    flops = products * 2 * batch * heads * seq * key.shape[2] * dim
-    if op.startswith(FLASH_FULL):
-        return (batch, heads, key.shape[1], seq, key.shape[2], dim, dim), flops
-    return (batch, heads, key.shape[1], seq, dim), flops
+    keys, width = key.shape[2], inputs[2 + backward].shape[-1]
+    widths = 3 * dim + 2 * width if backward else dim + width
+    shape: tuple[int, ...] = (batch, heads, key.shape[1], seq, dim)
+    if op.startswith(FLASH_BAND):
+        shape = (batch, heads, key.shape[1], seq, keys, dim, width, keys)
+    elif op.startswith(FLASH_FULL):
+        shape = (batch, heads, key.shape[1], seq, keys, dim, dim)
+    return shape, 2 * batch * heads * seq * keys * widths
 
 
 _KINDS: dict[str, Any] = {
@@ -200,6 +223,7 @@ _KINDS: dict[str, Any] = {
     "all_gather_single_": "all_gather",
     "reduce_scatter_single_": "reduce_scatter",
     "alltoall_base_": "all_to_all",
+    "all_to_all_single_": "all_to_all",
     "send": "send",
     "recv_": "recv",
     "ring": "send_recv",
@@ -212,6 +236,8 @@ def _collective(name: str, args: Any) -> Collective | None:
     if kind is None:
         return None
     largest = max(_tensors(args), key=lambda t: t.numel() * t.element_size())
+    if kind == "all_to_all":
+        largest = args[1]  # what is sent, however much comes
     payload = largest.numel() * largest.element_size()
     box = next(a for a in args if isinstance(a, torch.ScriptObject))
     group = torch.distributed.ProcessGroup.unbox(box)

@@ -13,12 +13,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..spec.dense import dense_parts
+from ..spec.dense import run_parts
+from ..spec.errors import NotBuiltError
+from ..spec.feed_forward import Moe
+from ..spec.mixers import Attention, LatentAttention
 from ..spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
 from ..spec.plan import Plan
 from ..spec.training import held_parameters
 from .loss_scale import LossScale
 from .parameters import TIED_WEIGHT, FirstValues, parameter_name, tied_source
+from .reference_parts import reference_latent, reference_mixture
 from .update import AdamWOptions
 from .values import Values, whole_ranges
 
@@ -178,7 +182,11 @@ class Reference:
         return x + self._mlp(layer, weights, _norm(layer, weights, "mlp_norm", x))
 
     def _attention(self, layer: BlockLayer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
-        spec = dense_parts(layer)[0]
+        spec, _ = run_parts(layer)
+        if isinstance(spec, LatentAttention):
+            return reference_latent(spec, layer.norm_eps, weights, x)
+        if not isinstance(spec, Attention):
+            raise NotBuiltError(f"{spec.kind} attention in the reference")
         query, key, value = (
             _linear(weights, name, x).unflatten(-1, (-1, spec.head_dim)).transpose(1, 2)  # type: ignore[no-untyped-call]
             for name in ("query", "key", "value")
@@ -195,8 +203,10 @@ class Reference:
 
     @staticmethod
     def _mlp(layer: BlockLayer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        mlp = run_parts(layer)[1]
+        if isinstance(mlp, Moe):
+            return reference_mixture(mlp, weights, x)
         up = _linear(weights, "up", x)
-        mlp = dense_parts(layer)[1]
         if mlp.gated:
             up = F.silu(_linear(weights, "gate", x)) * up
         else:

@@ -78,20 +78,20 @@ class _Exchange(Function):
     def forward(ctx: Any, x: Tensor, plan: TokenExchange) -> Tensor:
         ctx.plan = plan
         moved = _moved(x, plan.packed, plan.sends, plan.gets, plan.group)
-        return moved.index_select(0, plan.arranged).view(*plan.after, -1)
+        return moved[plan.arranged].view(*plan.after, -1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         plan: TokenExchange = ctx.plan
         moved = _moved(grads[0], plan.restored, plan.gets, plan.sends, plan.group)
-        return moved.index_select(0, plan.unpacked).view(*plan.before, -1), None
+        return moved[plan.unpacked].view(*plan.before, -1), None
 
 
 def _moved(
     x: Tensor, order: Tensor, sends: list[int], gets: list[int], group: dist.ProcessGroup
 ) -> Tensor:
     """Rows of ``x`` sent in an order, and those that came instead, (rows, hidden)."""
-    packed = x.flatten(0, 1).index_select(0, order)
+    packed = x.flatten(0, 1)[order]
     received = packed.new_empty((sum(gets), packed.shape[1]))
     with mark(COMMUNICATE_CP):
         dist.all_to_all_single(received, packed, gets, sends, group=group)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ..spec.kernels import ATTENTIONS, MATMULS, kernel_name
 from ..spec.marks import (
     COMMUNICATE_CP,
+    COMMUNICATE_EP,
     COMMUNICATE_NORM,
     COMMUNICATE_SUMS,
     COMMUNICATE_TP,
@@ -153,6 +154,8 @@ def _enter(around: _Context, name: str) -> _Context:
         return replace(around, area="exposed_tp", name=name)
     if name == COMMUNICATE_CP:
         return replace(around, area="exposed_cp", name=name)
+    if name == COMMUNICATE_EP:
+        return replace(around, area="exposed_ep", name=name)
     if name == COMMUNICATE_NORM:
         return replace(around, area=NORM, name=name)
     if name.startswith(RECEIVE):

@@ -93,8 +93,8 @@ class Updater:
 
     def _groups(self, decay: float) -> list[dict[str, object]]:
         pairs = list(zip(self.parameters, self._leaves, strict=True))
-        matrices = [leaf for p, leaf in pairs if len(p.spec.shape) > 1 and leaf.numel()]
-        vectors = [leaf for p, leaf in pairs if len(p.spec.shape) == 1 and leaf.numel()]
+        matrices = [leaf for p, leaf in pairs if _is_matrix(p) and leaf.numel()]
+        vectors = [leaf for p, leaf in pairs if not _is_matrix(p) and leaf.numel()]
         groups: list[dict[str, object]] = [{"params": matrices, "weight_decay": decay}]
         if vectors:
             groups.append({"params": vectors, "weight_decay": 0.0})
@@ -179,6 +179,11 @@ class Updater:
         for leaf in self._leaves:
             leaf.grad = None
         self.drop_gradients()
+
+
+def _is_matrix(parameter: LocalParameter) -> bool:
+    """Whether it is a matrix, or one an expert."""
+    return len(parameter.spec.shape) - parameter.spec.expert > 1
 
 
 def _grad(parameter: LocalParameter) -> Tensor:

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..spec.errors import RunError
+from .flash_narrow import narrow_flash_on_cores
 
 KEEP_NO_SCORES = (SDPBackend.FLASH_ATTENTION.value, SDPBackend.CUDNN_ATTENTION.value)
 
@@ -27,10 +28,10 @@ def flash_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     Args:
         query: (seq, batch, heads, head_dim).
         key: (seq, batch, kv_heads, head_dim), kv_heads dividing heads.
-        value: like ``key``.
+        value: like ``key``, or of narrower heads; the unfused form takes any width.
 
     Returns:
-        (seq, batch, heads · head_dim).
+        (seq, batch, heads · width of a value).
 
     Raises:
         RunError: the library has no flash kernel for these tensors on this device.
@@ -43,6 +44,8 @@ def flash_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 def _flash_on_cpu(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """The kernel itself: the library's choice between kernels may fall on the score matrix."""
     try:
+        if value.shape[-1] < query.shape[-1]:
+            return narrow_flash_on_cores(query, key, value)
         return torch._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, True)[0]
     except RuntimeError as error:
         raise _no_flash(query, error) from None
@@ -93,14 +96,15 @@ class _UnfusedAttention(Function):
         del scores
         ctx.save_for_backward(query, key, value, probabilities)
         ctx.scale = scale
-        out = torch.empty(seq, batch * heads, head_dim, dtype=query.dtype, device=query.device)
+        width = value.shape[-1]
+        out = torch.empty(seq, batch * heads, width, dtype=query.dtype, device=query.device)
         out.copy_(torch.bmm(probabilities, _batched(value)).transpose(0, 1))
-        return out.view(seq, batch, heads * head_dim)
+        return out.view(seq, batch, heads * width)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value, probabilities = ctx.saved_tensors
-        grad = _batched(grads[0].view(query.shape))
+        grad = _batched(grads[0].view(value.shape))
         grad_value = torch.bmm(probabilities.transpose(1, 2), grad)
         grad_scores = torch.bmm(grad, _batched(value).transpose(1, 2))
         grad_scores = torch._softmax_backward_data(grad_scores, probabilities, -1, query.dtype)
@@ -108,7 +112,8 @@ class _UnfusedAttention(Function):
         grad_query = torch.bmm(grad_scores, _batched(key))
         grad_key = torch.bmm(grad_scores.transpose(1, 2), _batched(query))
         return tuple(  # type: ignore[return-value]
-            g.transpose(0, 1).reshape(query.shape) for g in (grad_query, grad_key, grad_value)
+            g.transpose(0, 1).reshape(x.shape)
+            for g, x in ((grad_query, query), (grad_key, key), (grad_value, value))
         )
 
 

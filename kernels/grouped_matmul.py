@@ -27,7 +27,7 @@ LEAVES_EMPTY_GROUPS = (10,)
 172439."""
 
 
-def _one_kernel_refuses(request: Request) -> str | None:
+def one_kernel_refuses(request: Request) -> str | None:
     """Why the library has no single kernel for weights (groups, k, n); None if it has.
 
     Sources, the same in torch 2.11 and 2.13: devices and types, ``_grouped_mm_cuda`` in
@@ -50,13 +50,13 @@ def _one_kernel_refuses(request: Request) -> str | None:
     return None
 
 
-def _rows(x: Tensor) -> Tensor:
+def kernel_rows(x: Tensor) -> Tensor:
     """(rows, k) as the kernel takes it: k dense, so that a group may start at any row."""
     fits = x.stride(1) == 1 and x.stride(0) >= x.shape[1] and _aligned(x, x.stride(0))
     return x if fits else x.clone(memory_format=torch.contiguous_format)
 
 
-def _stack(weight: Tensor) -> Tensor:
+def kernel_stack(weight: Tensor) -> Tensor:
     """(groups, k, n) as the kernel takes it: either k or n dense."""
     group, row, column = weight.stride()
     k, n = weight.shape[1:]
@@ -71,7 +71,7 @@ def _aligned(x: Tensor, *strides: int) -> bool:
     return all(place % ALIGNMENT_BYTES == 0 for place in places)
 
 
-def _clear_empty(grad_weight: Tensor, offsets: Tensor) -> None:
+def clear_empty(grad_weight: Tensor, offsets: Tensor) -> None:
     device = grad_weight.device
     if device.type == "cuda" and capability(device.index or 0)[0] in LEAVES_EMPTY_GROUPS:
         empty = torch.diff(offsets, prepend=offsets.new_zeros(1)) == 0
@@ -81,24 +81,24 @@ def _clear_empty(grad_weight: Tensor, offsets: Tensor) -> None:
 class _OneKernel(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
-        x, weight = _rows(x), _stack(weight)
+        x, weight = kernel_rows(x), kernel_stack(weight)
         ctx.save_for_backward(x, weight, offsets)
         return F.grouped_mm(x, weight, offs=offsets)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         x, weight, offsets = ctx.saved_tensors
-        grad = _rows(grads[0])
+        grad = kernel_rows(grads[0])
         grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
             grad_x = F.grouped_mm(grad, weight.transpose(-2, -1), offs=offsets)
         if ctx.needs_input_grad[1]:
             grad_weight = F.grouped_mm(x.t(), grad, offs=offsets)
-            _clear_empty(grad_weight, offsets)
+            clear_empty(grad_weight, offsets)
         return grad_x, grad_weight, None
 
 
-def _filled(offsets: Tensor, rows: int) -> Iterator[tuple[int, slice]]:
+def filled_groups(offsets: Tensor, rows: int) -> Iterator[tuple[int, slice]]:
     """The groups that have rows, and which.
 
     Raises:
@@ -116,7 +116,7 @@ class _Loop(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
         out = x.new_empty(x.shape[0], weight.shape[2])
-        filled = list(_filled(offsets, x.shape[0]))
+        filled = list(filled_groups(offsets, x.shape[0]))
         for group, rows in filled:
             torch.mm(x[rows], weight[group], out=out[rows])
         ctx.save_for_backward(x, weight)
@@ -142,7 +142,7 @@ class _Loop(Function):
 GROUPED_MATMUL = Family(
     "grouped_matmul",
     (
-        Variant("one_kernel", _OneKernel.apply, _one_kernel_refuses),
+        Variant("one_kernel", _OneKernel.apply, one_kernel_refuses),
         Variant("loop", _Loop.apply, fused=False),
     ),
 )

@@ -71,6 +71,37 @@ def _make_table(
     return turned.cos().to(device, dtype), turned.sin().to(device, dtype)
 
 
+class _TurnHeads(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return _last_turned(x, cos, sin, 1.0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        return _last_turned(grads[0], cos, sin, -1.0), None, None
+
+
+def _last_turned(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
+    """The last numbers of each head turned, as many as there are angles for; the first copied."""
+    width = 2 * cos.shape[-1]
+    turned = _turn(x[..., -width:], cos, sin, sign)
+    return turned if x.shape[-1] == width else torch.cat((x[..., :-width], turned), -1)
+
+
+def turn_heads(x: Tensor, angles: Angles) -> Tensor:
+    """The last ``angles.head_dim`` numbers of every head turned by position, in eager operations.
+
+    Args:
+        x: (seq, batch, heads, width), width at least ``angles.head_dim``; it stays as it is.
+        angles: of positions 0 to seq.
+    """
+    table = angle_table(angles, x.dtype, x.device)
+    out: Tensor = _TurnHeads.apply(x, *table)  # type: ignore[no-untyped-call]
+    return out
+
+
 def _turn(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
     """``x`` (s, b, heads, d) turned by the angles of ``cos``/``sin`` (s, d/2) times ``sign``."""
     cos, sin = cos[:, None, None, :], sin[:, None, None, :]

@@ -71,5 +71,14 @@ class Moe:
         return self.activation in GATED
 
 
+def group_votes(moe: Moe) -> int:
+    """Experts of a group whose scores together make the group's own.
+
+    One by softmax (DeepSeek-V2, section 2.2.2), two by sigmoid (DeepSeek-V3, arXiv:2412.19437,
+    section 2.1.2) where a group has two.
+    """
+    return min(2, moe.experts // moe.groups) if moe.score == "sigmoid" else 1
+
+
 FeedForward = Annotated[Annotated[Mlp, Tag("mlp")] | Annotated[Moe, Tag("moe")], kind_or("mlp")]
 """One feed-forward part; a plain MLP is written without a ``kind``."""

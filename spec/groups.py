@@ -143,6 +143,22 @@ def batch_group(tp_low: int, tp_high: int) -> RankGroup:
     return RankGroup(tp_high // tp_low, tp_low)
 
 
+def expert_groups(strategies: Iterable[LayerStrategy], stage_ranks: int) -> list[RankGroup]:
+    """Every group of more than one rank over which states of experts are gathered and summed."""
+    found: set[RankGroup] = set()
+    for strategy in _runs(strategies):
+        found |= expert_state_groups(strategy, stage_ranks)
+    return sorted(group for group in found if group.size > 1)
+
+
+def expert_routes(strategies: Iterable[LayerStrategy]) -> list[RankGroup]:
+    """Every group of more than one rank inside which rows go to experts."""
+    found: set[RankGroup] = set()
+    for strategy in _runs(strategies):
+        found |= {expert_group(strategy), expert_tensor_group(strategy)}
+    return sorted(group for group in found if group.size > 1)
+
+
 def stage_groups(
     strategies: list[LayerStrategy],
     stage_ranks: int,

@@ -77,7 +77,8 @@ class Collective(NamedTuple):
     copies: int = 1
 
 
-GROUPED = frozenset({"grouped_matmul", "grouped_matmul_wgrad"})
+GROUPED_PRODUCT, WEIGHT_GRADIENT = "grouped_matmul", "grouped_matmul_wgrad"
+GROUPED = frozenset({GROUPED_PRODUCT, WEIGHT_GRADIENT})
 MATMULS = frozenset({"matmul", "batched_matmul"}) | GROUPED
 FLASH, FLASH_FULL, FLASH_BAND = "flash_attention", "flash_attention_full", "flash_attention_band"
 FLASH_FORWARDS = (FLASH, FLASH_FULL, FLASH_BAND)
@@ -138,13 +139,16 @@ ATEN_NAMES: dict[str, str] = {
     "_chunk_cat": "copy",
     "copy": "copy",
     "clone": "copy",
-    "index_select": "copy",
+    "index": "copy",
     "_to_copy": "cast",
     "cat": "copy",
     "native_layer_norm": "layer_norm",
     "native_layer_norm_backward": "layer_norm_backward",
     "linalg_vector_norm": "row_norm",
     "embedding_dense_backward": "embedding_backward",
+    "index_select": "gather",
+    "index_add": "scatter_add",
+    "scatter": "scatter_add",
     "_softmax": "softmax",
     "_softmax_backward_data": "softmax_backward",
 }
@@ -202,6 +206,8 @@ IGNORED_KERNELS: dict[str, str] = {
     "randint": "makes random input tokens in tests",
     "scalar_tensor": "one number",
     "ones_like": "one number: the gradient of the loss",
+    "floor_divide": "which token a row of an expert is of: a number a row",
+    "searchsorted": "where each expert's rows end: a number an expert",
 }
 """Recorded operations that a lowering leaves out, each with its reason."""
 

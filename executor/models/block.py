@@ -8,19 +8,24 @@ from typing import Any
 from torch import Tensor
 
 from ...kernels import attention as kernels
-from ...spec.dense import dense_parts
-from ...spec.feed_forward import Mlp
-from ...spec.mixers import Attention
+from ...spec.dense import run_parts
+from ...spec.feed_forward import Mlp, Moe
+from ...spec.mixers import Attention, LatentAttention
 from ...spec.model import BlockLayer
 from .attention import attention_mixer
+from .experts import mixture
+from .latent import latent_mixer
 from .layer import LayerBuild, LayerModule, again
 from .mlp import mlp
 
 RunPart = Callable[["Block", Any, Tensor], Tensor]
 """What a block adds by one of its parts: takes the block, the part's spec and its input."""
 
-MIXERS: dict[type[Any], RunPart] = {Attention: attention_mixer}
-FEED_FORWARDS: dict[type[Any], RunPart] = {Mlp: mlp}
+MIXERS: dict[type[Any], RunPart] = {
+    Attention: attention_mixer,
+    LatentAttention: latent_mixer,
+}
+FEED_FORWARDS: dict[type[Any], RunPart] = {Mlp: mlp, Moe: mixture}
 
 
 class Block(LayerModule):
@@ -29,10 +34,11 @@ class Block(LayerModule):
     def __init__(self, layer: BlockLayer, build: LayerBuild) -> None:
         super().__init__(build)
         self.layer = layer
-        self.attention, self.mlp = dense_parts(layer)
+        self.attention, self.mlp = run_parts(layer)
         self.recompute = build.recompute
         self.seq_len = build.seq_len
         self.sequence = build.sequence
+        self.expert_ranks = build.experts
         self.attend = kernels.flash_attention if build.flash else kernels.unfused_attention
         self.body: Callable[[Block, Tensor], Tensor] = Block._run
         """What the block does; a technique may put another in its place."""

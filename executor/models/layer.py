@@ -18,6 +18,7 @@ from ...kernels.marks import mark
 from ...spec.choices import Recompute
 from ...spec.marks import RECOMPUTE
 from .adapters import Adapter, frozen_column, frozen_row
+from .expert_ranks import ALONE, ExpertRanks
 from .parallel import TensorParallel, column_linear, row_linear
 from .sequence import SequenceSplit
 
@@ -27,7 +28,7 @@ class LayerBuild:
     """What a layer is built with: its ranks, its kernels and what was decided for it.
 
     ``flash``: core attention is the flash kernel; ``seq_len``: tokens of a sample; ``sequence``:
-    which of them are here.
+    which of them are here; ``experts``: the ranks that experts are spread over.
     """
 
     tp: TensorParallel
@@ -36,6 +37,7 @@ class LayerBuild:
     flash: bool
     seq_len: int
     sequence: SequenceSplit
+    experts: ExpertRanks = ALONE
 
 
 class Slot(nn.Module):

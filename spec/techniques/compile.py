@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..choices import COMPILE_MODES, CompileMode
-from ..dense import block_reason
+from ..dense import dense_reason
 from ..layers import BlockLayer
 from ..technique import LayerKinds, TechniqueValue
 
@@ -68,7 +68,7 @@ def legality_reason(
         stage_ranks: ranks of the stage that holds it.
         dtype: number formats of the workload.
     """
-    if not isinstance(layer, BlockLayer) or block_reason(layer) is not None:
+    if not isinstance(layer, BlockLayer) or dense_reason(layer) is not None:
         return "compile is built for dense decoder blocks so far"
     if strategy.cp > 1 or strategy.ulysses:
         return "compile beside cp or ulysses is not built yet"

@@ -222,7 +222,7 @@ def test_devices_that_are_not_here_are_refused_before_any_search(plan: Plan) -> 
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (("--model", "mixtral-8x7b", "--ep", "8"), "moe feed-forward"),
+        (("--model", "gpt-oss-120b", "--ep", "8"), "clamped_swiglu"),
         (("--model", "gpt2", "--shard", "2/2/8"), "shard 2/2/8"),
     ],
 )

@@ -104,7 +104,7 @@ def test_operands_reach_the_kernel_as_it_takes_them(
     x = tensor((rows + start, k), dtype, "cpu", layout, 0).detach()[start:]
     weight = tensor((3, k, n), dtype, "cpu", layout, 1).detach()
     weight = weight.transpose(1, 2).contiguous().transpose(1, 2) if swapped else weight
-    given_x, given_weight = module._rows(x), module._stack(weight)
+    given_x, given_weight = module.kernel_rows(x), module.kernel_stack(weight)
     assert torch.equal(given_x, x)
     assert torch.equal(given_weight, weight)
     assert given_x.stride(1) == 1
@@ -183,10 +183,10 @@ def test_weights_gradients_of_empty_groups_are_cleared_where_the_kernel_leaves_t
     left[1] = 5
     offsets = ends_of([0, 4, 0], "cpu")
     monkeypatch.setattr(module, "capability", lambda index: HOPPER)
-    module._clear_empty(left, offsets)
+    module.clear_empty(left, offsets)
     assert bool(left[0].isnan().all())
     monkeypatch.setattr(module, "capability", lambda index: BLACKWELL)
-    module._clear_empty(left, offsets)
+    module.clear_empty(left, offsets)
     assert left.sum((1, 2)).tolist() == [0, 20, 0]
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from shardwright.datasets.catalogue.models import presets
 from shardwright.spec.dense import model_run_reason
+from shardwright.spec.expert_runs import mixture_run_reason
+from shardwright.spec.feed_forward import Moe
 from shardwright.spec.model import Attention, BlockLayer, ModelSpec, Tower
 
 
@@ -28,10 +30,32 @@ def test_dense_decoders_run(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "name", ["mixtral-8x7b", "qwen3-30b-a3b", "moonlight", "deepseek-v2", "kimi-k2"]
+)
+def test_experts_and_latent_attention_run(name: str) -> None:
+    assert model_run_reason(presets()[name].model, 256) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"capacity_factor": 1.25}, "a capacity factor of 1.25, which drops tokens,"),
+        ({"bias": True}, "experts with biases"),
+        ({"latent": 512}, "experts in a latent of 512"),
+    ],
+)
+def test_other_mixtures_are_planned_and_not_run(fields: dict[str, object], words: str) -> None:
+    reason = mixture_run_reason(Moe(experts=8, topk=2, ffn=64, **fields))  # type: ignore[arg-type]
+    assert reason is not None
+    assert reason.startswith(words)
+    assert reason.endswith("planned but not run yet")
+
+
+@pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("mixtral-8x7b", "moe feed-forward"),
-        ("moonlight", "latent attention"),
+        ("gpt-oss-120b", "activation clamped_swiglu"),
+        ("qwen3-next-80b-a3b", "delta_rule attention"),
         ("nemotron-h-8b", "state_space attention"),
         ("nemotron-4-340b", "activation relu2"),
         ("bert-large", "a embedding layer of this form"),

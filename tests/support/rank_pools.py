@@ -10,7 +10,14 @@ from typing import Any
 from shardwright.executor.launch import OnEvent, PoolOptions, WorkerPool
 
 SUPPORT = Path(__file__).resolve().parent
-JOB_PACKAGES = ("shardwright", "rank_jobs", "technique_jobs", "module_jobs", "weight_jobs")
+JOB_PACKAGES = (
+    "shardwright",
+    "expert_jobs",
+    "module_jobs",
+    "rank_jobs",
+    "technique_jobs",
+    "weight_jobs",
+)
 
 
 def pool_options(collective_timeout_s: float = 60.0, silent_after_s: float = 5.0) -> PoolOptions:

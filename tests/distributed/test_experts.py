@@ -1,0 +1,125 @@
+"""Mixtures of experts and latent attention on ranks, against the single-process reference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from expert_runs import (
+    DEEPSEEK,
+    DIRECT_LATENT,
+    GROUPED_V2,
+    GROUPED_V3,
+    LATENT_DENSE,
+    MIXTRAL,
+    QWEN2,
+    QWEN3,
+    spread,
+)
+from plan_cases import Case, sharded
+from rank_pools import RankPool
+
+from shardwright.executor.launch import TRAIN_JOB
+from shardwright.executor.verify import bounds_of
+from shardwright.spec.feed_forward import Moe
+from shardwright.spec.strategy import LayerStrategy
+
+STEPS = 3
+TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")
+BASE = Case(name="", sizes=MIXTRAL)
+FEW = replace(BASE, sizes=replace(MIXTRAL, moe=Moe(experts=8, topk=1, ffn=16)), seq_len=2)
+DEEP = Case(name="", sizes=DEEPSEEK)
+
+
+def check(pool: RankPool, case: Case) -> None:
+    payload: dict[str, Any] = {
+        "plan": case.plan().to_document(),
+        "steps": STEPS,
+        "verify": True,
+        "random_tokens": True,
+        "follow_bytes": False,
+        "attention": "flash" if case.flash else "unfused",
+    }
+    result = pool.run(TRAIN_JOB, payload)[0]
+    found, bounds = result["verify"], bounds_of(case.plan())
+    assert len(result["measured"]["losses"]) == STEPS
+    assert found["max_rel_grad_diff"] <= bounds.gradient, found["worst_tensor"]
+    assert found["max_rel_loss_diff"] <= bounds.loss
+
+
+def named(name: str, case: Case, strategy: LayerStrategy, shard: str = "zero0") -> Case:
+    return spread(replace(case, name=name), strategy, shard)
+
+
+def each_ep() -> list[Case]:
+    return [
+        named(f"{model} ep{ep} {level}", replace(BASE, sizes=sizes), LayerStrategy(ep=ep), level)
+        for model, sizes in (("mixtral", MIXTRAL), ("qwen3", QWEN3), ("qwen2", QWEN2))
+        for ep in (1, 2, 4)
+        for level in (("zero0", "zero1", "zero3") if model == "mixtral" else ("zero2",))
+    ]
+
+
+MIXED = (
+    sharded("zero1", 4),
+    TP2_SP,
+    LayerStrategy(ep=4),
+    LayerStrategy(tp=2, sequence_parallel="megatron", ep=2, recompute="full"),
+    LayerStrategy(tp=2),
+)
+CASES = [
+    *each_ep(),
+    named("hsdp", BASE, LayerStrategy(ep=2), "hsdp:2"),
+    named("tp2 sp ep2", BASE, replace(TP2_SP, ep=2)),
+    named("tp2 sp ep2 zero3", BASE, replace(TP2_SP, ep=2), "zero3"),
+    named("tp2 sp ep4", BASE, replace(TP2_SP, ep=4)),
+    named("tp4 sp ep2", replace(BASE, sizes=replace(MIXTRAL, kv_heads=4)),
+          LayerStrategy(tp=4, sequence_parallel="megatron", ep=2)),
+    named("tp2 sp ep1", BASE, TP2_SP),
+    named("ep2 etp2", BASE, LayerStrategy(ep=2, etp=2)),
+    named("etp2", BASE, LayerStrategy(etp=2), "zero1"),
+    named("tp2 sp ep2 etp2", BASE, replace(TP2_SP, ep=2, etp=2)),
+    named("tp2 sp etp2", BASE, replace(TP2_SP, etp=2), "zero2"),
+    named("tp2 etp2 of shared tokens", BASE, LayerStrategy(tp=2, etp=2)),
+    named("tp2 etp2 of shared tokens with shared experts", replace(BASE, sizes=QWEN2),
+          LayerStrategy(tp=2, etp=2, recompute="full")),
+    named("full", BASE, LayerStrategy(ep=2, recompute="full"), "zero3"),
+    named("selective", BASE, LayerStrategy(ep=4, recompute="selective"), "zero1"),
+    named("shared experts tp2 sp", replace(BASE, sizes=QWEN2), replace(TP2_SP, ep=2)),
+    named("groups of two", replace(BASE, sizes=GROUPED_V3), LayerStrategy(ep=2)),
+    named("groups", replace(BASE, sizes=GROUPED_V2), LayerStrategy(ep=4)),
+    named("pipeline", replace(BASE, stages=2, micro_batch=2), LayerStrategy(ep=2)),
+    named("pipeline zero3", replace(BASE, stages=2, micro_batch=2), LayerStrategy(ep=2), "zero3"),
+    named("pipeline of parts", replace(BASE, stages=2, micro_batch=2), LayerStrategy(etp=2)),
+    named("experts without a token", FEW, LayerStrategy(ep=4), "zero1"),
+    named("parts without a token", FEW, LayerStrategy(ep=2, etp=2)),
+    replace(BASE, name="mixed", sizes=replace(MIXTRAL, dense=1), strategies=MIXED),
+    named("deepseek", DEEP, LayerStrategy()),
+    named("deepseek ep4 zero1", DEEP, LayerStrategy(ep=4), "zero1"),
+    named("deepseek tp2 sp ep2", DEEP, replace(TP2_SP, ep=2)),
+    named("deepseek tp2 sp ep2 full", DEEP, replace(TP2_SP, ep=2, recompute="full"), "zero3"),
+    named("latent tp2", replace(DEEP, sizes=LATENT_DENSE), LayerStrategy(tp=2)),
+    named("latent unfused", replace(DEEP, sizes=LATENT_DENSE, flash=False), TP2_SP),
+    named("latent tp4 sp", replace(DEEP, sizes=LATENT_DENSE),
+          LayerStrategy(tp=4, sequence_parallel="megatron", recompute="selective")),
+    named("direct latent tp2", replace(DEEP, sizes=DIRECT_LATENT), LayerStrategy(tp=2)),
+    named("direct latent tp2 sp", replace(DEEP, sizes=DIRECT_LATENT), TP2_SP, "zero1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_a_run_equals_the_reference(four_ranks: RankPool, case: Case) -> None:
+    check(four_ranks, case)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        named("ep4", replace(BASE, dtype="bf16"), LayerStrategy(ep=4), "zero3"),
+        named("deepseek", replace(DEEP, dtype="bf16"), replace(TP2_SP, ep=4), "zero1"),
+    ],
+    ids=lambda c: c.name,
+)
+def test_bf16_stays_within_its_bounds(four_ranks: RankPool, case: Case) -> None:
+    check(four_ranks, case)
