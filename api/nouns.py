@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from ..costmodel.simulate import most_microbatches
 from ..datasets.catalogue.cluster_check import check_cluster
@@ -22,16 +22,7 @@ from ..spec.model import ModelSpec
 from ..spec.plan import Plan
 
 MAX_LAYERS = 16384
-
-
-class Module(Protocol):
-    """What tells a torch module, which this package does not load by itself."""
-
-    def named_parameters(self) -> Any:
-        """Its parameters with their names."""
-
-
-ModelLike = str | Mapping[str, Any] | ModelSpec | Module
+ModelLike = str | Mapping[str, Any] | ModelSpec
 ClusterLike = str | Mapping[str, Any] | ClusterSpec
 
 
@@ -39,7 +30,7 @@ def model_of(given: ModelLike, where: str = "--model") -> ModelAndAssumptions:
     """The model that was given, and what was assumed of it.
 
     Args:
-        given: a name or path, a typed or Hugging Face document, a ModelSpec, or a torch module.
+        given: a name or path, a typed or Hugging Face document, or a ModelSpec.
         where: how to name it in an error.
 
     Raises:
@@ -51,21 +42,10 @@ def model_of(given: ModelLike, where: str = "--model") -> ModelAndAssumptions:
         found = _model_from_document(given, where)
     elif isinstance(given, str):
         found = load_model(given, where)
-    elif hasattr(given, "named_parameters"):
-        found = _model_of_module(given)
     else:
-        raise InputError(
-            where, type(given).__name__, "a name, a document, a ModelSpec or an nn.Module"
-        )
+        raise InputError(where, type(given).__name__, "a name, a document or a ModelSpec")
     check_model(found[0], where)
     return found
-
-
-def _model_of_module(module: Any) -> ModelAndAssumptions:
-    """The model that a torch module is."""
-    from ..executor.user_module.describe import describe
-
-    return describe(module, type(module).__name__), ()
 
 
 def _model_from_document(document: Mapping[str, Any], where: str) -> ModelAndAssumptions:

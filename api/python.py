@@ -67,7 +67,7 @@ def _arguments_named(function: Callable[P, R]) -> Callable[P, R]:
 
 @_arguments_named
 def plan(
-    model: ModelLike | None = None,
+    model: ModelLike | Any | None = None,
     cluster: ClusterLike | None = None,
     *,
     global_batch: int | None = None,
@@ -121,9 +121,20 @@ def plan(
         InputError: an argument that cannot be used.
         InfeasibleError: nothing fits.
     """
+    model = _described(model)
     asked = {name: value for name, value in locals().items() if name in INPUT_NAMES}
     wanted = _Wanted(tuple(pins), top, deadline_s, oom_risk, executable, prefer)
     return _planned(Inputs(**asked), wanted, _picked(foreign, FOREIGN_FLAGS))
+
+
+def _described(model: Any) -> ModelLike | None:
+    """A torch module as the model that it is; anything else as it came."""
+    if not hasattr(model, "named_parameters"):
+        found: ModelLike | None = model
+        return found
+    from ..executor.user_module.describe import describe
+
+    return describe(model, type(model).__name__)
 
 
 class _Wanted(NamedTuple):

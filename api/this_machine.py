@@ -14,6 +14,7 @@ from ..spec.dense import model_run_reason
 from ..spec.errors import InputError
 from ..spec.legality import devices_run_reason, executable_reason
 from ..spec.plan import Plan
+from ..spec.run_together import together_reason
 from ..spec.technique_plans import plan_run_reason
 
 CUDA_DEVICE = re.compile(r"nvidia\d+")
@@ -104,5 +105,7 @@ def require_built(plan: Plan, where: str) -> None:
     for strategy in dict.fromkeys(plan.layer_strategies()):
         if reason := executable_reason(strategy, plan.workload):
             raise InputError(where, reason, "a plan that the executor runs", "plan --execute")
+    if reason := together_reason(plan):
+        raise InputError(where, reason, "a plan that the executor runs", "plan --execute")
     if reason := plan_run_reason(plan):
         raise InputError(where, reason, "techniques that the executor runs", "plan simulate")

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 INITIAL = 2.0**16
 GROWTH_STEPS = 2000
 LARGEST = 2.0**24
@@ -25,6 +28,15 @@ class LossScale:
 
     value: float = INITIAL
     good_steps: int = 0
+
+    def to_tensor(self) -> Tensor:
+        """Factor and count, (2,) float64: what a checkpoint keeps."""
+        return torch.tensor([self.value, self.good_steps], dtype=torch.float64)
+
+    def take(self, kept: Tensor) -> None:
+        """Go on from what :meth:`to_tensor` gave."""
+        value, good_steps = kept.tolist()
+        self.value, self.good_steps = value, int(good_steps)
 
     def after(self, overflowed: bool) -> None:
         """Follow a step's end."""

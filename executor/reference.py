@@ -65,7 +65,7 @@ class Reference:
         self._weights = [self._make(plan, i, layer, given) for i, layer in enumerate(self.layers)]
         self.optimizer = self._make_optimizer(adamw)
         self._learning_rate, self._last_step = adamw.learning_rate, last_step
-        self._scale = LossScale() if dtype is torch.float16 else None
+        self.loss_scale = LossScale() if dtype is torch.float16 else None
 
     def _make(
         self, plan: Plan, index: int, layer: Layer, values: Values
@@ -107,21 +107,21 @@ class Reference:
             numbers = range(first, min(first + at_once, batch))
             samples = [self.batch(self.step_index, number) for number in numbers]
             loss = self._loss(torch.stack(samples).to(self.device))
-            scaled: Tensor = loss * (1.0 if self._scale is None else self._scale.value)
+            scaled: Tensor = loss * (1.0 if self.loss_scale is None else self.loss_scale.value)
             scaled.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
-        if self._scale is not None:
+        if self.loss_scale is not None:
             for parameter in self.parameters.values():
                 if parameter.grad is not None:
-                    parameter.grad.div_(self._scale.value)
+                    parameter.grad.div_(self.loss_scale.value)
         return total
 
     def update(self) -> None:
         """Clip the gradients and take one optimizer step, unless they overflowed in fp16."""
-        if self._scale is not None:
+        if self.loss_scale is not None:
             grads = self.gradients().values()
             overflowed = not all(bool(torch.isfinite(grad).all()) for grad in grads)
-            self._scale.after(overflowed)
+            self.loss_scale.after(overflowed)
             if overflowed:
                 self.step_index += 1
                 return

@@ -20,6 +20,7 @@ from ..spec.legality import (
     stack_reason,
 )
 from ..spec.model import BlockLayer, Layer
+from ..spec.run_together import layer_together_reason, split_backward_reason
 from ..spec.schedule import EVERY_KIND, SPLIT_KINDS, ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
 from ..spec.towers import layer_places
@@ -157,13 +158,16 @@ class SearchSpace:
     @cached_property
     def schedule_kinds(self) -> tuple[ScheduleKind, ...]:
         """Schedules that are allowed, that the stack has, and that run where that is asked."""
-        request, joins = self.request, self.techniques.may_join_backward()
+        request = self.request
+        joined = self.techniques.may_join_backward() or split_backward_reason(
+            request.model, request.workload
+        )
         return tuple(
             kind
             for kind in EVERY_KIND
             if self._allowed("schedule", kind)
             and schedule_stack_reason(kind, request.stack) is None
-            and not (request.executable and kind in SPLIT_KINDS and joins)
+            and not (request.executable and kind in SPLIT_KINDS and joined)
         )
 
     def _chunks(self, kind: ScheduleKind, stages: int) -> list[int]:
@@ -253,9 +257,16 @@ class SearchSpace:
                 if self.techniques.reason(layer, strategy, ranks) is not None:
                     continue
                 if stack_reason(strategy, request.stack, known) is None and not (
-                    request.executable and executable_reason(strategy, request.workload)
+                    request.executable and self._run_reason(layer, strategy)
                 ):
                     yield strategy
+
+    def _run_reason(self, layer: Layer, strategy: LayerStrategy) -> str | None:
+        """Why the executor does not run a layer so; None if it does."""
+        workload = self.request.workload
+        return executable_reason(strategy, workload) or layer_together_reason(
+            layer, strategy, workload
+        )
 
     def _shardings(self, index: int, split: LayerStrategy, ranks: int) -> list[Sharding]:
         """The shardings that are legal and allowed for a split: the levels, and what is pinned."""

@@ -15,11 +15,12 @@ from torch import Tensor
 from ...spec.errors import InputError
 from ..engine import Engine
 from ..local import LocalParameter
-from .boxes import parameter_offsets, saved_name, state_part
+from .boxes import parameter_offsets, saved_name, saved_shape, state_part
 from .manifest import Manifest
 from .parts import Part, dtype_of
 
 MODEL, OPTIMIZER, RANDOM, TECHNIQUES = "model.", "optimizer.", "random.", "techniques."
+LOSS_SCALE = "loss_scale"
 
 
 def collect(engine: Engine) -> dict[str, Part]:
@@ -29,12 +30,14 @@ def collect(engine: Engine) -> dict[str, Part]:
         if not local.counts or not local.data.numel():
             continue  # the other copy of a tied weight is saved; nothing is left of a short row
         name, offsets = saved_name(engine.plan, local), parameter_offsets(local, engine.book)
-        found[MODEL + name] = Part(local.data, tuple(local.spec.shape), offsets)
+        found[MODEL + name] = Part(local.data, saved_shape(local), offsets)
         for key, value in engine.updater.kept(local).items():
-            cut = Part(value, tuple(local.spec.shape), offsets)
+            cut = Part(value, saved_shape(local), offsets)
             found[f"{OPTIMIZER}{key}.{name}"] = cut if value.dim() else Part.all_of(value)
     for key, value in _random_states(engine).items():
         found[key] = Part.all_of(value)
+    if engine.loss_scale is not None:
+        found[LOSS_SCALE] = Part.all_of(engine.loss_scale.to_tensor())
     own = _own(engine)
     for key, state in engine.technique_state().items():
         if state.tensor.numel():
@@ -83,6 +86,10 @@ class Restored:
             if name in manifest.tensors:
                 self._random[name] = torch.empty_like(value)
                 self._want(name, Part.all_of(self._random[name]))
+        self._scale: Tensor | None = None
+        if engine.loss_scale is not None:
+            self._scale = engine.loss_scale.to_tensor()
+            self._want(LOSS_SCALE, Part.all_of(self._scale))
         self._want_states()
 
     def _want(self, name: str, part: Part) -> None:
@@ -101,7 +108,7 @@ class Restored:
 
     def _want_parameter(self, local: LocalParameter) -> None:
         name = saved_name(self.engine.plan, local)
-        whole, offsets = tuple(local.spec.shape), parameter_offsets(local, self.engine.book)
+        whole, offsets = saved_shape(local), parameter_offsets(local, self.engine.book)
         self._want(MODEL + name, Part(local.data, whole, offsets))
         kept: dict[str, Tensor] = {}
         for key in self._keys:
@@ -149,6 +156,8 @@ class Restored:
                 torch.set_rng_state(value)
             else:
                 torch.cuda.set_rng_state(value, engine.options.device)
+        if engine.loss_scale is not None and self._scale is not None:
+            engine.loss_scale.take(self._scale)
         engine.load_technique_state(self._states)
         engine.step_index = self.manifest.step
 

@@ -7,7 +7,7 @@ import torch
 from ..reference import Reference
 from .loader import Found, fill
 from .parts import Part, dtype_of
-from .state import MODEL, OPTIMIZER
+from .state import LOSS_SCALE, MODEL, OPTIMIZER
 
 
 def fill_reference(reference: Reference, found: Found) -> None:
@@ -20,12 +20,21 @@ def fill_reference(reference: Reference, found: Found) -> None:
     tensors = found.manifest.tensors
     parts: dict[str, Part] = {}
     for name, parameter in reference.parameters.items():
-        parts[MODEL + name] = Part.all_of(parameter.detach())
+        if not parameter.requires_grad:
+            continue
+        shape = tensors[MODEL + name].shape  # experts are saved with their rows as one dimension
+        parts[MODEL + name] = Part.all_of(parameter.detach().view(shape))
         kept = reference.optimizer.state[parameter]
         for key in ("step", "exp_avg", "exp_avg_sq"):
             stored = tensors[f"{OPTIMIZER}{key}.{name}"]
             device = parameter.device if stored.shape else "cpu"
-            kept[key] = torch.empty(stored.shape, dtype=dtype_of(stored.dtype), device=device)
-            parts[f"{OPTIMIZER}{key}.{name}"] = Part.all_of(kept[key])
+            empty = torch.empty(stored.shape, dtype=dtype_of(stored.dtype), device=device)
+            parts[f"{OPTIMIZER}{key}.{name}"] = Part.all_of(empty)
+            kept[key] = empty.view(parameter.shape) if stored.shape else empty
+    if reference.loss_scale is not None:
+        scale = reference.loss_scale.to_tensor()
+        parts[LOSS_SCALE] = Part.all_of(scale)
     fill(found, parts)
+    if reference.loss_scale is not None:
+        reference.loss_scale.take(scale)
     reference.step_index = found.manifest.step
