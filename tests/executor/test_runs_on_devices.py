@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ def test_one_stage_needs_no_wires() -> None:
 
 def test_accelerators_have_longer_limits() -> None:
     cores, devices = (PoolOptions.of(patience_on(name)) for name in ("cpu", "H100-SXM-80GB"))
-    assert cores == PoolOptions()
+    assert replace(cores, stalled_after_s=None) == PoolOptions()
     assert devices.collective_timeout_s > cores.collective_timeout_s
     assert devices.silent_after_s > cores.silent_after_s
 

@@ -9,7 +9,16 @@ import pytest
 
 import shardwright
 
-PUBLIC_NAMES = ["PlanHandle", "__version__", "execute", "explain", "plan", "simulate", "what_if"]
+PUBLIC_NAMES = [
+    "PlanHandle",
+    "__version__",
+    "execute",
+    "explain",
+    "parallelize",
+    "plan",
+    "simulate",
+    "what_if",
+]
 
 
 def test_package_list_equals_the_folders(root: Path, package_folders: tuple[Path, ...]) -> None:
