@@ -1,0 +1,23 @@
+"""Long tables of cases on ranks: ``make test`` runs a part of each, ``make evidence`` all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+EVERY: Mapping[str, int] = {
+    "test_adapters.py": 5,
+    "test_encoder_decoders.py": 4,
+    "test_encoders.py": 4,
+    "test_expert_lowering.py": 4,
+    "test_expert_memory.py": 4,
+    "test_experts.py": 5,
+    "test_live_bytes.py": 4,
+    "test_lowering.py": 2,
+    "test_mixed_stages.py": 2,
+    "test_parity.py": 4,
+    "test_sequence_bytes.py": 4,
+    "test_sequence_lowering.py": 5,
+    "test_sequence_parity.py": 5,
+    "test_user_modules.py": 3,
+}
+"""Of the parametrised cases of these files, ``make test`` runs one in so many."""
