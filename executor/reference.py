@@ -53,6 +53,7 @@ class Reference:
         batch: Callable[[int, int], Tensor],
         dtype: torch.dtype,
         adamw: AdamWOptions,
+        *,
         last_step: int = 1,
         values: Values | None = None,
     ) -> None:

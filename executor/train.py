@@ -326,8 +326,8 @@ def _verify(
         batch,
         dtype,
         settings.adamw,
-        settings.steps,
-        ends.values,
+        last_step=settings.steps,
+        values=ends.values,
     )
     if ran.begun_at is not None:
         fill_reference(reference, ran.begun_at)

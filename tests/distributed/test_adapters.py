@@ -25,6 +25,7 @@ from shardwright.executor.reference import Reference
 from shardwright.executor.update import AdamWOptions
 from shardwright.executor.verify import BOUNDS
 from shardwright.spec.errors import ShardwrightError
+from shardwright.spec.learning_rate import LearningRate
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.training import Lora
 
@@ -162,8 +163,8 @@ def test_peft_loads_what_a_run_saved(two_ranks: RankPool, tmp_path: Path, kind: 
     alone = case_for(folder, "alone", 1, adapters=adapters).plan()
     batches = RandomBatches(alone.model.vocab, 16, 8, seed=0)
     values, cpu = Checkpoint(folder, alone.model, 16), torch.device("cpu")
-    fast = AdamWOptions(learning_rate=1e-2)
-    trained = Reference(alone, 0, cpu, batches, torch.float32, fast, values)
+    fast = AdamWOptions(learning_rate=LearningRate(peak=1e-2))
+    trained = Reference(alone, 0, cpu, batches, torch.float32, fast, values=values)
     for _ in range(STEPS):
         trained.backward_step()
         trained.update()
