@@ -180,7 +180,7 @@ def test_peft_loads_what_a_run_saved(two_ranks: RankPool, tmp_path: Path, kind: 
             "follow_bytes": False,
             "init_from": str(folder),
             "save_hf": str(target),
-            "adamw": {"learning_rate": 1e-2},
+            "adamw": {"learning_rate": {"peak": 1e-2}},
         }
         two_ranks.run(TRAIN_JOB, payload)
         files = sorted(path.name for path in target.iterdir())
