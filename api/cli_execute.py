@@ -43,6 +43,7 @@ def execute_command(given: dict[str, Any]) -> None:
     path = given["plan_file"]
     if path is None:
         raise InputError("PLAN.json", "nothing", "a plan file", "plan execute plan.json")
+    _checkpoint_settings(given)
     plan = read_plan(path)
     if given["dry_run"]:
         from .dry_run import dry_run

@@ -16,7 +16,7 @@ from shardwright.spec.kernels import Kernel
 from shardwright.spec.layers import BlockLayer, EmbeddingLayer, HeadLayer, ProjectorLayer
 from shardwright.spec.legality import executable_reason
 from shardwright.spec.model import LayerRun, ModelSpec, Tower, TowerEdge
-from shardwright.spec.strategy import LayerStrategy
+from shardwright.spec.strategy import LayerStrategy, Sharding
 from shardwright.spec.training import Lora, layer_trainings
 
 PARAMETERS = 6_738_415_616
@@ -165,7 +165,8 @@ def test_a_frozen_table_on_two_stages_has_no_gradient_to_sum(stack: str) -> None
     assert all(run.tied_sum_s > 0 for run in full.stages)
 
 
-def test_adapters_are_not_run() -> None:
-    reason = executable_reason(LayerStrategy(), asked("lora").workload)
-    assert reason is not None
-    assert "lora" in reason
+def test_adapters_are_run_beside_whole_weights_of_their_own_format() -> None:
+    workload = asked("lora").workload
+    assert executable_reason(LayerStrategy(), workload) is None
+    sharded = LayerStrategy(shard=Sharding(parameters=2, gradients=2, optimizer=2))
+    assert "lora" in (executable_reason(sharded, workload) or "")
