@@ -19,6 +19,7 @@ from shardwright.executor.host_copy import release
 from shardwright.profiler.probes import Probe, probe_plan
 
 CORE = torch.device("cpu")
+pytestmark = pytest.mark.timeout(240)  # compilers may be loaded first, on a busy machine
 
 
 @pytest.fixture
