@@ -25,6 +25,7 @@ from ..spec.model import EmbeddingLayer, HeadLayer, Layer
 from ..spec.plan import Plan
 from ..spec.stage_messages import entry_strategy
 from ..spec.strategy import LayerStrategy
+from ..spec.training import LayerTraining
 from ..spec.workload import DtypeRecord
 from .expert_shards import expert_placement
 from .mesh import GroupBook
@@ -173,7 +174,7 @@ def build_chunk(
     units: list[FSDPModule] = []
     for index, layer, strategy in layers:
         modules[index] = _build_module(
-            plan, index, layer, strategy, book, later.get(index), options, kernels
+            plan, index, layer, strategy, trainings[index], book, later.get(index), options, kernels
         )
         members = [modules[index]]
         if tied is not None and index == tied[1]:
@@ -212,6 +213,7 @@ def _build_module(
     index: int,
     layer: Layer,
     strategy: LayerStrategy,
+    training: LayerTraining,
     book: GroupBook,
     later: WeightWork | None,
     options: BuildOptions,
@@ -231,7 +233,6 @@ def _build_module(
     )
     module = build_layer(layer, build)
     values = FirstValues(options.values, options.seed)
-    training = plan.workload.layer_trainings(plan.model)[index]
     fill_layer(
         module,
         plan.model,

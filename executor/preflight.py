@@ -109,11 +109,9 @@ def rank_nodes(plan: Plan) -> list[tuple[str, int]]:
 
 def _room(plan: Plan, places: Sequence[Place]) -> None:
     """Cores of a host share its memory; a device has its own."""
-    needed = [
-        least_bytes(plan, number)
-        for number, stage in enumerate(plan.program.stages)
-        for _ in range(stage.device_count)
-    ]
+    needed: list[int] = []
+    for number, stage in enumerate(plan.program.stages):
+        needed += [least_bytes(plan, number)] * stage.device_count
     shared: Mapping[Any, list[int]] = defaultdict(list)
     for rank, place in enumerate(places):
         shared[place.host if place.device is None else (place.host, place.device)].append(rank)

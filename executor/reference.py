@@ -19,7 +19,7 @@ from ..spec.feed_forward import Moe
 from ..spec.mixers import Attention, LatentAttention
 from ..spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
 from ..spec.plan import Plan
-from ..spec.training import held_parameters
+from ..spec.training import LayerTraining, held_parameters
 from .loss_scale import LossScale
 from .parameters import TIED_WEIGHT, FirstValues, parameter_name, tied_source
 from .reference_parts import reference_latent, reference_mixture
@@ -63,17 +63,20 @@ class Reference:
         self.step_index = 0
         self.parameters: dict[str, nn.Parameter] = {}
         given = FirstValues(values, seed)
-        self._weights = [self._make(plan, i, layer, given) for i, layer in enumerate(self.layers)]
+        trainings = plan.workload.layer_trainings(plan.model)
+        self._weights = [
+            self._make(plan, i, layer, training, given)
+            for i, (layer, training) in enumerate(zip(self.layers, trainings, strict=True))
+        ]
         self.optimizer = self._make_optimizer(adamw)
         self._learning_rate, self._last_step = adamw.learning_rate, last_step
         self.loss_scale = LossScale() if dtype is torch.float16 else None
 
     def _make(
-        self, plan: Plan, index: int, layer: Layer, values: Values
+        self, plan: Plan, index: int, layer: Layer, training: LayerTraining, values: Values
     ) -> dict[str, nn.Parameter]:
         """A layer's parameters by their names in it; a tied one is the embedding's."""
         found = {}
-        training = plan.workload.layer_trainings(plan.model)[index]
         for spec in held_parameters(layer, plan.workload.seq_len, training):
             source, original = tied_source(plan.model, index, layer, spec)
             name = parameter_name(source, original)

@@ -121,7 +121,7 @@ class _Seen(NamedTuple):
 
 def _step(plan: Plan, stage: int, options: BuildOptions) -> _Seen:
     rank = stage_layout(plan)[stage][0]
-    with _alone(rank, plan_world_size(plan)):
+    with alone_in_world(rank, plan_world_size(plan)):
         book = GroupBook(plan, rank, HOST.type, TIMEOUT_S, options.techniques.values)
         for strategy in plan.stage_strategies(stage):
             book.data_mesh(strategy)  # made of numbers that have to be there
@@ -138,8 +138,8 @@ def _step(plan: Plan, stage: int, options: BuildOptions) -> _Seen:
 
 
 @contextmanager
-def _alone(rank: int, ranks: int) -> Iterator[None]:
-    """A world of ``ranks`` ranks of which only this one is there."""
+def alone_in_world(rank: int, ranks: int) -> Iterator[None]:
+    """A world of ``ranks`` ranks of which only this one is there; it communicates with nobody."""
     from torch.testing._internal.distributed.fake_pg import FakeStore  # brings the backend "fake"
 
     dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())

@@ -115,21 +115,9 @@ def _turn(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
     return out
 
 
-class _EagerRope(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        ctx.save_for_backward(cos, sin)
-        return _turn(x, cos, sin, 1.0)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        cos, sin = ctx.saved_tensors
-        return _turn(grads[0], cos, sin, -1.0), None, None
-
-
 def _eager(query: Tensor, key: Tensor, angles: Angles) -> tuple[Tensor, Tensor]:
     table = angle_table(angles, query.dtype, query.device)
-    turned = [_EagerRope.apply(x, *table) for x in (query, key)]  # type: ignore[no-untyped-call]
+    turned = [_TurnHeads.apply(x, *table) for x in (query, key)]  # type: ignore[no-untyped-call]
     return turned[0], turned[1]
 
 

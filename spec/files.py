@@ -42,6 +42,15 @@ def write_atomically(path: Path, data: str | bytes) -> None:
         raise InputError(str(path), error.strerror or str(error), "a writable file path") from None
 
 
+def flush_to_disk(path: Path) -> None:
+    """Have the system write a file, or a folder's names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _mode(path: Path) -> int | None:
     """Permission bits of the file at ``path``; None if there is none yet.
 

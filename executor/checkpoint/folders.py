@@ -6,10 +6,11 @@ it is renamed when every byte of it is on the disk. What carries the final name 
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from pathlib import Path
+
+from ...spec.files import flush_to_disk
 
 STEP_NAME = re.compile(r"step-(\d{8,})")
 UNFINISHED = re.compile(r"\.step-\d{8,}\..+")
@@ -40,18 +41,9 @@ def step_folders(root: Path) -> list[Path]:
     return sorted(found, key=lambda path: step_of(path) or 0, reverse=True)
 
 
-def sync(path: Path) -> None:
-    """Have the system write a file, or a folder's names, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def commit(unfinished: Path, final: Path) -> None:
     """Give a folder that is whole its final name; one that has it already makes way."""
-    sync(unfinished)
+    flush_to_disk(unfinished)
     if final.exists():
         replaced = unfinished.with_name(f"{unfinished.name}.replaced")
         final.rename(replaced)
@@ -59,7 +51,7 @@ def commit(unfinished: Path, final: Path) -> None:
         shutil.rmtree(replaced, ignore_errors=True)
     else:
         unfinished.rename(final)
-    sync(final.parent)
+    flush_to_disk(final.parent)
 
 
 def sweep(root: Path) -> None:

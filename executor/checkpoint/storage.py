@@ -22,7 +22,8 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from .folders import commit, sync
+from ...spec.files import flush_to_disk
+from .folders import commit
 from .manifest import (
     MANIFEST,
     Manifest,
@@ -86,7 +87,7 @@ class CheckpointWriter(StorageWriter):
         tensors = {key: _resolved(planner, item) for key, item in keys.items()}
         path = self.unfinished / name
         save_file(tensors, path)
-        sync(path)
+        flush_to_disk(path)
         places = _places(path)[1]
         return [_result(i, key, name, tensors[key], places[key]) for key, i in keys.items()]
 
@@ -137,7 +138,7 @@ class CheckpointWriter(StorageWriter):
         )
         path = self.unfinished / MANIFEST
         path.write_text(manifest.text())
-        sync(path)
+        flush_to_disk(path)
         commit(self.unfinished, self.final)
 
     @classmethod

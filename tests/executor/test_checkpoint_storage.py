@@ -211,7 +211,7 @@ def test_parts_that_are_no_tensor_are_refused(how: str) -> None:
         plan_saves([[first.row("x")], [moved.row("x")]])
 
 
-@pytest.mark.parametrize("broken", ["commit", "sync", "save_file"])
+@pytest.mark.parametrize("broken", ["commit", "flush_to_disk", "save_file"])
 def test_what_is_not_committed_is_no_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:

@@ -243,7 +243,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     def full(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "_flush", full)
+    monkeypatch.setattr(module, "flush_to_disk", full)
     writer = FolderWriter(tmp_path / "out", {"a": (2, 2)})
     with pytest.raises(RunError, match="No space left on device"):
         writer.add("a", torch.ones(2, 2))

@@ -7,7 +7,6 @@ that a folder of the target's name is always a whole checkpoint.
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from ....spec.codec import dump_pretty
 from ....spec.errors import RunError
+from ....spec.files import flush_to_disk
 from ....spec.units import GIB
 from .target import check_target
 
@@ -105,7 +105,7 @@ class FolderWriter:
             file = f"{self._stem}-{self._written + 1:05}-of-{count:05}.safetensors"
         try:
             save_file({name: self._held.pop(name) for name in names}, self._folder / file, METADATA)
-            _flush(self._folder / file)
+            flush_to_disk(self._folder / file)
         except (OSError, SafetensorError) as error:
             self.abandon()
             raise _failed(self.target, error) from None
@@ -133,14 +133,14 @@ class FolderWriter:
         try:
             for name, document in files.items():
                 (self._folder / name).write_text(dump_pretty(document), encoding="utf-8")
-                _flush(self._folder / name)
+                flush_to_disk(self._folder / name)
             for path in copied:
                 shutil.copyfile(path, self._folder / path.name)
-                _flush(self._folder / path.name)
+                flush_to_disk(self._folder / path.name)
             self._make_readable()
-            _flush(self._folder)
+            flush_to_disk(self._folder)
             self._folder.replace(self.target)
-            _flush(self.target.parent)
+            flush_to_disk(self.target.parent)
         except OSError as error:
             self.abandon()
             raise _failed(self.target, error) from None
@@ -169,14 +169,6 @@ def tokenizer_files(source: Path | None, tokenizer: Path | None) -> Sequence[Pat
     if source is None:
         return []
     return [path for name in TOKENIZER_FILES if (path := source / name).is_file()]
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _failed(target: Path, error: Exception) -> RunError:
