@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from .inputs import Inputs, Problem
 
 DEFAULT_STEPS = 20
-DEFAULT_RATE = "1e-3"
 
 
 def execute_command(given: dict[str, Any]) -> None:
@@ -176,7 +175,7 @@ def run_plan(
         verify=given["verify"],
         data=given.get("data"),
         tokenizer=given.get("tokenizer"),
-        learning_rate=learning_rate(given.get("lr") or DEFAULT_RATE),
+        learning_rate=learning_rate(given.get("lr")),
         kernels=one_of("--kernels", given.get("kernels") or "auto", KERNEL_POLICIES),
         trace_file=_whole_path(given.get("trace")),
         init_from=_whole_path(given.get("init_from")),

@@ -86,7 +86,7 @@ class PlanHandle:
         tokenizer: str | None = None,
         kernels: KernelPolicy = "auto",
         trace: Path | None = None,
-        lr: str | float = 1e-3,
+        lr: str | float | None = None,
         init_from: str | Path | None = None,
         save_hf: str | Path | None = None,
         checkpoint: Path | str | None = None,
@@ -102,7 +102,7 @@ class PlanHandle:
             tokenizer: a ``tokenizer.json`` for the data.
             kernels: auto, portable or fused.
             trace: file for a traced step and its memory, as Perfetto reads it.
-            lr: learning rate, as ``--lr`` takes it.
+            lr: learning rate, as ``--lr`` takes it; the usual one if None.
             init_from: folder of transformers to start from.
             save_hf: folder of transformers to write.
             checkpoint: folder to save checkpoints in.
@@ -127,7 +127,7 @@ class PlanHandle:
             tokenizer=tokenizer,
             kernels=kernels,
             trace_file=trace,
-            learning_rate=learning_rate(str(lr)),
+            learning_rate=learning_rate(None if lr is None else str(lr)),
             init_from=_absolute(init_from),
             save_hf=_absolute(save_hf),
             checkpoint=CheckpointSettings(folder=folder, every=every, resume=source),

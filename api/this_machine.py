@@ -8,14 +8,11 @@ from pathlib import Path
 
 from ..datasets.catalogue.device import CPU
 from ..datasets.catalogue.local import core_count, memory_bytes
-from ..executor.layout import plan_device, plan_devices, plan_world_size
+from ..executor.layout import plan_device, plan_world_size
+from ..executor.refusals import plan_refusal
 from ..spec.cluster import ClusterSpec
-from ..spec.dense import model_run_reason
 from ..spec.errors import InputError
-from ..spec.legality import devices_run_reason, executable_reason
 from ..spec.plan import Plan
-from ..spec.run_together import together_reason
-from ..spec.technique_plans import plan_run_reason
 
 CUDA_DEVICE = re.compile(r"nvidia\d+")
 RANK_BYTES = 2**28
@@ -98,14 +95,5 @@ def require_built(plan: Plan, where: str) -> None:
     Raises:
         InputError: a model, a schedule or a strategy that is not run yet.
     """
-    if reason := model_run_reason(plan.model, plan.workload.seq_len):
-        raise InputError(where, reason, "a plan of a dense decoder", "plan simulate")
-    if reason := devices_run_reason(plan_devices(plan)):
-        raise InputError(where, reason, "cores alone, or accelerators alone", "plan simulate")
-    for strategy in dict.fromkeys(plan.layer_strategies()):
-        if reason := executable_reason(strategy, plan.workload):
-            raise InputError(where, reason, "a plan that the executor runs", "plan --execute")
-    if reason := together_reason(plan):
-        raise InputError(where, reason, "a plan that the executor runs", "plan --execute")
-    if reason := plan_run_reason(plan):
-        raise InputError(where, reason, "techniques that the executor runs", "plan simulate")
+    if found := plan_refusal(plan):
+        raise InputError(where, found.reason, found.allowed, found.nearest)

@@ -18,12 +18,9 @@ from torch import Tensor
 from .. import __version__
 from ..spec.choices import ATTENTIONS, KERNEL_POLICIES
 from ..spec.codec import from_document
-from ..spec.dense import model_run_reason
 from ..spec.errors import InputError, one_of
-from ..spec.legality import devices_run_reason, executable_reason
 from ..spec.plan import Plan, plan_of
-from ..spec.run_together import together_reason
-from ..spec.technique_plans import plan_run_reason, used_techniques
+from ..spec.technique_plans import used_techniques
 from . import torch_api
 from .agreement import require_agreement, text_digest
 from .build_options import BuildOptions, Compiler
@@ -39,10 +36,10 @@ from .exchange import gather_json
 from .faults import Fault, FaultList, attempt_of
 from .host_copy import release
 from .host_memory import peak_resident_bytes, reset_peak, resident_bytes
-from .layout import plan_devices
 from .live import hides_bytes
 from .preflight import preflight
 from .reference import Reference
+from .refusals import plan_refusal
 from .step_memory import StepMemory, by_stage, follow_step
 from .steps import StepHooks, reported_norm, run_steps
 from .technique import RunTechniques
@@ -212,17 +209,8 @@ def require_executable(plan: Plan, techniques: RunTechniques = SHIPPED) -> None:
     Raises:
         InputError: layers, number formats, sharding, a schedule or techniques that are not run yet.
     """
-    if reason := model_run_reason(plan.model, plan.workload.seq_len):
-        raise InputError("plan", reason, "a plan of a dense decoder")
-    if reason := devices_run_reason(plan_devices(plan)):
-        raise InputError("plan", reason, "cores alone, or accelerators alone")
-    for strategy in dict.fromkeys(plan.layer_strategies()):
-        if reason := executable_reason(strategy, plan.workload):
-            raise InputError("plan", reason, "a plan that the executor runs")
-    if reason := together_reason(plan):
-        raise InputError("plan", reason, "a plan that the executor runs")
-    if reason := plan_run_reason(plan, techniques.values):
-        raise InputError("plan", reason, "techniques that the executor runs")
+    if found := plan_refusal(plan, techniques.values):
+        raise InputError("plan", found.reason, found.allowed)
     for name in sorted(used_techniques(plan) - {run.name for run in techniques.runs}):
         known = ", ".join(run.name for run in techniques.runs) or "none"
         raise InputError(f"techniques.{name}", "no run", f"techniques that are run: {known}")

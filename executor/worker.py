@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of weights and data order")
     parser.add_argument("--data", help="text file or folder (default: Python's own sources)")
     parser.add_argument("--tokenizer", help="tokenizer.json (default: trained on the data)")
-    parser.add_argument("--lr", default="1e-3", help="learning rate (default 1e-3)")
+    parser.add_argument("--lr", help="learning rate (default 1e-3)")
     parser.add_argument("--verify", action="store_true", help="compare with a single process")
     parser.add_argument("--init-from", metavar="HF_DIR", help="start from these weights")
     parser.add_argument("--save-hf", metavar="DIR", help="write the trained weights here")

@@ -63,12 +63,14 @@ class LearningRate:
         return self.floor + (self.peak - self.floor) * left
 
 
-def learning_rate(text: str) -> LearningRate:
-    """The learning rate that a person typed.
+def learning_rate(text: str | None) -> LearningRate:
+    """The learning rate that a person typed; the usual one for None.
 
     Raises:
         InputError: no number, unknown word or key, or a value out of its range.
     """
+    if text is None:
+        return LearningRate()
     kind, _, rest = text.partition(":")
     if kind not in DECAYS:
         if rest or _number(text) is None:
@@ -77,7 +79,7 @@ def learning_rate(text: str) -> LearningRate:
     given = dict(_pair(part) for part in rest.split(",")) if rest else {}
     found = LearningRate(
         decay=next(decay for decay in DECAYS if decay == kind),
-        peak=_positive(f"{FLAG}: peak", given.get("peak", "1e-3")),
+        peak=_positive(f"{FLAG}: peak", given.get("peak", str(LearningRate().peak))),
         warmup=_count("warmup", given.get("warmup", "0"), 0),
         steps=_count("steps", given["steps"], 1) if "steps" in given else None,
         floor=_positive(f"{FLAG}: floor", given.get("floor", "0"), or_zero=True),
