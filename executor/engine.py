@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -22,14 +23,13 @@ from .chunk import TORCH_DTYPES, Chunk, build_chunk
 from .host_copy import finish, to_device
 from .live import LiveTechniques
 from .local import local_parameters
+from .mailbox import Activations
 from .mesh import GroupBook
 from .pipeline import ChunkPort, PipelineRuntime
 from .routes import chunk_routes
+from .tasks import Batch, plan_task
 from .technique import NamedState
 from .update import AdamWOptions, Updater
-
-Batch = Callable[[int, int], Tensor]
-"""``batch(step, sample) -> (seq + 1,) tokens`` of one sample of the global batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,7 @@ class Engine:
         self.plan = plan
         self.options = options
         self.batch = batch
+        self.task = plan_task(plan)
         timeout_s = options.collective_timeout_s
         values = options.techniques.values
         self.book = GroupBook(plan, rank, options.device.type, timeout_s, values)
@@ -141,32 +142,37 @@ class Engine:
         return ChunkPort(
             run=lambda entry, micro_batch: self._run_chunk(chunk, entry, micro_batch),
             before_backward=chunk.set_last_micro_batch,
-            after_backward=lambda last: chunk.after_backward(source is None, last),
+            after_backward=chunk.after_backward,
             source=source,
             target=target,
         )
 
-    def _run_chunk(self, chunk: Chunk, entry: Tensor | None, micro_batch: int) -> Tensor:
-        if entry is None:
-            first = chunk.strategies[min(chunk.strategies)]
-            entry = self._tokens(micro_batch, first)[:-1]
+    def _run_chunk(self, chunk: Chunk, entry: Activations | None, micro_batch: int) -> Activations:
+        feeds = {
+            index: self._data(micro_batch, chunk.strategies[index], partial(self.task.feed, index))
+            for index in chunk.data_layers
+        }
         if not chunk.has_head:
-            out: Tensor = chunk(entry)
+            out: Activations = chunk(entry or (), feeds)
             return out
-        targets = self._tokens(micro_batch, chunk.last_strategy)[1:]
-        loss: Tensor = chunk(entry, targets, 1 / self.plan.workload.tokens_per_step)
+        targets = self._data(micro_batch, chunk.last_strategy, self.task.targets)
+        scale = 1 / (self.plan.workload.global_batch * self.task.losses)
+        loss: Activations = chunk(entry or (), feeds, targets, scale)
         return loss
 
-    def _tokens(self, micro_batch: int, strategy: LayerStrategy) -> Tensor:
-        """This rank's samples of a micro-batch, (seq + 1, batch)."""
+    def _data(
+        self, micro_batch: int, strategy: LayerStrategy, part: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """A part of this rank's records of a micro-batch."""
         with mark(READ_DATA):
-            return self._read_tokens(micro_batch, strategy)
+            return to_device(part(self._read(micro_batch, strategy)), self.options.device)
 
-    def _read_tokens(self, micro_batch: int, strategy: LayerStrategy) -> Tensor:
+    def _read(self, micro_batch: int, strategy: LayerStrategy) -> Tensor:
+        """This rank's records of a micro-batch, (record, batch), on the host."""
         mine = self.book.samples(strategy)
         start = micro_batch * self.plan.program.micro_batch_samples
         rows = [self.batch(self.step_index, start + i) for i in range(mine.first, mine.end)]
-        return to_device(torch.stack(rows, dim=1), self.options.device)
+        return torch.stack(rows, dim=1)
 
     def backward_step(self) -> Tensor:
         """Forward and backward of one global batch; (norm, loss) float64, gradients in place."""
@@ -177,8 +183,8 @@ class Engine:
             return self.updater.gradient_norm_and_loss(loss, self._loss_replicas())
 
     def _loss_replicas(self) -> int:
-        """Ranks that report one loss: the tensor-parallel ranks of the head."""
-        return next((c.last_strategy.tp for c in self.chunks if c.has_head), 1)
+        """Ranks that report one loss: the tensor-parallel ranks of the last layer."""
+        return next((c.loss_replicas for c in self.chunks if c.has_head), 1)
 
     def step(self, before_update: Callable[[], None] | None = None) -> StepResult:
         """One optimizer step; its time is that of the device's work, not of its launches.

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from ..spec.model import HeadLayer
 from ..spec.parameters import ParameterSpec, layer_parameters
 from ..spec.plan import Plan
 from ..spec.strategy import LayerStrategy
+from ..spec.towers import layer_places, shared_tables
 from .chunk import Chunk, needs_sharding_wrapper
 from .mesh import GroupBook
 from .models.layer import LayerModule
-from .parameters import TIED_WEIGHT, parameter_name
+from .parameters import TABLES, parameter_name
 from .torch_api import all_gather_single
 
 
@@ -30,8 +30,8 @@ class LocalParameter:
     """One parameter of this rank.
 
     ``data`` shares storage with the module's parameter; ``replicas`` ranks of the stage hold
-    the same part; ``tied`` marks a weight that another stage holds too, ``counts`` is false
-    for the copy that norms leave out.
+    the same part; ``tied`` marks a weight that another stage may hold too, ``counts`` is false
+    for the copies that norms leave out.
     """
 
     name: str
@@ -57,12 +57,13 @@ def local_parameters(plan: Plan, chunks: list[Chunk], book: GroupBook) -> list[L
     seen: set[int] = set()
     found: list[LocalParameter] = []
     layers = plan.model.layers()
+    places = layer_places(plan.model, plan.workload.seq_len)
     for chunk in chunks:
         for key, module in chunk.layers.items():
             index = int(key)
-            for spec in layer_parameters(layers[index], plan.workload.seq_len):
-                slot, _, kind = spec.name.rpartition(".")
-                parameter = getattr(cast(LayerModule, module).slot(slot), kind)
+            for spec in layer_parameters(layers[index], places[index].tokens):
+                holder, kind = cast(LayerModule, module).holder(spec.name)
+                parameter = getattr(holder, kind)
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
                     strategy = chunk.strategies[index]
@@ -81,7 +82,8 @@ def _describe(
     split = strategy.tp if spec.split_dim is not None else 1
     wrapped = needs_sharding_wrapper(strategy, book.stage_ranks, plan.workload.dtype)
     shards = strategy.shard.optimizer if wrapped else 1
-    tied = book.tied is not None and spec.name in ("tokens.weight", TIED_WEIGHT)
+    tables = shared_tables(plan.model)
+    tied = book.tied is not None and index in tables and spec.name in TABLES
     partial = strategy.tp > 1 and (
         spec.partial_gradient == "always"
         or (spec.partial_gradient == "sequence_parallel" and strategy.megatron_sp)
@@ -96,7 +98,7 @@ def _describe(
         replicas=book.stage_ranks // (split * shards),
         partial_gradient=partial,
         tied=tied,
-        counts=not (tied and isinstance(plan.model.layers()[index], HeadLayer)),
+        counts=not tied or index == tables[0],
     )
 
 

@@ -22,6 +22,7 @@ from ..spec.stage_messages import stage_layouts
 from ..spec.strategy import LayerStrategy
 from ..spec.technique_plans import stage_technique_groups
 from ..spec.techniques import TECHNIQUES, Values
+from ..spec.towers import shared_tables
 from .layout import plan_world_size, stage_layout
 from .models.parallel import TensorParallel
 from .tied import TiedGroup, tied_groups
@@ -128,8 +129,8 @@ class GroupBook:
         return self._of_techniques[name, tuple(self.first_rank + r for r in members)]
 
     def _make_tied_groups(self, plan: Plan) -> TiedGroup | None:
-        """Groups of ranks of the first and last stage that hold one tied weight; this rank's."""
-        if not plan.model.tie_embeddings or len(self.layout) == 1:
+        """Groups of ranks of different stages that hold one shared table; this rank's."""
+        if len(self.layout) == 1 or not shared_tables(plan.model):
             return None
         mine = None
         for group in tied_groups(plan, self.layout):

@@ -11,14 +11,17 @@ import hashlib
 import torch
 from torch import Tensor, nn
 
-from ..spec.model import EmbeddingLayer, HeadLayer, Layer, ModelSpec
+from ..spec.model import Layer, ModelSpec
 from ..spec.parameters import ParameterSpec, layer_parameters, split_range
+from ..spec.towers import shared_tables
 from .models.layer import LayerModule
 from .models.parallel import TensorParallel
 
 INITIAL_STD = 0.02
 TOKEN_WEIGHT = "tokens.weight"
 TIED_WEIGHT = "projection.weight"
+TABLES = (TOKEN_WEIGHT, TIED_WEIGHT)
+"""Names of a vocabulary table that layers may share."""
 
 
 def parameter_name(layer_index: int, spec: ParameterSpec) -> str:
@@ -62,9 +65,8 @@ def fill_layer(
     for spec in layer_parameters(layer, seq_len):
         name = parameter_name(*tied_source(model, layer_index, layer, spec))
         value = local_slice(initial_value(spec, name, seed), spec, tp)
-        slot_name, _, kind = spec.name.rpartition(".")
-        slot = module.slot(slot_name)
-        slot.register_parameter(kind, nn.Parameter(value.to(device)))
+        holder, kind = module.holder(spec.name)
+        holder.register_parameter(kind, nn.Parameter(value.to(device)))
 
 
 def local_slice(whole: Tensor, spec: ParameterSpec, tp: TensorParallel) -> Tensor:
@@ -78,10 +80,10 @@ def local_slice(whole: Tensor, spec: ParameterSpec, tp: TensorParallel) -> Tenso
 def tied_source(
     model: ModelSpec, layer_index: int, layer: Layer, spec: ParameterSpec
 ) -> tuple[int, ParameterSpec]:
-    """Where a parameter's value comes from: the embedding for a tied projection, else itself."""
-    if not (model.tie_embeddings and isinstance(layer, HeadLayer)):
+    """Where a parameter's value comes from: the first layer that has it, or the layer itself."""
+    if spec.name not in TABLES:
         return layer_index, spec
-    if spec.name != TIED_WEIGHT:
+    tables = shared_tables(model)
+    if layer_index not in tables:
         return layer_index, spec
-    source = next(i for i, x in enumerate(model.layers()) if isinstance(x, EmbeddingLayer))
-    return source, ParameterSpec(name=TOKEN_WEIGHT, shape=spec.shape, split_dim=0)
+    return tables[0], ParameterSpec(name=TOKEN_WEIGHT, shape=spec.shape, split_dim=0)

@@ -20,6 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..spec.kernels import (
     ATTENTIONS,
+    FLASH,
+    FLASH_FULL,
     MATMULS,
     TOUCHES_ROWS,
     Collective,
@@ -87,6 +89,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         outs = out if isinstance(out, (list, tuple)) else [out]
         operands = [*args, *kwargs.values(), *outs]
         op = kernel_name(name)
+        if op in ATTENTIONS and not _argument(func, "is_causal", args, kwargs):
+            op = op.replace(FLASH, FLASH_FULL)
         if op in TOUCHES_ROWS:
             read = written = operands = [_touched(op, read, written)]
         traffic = sum(_bytes(t) for t in read) + sum(_bytes(t) for t in written)
@@ -113,6 +117,15 @@ def _unique(value: Any) -> list[Tensor]:
 def _touched(op: str, read: list[Tensor], written: list[Tensor]) -> Tensor:
     """The elements that an indexed operation reads and writes, not the table they lie in."""
     return read[-1] if op == "scatter_add" else written[0]
+
+
+def _argument(func: Any, wanted: str, args: Any, kwargs: dict[str, Any]) -> Any:
+    """An argument of an operation by its name."""
+    for index, argument in enumerate(func._schema.arguments):
+        if argument.name == wanted:
+            given = args[index] if index < len(args) else kwargs.get(wanted)
+            return argument.default_value if given is None else given
+    return None
 
 
 def _mutated(func: Any, name: str, args: Any, kwargs: Any) -> list[Any]:
@@ -169,7 +182,9 @@ def _flash_work(op: str, inputs: list[Tensor]) -> tuple[tuple[int, ...], int]:
     query, key = inputs[1:3] if backward else inputs[:2]
     batch, heads, seq, dim = query.shape
     products = 5 if backward else 2
-    shape = (batch, heads, key.shape[1], seq, dim)
+    shape: tuple[int, ...] = (batch, heads, key.shape[1], seq, dim)
+    if op.startswith(FLASH_FULL):
+        shape = (*shape[:4], key.shape[2], dim, dim)
     return shape, products * 2 * batch * heads * seq * key.shape[2] * dim
 
 

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..spec.dense import dense_parts
-from ..spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
+from ..spec.layers import Layer, PatchLayer
 from ..spec.parameters import layer_parameters
 from ..spec.plan import Plan
-from .parameters import TIED_WEIGHT, initial_value, parameter_name, tied_source
+from ..spec.towers import layer_places
+from .parameters import initial_value, parameter_name, tied_source
+from .reference_layers import run_layer
 from .update import AdamWOptions
 
 SLICE_TOKENS = 8192
@@ -30,7 +31,7 @@ class Reference:
         plan: whose model and workload.
         seed: of the initial weights.
         device: where to compute.
-        batch: gives any sample of any step, (seq + 1,) tokens.
+        batch: gives any sample of any step, a record of whole numbers.
         dtype: of the computation; weights and gradients are float32.
         adamw: optimizer settings.
     """
@@ -44,19 +45,22 @@ class Reference:
         dtype: torch.dtype,
         adamw: AdamWOptions,
     ) -> None:
-        self.workload = plan.workload
+        self.plan, self.workload = plan, plan.workload
+        self.places = layer_places(plan.model, plan.workload.seq_len)
         self.layers = plan.model.layers()
         self.device, self.batch, self.dtype = device, batch, dtype
         self.step_index = 0
         self.parameters: dict[str, nn.Parameter] = {}
+        self._own_names: dict[str, str] = {}
         self._weights = [self._make(plan, i, layer, seed) for i, layer in enumerate(self.layers)]
         self._optimizer = self._make_optimizer(adamw)
 
     def _make(self, plan: Plan, index: int, layer: Layer, seed: int) -> dict[str, nn.Parameter]:
         """A layer's parameters by their names in it; a tied one is the embedding's."""
         found = {}
-        for spec in layer_parameters(layer, plan.workload.seq_len):
+        for spec in layer_parameters(layer, self.places[index].tokens):
             name = parameter_name(*tied_source(plan.model, index, layer, spec))
+            self._own_names[parameter_name(index, spec)] = name
             if name not in self.parameters:
                 value = initial_value(spec, name, seed)
                 self.parameters[name] = nn.Parameter(value.to(self.device))
@@ -104,93 +108,45 @@ class Reference:
         return {n: p.grad.float() for n, p in self.parameters.items() if p.grad is not None}
 
     def name_of(self, name: str) -> str:
-        """The reference's name of a parameter: a tied projection is the embedding's weight."""
-        if name in self.parameters or not name.endswith(TIED_WEIGHT):
-            return name
-        index = next(i for i, x in enumerate(self.layers) if isinstance(x, EmbeddingLayer))
-        return f"layers.{index}.tokens.weight"
+        """The reference's name of a parameter: a shared table has that of the first layer."""
+        return self._own_names.get(name, name)
 
-    def _loss(self, tokens: Tensor) -> Tensor:
-        """Summed loss of (batch, seq + 1) tokens over the tokens of the global batch."""
-        x, targets = tokens[:, :-1], tokens[:, 1:]
-        for layer, weights in zip(self.layers, self._weights, strict=True):
+    def _loss(self, records: Tensor) -> Tensor:
+        """Summed loss of (batch, record) samples over the losses of the global batch."""
+        outputs: dict[int, Tensor] = {}
+        x, bias, start = records, None, 0
+        cut = _Cut(self.plan, records)
+        for index, (layer, weights) in enumerate(zip(self.layers, self._weights, strict=True)):
+            place = self.places[index]
             cast = {name: weight.to(self.dtype) for name, weight in weights.items()}
-            if isinstance(layer, EmbeddingLayer):
-                x = self._embed(cast, x)
-            elif isinstance(layer, BlockLayer):
-                x = self._block(layer, cast, x)
-            elif isinstance(layer, HeadLayer):
-                x = self._logits(layer, cast, x)
+            if place.begins:
+                outputs[index - 1], bias = x, None
+                x, start = cut.data(layer, place.tokens, start)
+            source = outputs[place.read[0].layer] if place.read else None
+            x, bias = run_layer(layer, cast, x, source, bias)
+        targets = cut.targets(x.shape[1])
         losses = F.cross_entropy(x.float().flatten(0, 1), targets.flatten(), reduction="sum")
-        return losses / self.workload.tokens_per_step
-
-    @staticmethod
-    def _embed(weights: dict[str, Tensor], tokens: Tensor) -> Tensor:
-        x = F.embedding(tokens, weights["tokens.weight"])
-        if "positions.weight" in weights:
-            x = x + weights["positions.weight"][: tokens.shape[1]]
-        return x
-
-    def _block(self, layer: BlockLayer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
-        x = x + self._attention(layer, weights, _norm(layer, weights, "attention_norm", x))
-        return x + self._mlp(layer, weights, _norm(layer, weights, "mlp_norm", x))
-
-    def _attention(self, layer: BlockLayer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
-        spec = dense_parts(layer)[0]
-        query, key, value = (
-            _linear(weights, name, x).unflatten(-1, (-1, spec.head_dim)).transpose(1, 2)  # type: ignore[no-untyped-call]
-            for name in ("query", "key", "value")
-        )
-        if spec.qk_norm:
-            query = _rms_norm(query, weights["query_norm.weight"], layer.norm_eps)
-            key = _rms_norm(key, weights["key_norm.weight"], layer.norm_eps)
-        if spec.rotary:
-            query, key = (_rotate(h, spec.rope_theta) for h in (query, key))
-        repeats = spec.heads // spec.kv_heads
-        key, value = (h.repeat_interleave(repeats, dim=1) for h in (key, value))
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return _linear(weights, "output", mixed.transpose(1, 2).flatten(2))
-
-    @staticmethod
-    def _mlp(layer: BlockLayer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
-        up = _linear(weights, "up", x)
-        mlp = dense_parts(layer)[1]
-        if mlp.gated:
-            up = F.silu(_linear(weights, "gate", x)) * up
-        else:
-            tanh = mlp.activation == "gelu_tanh"
-            up = F.gelu(up, approximate="tanh" if tanh else "none")
-        return _linear(weights, "down", up)
-
-    @staticmethod
-    def _logits(layer: HeadLayer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
-        return _linear(weights, "projection", _norm(layer, weights, "norm", x))
+        return losses / (self.workload.global_batch * x.shape[1])
 
 
-def _linear(weights: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
-    return F.linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+class _Cut:
+    """What of (batch, record) samples the layers read and the last one has to find.
 
+    A record is an image's class and bytes; or all tokens that towers read one after the other, and
+    then one more, or the tokens again where the model is to restore them.
+    """
 
-def _norm(
-    layer: BlockLayer | HeadLayer, weights: dict[str, Tensor], name: str, x: Tensor
-) -> Tensor:
-    weight = weights[f"{name}.weight"]
-    if layer.norm == "rmsnorm":
-        return _rms_norm(x, weight, layer.norm_eps)
-    return F.layer_norm(x, weight.shape, weight, weights[f"{name}.bias"], layer.norm_eps)
+    def __init__(self, plan: Plan, records: Tensor) -> None:
+        self.records = records
+        self.of_images = isinstance(plan.model.layers()[0], PatchLayer)
 
+    def data(self, layer: Layer, tokens: int, start: int) -> tuple[Tensor, int]:
+        """What the first layer of a tower reads, and where the next tower's part begins."""
+        if isinstance(layer, PatchLayer):
+            images = self.records[:, 1:].float() / 127.5 - 1
+            return images.view(-1, layer.channels, layer.image, layer.image), 0
+        return self.records[:, start : start + tokens], start + tokens
 
-def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    wide = x.float()
-    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight).to(x.dtype)
-
-
-def _rotate(x: Tensor, theta: float) -> Tensor:
-    """Turn (batch, heads, seq, head_dim) by position; halves are real and imaginary parts."""
-    seq, dim = x.shape[-2:]
-    exponents = torch.arange(0, dim, 2, dtype=torch.float64) / dim
-    angles = torch.outer(torch.arange(seq, dtype=torch.float64), theta**-exponents)
-    turned = torch.polar(torch.ones_like(angles), angles).to(x.device, torch.complex64)
-    real, imaginary = x.float().chunk(2, dim=-1)
-    y = torch.complex(real, imaginary) * turned
-    return torch.cat((y.real, y.imag), dim=-1).to(x.dtype)
+    def targets(self, count: int) -> Tensor:
+        """The class of each image, or ``count`` tokens of each sample."""
+        return self.records[:, :1] if self.of_images else self.records[:, -count:]

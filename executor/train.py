@@ -20,25 +20,26 @@ from torch import Tensor
 from .. import __version__
 from ..spec.choices import ATTENTIONS, KERNEL_POLICIES
 from ..spec.codec import from_document
-from ..spec.dense import model_run_reason
 from ..spec.errors import InputError, RunError, one_of
 from ..spec.legality import devices_run_reason, executable_reason, schedule_run_reason
 from ..spec.plan import Plan, plan_of
+from ..spec.runnable import RUN_MODELS, model_run_reason
 from ..spec.technique_plans import plan_run_reason, used_techniques
 from . import torch_api
 from .agreement import require_agreement, text_digest
 from .build_options import BuildOptions, Compiler
 from .chunk import TORCH_DTYPES
 from .context import RankContext
-from .data import RandomBatches, TextBatches, load_tokens
 from .engine import Engine, StepResult
 from .exchange import gather_json
 from .host_copy import release
 from .host_memory import peak_resident_bytes, reset_peak, resident_bytes
 from .layout import plan_devices
 from .live import hides_bytes
+from .records import data_batches, random_batches
 from .reference import Reference
 from .step_memory import StepMemory, by_stage, follow_step
+from .tasks import Batch
 from .technique import RunTechniques
 from .techniques import SHIPPED
 from .trace import trace_step
@@ -48,8 +49,6 @@ from .verify import gather_gradients, verification_document, verify
 WARM_UP_STEPS = 2
 COLLECT_EVERY = 20
 """Steps between collections of cyclic garbage, which wait for a moment between two steps."""
-
-Batch = Callable[[int, int], Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +175,7 @@ def require_executable(plan: Plan, techniques: RunTechniques = SHIPPED) -> None:
         InputError: layers, number formats, sharding, a schedule or techniques that are not run yet.
     """
     if reason := model_run_reason(plan.model, plan.workload.seq_len):
-        raise InputError("plan", reason, "a plan of a dense decoder")
+        raise InputError("plan", reason, f"a plan of {RUN_MODELS}")
     if reason := schedule_run_reason(plan.program.schedule.kind):
         raise InputError("plan", reason, "a plan that the executor runs")
     if reason := devices_run_reason(plan_devices(plan)):
@@ -193,12 +192,10 @@ def require_executable(plan: Plan, techniques: RunTechniques = SHIPPED) -> None:
 
 def make_batches(plan: Plan, settings: TrainSettings) -> Batch:
     """The samples of every step."""
-    workload, vocab = plan.workload, plan.model.vocab
-    sizes = (workload.seq_len, workload.global_batch, settings.seed)
     if settings.random_tokens:
-        return RandomBatches(vocab, *sizes)
+        return random_batches(plan, settings.seed)
     data, tokenizer = (None if p is None else Path(p) for p in (settings.data, settings.tokenizer))
-    return TextBatches(load_tokens(vocab, data, tokenizer), *sizes)
+    return data_batches(plan, data, tokenizer, settings.seed)
 
 
 def make_engine(

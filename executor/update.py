@@ -100,14 +100,24 @@ class Updater:
                 grad.copy_(part.view(grad.shape))
 
     def _sum_tied(self) -> None:
+        """The gradient of a shared table: copies on this rank are added up, then those of stages.
+
+        Every copy takes the sum.
+        """
         tied = self.book.tied
-        for p in self.parameters:
-            grad = p.grad
-            if p.tied and grad is not None and tied is not None:
-                if tied.weight_of(self.book.rank) != 1:
-                    grad.mul_(tied.weight_of(self.book.rank))
-                with mark(COMMUNICATE_SUMS):
-                    dist.all_reduce(grad, group=self.book.group_of(tied.ranks))
+        found = [(p, p.grad) for p in self.parameters if p.tied and p.grad is not None]
+        if tied is None or not found:
+            return
+        grad = _grad(found[0][0])
+        for other, _ in found[1:]:
+            grad.add_(_grad(other))
+        if tied.weight_of(self.book.rank) != 1:
+            grad.mul_(tied.weight_of(self.book.rank))
+        if len(tied.ranks) > 1:
+            with mark(COMMUNICATE_SUMS):
+                dist.all_reduce(grad, group=self.book.group_of(tied.ranks))
+        for other, _ in found[1:]:
+            _grad(other).copy_(grad)
 
     def gradient_norm_and_loss(self, loss: Tensor, loss_replicas: int) -> Tensor:
         """Global gradient norm and loss, (2,) float64, equal on every rank."""

@@ -1,18 +1,18 @@
-"""Dense decoder blocks: the layers that the bundled executor runs."""
+"""Dense decoder blocks: pre-norm, causal self-attention and an MLP; what compiled blocks are."""
 
 from __future__ import annotations
 
 from .errors import NotBuiltError
 from .feed_forward import Mlp
-from .layers import BlockLayer, EmbeddingLayer, HeadLayer, Layer
+from .layers import BlockLayer
 from .mixers import Attention
-from .model import ModelSpec
+from .runnable import layer_run_reason, model_run_reason, towers_run_reason, window_run_reason
 
 PLAIN_ACTIVATIONS = ("gelu", "gelu_tanh", "swiglu")
 
 
 def dense_parts(block: BlockLayer) -> tuple[Attention, Mlp]:
-    """Attention and MLP of a block that the executor runs.
+    """Attention and MLP of a dense decoder block.
 
     Raises:
         NotBuiltError: a block of another kind.
@@ -26,7 +26,7 @@ def dense_parts(block: BlockLayer) -> tuple[Attention, Mlp]:
 
 
 def block_reason(block: BlockLayer) -> str | None:
-    """Why the executor cannot run a block; None if it can."""
+    """Why a block is no dense decoder block; None if it is one."""
     attention, mlp = block.attention, block.mlp
     if not isinstance(attention, Attention):
         return f"{getattr(attention, 'kind', 'no')} attention is planned but not run yet"
@@ -52,38 +52,12 @@ def block_reason(block: BlockLayer) -> str | None:
     return None
 
 
-def layer_run_reason(layer: Layer) -> str | None:
-    """Why the executor cannot run a layer; None if it can."""
-    if isinstance(layer, BlockLayer):
-        return block_reason(layer)
-    if isinstance(layer, EmbeddingLayer) and not (layer.token_types or layer.norm):
-        return None
-    if isinstance(layer, HeadLayer) and layer.norm and not (layer.transform or layer.bias):
-        return None if layer.softcap is None else "capped logits are planned but not run yet"
-    return f"a {layer.kind} layer of this form is planned but not run yet"
-
-
-def model_run_reason(model: ModelSpec, seq_len: int) -> str | None:
-    """Why the executor cannot run a model on sequences of this length; None if it can."""
-    if reason := towers_run_reason(model):
-        return reason
-    for layer in model.kinds():
-        if reason := layer_run_reason(layer) or window_run_reason(layer, seq_len):
-            return reason
-    return None
-
-
-def towers_run_reason(model: ModelSpec) -> str | None:
-    """Why the executor cannot run a model's towers; None if there is one."""
-    if len(model.towers) > 1:
-        return "a model of several towers is planned but not run yet"
-    return None
-
-
-def window_run_reason(layer: Layer, seq_len: int) -> str | None:
-    """Why the executor cannot run a layer on sequences of this length; None if it can."""
-    mixer = layer.attention if isinstance(layer, BlockLayer) else None
-    window = mixer.window if isinstance(mixer, Attention) else None
-    if window is not None and window < seq_len:
-        return f"a sliding window of {window} in {seq_len} tokens is planned but not run yet"
-    return None
+__all__ = [
+    "PLAIN_ACTIVATIONS",
+    "block_reason",
+    "dense_parts",
+    "layer_run_reason",
+    "model_run_reason",
+    "towers_run_reason",
+    "window_run_reason",
+]

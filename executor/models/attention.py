@@ -5,11 +5,13 @@ Runs what :mod:`shardwright.costmodel.attention_mixer` prices, in the same order
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from ...kernels import norm
+from ...kernels.attention import unfused_attention
 from ...kernels.rope import Angles, apply_rope
 from ...spec.mixers import Attention
 from .layer import again
@@ -19,13 +21,26 @@ if TYPE_CHECKING:
     from .block import Block
 
 
-def attention_mixer(block: Block, spec: Attention, x: Tensor) -> Tensor:
-    """Causal self-attention of a block; what every :data:`.mixers.RunMixer` takes and gives."""
+def attention_mixer(block: Block, spec: Attention, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Self-attention of a block; takes and gives what every part of a block does.
+
+    ``bias`` (local heads, seq, seq) is added to the scores where the block has relative positions.
+    """
     names = ("query", "key", "value")
     weights, biases = block.weights(*names), block.biases(*names)
-    mixed = _core(block, spec, *column_linear(x, weights, biases, block.tp))
+    mixed = _core(block, spec, *column_linear(x, weights, biases, block.tp), bias)
     output = block.slot("output")
     return row_linear(mixed, output.weight, output.bias, block.tp)
+
+
+def cross_attention(block: Block, spec: Attention, x: Tensor, source: Tensor) -> Tensor:
+    """Attention of ``x`` to another tower's output ``source``, which has its own length."""
+    tp, names = block.tp, ("cross_key", "cross_value")
+    (query,) = column_linear(x, block.weights("cross_query"), block.biases("cross_query"), tp)
+    key, value = column_linear(source, block.weights(*names), block.biases(*names), tp)
+    mixed = _attend(block, spec, *(_heads(spec, part) for part in (query, key, value)))
+    output = block.slot("cross_output")
+    return row_linear(mixed, output.weight, output.bias, tp)
 
 
 def angles_of(spec: Attention, seq_len: int) -> Angles:
@@ -33,15 +48,40 @@ def angles_of(spec: Attention, seq_len: int) -> Angles:
     return Angles(seq_len, spec.head_dim, spec.rope_theta)
 
 
-def _core(block: Block, spec: Attention, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def _core(
+    block: Block,
+    spec: Attention,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None = None,
+) -> Tensor:
     query = _query_or_key(block, spec, "query_norm", query)
     key = _query_or_key(block, spec, "key_norm", key)
     if spec.rotary:
         query, key = apply_rope(block.kernels, query, key, angles_of(spec, block.seq_len))
-    value = _heads(spec, value)
-    if block.recompute == "selective":
-        return again(block.attend, query, key, value)
-    return block.attend(query, key, value)
+    return _attend(block, spec, query, key, _heads(spec, value), bias)
+
+
+def _attend(
+    block: Block,
+    spec: Attention,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Core attention of heads, (seq, batch, heads, head_dim) each."""
+    causal = spec.mask == "causal" and query.shape[0] == key.shape[0]
+    if bias is None:
+        run, given = partial(block.attend, causal=causal), (query, key, value)
+    else:
+        run, given = partial(_biased, causal), (query, key, value, bias)
+    return again(run, *given) if block.recompute == "selective" else run(*given)
+
+
+def _biased(causal: bool, query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
+    return unfused_attention(query, key, value, causal, bias)
 
 
 def _heads(spec: Attention, x: Tensor) -> Tensor:
@@ -58,4 +98,4 @@ def _query_or_key(block: Block, spec: Attention, norm_name: str, x: Tensor) -> T
     return norm.rms_norm(block.kernels, x, weight, block.layer.norm_eps)
 
 
-__all__ = ["angles_of", "attention_mixer"]
+__all__ = ["angles_of", "attention_mixer", "cross_attention"]

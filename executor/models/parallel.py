@@ -65,7 +65,7 @@ def _tokens(x: Tensor) -> Tensor:
     return x.flatten(0, 1)
 
 
-def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``x · weightᵀ + bias`` for x (seq, batch, in), weight (out, in)."""
     flat = _tokens(x)
     product = flat.mm(weight.t()) if bias is None else torch.addmm(bias, flat, weight.t())
@@ -81,7 +81,7 @@ class _ColumnLinear(Function):
         ctx.save_for_backward(x, *weights)
         ctx.tp, ctx.has_bias = tp, bool(present)
         whole = tp.gather_sequence(x)
-        return tuple(_affine(whole, w, b) for w, b in zip(weights, biases, strict=True))
+        return tuple(affine(whole, w, b) for w, b in zip(weights, biases, strict=True))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
@@ -125,7 +125,7 @@ class _RowLinear(Function):
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.tp, ctx.has_bias = tp, bias is not None
-        out = tp.reduce(_affine(x, weight, None))
+        out = tp.reduce(affine(x, weight, None))
         return out if bias is None else out.add_(bias)
 
     @staticmethod
@@ -161,6 +161,7 @@ class _Embedding(Function):
         tokens: Tensor,
         weight: Tensor,
         positions: Tensor | None,
+        token_types: Tensor | None,
         vocab_start: int,
         tp: TensorParallel,
     ) -> Tensor:
@@ -176,25 +177,42 @@ class _Embedding(Function):
         first = tp.rank * out.shape[0] if tp.sequence_parallel else 0
         if positions is not None:
             out.add_(positions[first : first + out.shape[0]].unsqueeze(1))
-        ctx.save_for_backward(local, outside)
+        segments = None
+        if token_types is not None:
+            segments = segments_of(tokens, len(token_types))[first : first + out.shape[0]]
+            out.add_(torch.nn.functional.embedding(segments, token_types))
+            ctx.token_types = len(token_types)
+        ctx.save_for_backward(local, outside, segments)
         ctx.tp, ctx.rows, ctx.first = tp, weight.shape[0], first
         ctx.position_shape = None if positions is None else positions.shape
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        local, outside = ctx.saved_tensors
+        local, outside, segments = ctx.saved_tensors
         grad = grads[0]
-        grad_positions = None
+        grad_positions = grad_types = None
         if ctx.position_shape is not None:
             grad_positions = torch.zeros(ctx.position_shape, dtype=grad.dtype, device=grad.device)
             rows = grad_positions[ctx.first : ctx.first + grad.shape[0]]
             torch.sum(grad, dim=1, out=rows)
+        backward = torch.ops.aten.embedding_dense_backward
+        if segments is not None:
+            grad_types = backward(grad, segments, ctx.token_types, -1, False)
         grad = ctx.tp.gather_sequence(grad)
         if outside is not None:
             grad = grad.masked_fill(outside.unsqueeze(-1), 0)
-        grad_weight = torch.ops.aten.embedding_dense_backward(grad, local, ctx.rows, -1, False)
-        return None, grad_weight, grad_positions, None, None
+        grad_weight = backward(grad, local, ctx.rows, -1, False)
+        return None, grad_weight, grad_positions, grad_types, None, None
+
+
+def segments_of(tokens: Tensor, types: int) -> Tensor:
+    """The segment of each of (seq, batch) tokens: ``types`` even parts, one after the other.
+
+    So a sample is a pair of texts, as BERT's are (Devlin et al., 2019, section 3).
+    """
+    numbers = torch.arange(tokens.shape[0], device=tokens.device).mul_(types)
+    return numbers.div_(tokens.shape[0], rounding_mode="floor").unsqueeze(1).expand(tokens.shape)
 
 
 def embedding(
@@ -203,8 +221,9 @@ def embedding(
     positions: Tensor | None,
     vocab_start: int,
     tp: TensorParallel,
+    token_types: Tensor | None = None,
 ) -> Tensor:
-    """Token vectors, plus position vectors where the model learns them.
+    """Token vectors, plus vectors of positions and segments where the model learns them.
 
     Args:
         tokens: (seq, batch) token numbers.
@@ -212,11 +231,12 @@ def embedding(
         positions: (maximum positions, hidden), or None.
         vocab_start: number of this rank's first token.
         tp: the ranks over which the vocabulary is split.
+        token_types: (segments, hidden), or None.
 
     Returns:
         (seq, batch, hidden), or this rank's sequence shard of it.
     """
     out: Tensor = _Embedding.apply(  # type: ignore[no-untyped-call]
-        tokens, weight, positions, vocab_start, tp
+        tokens, weight, positions, token_types, vocab_start, tp
     )
     return out
