@@ -100,9 +100,10 @@ class Chunk(nn.Module):
                     x = self._run(module, index, x, along, targets, scale)
             before = strategy
             along.passed(index, x)
-        if self.has_head or self.places[index + 1].begins:
-            return (x,) if self.has_head else along.leaving(index)
-        return (x, *along.leaving(index))
+        last = max(self.strategies)
+        if x is None or (not self.has_head and self.places[last + 1].begins):
+            return along.leaving(last)
+        return (x, *along.leaving(last))
 
     @staticmethod
     def _run(

@@ -59,9 +59,9 @@ class RandomImages:
     def __call__(self, step: int, sample: int) -> Tensor:
         """The record of the ``sample``-th sample of optimizer step ``step``."""
         number = step * self.global_batch + sample
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
-        label = torch.randint(0, self.classes, (1,), generator=generator)
-        return torch.cat((label, torch.randint(0, 256, (self.values,), generator=generator)))
+        source = np.random.default_rng([self.seed, number])
+        label = source.integers(0, self.classes, 1)
+        return torch.from_numpy(np.concatenate((label, source.integers(0, 256, self.values))))
 
 
 class StoredImages:
@@ -90,12 +90,16 @@ class StoredImages:
         if not integer or self.labels.min() < 0 or self.labels.max() >= classes:
             raise InputError("--data", "classes.npy", f"whole numbers from 0 to {classes - 1}")
         self.global_batch, self.seed = global_batch, seed
+        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
 
     def __call__(self, step: int, sample: int) -> Tensor:
         """The record of the ``sample``-th sample of optimizer step ``step``."""
         epoch, place = divmod(step * self.global_batch + sample, len(self.labels))
-        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.labels))
-        label, image = self.labels[order[place]], self.images[order[place]]
+        if self._order[0] != epoch:
+            generator = np.random.default_rng([self.seed, epoch])
+            self._order = (epoch, generator.permutation(len(self.labels)))
+        number = int(self._order[1][place])
+        label, image = self.labels[number], self.images[number]
         row = np.concatenate(([label], image.reshape(-1))).astype(np.int64)
         return torch.from_numpy(row)
 

@@ -5,6 +5,7 @@ Runs what :mod:`shardwright.costmodel.attention_mixer` prices, in the same order
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,9 @@ def attention_mixer(block: Block, spec: Attention, x: Tensor, bias: Tensor | Non
     """
     names = ("query", "key", "value")
     weights, biases = block.weights(*names), block.biases(*names)
-    mixed = _core(block, spec, *column_linear(x, weights, biases, block.tp), bias)
+    query, key, value = column_linear(x, weights, biases, block.tp)
+    mixed = _core(block, spec, query, key, value, bias)
+    del query, key, value
     output = block.slot("output")
     return row_linear(mixed, output.weight, output.bias, block.tp)
 
@@ -73,11 +76,12 @@ def _attend(
 ) -> Tensor:
     """Core attention of heads, (seq, batch, heads, head_dim) each."""
     causal = spec.mask == "causal" and query.shape[0] == key.shape[0]
-    if bias is None:
-        run, given = partial(block.attend, causal=causal), (query, key, value)
-    else:
-        run, given = partial(_biased, causal), (query, key, value, bias)
-    return again(run, *given) if block.recompute == "selective" else run(*given)
+    given: tuple[Tensor, ...] = (query, key, value)
+    run: Callable[..., Tensor] = partial(block.attend, causal=causal)
+    if bias is not None:
+        run, given = partial(_biased, causal), (*given, bias)
+    out: Tensor = again(run, *given) if block.recompute == "selective" else run(*given)
+    return out
 
 
 def _biased(causal: bool, query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:

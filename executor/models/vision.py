@@ -43,12 +43,28 @@ class _Placed(Function):
             torch.sum(grad, dim=1, out=table[ctx.first : ctx.first + grad.shape[0]])
         if ctx.has_class:
             of_class = grad[: int(ctx.leads)].sum((0, 1))
-        grad = grad[1:].clone() if ctx.leads else grad
-        return grad, of_class, table, None
+        return grad[int(ctx.leads) :], of_class, table, None
+
+
+class _First(Function):
+    """The first ``count`` tokens; the others' gradient is zero."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, count: int) -> Tensor:
+        ctx.shape, ctx.count = x.shape, count
+        return x[:count]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        whole = torch.zeros(ctx.shape, dtype=grads[0].dtype, device=grads[0].device)
+        whole[: ctx.count].copy_(grads[0])
+        return whole, None
 
 
 class Patches(LayerModule):
     """Patches (patches of an image, batch, values of a patch) to activations."""
+
+    class_token: Tensor
 
     def __init__(self, layer: PatchLayer, build: LayerBuild) -> None:
         super().__init__(build)
@@ -60,7 +76,7 @@ class Patches(LayerModule):
         slot = self.slot("patches")
         x = whole_linear(pixels.to(slot.weight.dtype), slot)
         positions = self.slot("positions").weight if layer.positions else None
-        token = getattr(self, "class_token") if layer.class_token else None
+        token = self.class_token if layer.class_token else None
         if token is not None or positions is not None:
             x = _Placed.apply(x, token, positions, first)  # type: ignore[no-untyped-call]
         if layer.norm is None:
@@ -94,7 +110,8 @@ class Classifier(LayerModule):
         if self.layer.norm is not None:
             x = self.normed("norm", self.layer.norm, self.layer.norm_eps, x)
         mine = 0 if self.tp.sequence_parallel and self.tp.rank else 1
-        logits = whole_linear(x[:mine], self.slot("projection"))
+        first = _First.apply(x, mine)  # type: ignore[no-untyped-call]
+        logits = whole_linear(first, self.slot("projection"))
         return cross_entropy(logits.flatten(0, 1), targets[:mine], scale)
 
 
