@@ -29,9 +29,7 @@ def attention_mixer(block: Block, spec: Attention, x: Tensor, bias: Tensor | Non
     """
     names = ("query", "key", "value")
     weights, biases = block.weights(*names), block.biases(*names)
-    query, key, value = column_linear(x, weights, biases, block.tp)
-    mixed = _core(block, spec, query, key, value, bias)
-    del query, key, value
+    mixed = _core(block, spec, column_linear(x, weights, biases, block.tp), bias)
     output = block.slot("output")
     return row_linear(mixed, output.weight, output.bias, block.tp)
 
@@ -52,13 +50,10 @@ def angles_of(spec: Attention, seq_len: int) -> Angles:
 
 
 def _core(
-    block: Block,
-    spec: Attention,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None = None,
+    block: Block, spec: Attention, projected: tuple[Tensor, ...], bias: Tensor | None
 ) -> Tensor:
+    query, key, value = projected
+    del projected
     query = _query_or_key(block, spec, "query_norm", query)
     key = _query_or_key(block, spec, "key_norm", key)
     if spec.rotary:

@@ -70,7 +70,7 @@ WIDE_VIT = vit(hidden=64, ffn=160, image=28)
 LOWERED = [
     FamilyCase(name="bert", model=WIDE_BERT, seq_len=64, strategies=sharded("hsdp:2", 4)),
     FamilyCase(name="bert mixed", model=WIDE_BERT, seq_len=64, strategies=MIXED, flash=False),
-    FamilyCase(name="vit", model=WIDE_VIT, strategies=sharded("zero2", 4, recompute="full")),
+    FamilyCase(name="vit", model=WIDE_VIT, strategies=sharded("hsdp:2", 4, recompute="full")),
     FamilyCase(name="vit tp2", model=WIDE_VIT, strategies=TP2, flash=False),
 ]
 

@@ -1,0 +1,56 @@
+"""T5 under many plans equals the single-process reference, and its lowering."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from family_cases import FamilyCase, t5
+from family_checks import check_lowering, check_parity
+from plan_cases import sharded
+from rank_pools import RankPool
+
+from shardwright.spec.strategy import LayerStrategy
+
+TP2 = LayerStrategy(tp=2)
+TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")
+CASE = FamilyCase(name="", model=t5(), flash=False)
+STAGES = replace(CASE, stages=2, micro_batch=2)
+MIXED = (
+    TP2,
+    TP2_SP,
+    replace(TP2, recompute="full"),
+    sharded("zero3", 4),
+    TP2,
+    replace(TP2_SP, recompute="selective"),
+    replace(TP2, recompute="full"),
+    TP2,
+)
+PLANS = [
+    replace(CASE, name="zero3", strategies=sharded("zero3", 4)),
+    replace(CASE, name="zero1 full", strategies=sharded("zero1", 4, recompute="full")),
+    replace(CASE, name="zero2 selective", strategies=sharded("zero2", 4, recompute="selective")),
+    replace(CASE, name="tp2 relu", model=t5(gated=False), strategies=TP2),
+    replace(CASE, name="tp2 sp, shorter encoder", model=t5(encoder_tokens=8), strategies=TP2_SP),
+    replace(CASE, name="mixed", strategies=MIXED),
+    replace(STAGES, name="cut at the seam", cuts=(4,), strategies=sharded("zero3", 2)),
+    replace(STAGES, name="cut at the seam, tp2 sp", cuts=(4,), strategies=TP2_SP),
+]
+
+
+@pytest.mark.parametrize("case", PLANS, ids=lambda c: c.name)
+def test_runs_equal_the_reference(four_ranks: RankPool, case: FamilyCase) -> None:
+    check_parity(four_ranks, case)
+
+
+WIDE = FamilyCase(name="", model=t5(hidden=64, ffn=160, vocab=512), flash=False, seq_len=64)
+LOWERED = [
+    replace(WIDE, name="zero2", strategies=sharded("zero2", 4)),
+    replace(WIDE, name="mixed", strategies=MIXED),
+    replace(WIDE, name="cut at the seam", stages=2, cuts=(4,), strategies=TP2_SP),
+]
+
+
+@pytest.mark.parametrize("case", LOWERED, ids=lambda c: c.name)
+def test_runs_issue_what_the_lowering_names(four_ranks: RankPool, case: FamilyCase) -> None:
+    check_lowering(four_ranks, case)
