@@ -22,6 +22,7 @@ from ..spec.errors import InputError
 from ..spec.layer_legality import dtype_reason
 from ..spec.model import HeadLayer, Layer
 from ..spec.plan import Plan
+from ..spec.shared_bias import as_built
 from ..spec.stage_messages import entry_strategy
 from ..spec.strategy import LayerStrategy
 from ..spec.towers import LayerPlace, layer_places, shared_tables
@@ -52,6 +53,7 @@ class Chunk(nn.Module):
         before: LayerStrategy | None,
         book: GroupBook,
         places: tuple[LayerPlace, ...],
+        kinds: dict[int, Layer],
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleDict({str(index): module for index, module in layers.items()})
@@ -59,6 +61,7 @@ class Chunk(nn.Module):
         self.before = before
         self.book = book
         self.places = places
+        self.kinds = kinds
         self.live: LiveTechniques | None = None
 
     def forward(
@@ -225,7 +228,8 @@ def build_chunk(
     strategies = {index: strategy for index, _, strategy in layers}
     places = layer_places(plan.model, plan.workload.seq_len)
     before = entry_strategy(plan, book.stage, number)
-    chunk = Chunk(modules, strategies, before, book, places)
+    kinds = {index: layer for index, layer, _ in layers}
+    chunk = Chunk(modules, strategies, before, book, places, kinds)
     if units:
         plain = {p for i in strategies if i not in wrapped for p in modules[i].parameters()}
         mesh = book.data_mesh(layers[0][2])
@@ -239,13 +243,15 @@ def build_chunk(
 def _own_layers(
     plan: Plan, number: int, book: GroupBook
 ) -> tuple[tuple[int, Layer, LayerStrategy], ...]:
-    """Layers of a chunk with the strategies of this rank's device group."""
+    """Layers of a chunk as it holds them, with the strategies of this rank's device group."""
     parts = plan.program.stages[book.stage].virtual_stages[number]
     own = (
         replace(part, strategy=part.by_device_group.get(book.device_group, part.strategy))
         for part in parts
     )
-    return plan.chunk_layers(tuple(own))
+    found = plan.chunk_layers(tuple(own))
+    kinds = as_built(plan.model, [index for index, _, _ in found])
+    return tuple((index, kinds[index], strategy) for index, _, strategy in found)
 
 
 def _build_module(

@@ -17,11 +17,11 @@ from torch.distributed.tensor import DTensor
 from ..spec.parameters import ParameterSpec, layer_parameters
 from ..spec.plan import Plan
 from ..spec.strategy import LayerStrategy
-from ..spec.towers import layer_places, shared_tables
+from ..spec.towers import layer_places
 from .chunk import Chunk, needs_sharding_wrapper
 from .mesh import GroupBook
 from .models.layer import LayerModule
-from .parameters import TABLES, parameter_name
+from .parameters import parameter_name, tied_source
 from .torch_api import all_gather_single
 
 
@@ -30,7 +30,7 @@ class LocalParameter:
     """One parameter of this rank.
 
     ``data`` shares storage with the module's parameter; ``replicas`` ranks of the stage hold
-    the same part; ``tied`` marks a weight that another stage may hold too, ``counts`` is false
+    the same part; ``tied`` names a parameter that other chunks hold too, ``counts`` is false
     for the copies that norms leave out.
     """
 
@@ -42,7 +42,7 @@ class LocalParameter:
     data: Tensor
     replicas: int
     partial_gradient: bool
-    tied: bool
+    tied: str | None
     counts: bool
 
     @property
@@ -56,12 +56,11 @@ def local_parameters(plan: Plan, chunks: list[Chunk], book: GroupBook) -> list[L
     """This rank's parameters in the order of the model; a weight tied in place appears once."""
     seen: set[int] = set()
     found: list[LocalParameter] = []
-    layers = plan.model.layers()
     places = layer_places(plan.model, plan.workload.seq_len)
     for chunk in chunks:
         for key, module in chunk.layers.items():
             index = int(key)
-            for spec in layer_parameters(layers[index], places[index].tokens):
+            for spec in layer_parameters(chunk.kinds[index], places[index].tokens):
                 holder, kind = cast(LayerModule, module).holder(spec.name)
                 parameter = getattr(holder, kind)
                 if id(parameter) not in seen:
@@ -82,8 +81,8 @@ def _describe(
     split = strategy.tp if spec.split_dim is not None else 1
     wrapped = needs_sharding_wrapper(strategy, book.stage_ranks, plan.workload.dtype)
     shards = strategy.shard.optimizer if wrapped else 1
-    tables = shared_tables(plan.model)
-    tied = book.tied is not None and index in tables and spec.name in TABLES
+    source, named = tied_source(plan.model, index, spec)
+    name = parameter_name(source, named)
     partial = strategy.tp > 1 and (
         spec.partial_gradient == "always"
         or (spec.partial_gradient == "sequence_parallel" and strategy.megatron_sp)
@@ -97,8 +96,8 @@ def _describe(
         data=_local_data(parameter),
         replicas=book.stage_ranks // (split * shards),
         partial_gradient=partial,
-        tied=tied,
-        counts=not tied or index == tables[0],
+        tied=name if name in book.tied else None,
+        counts=name not in book.tied or index == source,
     )
 
 

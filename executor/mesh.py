@@ -22,10 +22,9 @@ from ..spec.stage_messages import stage_layouts
 from ..spec.strategy import LayerStrategy
 from ..spec.technique_plans import stage_technique_groups
 from ..spec.techniques import TECHNIQUES, Values
-from ..spec.towers import shared_tables
 from .layout import plan_world_size, stage_layout
 from .models.parallel import TensorParallel
-from .tied import TiedGroup, tied_groups
+from .tied import TiedGroup, shared_parameters, tied_groups
 
 Wire = tuple[bool, bool, int]
 """A kind of message between stages: forward or backward, towards a higher stage or a lower one,
@@ -128,14 +127,15 @@ class GroupBook:
         members = shape.members(self.local_rank)
         return self._of_techniques[name, tuple(self.first_rank + r for r in members)]
 
-    def _make_tied_groups(self, plan: Plan) -> TiedGroup | None:
-        """Groups of ranks of different stages that hold one shared table; this rank's."""
-        if len(self.layout) == 1 or not shared_tables(plan.model):
-            return None
-        mine = None
-        for group in tied_groups(plan, self.layout):
-            self._make(group.ranks)
-            mine = group if self.rank in group.ranks else mine
+    def _make_tied_groups(self, plan: Plan) -> dict[str, TiedGroup]:
+        """This rank's group of each parameter that chunks share; groups of all ranks are made."""
+        mine = {}
+        for name, stages in shared_parameters(plan).items():
+            for group in tied_groups(plan, stages, self.layout):
+                if len(group.ranks) > 1:
+                    self._make(group.ranks)
+                if self.rank in group.ranks:
+                    mine[name] = group
         return mine
 
     def _make_wires(self, plan: Plan) -> dict[Wire, dist.ProcessGroup]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..spec.model import Layer, ModelSpec
 from ..spec.parameters import ParameterSpec, layer_parameters, split_range
+from ..spec.shared_bias import TABLE, table_blocks
 from ..spec.towers import shared_tables
 from .models.layer import LayerModule
 from .models.parallel import TensorParallel
@@ -63,7 +64,7 @@ def fill_layer(
         device: where parameters live.
     """
     for spec in layer_parameters(layer, seq_len):
-        name = parameter_name(*tied_source(model, layer_index, layer, spec))
+        name = parameter_name(*tied_source(model, layer_index, spec))
         value = local_slice(initial_value(spec, name, seed), spec, tp)
         holder, kind = module.holder(spec.name)
         holder.register_parameter(kind, nn.Parameter(value.to(device)))
@@ -78,9 +79,11 @@ def local_slice(whole: Tensor, spec: ParameterSpec, tp: TensorParallel) -> Tenso
 
 
 def tied_source(
-    model: ModelSpec, layer_index: int, layer: Layer, spec: ParameterSpec
+    model: ModelSpec, layer_index: int, spec: ParameterSpec
 ) -> tuple[int, ParameterSpec]:
     """Where a parameter's value comes from: the first layer that has it, or the layer itself."""
+    if spec.name == TABLE:
+        return table_blocks(model).get(layer_index, layer_index), spec
     if spec.name not in TABLES:
         return layer_index, spec
     tables = shared_tables(model)

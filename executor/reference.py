@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from ..spec.layers import Layer, PatchLayer
 from ..spec.parameters import layer_parameters
 from ..spec.plan import Plan
+from ..spec.shared_bias import table_blocks
 from ..spec.towers import layer_places
 from .parameters import initial_value, parameter_name, tied_source
 from .reference_layers import run_layer
@@ -59,7 +60,7 @@ class Reference:
         """A layer's parameters by their names in it; a tied one is the embedding's."""
         found = {}
         for spec in layer_parameters(layer, self.places[index].tokens):
-            name = parameter_name(*tied_source(plan.model, index, layer, spec))
+            name = parameter_name(*tied_source(plan.model, index, spec))
             self._own_names[parameter_name(index, spec)] = name
             if name not in self.parameters:
                 value = initial_value(spec, name, seed)
@@ -109,7 +110,10 @@ class Reference:
 
     def name_of(self, name: str) -> str:
         """The reference's name of a parameter: a shared table has that of the first layer."""
-        return self._own_names.get(name, name)
+        if name in self._own_names:
+            return self._own_names[name]
+        index = int(name.split(".")[1])  # a copy of a table of relative positions
+        return name.replace(f"layers.{index}.", f"layers.{table_blocks(self.plan.model)[index]}.")
 
     def _loss(self, records: Tensor) -> Tensor:
         """Summed loss of (batch, record) samples over the losses of the global batch."""

@@ -1,4 +1,4 @@
-"""Which ranks of several stages hold the same part of a vocabulary table that layers share."""
+"""Parameters that several chunks hold copies of, and the ranks that sum their gradients."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from ..spec.plan import Plan
+from ..spec.shared_bias import TABLE, bias_holders
 from ..spec.towers import shared_tables
+
+TOKEN_TABLE = "tokens.weight"
 
 
 class TiedGroup(NamedTuple):
-    """Ranks that sum the gradient of a shared table.
+    """Ranks that sum the gradient of a shared parameter.
 
     ``copies``: how many ranks of each of the stages are in the group. Those of one stage hold
     equal gradients already, so each gives its part of one.
@@ -22,36 +25,49 @@ class TiedGroup(NamedTuple):
 
     def weight_of(self, rank: int) -> float:
         """What a rank multiplies its gradient with before the sum."""
-        place = self.ranks.index(rank)
-        ends = accumulate(self.copies)
+        place, ends = self.ranks.index(rank), accumulate(self.copies)
         return 1 / next(n for n, end in zip(self.copies, ends, strict=True) if place < end)
 
 
-def holding_stages(plan: Plan) -> list[int]:
-    """The stages with a copy of the shared table, in order; empty where no layers share one."""
-    tables = set(shared_tables(plan.model))
-    return [
-        number
-        for number, stage in enumerate(plan.program.stages)
-        if any(
-            index in tables
-            for parts in stage.virtual_stages
-            for index, _, _ in plan.chunk_layers(parts)
-        )
-    ]
+def shared_parameters(plan: Plan) -> dict[str, tuple[int, ...]]:
+    """The stages that hold a copy of each parameter that chunks share, by its name in the model.
+
+    A vocabulary table is one parameter inside a chunk that has the head; elsewhere every layer
+    with one, and every chunk of blocks that share a bias, has its own copy.
+    """
+    if len(plan.program.stages) == 1:
+        return {}
+    found = {}
+    if tables := shared_tables(plan.model):
+        stages = [
+            number
+            for number, stage in enumerate(plan.program.stages)
+            if any(
+                i in tables
+                for parts in stage.virtual_stages
+                for i, _, _ in plan.chunk_layers(parts)
+            )
+        ]
+        found[f"layers.{tables[0]}.{TOKEN_TABLE}"] = tuple(stages)
+    for block, held in bias_holders(plan).items():
+        found[f"layers.{block}.{TABLE}"] = tuple(sorted({stage for stage, _ in held}))
+    return found
 
 
-def tied_groups(plan: Plan, layout: Sequence[tuple[int, int]]) -> list[TiedGroup]:
-    """The groups, in one order.
+def tied_groups(
+    plan: Plan, stages: Sequence[int], layout: Sequence[tuple[int, int]]
+) -> list[TiedGroup]:
+    """The groups that sum one parameter's gradient, in one order.
 
     One rank of each stage where all are equally wide; else all that hold a part, for one stage
     has more copies of it than another.
 
     Args:
-        plan: of a model whose layers share a table, on several stages.
+        plan: the plan.
+        stages: those that hold the parameter.
         layout: first rank and number of ranks of each stage.
     """
-    held = [layout[number] for number in holding_stages(plan)]
+    held = [layout[number] for number in stages]
     strategy = plan.program.first_strategy
     alike = len({count for _, count in held}) == 1
     parts = held[0][1] if alike else strategy.tp * strategy.shard.optimizer

@@ -24,6 +24,7 @@ from ..spec.errors import InputError, RunError, one_of
 from ..spec.legality import devices_run_reason, executable_reason, schedule_run_reason
 from ..spec.plan import Plan, plan_of
 from ..spec.runnable import RUN_MODELS, model_run_reason
+from ..spec.shared_bias import bias_run_reason
 from ..spec.technique_plans import plan_run_reason, used_techniques
 from . import torch_api
 from .agreement import require_agreement, text_digest
@@ -183,6 +184,8 @@ def require_executable(plan: Plan, techniques: RunTechniques = SHIPPED) -> None:
     for strategy in dict.fromkeys(plan.layer_strategies()):
         if reason := executable_reason(strategy, plan.workload):
             raise InputError("plan", reason, "a plan that the executor runs")
+    if reason := bias_run_reason(plan):
+        raise InputError("plan", reason, "a plan that the executor runs")
     if reason := plan_run_reason(plan, techniques.values):
         raise InputError("plan", reason, "techniques that the executor runs")
     for name in sorted(used_techniques(plan) - {run.name for run in techniques.runs}):

@@ -78,7 +78,7 @@ class Updater:
         return [group for group in groups if group["params"]]
 
     def finish_gradients(self) -> None:
-        """Sums over ranks that backward leaves open: sequence-parallel parts, tied weights."""
+        """Sums over ranks that backward leaves open: sequence-parallel parts, shared parameters."""
         self._sum_partial()
         self._sum_tied()
 
@@ -100,24 +100,18 @@ class Updater:
                 grad.copy_(part.view(grad.shape))
 
     def _sum_tied(self) -> None:
-        """The gradient of a shared table: copies on this rank are added up, then those of stages.
-
-        Every copy takes the sum.
-        """
-        tied = self.book.tied
-        found = [(p, p.grad) for p in self.parameters if p.tied and p.grad is not None]
-        if tied is None or not found:
-            return
-        grad = _grad(found[0][0])
-        for other, _ in found[1:]:
-            grad.add_(_grad(other))
-        if tied.weight_of(self.book.rank) != 1:
-            grad.mul_(tied.weight_of(self.book.rank))
-        if len(tied.ranks) > 1:
-            with mark(COMMUNICATE_SUMS):
-                dist.all_reduce(grad, group=self.book.group_of(tied.ranks))
-        for other, _ in found[1:]:
-            _grad(other).copy_(grad)
+        """Sum the gradients of each shared parameter's copies: on this stage, then over stages."""
+        for name, tied in self.book.tied.items():
+            held = [_grad(p) for p in self.parameters if p.tied == name]
+            for other in held[1:]:
+                held[0].add_(other)
+            if len(tied.ranks) > 1:
+                if tied.weight_of(self.book.rank) != 1:
+                    held[0].mul_(tied.weight_of(self.book.rank))
+                with mark(COMMUNICATE_SUMS):
+                    dist.all_reduce(held[0], group=self.book.group_of(tied.ranks))
+            for other in held[1:]:
+                other.copy_(held[0])
 
     def gradient_norm_and_loss(self, loss: Tensor, loss_replicas: int) -> Tensor:
         """Global gradient norm and loss, (2,) float64, equal on every rank."""

@@ -35,6 +35,22 @@ PLANS = [
     replace(CASE, name="mixed", strategies=MIXED),
     replace(STAGES, name="cut at the seam", cuts=(4,), strategies=sharded("zero3", 2)),
     replace(STAGES, name="cut at the seam, tp2 sp", cuts=(4,), strategies=TP2_SP),
+    replace(STAGES, name="cut in the encoder", cuts=(2,), strategies=sharded("zero1", 2)),
+    replace(STAGES, name="cut in the decoder", cuts=(6,), strategies=sharded("zero3", 2)),
+    replace(
+        STAGES,
+        name="cut in the decoder, tp2 full",
+        cuts=(6,),
+        strategies=replace(TP2_SP, recompute="full"),
+    ),
+    replace(STAGES, name="four stages", stages=4, cuts=(2, 4, 6), micro_batch=1),
+    replace(
+        STAGES,
+        name="interleaved",
+        kind="interleaved",
+        cuts=(2, 4, 6),
+        strategies=sharded("zero2", 2),
+    ),
 ]
 
 
@@ -48,6 +64,8 @@ LOWERED = [
     replace(WIDE, name="zero2", strategies=sharded("zero2", 4)),
     replace(WIDE, name="mixed", strategies=MIXED),
     replace(WIDE, name="cut at the seam", stages=2, cuts=(4,), strategies=TP2_SP),
+    replace(WIDE, name="cut in the encoder", stages=2, cuts=(2,), strategies=TP2),
+    replace(WIDE, name="cut in the decoder", stages=2, cuts=(6,), strategies=sharded("zero3", 2)),
 ]
 
 
