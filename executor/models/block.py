@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from ...kernels import attention as kernels
-from ...spec.errors import NotBuiltError
+from ...spec.errors import InputError, NotBuiltError
 from ...spec.feed_forward import Mlp
 from ...spec.mixers import Attention
 from ...spec.model import BlockLayer
@@ -37,12 +37,16 @@ class Block(LayerModule):
 
     Raises:
         NotBuiltError: a block of a kind that does not run.
+        InputError: flash attention where biases of scores are learned.
     """
 
     def __init__(self, layer: BlockLayer, build: LayerBuild) -> None:
         super().__init__(build)
         if reason := block_run_reason(layer):
             raise NotBuiltError(reason, f"run {RUN_MODELS}")
+        if build.flash and _learns_bias(layer):
+            allowed = "unfused for a model that learns biases of scores (T5): no flash kernel does"
+            raise InputError("--attention", "flash", allowed, "unfused")
         self.layer = layer
         self.attention, self.mlp = layer.attention, layer.mlp
         self.recompute = build.recompute
@@ -121,6 +125,11 @@ class Block(LayerModule):
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
         return self.normed(f"{name}_norm", self.layer.norm, self.layer.norm_eps, x)
+
+
+def _learns_bias(layer: BlockLayer) -> bool:
+    spec = layer.attention
+    return isinstance(spec, Attention) and (spec.relative_buckets > 0 or spec.shared_bias)
 
 
 __all__ = ["FEED_FORWARDS", "MIXERS", "Block", "RunPart"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from family_cases import FamilyCase, t5
-from family_checks import check_lowering, check_parity
+from family_checks import check_live_bytes, check_lowering, check_parity
 from plan_cases import sharded
 from rank_pools import RankPool
 
@@ -72,3 +72,18 @@ LOWERED = [
 @pytest.mark.parametrize("case", LOWERED, ids=lambda c: c.name)
 def test_runs_issue_what_the_lowering_names(four_ranks: RankPool, case: FamilyCase) -> None:
     check_lowering(four_ranks, case)
+
+
+HELD = [
+    replace(WIDE, name="one stage"),
+    replace(WIDE, name="full", strategies=sharded("zero1", 4, recompute="full")),
+    replace(WIDE, name="selective", strategies=sharded("zero3", 4, recompute="selective")),
+    replace(WIDE, name="tp2 sp", strategies=TP2_SP),
+    replace(WIDE, name="cut at the seam", stages=2, micro_batch=2, cuts=(4,)),
+    replace(WIDE, name="cut in the decoder", stages=2, micro_batch=2, cuts=(6,)),
+]
+
+
+@pytest.mark.parametrize("case", HELD, ids=lambda c: c.name)
+def test_runs_hold_what_is_predicted(four_ranks: RankPool, case: FamilyCase) -> None:
+    check_live_bytes(four_ranks, case)

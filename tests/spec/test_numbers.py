@@ -43,6 +43,7 @@ def test_nearest_divisor_of_a_huge_whole_is_quick() -> None:
     assert nearest_divisor(1000, 2**27) == 1024
     assert time.process_time() - started < 2
 
+
 def test_what_a_person_reads_has_no_exponents() -> None:
     assert [format_number(x) for x in (0.91552, 764.94, 1053.2, 9999.7, 10612.4, 3.1e7)] == [
         "0.9155", "764.9", "1053", "10000", "10612", "31000000"

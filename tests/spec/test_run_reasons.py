@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from shardwright.datasets.catalogue.models import presets
-from shardwright.spec.dense import model_run_reason
 from shardwright.spec.model import Attention, BlockLayer, ModelSpec, Tower
+from shardwright.spec.runnable import model_run_reason
 
 
 def _windowed(window: int) -> ModelSpec:
@@ -22,8 +22,11 @@ def _windowed(window: int) -> ModelSpec:
     return replace(model, towers=(Tower(name="decoder", layers=tuple(runs)),))
 
 
-@pytest.mark.parametrize("name", ["shardwright-demo", "gpt2", "llama-3-8b", "qwen3-8b"])
-def test_dense_decoders_run(name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["shardwright-demo", "gpt2", "llama-3-8b", "qwen3-8b", "bert-large", "vit-h", "t5-large"],
+)
+def test_dense_decoders_encoders_and_both_run(name: str) -> None:
     assert model_run_reason(presets()[name].model, 256) is None
 
 
@@ -34,9 +37,7 @@ def test_dense_decoders_run(name: str) -> None:
         ("moonlight", "latent attention"),
         ("nemotron-h-8b", "state_space attention"),
         ("nemotron-4-340b", "activation relu2"),
-        ("bert-large", "a embedding layer of this form"),
-        ("vit-h", "a patches layer of this form"),
-        ("t5-large", "several towers"),
+        ("llava-1.5-7b", "towers other than an encoder and its decoder"),
     ],
 )
 def test_the_rest_is_planned_and_not_run(name: str, words: str) -> None:
