@@ -262,9 +262,8 @@ class Lowering:
         feeding, known = before, None
         for index, strategy in layers:
             # Most layers are as the one before: the same kind, strategy and layout before it.
-            like = (self.kinds[index], id(strategy), id(feeding))
-            if index in tied or index in holding:
-                like = None
+            special = index in tied or index in holding
+            like = None if special else (self.kinds[index], id(strategy), id(feeding))
             if like is not None and like == known:
                 lowered, unit = found[-1].lowered, found[-1].unit
             else:

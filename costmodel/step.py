@@ -265,8 +265,9 @@ def _tied_sum(plan: Plan, stage: int, entries: list[StageLayer]) -> tuple[tuple[
 
 def _bias_sums(plan: Plan, stage: int) -> tuple[tuple[Item, ...], int]:
     """The sums of tables of relative positions that stages have copies of, as :func:`_tied_sum`."""
-    dtype, work, left = plan.workload.dtype.master, [], 0
-    strategies, itemsize = plan.layer_strategies(), DTYPE_BYTES[plan.workload.dtype.master]
+    dtype, left = plan.workload.dtype.master, 0
+    work: list[Item] = []
+    strategies, itemsize = plan.layer_strategies(), DTYPE_BYTES[dtype]
     for block, held in bias_holders(plan).items():
         own = [index for number, index in held if number == stage]
         stages = tuple(sorted({number for number, _ in held}))

@@ -45,7 +45,7 @@ def flash_attention(query: Tensor, key: Tensor, value: Tensor, causal: bool = Tr
     return out.permute(2, 0, 1, 3).flatten(2)
 
 
-def _flash_on_cpu(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
+def _flash_on_cpu(query: Tensor, key: Tensor, value: Tensor, causal: bool = True) -> Tensor:
     """The kernel itself: the library's choice between kernels may fall on the score matrix."""
     try:
         return torch._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal)[0]
@@ -53,7 +53,7 @@ def _flash_on_cpu(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Te
         raise _no_flash(query, error) from None
 
 
-def _flash_on_device(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
+def _flash_on_device(query: Tensor, key: Tensor, value: Tensor, causal: bool = True) -> Tensor:
     """The library's call, which pads odd head widths, with kernels that keep scores barred.
 
     On Hopper and Blackwell its choice falls on cuDNN's kernels, which keep none either and are
