@@ -14,16 +14,14 @@ from typing import NamedTuple
 
 from ..spec.formats import DTYPE_BYTES
 from ..spec.kernels import Collective, streamed
-from ..spec.parameters import layer_parameters
 from ..spec.plan import Plan
 from ..spec.sample_parts import divides_alike
 from ..spec.schedule import chunk_place, chunk_position
-from ..spec.shared_bias import TABLE, bias_holders
 from ..spec.stack import StackSpec
 from ..spec.stage_messages import boundary_blocks, boundary_messages
-from ..spec.strategy import LayerStrategy
 from ..spec.towers import sources_after
 from ..spec.workload import DtypeRecord
+from .bias_sums import bias_sums
 from .layer_shape import activation_shape
 from .lowering import Lowering, StageChunk, StageLayer
 from .optimizers import joined, update_work
@@ -206,10 +204,10 @@ def end_of_step(
     units = [entry.unit for entry in entries if entry.unit is not None]
     dtype = plan.workload.dtype
     tied_sum, tied_copy = _tied_sum(plan, stage, entries)
-    bias_sums, bias_copy = _bias_sums(plan, stage)
+    table_sums, table_copy = bias_sums(plan, stage)
     return StepEnd(
         tensor_sums=tuple(_tensor_sums(entries, dtype)),
-        tied_sum=(*tied_sum, *bias_sums),
+        tied_sum=(*tied_sum, *table_sums),
         norm=Collective(
             "all_reduce",
             sum(s.device_count for s in plan.program.stages),
@@ -219,7 +217,7 @@ def end_of_step(
         ),
         update=update_work(
             joined(unit.update for unit in units),
-            tied_copy + bias_copy,
+            tied_copy + table_copy,
             plan.workload.optimizer,
             dtype,
             plan.workload.gradient_clip_norm is not None,
@@ -261,32 +259,3 @@ def _tied_sum(plan: Plan, stage: int, entries: list[StageLayer]) -> tuple[tuple[
     counted = 1 if stage == stages[0] else 0
     work += [streamed("copy", elements, 2 * elements * DTYPE_BYTES[dtype], dtype)] * (len(tied) - 1)
     return tuple(work), elements * (len(tied) - counted)
-
-
-def _bias_sums(plan: Plan, stage: int) -> tuple[tuple[Item, ...], int]:
-    """The sums of tables of relative positions that stages have copies of, as :func:`_tied_sum`."""
-    dtype, left = plan.workload.dtype.master, 0
-    work: list[Item] = []
-    strategies, itemsize = plan.layer_strategies(), DTYPE_BYTES[dtype]
-    for block, held in bias_holders(plan).items():
-        own = [index for number, index in held if number == stage]
-        stages = tuple(sorted({number for number, _ in held}))
-        if not own:
-            continue
-        elements = _table_shard(plan, block, strategies[block])
-        each = (3 * elements * itemsize, 2 * elements * itemsize)
-        copies = len(own) - 1
-        work += [streamed("add", elements, each[0], dtype)] * copies
-        if len(stages) > 1:
-            group = holding_group(plan, stages)
-            work.append(Collective("all_reduce", *group, elements * itemsize, dtype))
-        work += [streamed("copy", elements, each[1], dtype)] * copies
-        left += elements * (len(own) - (block in own))
-    return tuple(work), left
-
-
-def _table_shard(plan: Plan, block: int, strategy: LayerStrategy) -> int:
-    """Elements of a rank's part of the table of relative positions of a block."""
-    specs = layer_parameters(plan.model.layers()[block])
-    rows, heads = next(s for s in specs if s.name == TABLE).local_shape(strategy.weight_split)
-    return -(-rows // strategy.shard.optimizer) * heads
