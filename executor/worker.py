@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..spec.codec import dump_pretty, read_text, write_atomically
 from ..spec.errors import InputError, RunError, ShardwrightError
 from ..spec.plan import load_plan
+from ..spec.shared_bias import table_blocks
 from .channel import Message, Receiver, Sender
 from .context import RankContext
 from .layout import plan_devices, plan_world_size
@@ -149,6 +150,7 @@ def _train(options: argparse.Namespace) -> int:
     context = RankContext(rank, started, device, timeout_s, _print_step)
     settings = ("steps", "seed", "data", "tokenizer", "verify", "trace_file", "kernels")
     payload = {name: getattr(options, name) for name in settings}
+    payload["attention"] = "unfused" if table_blocks(plan.model) else "flash"  # learned biases
     result = train(context, {**payload, "plan": plan.to_document()})
     if rank == 0 and result is not None and options.json:
         write_atomically(Path(options.json), dump_pretty(result))
