@@ -81,8 +81,8 @@ def require_runnable(problem: Problem) -> None:
         InputError: another machine's devices, or a model or number format that is not run.
     """
     from ..datasets.catalogue.models import DEFAULT_MODEL
-    from ..spec.dense import model_run_reason
     from ..spec.legality import executable_reason
+    from ..spec.runnable import model_run_reason
     from ..spec.strategy import LayerStrategy
     from .this_machine import require_devices
 

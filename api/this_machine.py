@@ -10,10 +10,11 @@ from ..datasets.catalogue.device import CPU
 from ..datasets.catalogue.local import core_count, memory_bytes
 from ..executor.layout import plan_device, plan_devices, plan_world_size
 from ..spec.cluster import ClusterSpec
-from ..spec.dense import model_run_reason
 from ..spec.errors import InputError
 from ..spec.legality import devices_run_reason, executable_reason
 from ..spec.plan import Plan
+from ..spec.runnable import RUN_MODELS, combination_run_reason, model_run_reason
+from ..spec.shared_bias import bias_run_reason
 from ..spec.technique_plans import plan_run_reason
 
 CUDA_DEVICE = re.compile(r"nvidia\d+")
@@ -98,11 +99,13 @@ def require_built(plan: Plan, where: str) -> None:
         InputError: a model, a schedule or a strategy that is not run yet.
     """
     if reason := model_run_reason(plan.model, plan.workload.seq_len):
-        raise InputError(where, reason, "a plan of a dense decoder", "plan simulate")
+        raise InputError(where, reason, f"a plan of {RUN_MODELS}", "plan simulate")
     if reason := devices_run_reason(plan_devices(plan)):
         raise InputError(where, reason, "cores alone, or accelerators alone", "plan simulate")
     for strategy in dict.fromkeys(plan.layer_strategies()):
         if reason := executable_reason(strategy, plan.workload):
             raise InputError(where, reason, "a plan that the executor runs", "plan --execute")
+    if reason := combination_run_reason(plan) or bias_run_reason(plan):
+        raise InputError(where, reason, "a plan that the executor runs", "plan simulate")
     if reason := plan_run_reason(plan):
         raise InputError(where, reason, "techniques that the executor runs", "plan simulate")

@@ -18,10 +18,11 @@ from torch import Tensor
 from .. import __version__
 from ..spec.choices import ATTENTIONS, KERNEL_POLICIES
 from ..spec.codec import from_document
-from ..spec.dense import model_run_reason
 from ..spec.errors import InputError, one_of
 from ..spec.legality import devices_run_reason, executable_reason
 from ..spec.plan import Plan, plan_of
+from ..spec.runnable import RUN_MODELS, combination_run_reason, model_run_reason
+from ..spec.shared_bias import bias_run_reason
 from ..spec.technique_plans import plan_run_reason, used_techniques
 from . import torch_api
 from .agreement import require_agreement, text_digest
@@ -32,7 +33,6 @@ from .checkpoint.settings import CheckpointSettings
 from .checkpoint.whole import fill_reference
 from .chunk import TORCH_DTYPES
 from .context import RankContext
-from .data import RandomBatches, TextBatches, load_tokens
 from .engine import Engine, StepResult
 from .exchange import gather_json
 from .faults import Fault, FaultList, attempt_of
@@ -41,9 +41,11 @@ from .host_memory import peak_resident_bytes, reset_peak, resident_bytes
 from .layout import plan_devices
 from .live import hides_bytes
 from .preflight import preflight
+from .records import data_batches, random_batches
 from .reference import Reference
 from .step_memory import StepMemory, by_stage, follow_step
 from .steps import StepHooks, reported_norm, run_steps
+from .tasks import Batch
 from .technique import RunTechniques
 from .techniques import SHIPPED
 from .trace import trace_step
@@ -55,8 +57,6 @@ from .weight_ends import WeightEnds, usual_tokenizer
 WARM_UP_STEPS = 2
 
 TEXT = "text (--data, --tokenizer, or Python's own sources)"
-
-Batch = Callable[[int, int], Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,12 +212,14 @@ def require_executable(plan: Plan, techniques: RunTechniques = SHIPPED) -> None:
         InputError: layers, number formats, sharding, a schedule or techniques that are not run yet.
     """
     if reason := model_run_reason(plan.model, plan.workload.seq_len):
-        raise InputError("plan", reason, "a plan of a dense decoder")
+        raise InputError("plan", reason, f"a plan of {RUN_MODELS}")
     if reason := devices_run_reason(plan_devices(plan)):
         raise InputError("plan", reason, "cores alone, or accelerators alone")
     for strategy in dict.fromkeys(plan.layer_strategies()):
         if reason := executable_reason(strategy, plan.workload):
             raise InputError("plan", reason, "a plan that the executor runs")
+    if reason := combination_run_reason(plan) or bias_run_reason(plan):
+        raise InputError("plan", reason, "a plan that the executor runs")
     if reason := plan_run_reason(plan, techniques.values):
         raise InputError("plan", reason, "techniques that the executor runs")
     for name in sorted(used_techniques(plan) - {run.name for run in techniques.runs}):
@@ -227,13 +229,11 @@ def require_executable(plan: Plan, techniques: RunTechniques = SHIPPED) -> None:
 
 def make_batches(plan: Plan, settings: TrainSettings) -> Batch:
     """The samples of every step."""
-    workload, vocab = plan.workload, plan.model.vocab
-    sizes = (workload.seq_len, workload.global_batch, settings.seed)
     if settings.random_tokens:
-        return RandomBatches(vocab, *sizes)
+        return random_batches(plan, settings.seed)
     data = None if settings.data is None else Path(settings.data)
     tokenizer = usual_tokenizer(data, settings.tokenizer, settings.init_from)
-    return TextBatches(load_tokens(vocab, data, tokenizer), *sizes)
+    return data_batches(plan, data, tokenizer, settings.seed)
 
 
 def make_engine(

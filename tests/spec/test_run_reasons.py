@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from shardwright.datasets.catalogue.models import presets
-from shardwright.spec.dense import model_run_reason
 from shardwright.spec.expert_runs import mixture_run_reason
 from shardwright.spec.feed_forward import Moe
 from shardwright.spec.model import Attention, BlockLayer, ModelSpec, Tower
+from shardwright.spec.runnable import model_run_reason
 
 
 def _windowed(window: int) -> ModelSpec:
@@ -24,8 +24,11 @@ def _windowed(window: int) -> ModelSpec:
     return replace(model, towers=(Tower(name="decoder", layers=tuple(runs)),))
 
 
-@pytest.mark.parametrize("name", ["shardwright-demo", "gpt2", "llama-3-8b", "qwen3-8b"])
-def test_dense_decoders_run(name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["shardwright-demo", "gpt2", "llama-3-8b", "qwen3-8b", "bert-large", "vit-h", "t5-large"],
+)
+def test_dense_decoders_encoders_and_both_run(name: str) -> None:
     assert model_run_reason(presets()[name].model, 256) is None
 
 
@@ -58,9 +61,7 @@ def test_other_mixtures_are_planned_and_not_run(fields: dict[str, object], words
         ("qwen3-next-80b-a3b", "delta_rule attention"),
         ("nemotron-h-8b", "state_space attention"),
         ("nemotron-4-340b", "activation relu2"),
-        ("bert-large", "a embedding layer of this form"),
-        ("vit-h", "a patches layer of this form"),
-        ("t5-large", "several towers"),
+        ("llava-1.5-7b", "towers other than an encoder and its decoder"),
     ],
 )
 def test_the_rest_is_planned_and_not_run(name: str, words: str) -> None:
