@@ -27,6 +27,12 @@ MIXED = (
     replace(TP2, recompute="full"),
     TP2,
 )
+SPLIT = [
+    replace(STAGES, name="zero bubble", kind="zero_bubble", cuts=(6,), strategies=TP2_SP),
+    replace(STAGES, name="in a V", kind="zbv", cuts=(2, 4, 6), strategies=sharded("zero1", 2)),
+    replace(STAGES, name="dualpipe", kind="dualpipe", cuts=(2, 4, 6)),
+]
+"""Schedules that split the backward, of which some have both ends of the model on one stage."""
 PLANS = [
     replace(CASE, name="zero3", strategies=sharded("zero3", 4)),
     replace(CASE, name="zero1 full", strategies=sharded("zero1", 4, recompute="full")),
@@ -52,6 +58,7 @@ PLANS = [
         cuts=(2, 4, 6),
         strategies=sharded("zero2", 2),
     ),
+    *SPLIT,
 ]
 
 
@@ -67,6 +74,7 @@ LOWERED = [
     replace(WIDE, name="cut at the seam", stages=2, cuts=(4,), strategies=TP2_SP),
     replace(WIDE, name="cut in the encoder", stages=2, cuts=(2,), strategies=TP2),
     replace(WIDE, name="cut in the decoder", stages=2, cuts=(6,), strategies=sharded("zero3", 2)),
+    *SPLIT,
 ]
 
 

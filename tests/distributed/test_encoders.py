@@ -24,6 +24,18 @@ MIXED = (
     replace(TP2_SP, recompute="full"),
     TP2_SP,
 )
+TWO_STAGES = FamilyCase(name="", model=bert(), stages=2, micro_batch=2, cuts=(3,))
+SPLIT = [
+    replace(TWO_STAGES, name="bert zbv", kind="zbv", cuts=(1, 3, 4), strategies=TP2_SP),
+    replace(
+        TWO_STAGES,
+        name="vit zero bubble",
+        model=vit(),
+        kind="zero_bubble",
+        strategies=sharded("zero2", 2),
+    ),
+]
+"""Schedules that split the backward."""
 PLANS = [
     FamilyCase(name="bert zero3", model=bert(), strategies=sharded("zero3", 4)),
     FamilyCase(
@@ -59,6 +71,7 @@ PLANS = [
         flash=False,
     ),
     FamilyCase(name="vit pp2 tp2", model=vit(), stages=2, cuts=(3,), micro_batch=2, strategies=TP2),
+    *SPLIT,
 ]
 
 SANDWICH = block(
@@ -113,6 +126,7 @@ LOWERED = [
     FamilyCase(name="vit", model=WIDE_VIT, strategies=sharded("hsdp:2", 4, recompute="full")),
     FamilyCase(name="vit tp2", model=WIDE_VIT, strategies=TP2, flash=False),
     FamilyCase(name="other forms", model=WIDE_FORMS, seq_len=64, strategies=sharded("zero2", 4)),
+    *SPLIT,
 ]
 
 

@@ -59,7 +59,7 @@ def reference(case: Case, folder: Path) -> Reference:
     batches = RandomBatches(plan.model.vocab, case.seq_len, case.global_batch, seed=0)
     values = Checkpoint(folder, plan.model, case.seq_len)
     cpu = torch.device("cpu")
-    return Reference(plan, 0, cpu, batches, torch.float32, AdamWOptions(), values)
+    return Reference(plan, 0, cpu, batches, torch.float32, AdamWOptions(), values=values)
 
 
 def joined(parts: list[dict[str, Any]], samples: int) -> torch.Tensor:
