@@ -20,6 +20,7 @@ from ..spec.legality import (
     stack_reason,
 )
 from ..spec.model import BlockLayer, Layer
+from ..spec.runnable import split_run_reason
 from ..spec.schedule import EVERY_KIND, SPLIT_KINDS, ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
 from ..spec.towers import layer_places
@@ -253,9 +254,15 @@ class SearchSpace:
                 if self.techniques.reason(layer, strategy, ranks) is not None:
                     continue
                 if stack_reason(strategy, request.stack, known) is None and not (
-                    request.executable and executable_reason(strategy, request.workload)
+                    request.executable and self._unrunnable(strategy)
                 ):
                     yield strategy
+
+    def _unrunnable(self, strategy: LayerStrategy) -> str | None:
+        """Why the bundled executor cannot run a strategy; None if it can."""
+        request = self.request
+        reason = executable_reason(strategy, request.workload)
+        return reason or split_run_reason(request.model, strategy, request.workload)
 
     def _shardings(self, index: int, split: LayerStrategy, ranks: int) -> list[Sharding]:
         """The shardings that are legal and allowed for a split: the levels, and what is pinned."""

@@ -5,6 +5,7 @@ Decoders, encoders (BERT, ViT) and encoder-decoders (T5) of attention and MLPs o
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from .expert_runs import mixture_run_reason
@@ -24,6 +25,8 @@ from .towers import crosses
 
 if TYPE_CHECKING:
     from .plan import Plan
+    from .strategy import LayerStrategy
+    from .workload import Workload
 
 RUN_ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "swiglu", "geglu_tanh")
 RUN_MODELS = "a decoder, an encoder or both, of attention and MLPs or experts"
@@ -104,6 +107,7 @@ def towers_run_reason(model: ModelSpec) -> str | None:
     return "towers other than an encoder and its decoder of tokens are planned but not run yet"
 
 
+@lru_cache(maxsize=256)
 def is_plain_decoder(model: ModelSpec) -> bool:
     """Whether a model is one tower of tokens in which each sees those before it, by no bias."""
     first, *others = model.towers[0].expand()
@@ -123,18 +127,25 @@ def _sees_back(layer: Layer) -> bool:
     return mixer.mask == "causal" and layer.cross_attention is None and not learns
 
 
-def combination_run_reason(plan: Plan) -> str | None:
-    """Why the executor cannot run a plan's model in its layouts or training; None if it can."""
-    if is_plain_decoder(plan.model):
+def split_run_reason(model: ModelSpec, strategy: LayerStrategy, workload: Workload) -> str | None:
+    """Why the executor cannot train a model with a layer's strategy; None if it can."""
+    if is_plain_decoder(model):
         return None
     kind = "in a model other than a causal decoder"
-    for strategy in dict.fromkeys(plan.layer_strategies()):
-        if strategy.cp > 1:
-            return f"cp {strategy.cp} {kind} is planned but not run yet; use cp 1"
-        if strategy.ulysses:
-            return f"Ulysses {kind} is planned but not run yet; use Megatron's sequence parallelism"
-    if plan.workload.adapters is not None:
+    if strategy.cp > 1:
+        return f"cp {strategy.cp} {kind} is planned but not run yet; use cp 1"
+    if strategy.ulysses:
+        return f"Ulysses {kind} is planned but not run yet; use Megatron's sequence parallelism"
+    if workload.adapters is not None:
         return f"adapters {kind} are planned but not run yet; train full"
+    return None
+
+
+def combination_run_reason(plan: Plan) -> str | None:
+    """Why the executor cannot train a plan's model with its strategies; None if it can."""
+    for strategy in dict.fromkeys(plan.layer_strategies()):
+        if reason := split_run_reason(plan.model, strategy, plan.workload):
+            return reason
     return None
 
 
@@ -155,6 +166,7 @@ __all__ = [
     "is_plain_decoder",
     "layer_run_reason",
     "model_run_reason",
+    "split_run_reason",
     "towers_run_reason",
     "window_run_reason",
 ]
