@@ -81,8 +81,8 @@ def require_runnable(problem: Problem) -> None:
         InputError: another machine's devices, or a model or number format that is not run.
     """
     from ..datasets.catalogue.models import DEFAULT_MODEL
-    from ..spec.dense import model_run_reason
     from ..spec.legality import executable_reason
+    from ..spec.runnable import model_run_reason, split_run_reason
     from ..spec.strategy import LayerStrategy
     from .this_machine import require_devices
 
@@ -90,7 +90,8 @@ def require_runnable(problem: Problem) -> None:
     if reason := model_run_reason(problem.model, problem.workload.seq_len):
         allowed = f"what --execute can run ({reason})"
         raise InputError("--model", problem.model.name, allowed, DEFAULT_MODEL)
-    if reason := executable_reason(LayerStrategy(), problem.workload):
+    plain, model, workload = LayerStrategy(), problem.model, problem.workload
+    if reason := executable_reason(plain, workload) or split_run_reason(model, plain, workload):
         flag, given = _unrunnable(problem.workload)
         raise InputError(flag, given, f"what --execute can run ({reason})")
 

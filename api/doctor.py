@@ -16,7 +16,6 @@ from ..datasets.catalogue.device import CPU, device
 from ..datasets.catalogue.models import DEFAULT_MODEL
 from ..datasets.catalogue.source_kind import KINDS
 from ..spec.cluster import ClusterSpec
-from ..spec.dense import model_run_reason
 from ..spec.errors import InputError
 from ..spec.huggingface import ModelAndAssumptions
 from ..spec.kernels import SCANS
@@ -24,6 +23,7 @@ from ..spec.layers import EmbeddingLayer
 from ..spec.measured import calibration_of, profile_of
 from ..spec.model import ModelSpec
 from ..spec.report import Assumption
+from ..spec.runnable import model_run_reason
 from ..spec.strategy import LayerStrategy
 from ..spec.towers import placed_tokens
 from .calibrations import measured_name

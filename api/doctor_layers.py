@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..costmodel.lowering import Lowering
-from ..spec.dense import layer_run_reason, towers_run_reason, window_run_reason
 from ..spec.errors import NotBuiltError
 from ..spec.layers import Layer
 from ..spec.legality import layer_reason
 from ..spec.model import ModelSpec
+from ..spec.runnable import layer_run_reason, towers_run_reason, window_run_reason
 from ..spec.strategy import LayerStrategy
 from .layer_names import layer_name
 from .render_stages import ranges

@@ -27,6 +27,7 @@ from ..spec.model import EmbeddingLayer, ModelSpec
 from ..spec.plan import Plan
 from ..spec.prices import Prices
 from ..spec.report import Assumption
+from ..spec.shared_bias import table_blocks
 from ..spec.stack import StackSpec
 from ..spec.towers import placed_tokens
 from ..spec.units import GIB
@@ -127,7 +128,8 @@ def resolve(inputs: Inputs) -> Problem:
     workload = _workload(inputs, model, dtype, bare, goal, notes)
     if reason := workload_reason(model, workload):
         raise _wrong_length(model, workload, reason)
-    chosen = stack_of(*_software(inputs), found, dtype.param, notes)
+    biased = bool(table_blocks(model))
+    chosen = stack_of(*_software(inputs), found, dtype.param, notes, biased)
     measured = _measured(inputs, found, cluster, chosen, dtype, notes)
     return Problem(
         model=model,
@@ -156,7 +158,8 @@ def plan_pricing(
     Raises:
         InputError: a stack that is not known, or that cannot say the plan.
     """
-    chosen, measured, notes = pricing_on(plan.cluster, plan.workload.dtype, inputs)
+    biased = bool(table_blocks(plan.model))
+    chosen, measured, notes = pricing_on(plan.cluster, plan.workload.dtype, inputs, biased)
     reasons = [
         stack_reason(strategy, chosen) for strategy in dict.fromkeys(plan.layer_strategies())
     ]
@@ -169,9 +172,11 @@ def plan_pricing(
 
 
 def pricing_on(
-    cluster: ClusterSpec, dtype: DtypeRecord, inputs: Inputs
+    cluster: ClusterSpec, dtype: DtypeRecord, inputs: Inputs, biased: bool = False
 ) -> tuple[StackSpec, Measured | None, tuple[Assumption, ...]]:
     """How work in some formats is priced on a cluster, whatever the plan; as :func:`plan_pricing`.
+
+    ``biased``: the model learns biases of attention's scores.
 
     Raises:
         InputError: a stack that is not known, or a calibration for something else.
@@ -179,7 +184,7 @@ def pricing_on(
     check_types(inputs)
     notes: list[Assumption] = []
     found = _least_able(cluster)
-    chosen = stack_of(*_software(inputs), found, dtype.param, notes)
+    chosen = stack_of(*_software(inputs), found, dtype.param, notes, biased)
     measured = _measured(inputs, found, cluster, chosen, dtype, notes)
     return chosen, measured, tuple(notes)
 

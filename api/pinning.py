@@ -19,6 +19,7 @@ from ..spec.legality import (
     schedule_stack_reason,
 )
 from ..spec.model import Layer
+from ..spec.runnable import split_run_reason
 from ..spec.schedule import V_KINDS, ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
 from ..spec.technique import OFF, kind_reason
@@ -74,7 +75,8 @@ def _run_reason(pin: Pin, problem: Problem) -> str | None:
         strategy = LayerStrategy(tp=2, sequence_parallel=pin.value)  # type: ignore[arg-type]
     else:
         strategy = LayerStrategy(cp=int(pin.value) if pin.key == "cp" else 1)
-    return executable_reason(strategy, problem.workload)
+    reason = executable_reason(strategy, problem.workload)
+    return reason or split_run_reason(problem.model, strategy, problem.workload)
 
 
 def _meet(first: Pin, second: Pin) -> bool:

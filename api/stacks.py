@@ -21,8 +21,12 @@ def stack_of(
     found: Device,
     dtype: str,
     notes: list[Assumption],
+    biased: bool = False,
 ) -> StackSpec:
     """The stack of ``--stack``, ``--attention`` and ``--overlap`` on a device.
+
+    ``biased``: the model learns biases of scores, to which no flash kernel that runs here gives a
+    gradient.
 
     Raises:
         InputError: an unknown one, or kernels that the device lacks for ``dtype``.
@@ -32,9 +36,7 @@ def stack_of(
         notes.append(Assumption(path="stack", value=name, why="not given"))
     chosen = stack(name, on_cores=found.name == CPU)
     if attention is None:
-        attention = "flash" if _has_flash(found, dtype) else "unfused"
-        has = "has" if attention == "flash" else "lacks"
-        why = f"not given; {found.name} {has} flash kernels for {dtype}"
+        attention, why = _usual_attention(name, found, dtype, biased)
         notes.append(Assumption(path="stack.attention", value=attention, why=why))
     kernels = one_of("--attention", attention, ATTENTIONS)
     if attention == "flash" and not _has_flash(found, dtype):
@@ -47,6 +49,15 @@ def stack_of(
         notes.append(Assumption(path="stack.overlap", value=effective, why="as the stack"))
         return chosen
     return chosen.with_overlap(one_of("--overlap", overlap, OVERLAPS))
+
+
+def _usual_attention(name: str, found: Device, dtype: str, biased: bool) -> tuple[str, str]:
+    """The attention that is taken where none is given, and why."""
+    if biased and name == DEFAULT_STACK:
+        return "unfused", "not given; no flash kernel that runs here learns biases of scores"
+    attention = "flash" if _has_flash(found, dtype) else "unfused"
+    has = "has" if attention == "flash" else "lacks"
+    return attention, f"not given; {found.name} {has} flash kernels for {dtype}"
 
 
 def _has_flash(found: Device, dtype: str) -> bool:

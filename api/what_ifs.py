@@ -14,13 +14,12 @@ from ..datasets.catalogue.parsed_cluster import expansion
 from ..planner.what_if import Answer, Priced, answered, priced
 from ..planner.what_if_question import Question, Row, rows_of
 from ..planner.what_if_setting import Setting, group_names
-from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError
 from ..spec.measured import Measured, profile_of
 from ..spec.plan import Plan
 from ..spec.report import Assumption, Prediction, Provenance, Report
+from ..spec.shared_bias import table_blocks
 from ..spec.stack import StackSpec
-from ..spec.workload import DtypeRecord
 from .inputs import Inputs, Problem, plan_pricing, pricing_on
 from .reports import Progress, search_plan, simulate_plan
 
@@ -69,8 +68,7 @@ class SettingPricing:
     ) -> None:
         self._inputs, self._risk = inputs, risk
         self._deadline_s, self._progress = deadline_s, progress
-        self._known: dict[tuple[ClusterSpec, DtypeRecord, tuple[tuple[str, str], ...]], _Software]
-        self._known = {}
+        self._known: dict[tuple[object, ...], _Software] = {}
 
     def software(self, setting: Setting) -> _Software:
         """Stack and measurements of a setting, resolved once.
@@ -79,10 +77,12 @@ class SettingPricing:
             InputError: a word that names none, a calibration for something else.
         """
         words: Mapping[str, str] = setting.words
-        key = (setting.cluster, setting.workload.dtype, tuple(sorted(words.items())))
+        asked = (setting.cluster, setting.workload.dtype)
+        biased = bool(table_blocks(setting.model))
+        key = (*asked, biased, tuple(sorted(words.items())))
         if key not in self._known:
             inputs = replace(self._inputs, **words)  # type: ignore[arg-type]
-            self._known[key] = _Software(*pricing_on(*key[:2], inputs))
+            self._known[key] = _Software(*pricing_on(*asked, inputs, biased))
         return self._known[key]
 
     def stack(self, setting: Setting) -> StackSpec:

@@ -12,6 +12,7 @@ from ..spec.model import EmbeddingLayer, HeadLayer, Layer, ModelSpec
 from ..spec.passes import BackwardPart
 from ..spec.plan import Plan
 from ..spec.sample_parts import group_samples
+from ..spec.shared_bias import table_copies, with_table
 from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
 from ..spec.towers import LayerPlace, layer_places
@@ -145,6 +146,7 @@ class Lowering:
         ranks: int,
         samples: int,
         shares_weight: bool = False,
+        copies: bool = False,
     ) -> LoweredLayer:
         """One layer's micro-batch on a rank.
 
@@ -155,17 +157,19 @@ class Lowering:
             ranks: ranks of its stage.
             samples: samples of a micro-batch over the stage.
             shares_weight: whether its table is also the head's of its chunk.
+            copies: whether it holds a copy of its tower's table of relative positions.
         """
         split, place = split_only(strategy), self.places[index]
         alone = place.begins and not place.sources
         layout = None if alone else differing_layout(before, strategy)
         batch = samples // strategy.data_parallel(ranks)
-        key = (self.kinds[index], split, layout, batch, shares_weight)
+        key = (self.kinds[index], split, layout, batch, shares_weight, copies)
         if key not in self._lowered:
             shape = self.shape(index, split, layout, batch, shares_weight)
             # Kept simulators serve several threads: the first to be done wins, for numbers of
             # layers (id) are keys elsewhere, and no layer that has one may be thrown away.
-            self._lowered.setdefault(key, lower_layer(self.layers[index], shape))
+            layer = with_table(self.model, index) if copies else self.layers[index]
+            self._lowered.setdefault(key, lower_layer(layer, shape))
         return self._lowered[key]
 
     def shape(
@@ -193,15 +197,22 @@ class Lowering:
             prices=prices,
         )
 
-    def unit(self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int) -> Unit:
-        """The parameters of these layers under a strategy, as they move together."""
+    def unit(
+        self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, copies: bool = False
+    ) -> Unit:
+        """The parameters of these layers under a strategy, as they move together.
+
+        ``copies``: with a copy of the tower's table of relative positions, which a block holds.
+        """
         kinds = tuple(self.kinds[i] for i in members)
         degrees = (strategy.tp, strategy.sequence_parallel, strategy.ep, strategy.etp)
         own = self._of_states(strategy)
-        key = (kinds, degrees, strategy.shard, ranks, technique_key(own))
+        key = (kinds, degrees, strategy.shard, ranks, technique_key(own), copies)
         if key not in self._units:
             shape = UnitShape(
-                layers=tuple(self.layers[i] for i in members),
+                layers=tuple(
+                    with_table(self.model, i) if copies else self.layers[i] for i in members
+                ),
                 strategy=replace(strategy, recompute="none", techniques={}),
                 stage_ranks=ranks,
                 seq_len=self.places[members[0]].tokens,
@@ -246,19 +257,22 @@ class Lowering:
         """
         holders = ranks if state_ranks is None else state_ranks
         tied = self._tied_ends(layers)
+        holding = table_copies(self.model, [index for index, _ in layers])
         found: list[StageLayer] = []
         feeding, known = before, None
         for index, strategy in layers:
             # Most layers are as the one before: the same kind, strategy and layout before it.
-            like = (self.kinds[index], id(strategy), id(feeding)) if index not in tied else None
+            special = index in tied or index in holding
+            like = None if special else (self.kinds[index], id(strategy), id(feeding))
             if like is not None and like == known:
                 lowered, unit = found[-1].lowered, found[-1].unit
             else:
-                shares = index in tied[:-1]
-                lowered = self.layer(index, strategy, feeding, ranks, samples, shares)
+                shares, copies = index in tied[:-1], index in holding
+                lowered = self.layer(index, strategy, feeding, ranks, samples, shares, copies)
                 members = tied if index in tied[-1:] else (index,)
-                unit = None if shares else self.unit(members, strategy, holders)
-            found.append(StageLayer(index, self.layers[index], strategy, lowered, unit))
+                unit = None if shares else self.unit(members, strategy, holders, copies)
+            layer = holding.get(index, self.layers[index])
+            found.append(StageLayer(index, layer, strategy, lowered, unit))
             feeding, known = strategy, like
         first, last = found[0], found[-1]
         ends = last.index + 1 == len(self.places) or self.places[last.index + 1].begins

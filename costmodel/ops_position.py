@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from ..spec.mixers import Attention
 from .ops import OpContext, in_order
-from .tape import Value
-
-BUCKET_OPS = ("sub", "abs", "lt", "cast", "div", "log", "mul", "cast", "add", "minimum", "where")
-"""What T5's reference code does to every pair of positions before it looks up their bias."""
+from .tape import Tape, Value
 
 
 def rope(c: OpContext, x: Value, dim: int | None = None) -> Value:
@@ -76,9 +73,7 @@ def score_bias(c: OpContext, spec: Attention, heads: int, queries: int, keys: in
     t = c.tape
     if not spec.relative_buckets:
         return _shared_bias(c, (heads, queries, keys))
-    pairs = t.new((queries, keys), "int64")
-    for op in BUCKET_OPS:
-        t.kernel(op, (pairs,), pairs)
+    pairs = _buckets(t, (queries, keys), both_sides=spec.mask == "full")
     rows = t.new((queries, keys, heads), c.dtype)
     t.kernel("embedding", (rows,), rows)
     buckets = spec.relative_buckets
@@ -91,6 +86,25 @@ def score_bias(c: OpContext, spec: Attention, heads: int, queries: int, keys: in
     bias = rows.view(heads, queries, keys)
     t.record((bias,), (), backward)
     return bias
+
+
+def _buckets(t: Tape, shape: tuple[int, int], both_sides: bool) -> Value:
+    """The bucket of every pair of positions, as T5's reference code finds it."""
+    order = t.kernel("sub", (), t.new(shape, "int64"))
+    distance = t.kernel("abs", (order,), t.like(order))
+    near = t.kernel("lt", (distance,), t.new(shape, "bool"))
+    far = t.kernel("cast", (distance,), t.new(shape, "fp32"))
+    for op in ("div", "log", "mul"):
+        t.kernel(op, (far,), far)
+    ranges = t.kernel("cast", (far,), t.like(order))
+    for op in ("add", "minimum"):
+        t.kernel(op, (ranges,), ranges)
+    found = t.kernel("where", (near, distance, ranges), t.like(order))
+    if both_sides:
+        later = t.kernel("gt", (order,), t.new(shape, "bool"))
+        later = t.kernel("mul", (later,), t.like(order))
+        t.kernel("add", (found, later), found)
+    return found
 
 
 def _shared_bias(c: OpContext, shape: tuple[int, ...]) -> Value:

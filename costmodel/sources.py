@@ -20,13 +20,19 @@ class Sources:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self._leaves: list[tuple[Node, Value]] = []
+        """Of sources that stay in their layout: others read them in it too."""
         self._passed: list[tuple[tuple[Node, int], Value]] = []
 
-    def enter(self, source: Value) -> None:
-        """``source`` comes in: its gradient will be added to what later layers left."""
+    def enter(self, source: Value, moves: bool) -> None:
+        """``source`` comes in: its gradient will be added to what later layers left.
+
+        Where it ``moves`` into another layout, nothing else reads it as it came from here on, and
+        the gradient that is moved back is the first.
+        """
         leaf = Node((), 1, lambda *grads: grads)
         source.producer = (leaf, 0)
-        self._leaves.append((leaf, source))
+        if not moves:
+            self._leaves.append((leaf, source))
 
     def leave(self, source: Value) -> None:
         """``source`` goes on in another layout than it came."""
@@ -62,7 +68,7 @@ def run_sources(
     for source in shape.sources:
         sizes = activation_shape(shape, before, source.tokens, source.hidden)
         value = c.tape.constant(sizes, shape.dtype)
-        found.enter(value)
+        found.enter(value, moves=shape.before is not None)
         if shape.before is not None:
             value = move(c, value, before, shape.strategy)
             found.leave(value)

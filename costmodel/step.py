@@ -7,6 +7,7 @@ schedules use the same lowered layers and units.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import NamedTuple
@@ -18,7 +19,10 @@ from ..spec.sample_parts import divides_alike
 from ..spec.schedule import chunk_place, chunk_position
 from ..spec.stack import StackSpec
 from ..spec.stage_messages import boundary_blocks, boundary_messages
+from ..spec.towers import sources_after
 from ..spec.workload import DtypeRecord
+from .bias_sums import bias_sums
+from .layer_shape import activation_shape
 from .lowering import Lowering, StageChunk, StageLayer
 from .optimizers import joined, update_work
 from .shard_traffic import partial_sum_work
@@ -42,23 +46,49 @@ def step_work(
         stage: number of the stage.
         techniques: prices of those that are known.
     """
-    chunks = Lowering(plan.model, plan.workload, stack, techniques).stage(plan, stage)
+    lowering = Lowering(plan.model, plan.workload, stack, techniques)
+    chunks = lowering.stage(plan, stage)
     micro_batches = plan.program.schedule.microbatches
     work: list[Item] = []
     for index, chunk in enumerate(chunks):
         for number in range(len(chunk.layers)):
-            work += _layer_work(chunk, number, micro_batches)
+            unadded = _last_reads(lowering, chunk.layers[number])
+            work += _layer_work(chunk, number, micro_batches, unadded)
         work += _messages(plan, stage, index, chunk, micro_batches)
     end = end_of_step(plan, stack, stage, chunks)
     added = [item for _, items in end.added for item in items]
     return [*work, *end.tensor_sums, *end.tied_sum, end.norm, *added, *end.update, *end.gathers]
 
 
-def _layer_work(chunk: StageChunk, number: int, micro_batches: int) -> Iterator[Item]:
+def _last_reads(lowering: Lowering, entry: StageLayer) -> tuple[Item, ...]:
+    """Sums that the last layer to read another tower's output does not do.
+
+    Equal layers are lowered once, each adding its gradient of the output to that of later readers.
+    The last reader finds none. Prices keep its sum, some bytes of one layer of a model.
+    """
+    index, shape = entry.index, entry.lowered.shape
+    following = sources_after(lowering.places, index)
+    found = []
+    for source in lowering.places[index].read:
+        if source not in following:
+            sizes = activation_shape(shape, shape.strategy, source.tokens, source.hidden)
+            elements = math.prod(sizes)
+            traffic_bytes = 3 * elements * DTYPE_BYTES[lowering.workload.dtype.param]
+            found.append(streamed("add", elements, traffic_bytes, shape.dtype))
+    return tuple(found)
+
+
+def _layer_work(
+    chunk: StageChunk, number: int, micro_batches: int, unadded: tuple[Item, ...]
+) -> Iterator[Item]:
     forward, unit = chunk.layers[number].lowered.forward, chunk.layers[number].unit
     for micro_batch in range(micro_batches):
         backward = chunk.backward(number, first=micro_batch == 0)
-        yield from (e.work for e in (*forward.entries, *backward.entries))
+        work = [e.work for e in (*forward.entries, *backward.entries)]
+        for item in unadded:
+            if item in work:  # frozen layers have no backward
+                work.remove(item)
+        yield from work
         if unit is not None:
             yield from _unit_work(unit, micro_batch, micro_batch == micro_batches - 1)
     if unit is not None:
@@ -88,17 +118,21 @@ def _unit_work(unit: Unit, micro_batch: int, last: bool) -> Iterator[Item]:
 def _messages(
     plan: Plan, stage: int, number: int, chunk: StageChunk, micro_batches: int
 ) -> Iterator[Item]:
-    """Activations and gradients that cross between ranks at the chunk's ends."""
+    """Activations and gradients that cross between ranks at the chunk's ends.
+
+    Outputs of other towers are messages of their own; prices take all that cross as one.
+    """
     schedule, stages = plan.program.schedule.kind, len(plan.program.stages)
     if stages == 1:
         return
     position = chunk_position(schedule, stage, number, stages)
     first = _first_ranks(plan)
     dtype = plan.workload.dtype.param
-    for size, boundary, kinds in (
-        (chunk.receives_bytes, position - 1, ("recv", "send")),
-        (chunk.sends_bytes, position, ("send", "recv")),
-    ):
+    into = (chunk.input_bytes, *(source.receives_bytes for source in chunk.sources))
+    out = (chunk.output_bytes, *(source.sends_bytes for source in chunk.sources))
+    ends = [(size, position - 1, ("recv", "send")) for size in into]
+    ends += [(size, position, ("send", "recv")) for size in out]
+    for size, boundary, kinds in ends:
         beyond = boundary if kinds[0] == "recv" else boundary + 1
         neighbour = chunk_place(schedule, beyond, stages)[0] if size else stage
         if neighbour == stage:
@@ -170,9 +204,10 @@ def end_of_step(
     units = [entry.unit for entry in entries if entry.unit is not None]
     dtype = plan.workload.dtype
     tied_sum, tied_copy = _tied_sum(plan, stage, entries)
+    table_sums, table_copy = bias_sums(plan, stage)
     return StepEnd(
         tensor_sums=tuple(_tensor_sums(entries, dtype)),
-        tied_sum=tied_sum,
+        tied_sum=(*tied_sum, *table_sums),
         norm=Collective(
             "all_reduce",
             sum(s.device_count for s in plan.program.stages),
@@ -182,7 +217,7 @@ def end_of_step(
         ),
         update=update_work(
             joined(unit.update for unit in units),
-            tied_copy,
+            tied_copy + table_copy,
             plan.workload.optimizer,
             dtype,
             plan.workload.gradient_clip_norm is not None,

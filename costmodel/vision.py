@@ -46,7 +46,7 @@ def _placed(c: OpContext, layer: PatchLayer, out: Value, tokens: int) -> Value:
         if layer.class_token:
             first = t.constant((1, batch, hidden), c.dtype)
             t.parameter_gradient(t.kernel("sum", (first,), t.new((hidden,), c.dtype)))
-            grad = t.kernel("copy", (grad,), t.new(patches_only, grad.dtype))
+            grad = Value(patches_only, grad.dtype, grad.storage)
         return (grad,)
 
     t.record((joined,), (out,), backward)

@@ -8,7 +8,7 @@ degree 1 are reduced only by the last micro-batch's backward.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,16 +21,20 @@ from ..kernels.dispatch import Dispatcher
 from ..spec.errors import InputError
 from ..spec.experts import experts_of
 from ..spec.layer_legality import dtype_reason
-from ..spec.model import EmbeddingLayer, HeadLayer, Layer
+from ..spec.model import HeadLayer, Layer
 from ..spec.plan import Plan
+from ..spec.shared_bias import as_built
 from ..spec.stage_messages import entry_strategy
 from ..spec.strategy import LayerStrategy
+from ..spec.towers import LayerPlace, layer_places, shared_tables
 from ..spec.training import LayerTraining
 from ..spec.workload import DtypeRecord
+from .along import Along
 from .expert_shards import expert_placement
 from .mesh import GroupBook
 from .models.adapters import gradients_start
-from .models.build import build_layer
+from .models.block import Block
+from .models.build import ENDS, build_layer
 from .models.ends import Head
 from .models.layer import LayerBuild, LayerModule
 from .models.weight_work import WeightWork
@@ -54,38 +58,87 @@ class Chunk(nn.Module):
         strategies: dict[int, LayerStrategy],
         before: LayerStrategy | None,
         book: GroupBook,
+        places: tuple[LayerPlace, ...],
+        kinds: dict[int, Layer],
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleDict({str(index): module for index, module in layers.items()})
         self.strategies = strategies
         self.before = before
         self.book = book
+        self.places = places
+        self.kinds = kinds
         self.live: LiveTechniques | None = None
         self.weight_work: dict[int, WeightWork] = {}
         """By layer, where the schedule splits the backward."""
 
-    def forward(self, x: Tensor, targets: Tensor | None = None, scale: float = 1.0) -> Tensor:
-        """Run the layers; with ``targets`` the last one is the head and gives the loss.
+    def forward(
+        self,
+        entry: tuple[Tensor, ...],
+        feeds: Mapping[int, Tensor],
+        targets: Tensor | None = None,
+        scale: float = 1.0,
+    ) -> tuple[Tensor, ...]:
+        """Run the layers; with ``targets`` the last one gives the loss, alone.
 
         Args:
-            x: tokens (seq, batch) for the first chunk, else activations (seq, batch, hidden).
-            targets: tokens to predict, this rank's part, for the chunk with the head.
+            entry: what came from the chunk before: activations (seq, batch, hidden), unless this
+                chunk begins a tower, and outputs of other towers.
+            feeds: data for the layers that begin a tower, by number.
+            targets: what the last layer has to find, this rank's part, where the chunk has it.
             scale: factor on the summed loss.
         """
-        before = self.before
-        for index, module in self.layers.items():
-            strategy = self.strategies[int(index)]
+        before, first = self.before, min(self.strategies)
+        incoming = self.places[first].sources
+        x = entry[0] if len(entry) > len(incoming) else None
+        along = Along(self.places, incoming, entry[len(entry) - len(incoming) :])
+        del entry
+        for key, module in self.layers.items():
+            index, place = int(key), self.places[int(key)]
+            strategy = self.strategies[index]
             if before is not None:
+                along.move(before, strategy, self.book)
+            if place.begins:
+                x = feeds[index]
+            elif before is not None and x is not None:
                 x = relayout(x, before, strategy, self.book)
-            if self.live is None or not self.live.hold(int(index)):
-                x = module(x, targets, scale) if isinstance(module, Head) else module(x)
+            if x is None:
+                raise RuntimeError(f"nothing came to layer {index}")
+            if self.live is None or not self.live.hold(index):
+                x = self._run(module, index, x, along, targets, scale)
             else:
-                with self._watched(self.live, int(index), x):
-                    x = module(x, targets, scale) if isinstance(module, Head) else module(x)
+                with self._watched(self.live, index, x):
+                    x = self._run(module, index, x, along, targets, scale)
             if not x.requires_grad and torch.is_grad_enabled():
                 x = gradients_start(x)
             before = strategy
-        return x
+            along.passed(index, x)
+        last = max(self.strategies)
+        if x is None or (not self.has_head and self.places[last + 1].begins):
+            return along.leaving(last)
+        return (x, *along.leaving(last))
+
+    @staticmethod
+    def _run(
+        module: nn.Module,
+        index: int,
+        x: Tensor,
+        along: Along,
+        targets: Tensor | None,
+        scale: float,
+    ) -> Tensor:
+        """One layer; a bias that it makes for later ones is kept."""
+        out: Any
+        if isinstance(module, ENDS):
+            out = module(x, targets, scale)
+        elif isinstance(module, Block):
+            out = module(x, *module.given(along.read(index), along.bias))
+            if module.makes_bias:
+                out, along.bias = out
+        else:
+            out = module(x)
+        found: Tensor = out
+        return found
 
     @contextmanager
     def _watched(self, live: LiveTechniques, index: int, x: Tensor) -> Iterator[None]:
@@ -95,25 +148,36 @@ class Chunk(nn.Module):
         with live.around_layer(index):
             yield
 
-    def after_backward(self, first_reads: bool, last: bool) -> None:
+    def after_backward(self, reads: bool, last: bool) -> None:
         """Tell techniques of a micro-batch's backward that is over.
 
         Args:
-            first_reads: whether the first layer reads tokens, which have no gradient.
+            reads: whether it went through layers that read data.
             last: whether gradients are complete.
         """
         if self.live is None:
             return
         for index in sorted(self.strategies, reverse=True):
-            if first_reads and index == min(self.strategies):
+            if reads and self.places[index].begins:  # it reads data, which have no gradient
                 self.live.after_backward(index)
             if last:
                 self.live.gradients_ready(index)
 
     @property
     def has_head(self) -> bool:
-        """Whether the last layer is the head."""
-        return any(isinstance(module, Head) for module in self.layers.values())
+        """Whether the last layer gives the loss."""
+        return self.loss_replicas > 0
+
+    @property
+    def loss_replicas(self) -> int:
+        """Tensor-parallel ranks that find one loss; 0 without the last layer."""
+        ends = (module for module in self.layers.values() if isinstance(module, ENDS))
+        return sum(module.loss_replicas for module in ends)
+
+    @property
+    def data_layers(self) -> tuple[int, ...]:
+        """The layers that begin a tower and read data."""
+        return tuple(index for index in self.strategies if self.places[index].begins)
 
     @property
     def last_strategy(self) -> LayerStrategy:
@@ -177,13 +241,16 @@ def build_chunk(
             plan, index, layer, strategy, trainings[index], book, later.get(index), options, kernels
         )
         members = [modules[index]]
-        if tied is not None and index == tied[1]:
+        if index in tied[-1:]:
             members = [modules[i] for i in tied]
-            _tie(*members)
-        if index in wrapped and (tied is None or index != tied[0]):  # joins the head's unit
+            _tie(members)
+        if index in wrapped and index not in tied[:-1]:  # those join the head's unit
             units.append(_shard_unit(members, strategy, book, policy, layer))
     strategies = {index: strategy for index, _, strategy in layers}
-    chunk = Chunk(modules, strategies, entry_strategy(plan, book.stage, number), book)
+    places = layer_places(plan.model, plan.workload.seq_len)
+    before = entry_strategy(plan, book.stage, number)
+    kinds = {index: layer for index, layer, _ in layers}
+    chunk = Chunk(modules, strategies, before, book, places, kinds)
     chunk.weight_work = later
     if units:
         plain = {p for i in strategies if i not in wrapped for p in modules[i].parameters()}
@@ -199,13 +266,15 @@ def build_chunk(
 def _own_layers(
     plan: Plan, number: int, book: GroupBook
 ) -> tuple[tuple[int, Layer, LayerStrategy], ...]:
-    """Layers of a chunk with the strategies of this rank's device group."""
+    """Layers of a chunk as it holds them, with the strategies of this rank's device group."""
     parts = plan.program.stages[book.stage].virtual_stages[number]
     own = (
         replace(part, strategy=part.by_device_group.get(book.device_group, part.strategy))
         for part in parts
     )
-    return plan.chunk_layers(tuple(own))
+    found = plan.chunk_layers(tuple(own))
+    kinds = as_built(plan.model, [index for index, _, _ in found])
+    return tuple((index, kinds[index], strategy) for index, _, strategy in found)
 
 
 def _build_module(
@@ -220,7 +289,7 @@ def _build_module(
     kernels: Dispatcher,
 ) -> LayerModule:
     experts = book.expert_ranks(strategy)
-    seq_len = plan.workload.seq_len
+    seq_len = layer_places(plan.model, plan.workload.seq_len)[index].tokens
     tp = replace(book.tensor_parallel(strategy), later=later)
     build = LayerBuild(
         tp=tp,
@@ -251,20 +320,22 @@ def _build_module(
     return module
 
 
-def _tied_ends(
-    plan: Plan, layers: tuple[tuple[int, Layer, LayerStrategy], ...]
-) -> tuple[int, int] | None:
-    """The embedding and the head that share a weight, where both are in this chunk."""
-    ends = [i for i, layer, _ in layers if isinstance(layer, (EmbeddingLayer, HeadLayer))]
-    if not plan.model.tie_embeddings or len(ends) < 2:
-        return None
-    return ends[0], ends[1]
+def _tied_ends(plan: Plan, layers: tuple[tuple[int, Layer, LayerStrategy], ...]) -> tuple[int, ...]:
+    """Tables and head that are one weight inside this chunk, where it has the head.
+
+    Tables without the head in their chunk are copies, each a weight of its own.
+    """
+    tables = shared_tables(plan.model)
+    ends = tuple(i for i, _, _ in layers if i in tables)
+    return ends if len(ends) > 1 and isinstance(layers[-1][1], HeadLayer) else ()
 
 
-def _tie(embedding: LayerModule, head: LayerModule) -> None:
-    """Make the head use the embedding's weight."""
-    weight = embedding.slot(TOKEN_WEIGHT.split(".")[0]).weight
-    head.slot(TIED_WEIGHT.split(".")[0]).weight = weight
+def _tie(members: list[LayerModule]) -> None:
+    """Make the others use the first one's table."""
+    weight = members[0].slot(TOKEN_WEIGHT.split(".")[0]).weight
+    for member in members[1:]:
+        name = TIED_WEIGHT if isinstance(member, Head) else TOKEN_WEIGHT
+        member.slot(name.split(".")[0]).weight = weight
 
 
 def _shard_unit(

@@ -25,14 +25,12 @@ class ChunkBackward:
 
     Args:
         chunk: the chunk.
-        first_reads: whether its first layer reads tokens, which have no gradient.
         splits: whether any of its backward passes comes in two parts.
         dtype: number formats of the workload.
     """
 
-    def __init__(self, chunk: Chunk, first_reads: bool, splits: bool, dtype: DtypeRecord) -> None:
+    def __init__(self, chunk: Chunk, splits: bool, dtype: DtypeRecord) -> None:
         self.chunk = chunk
-        self.first_reads = first_reads
         self._units = _split_units(chunk, dtype) if splits else {}
 
     @contextmanager
@@ -50,7 +48,7 @@ class ChunkBackward:
         else:
             chunk.set_last_micro_batch(reduces)
             yield
-        chunk.after_backward(self.first_reads, reduces)
+        chunk.after_backward(reads=True, last=reduces)
 
     @contextmanager
     def _putting_off(self, micro_batch: int) -> Iterator[None]:
@@ -78,7 +76,7 @@ class ChunkBackward:
         if isinstance(chunk, FSDPModule):
             torch_api.end_backward(chunk)
         if reduces:
-            chunk.after_backward(False, last=True)
+            chunk.after_backward(reads=False, last=True)
 
 
 def _split_units(chunk: Chunk, dtype: DtypeRecord) -> dict[int, SplitUnit]:

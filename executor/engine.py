@@ -6,7 +6,9 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -25,15 +27,14 @@ from .host_copy import finish, to_device
 from .live import LiveTechniques
 from .local import local_parameters
 from .loss_scale import LossScale, scales_loss
+from .mailbox import Activations
 from .mesh import GroupBook
 from .pipeline import ChunkPort, PipelineRuntime
 from .routes import chunk_routes
+from .tasks import Batch, plan_task
 from .technique import NamedState
 from .token_batch import chosen_tokens
 from .update import AdamWOptions, Updater
-
-Batch = Callable[[int, int], Tensor]
-"""``batch(step, sample) -> (seq + 1,) tokens`` of one sample of the global batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class Engine:
         self.plan = plan
         self.options = options
         self.batch = batch
+        self.task = plan_task(plan)
         timeout_s = options.collective_timeout_s
         values = options.techniques.values
         self.book = book or GroupBook(plan, rank, options.device.type, timeout_s, values)
@@ -150,7 +152,7 @@ class Engine:
         chunk = self.chunks[index]
         source, target = chunk_routes(self.plan, self.book.stage, index, self.book.local_rank)
         splits, dtype = self.plan.program.splits_backward, self.plan.workload.dtype
-        backward = ChunkBackward(chunk, source is None, splits, dtype)
+        backward = ChunkBackward(chunk, splits, dtype)
         return ChunkPort(
             run=lambda entry, micro_batch: self._run_chunk(chunk, entry, micro_batch),
             around_backward=backward.around,
@@ -159,27 +161,35 @@ class Engine:
             target=target,
         )
 
-    def _run_chunk(self, chunk: Chunk, entry: Tensor | None, micro_batch: int) -> Tensor:
-        if entry is None:
-            first = chunk.strategies[min(chunk.strategies)]
-            entry = self._tokens(micro_batch, first)
+    def _run_chunk(self, chunk: Chunk, entry: Activations | None, micro_batch: int) -> Activations:
+        feeds = {
+            index: self._data(micro_batch, chunk.strategies[index], partial(self.task.feed, index))
+            for index in chunk.data_layers
+        }
         if not chunk.has_head:
-            out: Tensor = chunk(entry)
+            out: Activations = chunk(entry or (), feeds)
             return out
-        targets = self._tokens(micro_batch, chunk.last_strategy, ahead=1)
+        targets = self._data(micro_batch, chunk.last_strategy, self.task.targets)
         scale = 1.0 if self.loss_scale is None else self.loss_scale.value
-        loss: Tensor = chunk(entry, targets, scale / self.plan.workload.tokens_per_step)
+        scale /= self.plan.workload.global_batch * self.task.losses
+        loss: Activations = chunk(entry or (), feeds, targets, scale)
         return loss
 
-    def _tokens(self, micro_batch: int, strategy: LayerStrategy, ahead: int = 0) -> Tensor:
-        """What a layer reads of this rank's samples, or the tokens ``ahead`` of it."""
+    def _data(
+        self, micro_batch: int, strategy: LayerStrategy, part: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """This rank's tokens of a part of its records of a micro-batch."""
         with mark(READ_DATA):
-            mine = self.book.samples(strategy)
-            start = micro_batch * self.plan.program.micro_batch_samples
-            rows = [self.batch(self.step_index, start + i) for i in range(mine.first, mine.end)]
-            seq_len = self.plan.workload.seq_len
-            spans = read_tokens(strategy, self.book.local_rank, seq_len)
-            return to_device(chosen_tokens(rows, spans, ahead), self.options.device)
+            whole = part(self._read(micro_batch, strategy))
+            spans = read_tokens(strategy, self.book.local_rank, whole.shape[0])
+            return to_device(chosen_tokens(whole, spans), self.options.device)
+
+    def _read(self, micro_batch: int, strategy: LayerStrategy) -> Tensor:
+        """This rank's records of a micro-batch, (record, batch), on the host."""
+        mine = self.book.samples(strategy)
+        start = micro_batch * self.plan.program.micro_batch_samples
+        rows = [self.batch(self.step_index, start + i) for i in range(mine.first, mine.end)]
+        return torch.stack(rows, dim=1)
 
     def backward_step(self) -> Tensor:
         """Forward and backward of one global batch; (norm, loss) float64, gradients in place."""
@@ -194,8 +204,8 @@ class Engine:
             return found
 
     def _loss_replicas(self) -> int:
-        """Ranks that report one loss: those that split the head's weights."""
-        return next((c.last_strategy.weight_split for c in self.chunks if c.has_head), 1)
+        """Ranks that report one loss: the tensor-parallel ranks of the last layer."""
+        return next((c.loss_replicas for c in self.chunks if c.has_head), 1)
 
     def step(self, before_update: Callable[[], None] | None = None) -> StepResult:
         """One optimizer step; its time is that of the device's work, not of its launches.

@@ -22,15 +22,15 @@ from ..spec.groups import (
     shard_group,
     tensor_group,
 )
-from ..spec.model import HeadLayer
 from ..spec.parameters import ParameterSpec
 from ..spec.plan import Plan
 from ..spec.strategy import LayerStrategy
+from ..spec.towers import layer_places
 from ..spec.training import held_parameters
 from .chunk import Chunk, needs_sharding_wrapper
 from .mesh import GroupBook
 from .models.layer import LayerModule
-from .parameters import TIED_WEIGHT, TOKEN_WEIGHT, parameter_name
+from .parameters import parameter_name, tied_source
 from .torch_api import all_gather_single
 
 
@@ -39,8 +39,8 @@ class LocalParameter:
     """One parameter of this rank.
 
     ``data`` shares storage with the module's parameter; ``replicas`` ranks of the stage hold
-    the same part; ``tied`` marks a weight that another chunk holds too, ``counts`` is false
-    for the copy that norms leave out.
+    the same part; ``tied`` names a parameter that other chunks hold too, ``counts`` is false
+    for the copies that norms leave out.
     """
 
     name: str
@@ -51,7 +51,7 @@ class LocalParameter:
     data: Tensor
     replicas: int
     partial_gradient: bool
-    tied: bool
+    tied: str | None
     counts: bool
 
     @property
@@ -73,15 +73,15 @@ def local_parameters(plan: Plan, chunks: list[Chunk], book: GroupBook) -> list[L
     """
     seen: set[int] = set()
     found: list[LocalParameter] = []
-    layers = plan.model.layers()
+    places = layer_places(plan.model, plan.workload.seq_len)
     trainings = plan.workload.layer_trainings(plan.model)
     for chunk in chunks:
         for key, module in chunk.layers.items():
             index = int(key)
-            training = trainings[index]
-            for spec in held_parameters(layers[index], plan.workload.seq_len, training):
-                slot, _, kind = spec.name.rpartition(".")
-                parameter = getattr(cast(LayerModule, module).slot(slot), kind)
+            kind, tokens = chunk.kinds[index], places[index].tokens
+            for spec in held_parameters(kind, tokens, trainings[index]):
+                holder, name = cast(LayerModule, module).holder(spec.name)
+                parameter = getattr(holder, name)
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
                     strategy = chunk.strategies[index]
@@ -105,8 +105,8 @@ def _describe(
     if spec.expert:
         split = strategy.ep * strategy.etp
         shards = expert_shard_group(strategy, ranks).size if wrapped else 1
-    several = plan.model.tie_embeddings and len(plan.program.stages) > 1
-    tied = several and spec.name in (TOKEN_WEIGHT, TIED_WEIGHT)
+    source, named = tied_source(plan.model, index, spec)
+    name = parameter_name(source, named)
     # experts are split by degrees of their own, and never partial
     partial = strategy.weight_split > 1 and (
         spec.partial_gradient == "always"
@@ -121,8 +121,8 @@ def _describe(
         data=_local_data(parameter),
         replicas=ranks // (split * (shards if wrapped else 1)),
         partial_gradient=partial,
-        tied=tied,
-        counts=not (tied and isinstance(layer, HeadLayer)),
+        tied=name if name in book.tied else None,
+        counts=name not in book.tied or index == source,
     )
 
 

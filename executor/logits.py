@@ -33,7 +33,7 @@ def local_logits(engine: Engine, tokens: Tensor) -> tuple[Span, Tensor]:
     mine = engine.book.samples(chunk.strategies[min(chunk.strategies)])
     own = tokens[mine.first : mine.end].t().contiguous().to(engine.options.device)
     with torch.no_grad():
-        local = chunk(own)
+        (local,) = chunk((), {0: own})
         for unit in [chunk, *chunk.layers.values()]:
             if isinstance(unit, FSDPModule):
                 unit.reshard()  # a gathered copy would outlive the next update

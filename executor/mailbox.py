@@ -23,6 +23,11 @@ WireOf = Callable[[bool, int, int], dist.ProcessGroup]
 """``wire(forward, source, target)``: the process group of the messages from a rank to another."""
 
 
+Activations = tuple[Tensor, ...]
+"""What a chunk gets or makes: activations, and outputs of other towers that travel along."""
+_BESIDE_TAG = 1 << 29
+
+
 class _Arrival(NamedTuple):
     """A block under way: its buffer, and pieces that need to be copied into it once there."""
 
@@ -56,8 +61,8 @@ class Mailbox:
         self.device = device
         self._passes = 0
         self._sent: list[_Departure] = []
-        self._posted: dict[Pass, _Arrival] = {}
-        self._local: dict[Pass, Tensor] = {}
+        self._posted: dict[tuple[Pass, int], _Arrival] = {}
+        self._local: dict[tuple[Pass, int], Tensor] = {}
 
     def let_go(self) -> None:
         """A pass begins: wait for the messages that must be gone before it, and let them go.
@@ -75,6 +80,10 @@ class Mailbox:
 
     def post(self, item: Pass, route: Route) -> None:
         """Start receiving what ``item`` needs, unless this rank makes it itself."""
+        for number, part in enumerate(route.every):
+            self._post(item, number, part)
+
+    def _post(self, item: Pass, number: int, route: Route) -> None:
         pieces = [piece for piece in route.receives if piece.peer != self.rank]
         if not pieces:
             return
@@ -83,11 +92,11 @@ class Mailbox:
             with mark(post_receive_mark(item)):
                 buffer = self._place(arrival, route, piece)
                 group = self.wire(item.forward, piece.peer, self.rank)
-                work = dist.irecv(buffer, src=piece.peer, group=group, tag=_tag(item))
+                work = dist.irecv(buffer, src=piece.peer, group=group, tag=_tag(item, number))
             if work is None:
                 raise RuntimeError("this rank is not in the group of its messages")
             arrival.works.append(work)
-        self._posted[item.message] = arrival
+        self._posted[item.message, number] = arrival
 
     def _empty(self, shape: tuple[int, int, int]) -> Tensor:
         return torch.empty(shape, dtype=self.dtype, device=self.device)
@@ -103,11 +112,15 @@ class Mailbox:
         arrival.loose.append((piece, buffer))
         return buffer
 
-    def receive(self, item: Pass, route: Route) -> Tensor:
-        """What arrived for ``item``: an activation, or a gradient in a backward pass."""
-        if item.message not in self._posted:
-            return self._local.pop(item.message)
-        arrival = self._posted.pop(item.message)
+    def receive(self, item: Pass, route: Route) -> Activations:
+        """What arrived for ``item``: activations, or their gradients in a backward pass."""
+        return tuple(self._receive(item, number) for number in range(len(route.every)))
+
+    def _receive(self, item: Pass, number: int) -> Tensor:
+        message = item.message
+        if (message, number) not in self._posted:
+            return self._local.pop((message, number))
+        arrival = self._posted.pop((message, number))
         with mark(receive_mark(item)):
             for work in arrival.works:
                 work.wait()
@@ -118,17 +131,22 @@ class Mailbox:
                 first += rows.shape[0]
         return arrival.whole
 
-    def send(self, item: Pass, route: Route, value: Tensor, passes: int) -> None:
+    def send(self, item: Pass, route: Route, values: Activations, passes: int) -> None:
         """Start sending what ``item`` made; it must be gone before the pass ``passes`` later."""
+        for number, (part, value) in enumerate(zip(route.every, values, strict=True)):
+            self._send(item, number, part, value, passes)
+
+    def _send(self, item: Pass, number: int, route: Route, value: Tensor, passes: int) -> None:
         arrives_as = Pass(item.forward, route.chunk, item.micro_batch)
         for piece in route.sends:
             if piece.peer == self.rank:
-                self._local[arrives_as] = value
+                self._local[arrives_as, number] = value
                 continue
             part = value if route.covers(piece) else _packed(_rows(value, piece))
             group = self.wire(item.forward, self.rank, piece.peer)
             with mark(send_mark(arrives_as, piece.peer)):
-                work = dist.isend(part, dst=piece.peer, group=group, tag=_tag(arrives_as))
+                tag = _tag(arrives_as, number)
+                work = dist.isend(part, dst=piece.peer, group=group, tag=tag)
             if work is not None:
                 self._sent.append(_Departure(work, part, self._passes + passes))
 
@@ -143,6 +161,7 @@ def _packed(parts: list[Tensor]) -> Tensor:
     return parts[0].contiguous() if len(parts) == 1 else torch.cat(parts)
 
 
-def _tag(item: Pass) -> int:
-    """A message is told by its direction, the receiving chunk and the micro-batch."""
-    return (item.micro_batch * 4096 + item.chunk) * 2 + int(item.forward)
+def _tag(item: Pass, number: int) -> int:
+    """A message is told by its direction, the receiving chunk, the micro-batch and its part."""
+    own = (item.micro_batch * 4096 + item.chunk) * 2 + int(item.forward)
+    return own + number * _BESIDE_TAG

@@ -45,7 +45,7 @@ from .models.expert_ranks import ExpertRanks
 from .models.parallel import TensorParallel
 from .models.ring_attention import Ring
 from .models.sequence import SequenceSplit
-from .tied import TiedGroup, tied_groups
+from .tied import TiedGroup, shared_parameters, tied_groups
 from .token_exchange import TokenExchange, token_exchange
 from .token_layout import token_layout
 
@@ -180,17 +180,15 @@ class GroupBook:
         members = shape.members(self.local_rank)
         return self._of_techniques[name, tuple(self.first_rank + r for r in members)]
 
-    def _make_tied_groups(self, plan: Plan) -> TiedGroup | None:
-        """Groups of ranks of the first and last stage that hold one tied weight; this rank's.
-
-        None where one stage has both ends of the model, as in the shape of a V.
-        """
-        if not plan.model.tie_embeddings or len(set(_end_stages(plan))) == 1:
-            return None
-        mine = None
-        for group in tied_groups(plan, self.layout):
-            self._make(group.ranks)
-            mine = group if self.rank in group.ranks else mine
+    def _make_tied_groups(self, plan: Plan) -> dict[str, TiedGroup]:
+        """This rank's group of each parameter that chunks share; groups of all ranks are made."""
+        mine = {}
+        for name, stages in shared_parameters(plan).items():
+            for group in tied_groups(plan, stages, self.layout):
+                if len(group.ranks) > 1:
+                    self._make(group.ranks)
+                if self.rank in group.ranks:
+                    mine[name] = group
         return mine
 
     def _make_wires(self, plan: Plan) -> dict[Wire, dist.ProcessGroup]:
@@ -343,12 +341,6 @@ class GroupBook:
             mesh=torch.tensor(rows, dtype=torch.int),
             mesh_dim_names=("replicate", "shard"),
         )
-
-
-def _end_stages(plan: Plan) -> tuple[int, int]:
-    """The stages with the first and the last layer."""
-    every = [stage for stage, _, _ in plan.program.chunks()]
-    return every[0], every[-1]
 
 
 def _device_groups(stage: Stage) -> list[str]:

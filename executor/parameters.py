@@ -11,8 +11,10 @@ import hashlib
 import torch
 from torch import Tensor, nn
 
-from ..spec.model import EmbeddingLayer, HeadLayer, Layer, ModelSpec
+from ..spec.model import Layer, ModelSpec
 from ..spec.parameters import ParameterSpec, split_range
+from ..spec.shared_bias import TABLE, table_blocks
+from ..spec.towers import shared_tables
 from ..spec.training import FULLY_TRAINED, LayerTraining, held_parameters, is_adapter
 from .models.expert_ranks import ExpertRanks
 from .models.layer import LayerModule
@@ -22,6 +24,8 @@ from .values import Ranges, Values, whole_ranges
 INITIAL_STD = 0.02
 TOKEN_WEIGHT = "tokens.weight"
 TIED_WEIGHT = "projection.weight"
+TABLES = (TOKEN_WEIGHT, TIED_WEIGHT)
+"""Names of a vocabulary table that layers may share."""
 
 
 def parameter_name(layer_index: int, spec: ParameterSpec) -> str:
@@ -111,16 +115,15 @@ def fill_layer(
     if training.adapters is not None:
         module.adapter_scale = training.adapters.scale
     for spec in held_parameters(layer, seq_len, training):
-        source = tied_source(model, layer_index, layer, spec)
+        source = tied_source(model, layer_index, spec)
         ranges = expert_ranges(spec, experts) if spec.expert else local_ranges(spec, tp)
         value = values.part(*source, ranges)
         if spec.expert:  # experts and outputs are one dimension, which is sharded by rows
             value = value.flatten(0, 1)
-        slot_name, _, kind = spec.name.rpartition(".")
-        slot = module.slot(slot_name)
+        holder, kind = module.holder(spec.name)
         trained = training.trains_parameter(spec)
         value = value.to(device, torch.float32 if trained else frozen_dtype)
-        slot.register_parameter(kind, nn.Parameter(value, requires_grad=trained))
+        holder.register_parameter(kind, nn.Parameter(value, requires_grad=trained))
 
 
 def local_ranges(spec: ParameterSpec, tp: TensorParallel) -> Ranges:
@@ -142,12 +145,14 @@ def expert_ranges(spec: ParameterSpec, ranks: ExpertRanks) -> Ranges:
 
 
 def tied_source(
-    model: ModelSpec, layer_index: int, layer: Layer, spec: ParameterSpec
+    model: ModelSpec, layer_index: int, spec: ParameterSpec
 ) -> tuple[int, ParameterSpec]:
-    """Where a parameter's value comes from: the embedding for a tied projection, else itself."""
-    if not (model.tie_embeddings and isinstance(layer, HeadLayer)):
+    """Where a parameter's value comes from: the first layer that has it, or the layer itself."""
+    if spec.name == TABLE:
+        return table_blocks(model).get(layer_index, layer_index), spec
+    if spec.name not in TABLES:
         return layer_index, spec
-    if spec.name != TIED_WEIGHT:
+    tables = shared_tables(model)
+    if layer_index not in tables:
         return layer_index, spec
-    source = next(i for i, x in enumerate(model.layers()) if isinstance(x, EmbeddingLayer))
-    return source, ParameterSpec(name=TOKEN_WEIGHT, shape=spec.shape, split_dim=0)
+    return tables[0], ParameterSpec(name=TOKEN_WEIGHT, shape=spec.shape, split_dim=0)

@@ -22,38 +22,37 @@ from ..kernels.marks import mark
 from ..spec.marks import pass_mark
 from ..spec.schedule import Pass
 from .actions import Action, stage_actions
-from .mailbox import Mailbox, WireOf
+from .mailbox import Activations, Mailbox, WireOf
 from .progress import PROGRESS
 from .routes import Route
 
 
 class _Gate:
-    """Carries the gradient that arrives from the next stage to the chunk's output."""
+    """Carries the gradients that arrive from the next stage to the chunk's outputs."""
 
     def __init__(self) -> None:
-        self.grad: Tensor | None = None
+        self.grads: Activations = ()
 
 
 class _Exit(Function):
-    """The end of a chunk: lets the output's storage go once it is sent."""
+    """The end of a chunk: lets the outputs' storage go once they are sent."""
 
     @staticmethod
-    def forward(ctx: Any, out: Tensor, gate: _Gate) -> Tensor:
+    def forward(ctx: Any, gate: _Gate, *outs: Tensor) -> Tensor:
         ctx.gate = gate
-        return out.new_empty(())
+        return outs[0].new_empty(())
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:
-        grad = ctx.gate.grad
-        ctx.gate.grad = None
-        return grad, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        arrived, ctx.gate.grads = ctx.gate.grads, ()
+        return (None, *arrived)
 
 
 @dataclass
 class _InFlight:
     """What a forward pass leaves for its backward pass."""
 
-    entry: Tensor | None
+    entry: Activations | None
     exit: Tensor
     gate: _Gate | None
 
@@ -66,7 +65,7 @@ class ChunkPort:
     backward, or the first part of one; ``weights(micro_batch, last)`` is the second part.
     """
 
-    run: Callable[[Tensor | None, int], Tensor]
+    run: Callable[[Activations | None, int], Activations]
     around_backward: Callable[[Pass, bool], AbstractContextManager[None]]
     weights: Callable[[int, bool], None]
     source: Route | None
@@ -112,8 +111,8 @@ class PipelineRuntime:
         self.actions = stage_actions(order, receives, sends, until)
         self.mailbox = Mailbox(rank, wire, dtype, device)
         self.device = device
-        self._arrived: dict[Pass, Tensor] = {}
-        self._made: dict[Pass, Tensor] = {}
+        self._arrived: dict[Pass, Activations] = {}
+        self._made: dict[Pass, Activations] = {}
         self._now: Pass | None = None
 
     def step(self) -> Tensor:
@@ -156,30 +155,30 @@ class PipelineRuntime:
     def _forward(self, item: Pass, loss: Tensor) -> None:
         port = self.ports[item.chunk]
         entry = self._arrived.pop(item, None)
-        if entry is not None:
-            entry.requires_grad_(True)
-        out = port.run(entry, item.micro_batch)
+        for part in entry or ():
+            part.requires_grad_(True)
+        outs = port.run(entry, item.micro_batch)
         if port.target is None:
-            port.in_flight[item.micro_batch] = _InFlight(entry, out, None)
-            loss += out.detach()
+            port.in_flight[item.micro_batch] = _InFlight(entry, outs[0], None)
+            loss += outs[0].detach()
             return
         gate = _Gate()
-        leaving: Tensor = _Exit.apply(out, gate)  # type: ignore[no-untyped-call]
+        leaving: Tensor = _Exit.apply(gate, *outs)  # type: ignore[no-untyped-call]
         port.in_flight[item.micro_batch] = _InFlight(entry, leaving, gate)
-        self._made[item] = out.detach()
+        self._made[item] = tuple(out.detach() for out in outs)
 
     def _backward(self, item: Pass, reduces: bool) -> None:
         port = self.ports[item.chunk]
         flight = port.in_flight.pop(item.micro_batch)
         if flight.gate is not None:
-            flight.gate.grad = self._arrived.pop(item)
+            flight.gate.grads = self._arrived.pop(item)
         with port.around_backward(item, reduces):
             flight.exit.backward()  # type: ignore[no-untyped-call]
         if flight.entry is not None:
-            grad = flight.entry.grad
-            if grad is None:
+            grads = tuple(part.grad for part in flight.entry if part.grad is not None)
+            if len(grads) < len(flight.entry):
                 raise RuntimeError("no gradient reached the start of the stage")
-            self._made[item] = grad
+            self._made[item] = grads
 
     def _route_in(self, item: Pass) -> Route:
         return _there(self.ports[item.chunk].route_in(item.forward))

@@ -22,6 +22,7 @@ from ..spec.errors import RunError
 from ..spec.formats import DTYPE_BYTES
 from ..spec.parameters import layer_parameters
 from ..spec.plan import Plan
+from ..spec.towers import layer_places
 from ..spec.units import format_bytes
 from .exchange import gather_json
 
@@ -131,10 +132,10 @@ def least_bytes(plan: Plan, stage: int) -> int:
     """Bytes that a rank of a stage keeps of weights, gradients and optimizer states, at least."""
     dtype = plan.workload.dtype
     each = DTYPE_BYTES[dtype.master] + DTYPE_BYTES[dtype.gradient] + 2 * DTYPE_BYTES[dtype.moments]
-    total = 0
+    total, places = 0, layer_places(plan.model, plan.workload.seq_len)
     for parts in plan.program.stages[stage].virtual_stages:
-        for _, layer, strategy in plan.chunk_layers(parts):
-            for spec in layer_parameters(layer, plan.workload.seq_len):
+        for index, layer, strategy in plan.chunk_layers(parts):
+            for spec in layer_parameters(layer, places[index].tokens):
                 split = strategy.weight_split if spec.split_dim is not None else 1
                 if spec.expert:
                     split = strategy.ep * strategy.etp

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..spec.kernels import (
     ATTENTIONS,
+    FLASH,
     FLASH_BAND,
     FLASH_FULL,
     GROUPED,
@@ -106,6 +107,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         op = kernel_name(name)
         if op == GROUPED_PRODUCT and all(x.dim() < 3 for x in read):
             op = WEIGHT_GRADIENT  # one operation of the library does both
+        if op in ATTENTIONS and _argument(func, "is_causal", args, kwargs) is False:
+            op = op.replace(FLASH, FLASH_FULL)
         if op in TOUCHES_ROWS:
             read = written = operands = [_touched(op, read, written)]
         traffic = sum(_bytes(t) for t in read) + sum(_bytes(t) for t in written)
@@ -137,6 +140,15 @@ def _unique(value: Any) -> list[Tensor]:
 def _touched(op: str, read: list[Tensor], written: list[Tensor]) -> Tensor:
     """The elements that an indexed operation reads and writes, not the table they lie in."""
     return read[-1] if op == "scatter_add" else written[0]
+
+
+def _argument(func: Any, wanted: str, args: Any, kwargs: dict[str, Any]) -> Any:
+    """An argument of an operation by its name."""
+    for index, argument in enumerate(func._schema.arguments):
+        if argument.name == wanted:
+            given = args[index] if index < len(args) else kwargs.get(wanted)
+            return argument.default_value if given is None else given
+    return None
 
 
 def _mutated(func: Any, name: str, args: Any, kwargs: Any) -> list[Any]:

@@ -13,22 +13,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..spec.dense import run_parts
-from ..spec.errors import NotBuiltError
-from ..spec.feed_forward import Moe
-from ..spec.mixers import Attention, LatentAttention
-from ..spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
+from ..spec.layers import Layer, PatchLayer
 from ..spec.plan import Plan
+from ..spec.shared_bias import table_blocks
+from ..spec.towers import layer_places
 from ..spec.training import LayerTraining, held_parameters
 from .loss_scale import LossScale
-from .parameters import TIED_WEIGHT, FirstValues, parameter_name, tied_source
-from .reference_parts import reference_latent, reference_mixture
+from .parameters import FirstValues, parameter_name, tied_source
+from .reference_layers import SCALE, run_layer
 from .update import AdamWOptions
 from .values import Values, whole_ranges
 
 SLICE_TOKENS = 8192
-SCALE = "adapter_scale"
-"""Where a layer's weights keep what adapters are multiplied with."""
 
 
 class Reference:
@@ -38,7 +34,7 @@ class Reference:
         plan: whose model and workload.
         seed: of the initial weights.
         device: where to compute.
-        batch: gives any sample of any step, (seq + 1,) tokens.
+        batch: gives any sample of any step, a record of whole numbers.
         dtype: of the computation; weights and gradients are float32.
         adamw: optimizer settings.
         last_step: the step at which a decaying learning rate ends.
@@ -57,11 +53,13 @@ class Reference:
         last_step: int = 1,
         values: Values | None = None,
     ) -> None:
-        self.workload = plan.workload
+        self.plan, self.workload = plan, plan.workload
+        self.places = layer_places(plan.model, plan.workload.seq_len)
         self.layers = plan.model.layers()
         self.device, self.batch, self.dtype = device, batch, dtype
         self.step_index = 0
         self.parameters: dict[str, nn.Parameter] = {}
+        self._own_names: dict[str, str] = {}
         given = FirstValues(values, seed)
         trainings = plan.workload.layer_trainings(plan.model)
         self._weights = [
@@ -77,9 +75,10 @@ class Reference:
     ) -> dict[str, nn.Parameter]:
         """A layer's parameters by their names in it; a tied one is the embedding's."""
         found = {}
-        for spec in held_parameters(layer, plan.workload.seq_len, training):
-            source, original = tied_source(plan.model, index, layer, spec)
+        for spec in held_parameters(layer, self.places[index].tokens, training):
+            source, original = tied_source(plan.model, index, spec)
             name = parameter_name(source, original)
+            self._own_names[parameter_name(index, spec)] = name
             if name not in self.parameters:
                 value = values.part(source, original, whole_ranges(original))
                 trained = training.trains_parameter(spec)
@@ -142,115 +141,60 @@ class Reference:
         return {n: p.grad.float() for n, p in self.parameters.items() if p.grad is not None}
 
     def name_of(self, name: str) -> str:
-        """The reference's name of a parameter: a tied projection is the embedding's weight."""
-        if name in self.parameters or not name.endswith(TIED_WEIGHT):
-            return name
-        index = next(i for i, x in enumerate(self.layers) if isinstance(x, EmbeddingLayer))
-        return f"layers.{index}.tokens.weight"
+        """The reference's name of a parameter: a shared table has that of the first layer."""
+        if name in self._own_names:
+            return self._own_names[name]
+        index = int(name.split(".")[1])  # a copy of a table of relative positions
+        return name.replace(f"layers.{index}.", f"layers.{table_blocks(self.plan.model)[index]}.")
 
-    def _loss(self, tokens: Tensor) -> Tensor:
-        """Summed loss of (batch, seq + 1) tokens over the tokens of the global batch."""
-        x = self._scores(tokens[:, :-1])
-        targets = tokens[:, 1:]
+    def _loss(self, records: Tensor) -> Tensor:
+        """Summed loss of (batch, record) samples over the losses of the global batch."""
+        cut = _Cut(self.plan, records)
+        x = self._scores(cut)
+        targets = cut.targets(x.shape[1])
         losses = F.cross_entropy(x.float().flatten(0, 1), targets.flatten(), reduction="sum")
-        return losses / self.workload.tokens_per_step
+        return losses / (self.workload.global_batch * x.shape[1])
 
     def logits(self, tokens: Tensor) -> Tensor:
-        """What the model makes of (batch, seq) tokens: (batch, seq, vocabulary), float32."""
+        """What a decoder makes of (batch, seq) tokens: (batch, seq, vocabulary), float32."""
         with torch.no_grad():
-            return self._scores(tokens.to(self.device)).float()
+            return self._scores(_Cut(self.plan, tokens.to(self.device))).float()
 
-    def _scores(self, x: Tensor) -> Tensor:
-        """Logits of (batch, seq) tokens."""
-        for layer, weights in zip(self.layers, self._weights, strict=True):
+    def _scores(self, cut: _Cut) -> Tensor:
+        """What the last layer makes of samples before its loss."""
+        outputs: dict[int, Tensor] = {}
+        x, bias, start = cut.records, None, 0
+        for index, (layer, weights) in enumerate(zip(self.layers, self._weights, strict=True)):
+            place = self.places[index]
             cast = {name: weight.to(self.dtype) for name, weight in weights.items()}
             if self.workload.adapters is not None:
                 cast[SCALE] = torch.tensor(self.workload.adapters.scale, device=self.device)
-            if isinstance(layer, EmbeddingLayer):
-                x = self._embed(cast, x)
-            elif isinstance(layer, BlockLayer):
-                x = self._block(layer, cast, x)
-            elif isinstance(layer, HeadLayer):
-                x = self._logits(layer, cast, x)
+            if place.begins:
+                outputs[index - 1], bias = x, None
+                x, start = cut.data(layer, place.tokens, start)
+            source = outputs[place.read[0].layer] if place.read else None
+            x, bias = run_layer(layer, cast, x, source, bias)
         return x
 
-    @staticmethod
-    def _embed(weights: dict[str, Tensor], tokens: Tensor) -> Tensor:
-        x = F.embedding(tokens, weights["tokens.weight"])
-        if "positions.weight" in weights:
-            x = x + weights["positions.weight"][: tokens.shape[1]]
-        return x
 
-    def _block(self, layer: BlockLayer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
-        x = x + self._attention(layer, weights, _norm(layer, weights, "attention_norm", x))
-        return x + self._mlp(layer, weights, _norm(layer, weights, "mlp_norm", x))
+class _Cut:
+    """What of (batch, record) samples the layers read and the last one has to find.
 
-    def _attention(self, layer: BlockLayer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
-        spec, _ = run_parts(layer)
-        if isinstance(spec, LatentAttention):
-            return reference_latent(spec, layer.norm_eps, weights, x)
-        if not isinstance(spec, Attention):
-            raise NotBuiltError(f"{spec.kind} attention in the reference")
-        query, key, value = (
-            _linear(weights, name, x).unflatten(-1, (-1, spec.head_dim)).transpose(1, 2)  # type: ignore[no-untyped-call]
-            for name in ("query", "key", "value")
-        )
-        if spec.qk_norm:
-            query = _rms_norm(query, weights["query_norm.weight"], layer.norm_eps)
-            key = _rms_norm(key, weights["key_norm.weight"], layer.norm_eps)
-        if spec.rotary:
-            query, key = (_rotate(h, spec.rope_theta) for h in (query, key))
-        repeats = spec.heads // spec.kv_heads
-        key, value = (h.repeat_interleave(repeats, dim=1) for h in (key, value))
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return _linear(weights, "output", mixed.transpose(1, 2).flatten(2))
+    A record is an image's class and bytes; or all tokens that towers read one after the other, and
+    then one more, or the tokens again where the model is to restore them.
+    """
 
-    @staticmethod
-    def _mlp(layer: BlockLayer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
-        mlp = run_parts(layer)[1]
-        if isinstance(mlp, Moe):
-            return reference_mixture(mlp, weights, x)
-        up = _linear(weights, "up", x)
-        if mlp.gated:
-            up = F.silu(_linear(weights, "gate", x)) * up
-        else:
-            tanh = mlp.activation == "gelu_tanh"
-            up = F.gelu(up, approximate="tanh" if tanh else "none")
-        return _linear(weights, "down", up)
+    def __init__(self, plan: Plan, records: Tensor) -> None:
+        self.records = records
+        self.of_images = isinstance(plan.model.layers()[0], PatchLayer)
 
-    @staticmethod
-    def _logits(layer: HeadLayer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
-        return _linear(weights, "projection", _norm(layer, weights, "norm", x))
+    def data(self, layer: Layer, tokens: int, start: int) -> tuple[Tensor, int]:
+        """What the first layer of a tower reads, and where the next tower's part begins."""
+        if isinstance(layer, PatchLayer):
+            images = self.records[:, 1:].float() / 127.5 - 1
+            return images.view(-1, layer.channels, layer.image, layer.image), 0
+        return self.records[:, start : start + tokens], start + tokens
 
-
-def _linear(weights: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
-    out = F.linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
-    if f"{name}.adapter_a" not in weights:
-        return out
-    inner = F.linear(x, weights[f"{name}.adapter_a"])
-    return out + weights[SCALE] * F.linear(inner, weights[f"{name}.adapter_b"])
-
-
-def _norm(
-    layer: BlockLayer | HeadLayer, weights: dict[str, Tensor], name: str, x: Tensor
-) -> Tensor:
-    weight = weights[f"{name}.weight"]
-    if layer.norm == "rmsnorm":
-        return _rms_norm(x, weight, layer.norm_eps)
-    return F.layer_norm(x, weight.shape, weight, weights[f"{name}.bias"], layer.norm_eps)
-
-
-def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    wide = x.float()
-    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight).to(x.dtype)
-
-
-def _rotate(x: Tensor, theta: float) -> Tensor:
-    """Turn (batch, heads, seq, head_dim) by position; halves are real and imaginary parts."""
-    seq, dim = x.shape[-2:]
-    exponents = torch.arange(0, dim, 2, dtype=torch.float64) / dim
-    angles = torch.outer(torch.arange(seq, dtype=torch.float64), theta**-exponents)
-    turned = torch.polar(torch.ones_like(angles), angles).to(x.device, torch.complex64)
-    real, imaginary = x.float().chunk(2, dim=-1)
-    y = torch.complex(real, imaginary) * turned
-    return torch.cat((y.real, y.imag), dim=-1).to(x.dtype)
+    def targets(self, count: int) -> Tensor:
+        """The class of each image, or ``count`` tokens of each sample."""
+        return self.records[:, :1] if self.of_images else self.records[:, -count:]

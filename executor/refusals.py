@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..spec.dense import model_run_reason
 from ..spec.legality import devices_run_reason, executable_reason
 from ..spec.plan import Plan
 from ..spec.run_together import together_reason
+from ..spec.runnable import RUN_MODELS, combination_run_reason, model_run_reason
+from ..spec.shared_bias import bias_run_reason
 from ..spec.technique_plans import plan_run_reason
 from ..spec.techniques import TECHNIQUES, Values
 from .layout import plan_devices
@@ -29,13 +30,13 @@ def plan_refusal(plan: Plan, techniques: Values = TECHNIQUES) -> Refusal | None:
         techniques: those that it may hold.
     """
     if reason := model_run_reason(plan.model, plan.workload.seq_len):
-        return Refusal(reason, "a plan of a dense decoder", "plan simulate")
+        return Refusal(reason, f"a plan of {RUN_MODELS}", "plan simulate")
     if reason := devices_run_reason(plan_devices(plan)):
         return Refusal(reason, "cores alone, or accelerators alone", "plan simulate")
     for strategy in dict.fromkeys(plan.layer_strategies()):
         if reason := executable_reason(strategy, plan.workload):
             return Refusal(reason, "a plan that the executor runs", "plan --execute")
-    if reason := together_reason(plan):
+    if reason := together_reason(plan) or combination_run_reason(plan) or bias_run_reason(plan):
         return Refusal(reason, "a plan that the executor runs", "plan --execute")
     if reason := plan_run_reason(plan, techniques):
         return Refusal(reason, "techniques that the executor runs", "plan simulate")

@@ -26,11 +26,13 @@ from ..kernels.rope import forget_tables
 from ..spec.errors import ShardwrightError
 from ..spec.kernels import Collective
 from ..spec.plan import Plan, load_plan
+from ..spec.shared_bias import table_blocks
 from .build_options import BuildOptions
 from .engine import Engine
 from .layout import plan_world_size, stage_layout
 from .mesh import GroupBook
 from .recorder import LiveBytes, Recorder
+from .tasks import plan_task
 from .technique import RunTechniques
 from .techniques import SHIPPED
 
@@ -43,7 +45,7 @@ def rehearse(plan: Plan, flash: bool = True, techniques: RunTechniques = SHIPPED
 
     Args:
         plan: a plan that the executor runs.
-        flash: whether core attention is the flash kernel.
+        flash: whether core attention is the flash kernel where no biases of scores are learned.
         techniques: those that the plan may hold.
 
     Returns:
@@ -52,6 +54,7 @@ def rehearse(plan: Plan, flash: bool = True, techniques: RunTechniques = SHIPPED
         is the distance to its peer. The rank is of the first stage of the kind, which holds the
         most micro-batches at a time.
     """
+    flash = flash and not table_blocks(plan.model)  # learned biases
     options = BuildOptions(seed=0, device=HOST, flash=flash, prefetch=False, techniques=techniques)
     return [_rehearsed(plan, stages, options) for stages in _alike(plan)]
 
@@ -127,7 +130,7 @@ def _step(plan: Plan, stage: int, options: BuildOptions) -> _Seen:
             book.data_mesh(strategy)  # made of numbers that have to be there
         forget_tables()  # of tensors with contents
         with FakeTensorMode():
-            engine = Engine(plan, rank, options, _tokens(plan), book=book)
+            engine = Engine(plan, rank, options, _records(plan), book=book)
             engine.rehearse_step()  # makes the optimizer's state, and what libraries cache
             live = LiveBytes(engine.resident_tensors(), pauses=False)
             with live, live.following_resizes(), Recorder() as seen:
@@ -149,9 +152,9 @@ def alone_in_world(rank: int, ranks: int) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def _tokens(plan: Plan) -> Callable[[int, int], Tensor]:
-    tokens = plan.workload.seq_len + 1
-    return lambda step, sample: torch.empty(tokens, dtype=torch.int64)
+def _records(plan: Plan) -> Callable[[int, int], Tensor]:
+    numbers = plan_task(plan).record
+    return lambda step, sample: torch.empty(numbers, dtype=torch.int64)
 
 
 def _listed(counts: Counter[Collective]) -> list[dict[str, Any]]:

@@ -6,12 +6,12 @@ step. Nothing here needs torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..spec.plan import Plan
 from ..spec.sample_parts import Span
 from ..spec.schedule import chunk_place, chunk_position
-from ..spec.stage_messages import Block, boundary_blocks, boundary_messages
+from ..spec.stage_messages import Block, boundary_blocks, boundary_messages, crossing_parts
 from ..spec.token_parts import Spans, count, places
 from .layout import stage_layout
 
@@ -39,13 +39,20 @@ class Route:
 
     ``chunk`` is the neighbour's number on its stage; ``shape`` (tokens, samples, hidden) of this
     rank's block. ``sends`` go out in one direction, ``receives`` come in in the other: at the
-    start of a chunk activations come in and gradients go out.
+    start of a chunk activations come in and gradients go out. ``beside``: what crosses with it,
+    outputs of other towers, as messages of their own.
     """
 
     chunk: int
     shape: tuple[int, int, int]
     sends: tuple[Piece, ...]
     receives: tuple[Piece, ...]
+    beside: tuple[Route, ...] = ()
+
+    @property
+    def every(self) -> tuple[Route, ...]:
+        """This route and those beside it, in the order of what crosses."""
+        return (self, *self.beside)
 
     def covers(self, piece: Piece) -> bool:
         """Whether a piece is the whole block."""
@@ -75,16 +82,26 @@ def chunk_routes(
 
 def _route(plan: Plan, position: int, direction: int, rank: int) -> Route:
     """The route to the chunk after (+1) or before (-1) the one at a position."""
+    parts = crossing_parts(plan, position + min(direction, 0))
+    first, *beside = (_part_route(plan, position, direction, rank, part) for part in parts)
+    return replace(first, beside=tuple(beside))
+
+
+def _part_route(
+    plan: Plan, position: int, direction: int, rank: int, part: tuple[int, int]
+) -> Route:
+    """The route of one of the activations that cross: its tokens of a sample and its width."""
     kind, stages = plan.program.schedule.kind, len(plan.program.stages)
     there, chunk = chunk_place(kind, position + direction, stages)
     boundary, forward = position + min(direction, 0), direction > 0
-    own = boundary_blocks(plan, boundary)[0 if forward else 1][rank]
+    tokens, hidden = part
+    own = boundary_blocks(plan, boundary, tokens)[0 if forward else 1][rank]
     first = stage_layout(plan)[there][0]
-    gives = (m for m in boundary_messages(plan, boundary, forward) if m.source == rank)
-    gets = (m for m in boundary_messages(plan, boundary, not forward) if m.target == rank)
+    gives = (m for m in boundary_messages(plan, boundary, forward, tokens) if m.source == rank)
+    gets = (m for m in boundary_messages(plan, boundary, not forward, tokens) if m.target == rank)
     return Route(
         chunk=chunk,
-        shape=(count(own.tokens), own.samples.size, plan.model.hidden),
+        shape=(count(own.tokens), own.samples.size, hidden),
         sends=tuple(_piece(own, m.block, first + m.target) for m in gives),
         receives=tuple(_piece(own, m.block, first + m.source) for m in gets),
     )

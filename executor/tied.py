@@ -1,48 +1,80 @@
-"""Which ranks of the first and the last stage hold the same part of a tied weight."""
+"""Parameters that several chunks hold copies of, and the ranks that sum their gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from ..spec.plan import Plan
+from ..spec.shared_bias import TABLE, bias_holders
+from ..spec.towers import shared_tables
+
+TOKEN_TABLE = "tokens.weight"
 
 
 class TiedGroup(NamedTuple):
-    """Ranks that sum the gradient of a tied weight.
+    """Ranks that sum the gradient of a shared parameter.
 
-    ``copies``: how many ranks of each of the two stages are in the group. They hold equal
-    gradients already, so each gives its part of one.
+    ``copies``: how many ranks of each of the stages are in the group. Those of one stage hold
+    equal gradients already, so each gives its part of one.
     """
 
     ranks: tuple[int, ...]
-    copies: tuple[int, int]
+    copies: tuple[int, ...]
 
     def weight_of(self, rank: int) -> float:
         """What a rank multiplies its gradient with before the sum."""
-        return 1 / self.copies[self.ranks.index(rank) >= self.copies[0]]
+        place, ends = self.ranks.index(rank), accumulate(self.copies)
+        return 1 / next(n for n, end in zip(self.copies, ends, strict=True) if place < end)
 
 
-def tied_groups(plan: Plan, layout: Sequence[tuple[int, int]]) -> list[TiedGroup]:
-    """The groups, in one order.
+def shared_parameters(plan: Plan) -> dict[str, tuple[int, ...]]:
+    """The stages that hold a copy of each parameter that chunks share, by its name in the model.
 
-    Two ranks each where both stages are equally wide; else all that hold a part, for one stage
-    has more copies of it than the other.
+    A vocabulary table is one parameter inside a chunk that has the head; elsewhere every layer
+    with one, and every chunk of blocks that share a bias, has its own copy.
+    """
+    if len(plan.program.stages) == 1:
+        return {}
+    found = {}
+    if tables := shared_tables(plan.model):
+        stages = [
+            number
+            for number, stage in enumerate(plan.program.stages)
+            if any(
+                i in tables
+                for parts in stage.virtual_stages
+                for i, _, _ in plan.chunk_layers(parts)
+            )
+        ]
+        found[f"layers.{tables[0]}.{TOKEN_TABLE}"] = tuple(stages)
+    for block, held in bias_holders(plan).items():
+        found[f"layers.{block}.{TABLE}"] = tuple(sorted({stage for stage, _ in held}))
+    return found
+
+
+def tied_groups(
+    plan: Plan, stages: Sequence[int], layout: Sequence[tuple[int, int]]
+) -> list[TiedGroup]:
+    """The groups that sum one parameter's gradient, in one order.
+
+    One rank of each stage where all are equally wide; else all that hold a part, for one stage
+    has more copies of it than another.
 
     Args:
-        plan: of a model with tied embeddings, on several stages.
+        plan: the plan.
+        stages: those that hold the parameter.
         layout: first rank and number of ranks of each stage.
     """
-    (first, count), (last_first, last_count) = layout[0], layout[-1]
+    held = [layout[number] for number in stages]
     strategy = plan.program.first_strategy
-    parts = count if count == last_count else strategy.weight_split * strategy.shard.optimizer
+    alike = len({count for _, count in held}) == 1
+    parts = held[0][1] if alike else strategy.weight_split * strategy.shard.optimizer
     return [
         TiedGroup(
-            (
-                *range(first + part, first + count, parts),
-                *range(last_first + part, last_first + last_count, parts),
-            ),
-            (count // parts, last_count // parts),
+            tuple(r for first, count in held for r in range(first + part, first + count, parts)),
+            tuple(count // parts for _, count in held),
         )
         for part in range(parts)
     ]

@@ -8,18 +8,17 @@ from torch import Tensor
 from ..spec.token_parts import Spans, count
 
 
-def chosen_tokens(samples: list[Tensor], spans: Spans, ahead: int = 0) -> Tensor:
-    """Some tokens of each sample side by side, (tokens, samples).
+def chosen_tokens(whole: Tensor, spans: Spans) -> Tensor:
+    """Some tokens of what samples give a layer side by side, in storage of their own.
 
     Args:
-        samples: each (seq + 1,) tokens.
+        whole: (tokens, samples) or (tokens, samples, width).
         spans: which tokens.
-        ahead: how far after each of those the wanted one stands: 1 for what is to be predicted.
     """
-    out = samples[0].new_empty(count(spans), len(samples))
+    out = whole.new_empty(count(spans), *whole.shape[1:])
     first = 0
     for span in spans:
-        parts = [sample[span.first + ahead : span.end + ahead] for sample in samples]
+        parts = whole[span.first : span.end].unbind(1)
         torch.stack(parts, dim=1, out=out[first : first + span.size])
         first += span.size
     return out

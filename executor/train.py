@@ -30,7 +30,6 @@ from .checkpoint.settings import CheckpointSettings
 from .checkpoint.whole import fill_reference
 from .chunk import TORCH_DTYPES
 from .context import RankContext
-from .data import RandomBatches, TextBatches, load_tokens
 from .engine import Engine, StepResult
 from .exchange import gather_json
 from .faults import Fault, FaultList, attempt_of
@@ -38,10 +37,12 @@ from .host_copy import release
 from .host_memory import peak_resident_bytes, reset_peak, resident_bytes
 from .live import hides_bytes
 from .preflight import preflight
+from .records import data_batches, random_batches
 from .reference import Reference
 from .refusals import plan_refusal
 from .step_memory import StepMemory, by_stage, follow_step
 from .steps import StepHooks, reported_norm, run_steps
+from .tasks import Batch
 from .technique import RunTechniques
 from .techniques import SHIPPED
 from .trace import trace_step
@@ -53,8 +54,6 @@ from .weight_ends import WeightEnds, usual_tokenizer
 WARM_UP_STEPS = 2
 
 TEXT = "text (--data, --tokenizer, or Python's own sources)"
-
-Batch = Callable[[int, int], Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,13 +217,11 @@ def require_executable(plan: Plan, techniques: RunTechniques = SHIPPED) -> None:
 
 def make_batches(plan: Plan, settings: TrainSettings) -> Batch:
     """The samples of every step."""
-    workload, vocab = plan.workload, plan.model.vocab
-    sizes = (workload.seq_len, workload.global_batch, settings.seed)
     if settings.random_tokens:
-        return RandomBatches(vocab, *sizes)
+        return random_batches(plan, settings.seed)
     data = None if settings.data is None else Path(settings.data)
     tokenizer = usual_tokenizer(data, settings.tokenizer, settings.init_from)
-    return TextBatches(load_tokens(vocab, data, tokenizer), *sizes)
+    return data_batches(plan, data, tokenizer, settings.seed)
 
 
 def make_engine(

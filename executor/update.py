@@ -103,7 +103,7 @@ class Updater:
         return found or [{"params": [nothing]}]
 
     def finish_gradients(self) -> None:
-        """Sums over ranks that backward leaves open: sequence-parallel parts, tied weights."""
+        """Sums over ranks that backward leaves open: sequence-parallel parts, shared parameters."""
         self._sum_partial()
         self._sum_tied()
 
@@ -125,18 +125,18 @@ class Updater:
                 grad.copy_(part.view(grad.shape))
 
     def _sum_tied(self) -> None:
-        """Sum the gradients of a tied weight: of both ends on this stage, then over stages."""
-        held = [grad for p in self.parameters if p.tied and (grad := p.grad) is not None]
-        for other in held[1:]:
-            held[0].add_(other)
-        tied = self.book.tied
-        if held and tied is not None:
-            if tied.weight_of(self.book.rank) != 1:
-                held[0].mul_(tied.weight_of(self.book.rank))
-            with mark(COMMUNICATE_SUMS):
-                dist.all_reduce(held[0], group=self.book.group_of(tied.ranks))
-        for other in held[1:]:
-            other.copy_(held[0])
+        """Sum the gradients of each shared parameter's copies: on this stage, then over stages."""
+        for name, tied in self.book.tied.items():
+            held = [_grad(p) for p in self.parameters if p.tied == name]
+            for other in held[1:]:
+                held[0].add_(other)
+            if held and len(tied.ranks) > 1:  # a frozen one has none
+                if tied.weight_of(self.book.rank) != 1:
+                    held[0].mul_(tied.weight_of(self.book.rank))
+                with mark(COMMUNICATE_SUMS):
+                    dist.all_reduce(held[0], group=self.book.group_of(tied.ranks))
+            for other in held[1:]:
+                other.copy_(held[0])
 
     def gradient_norm_and_loss(self, loss: Tensor, loss_replicas: int) -> Tensor:
         """Global gradient norm and loss, (2,) float64, equal on every rank."""

@@ -26,6 +26,7 @@ from ..spec.codec import dump_pretty, read_text, to_document, write_atomically
 from ..spec.errors import InputError, RunError, ShardwrightError
 from ..spec.learning_rate import learning_rate
 from ..spec.plan import load_plan
+from ..spec.shared_bias import table_blocks
 from .activity import Activity, waits_for_ranks
 from .channel import Message, Receiver, Sender
 from .context import RankContext
@@ -173,6 +174,7 @@ def _train(options: argparse.Namespace) -> int:
     context = RankContext(rank, started, device, timeout_s, _print_event)
     settings = ("steps", "seed", "data", "tokenizer", "verify", "trace_file", "kernels")
     payload = {name: getattr(options, name) for name in (*settings, "init_from", "save_hf")}
+    payload["attention"] = "unfused" if table_blocks(plan.model) else "flash"  # learned biases
     payload["adamw"] = {"learning_rate": to_document(learning_rate(options.lr))}
     payload |= {"checkpoint": _checkpoint_payload(options), "faults": faults_of(os.environ)}
     result = train(context, {**payload, "plan": plan.to_document()})

@@ -158,6 +158,11 @@ def gelu(x: Tensor, tanh: bool) -> Tensor:
     return F.gelu(x, approximate="tanh" if tanh else "none")
 
 
+def relu(x: Tensor) -> Tensor:
+    """The positive part."""
+    return F.relu(x)
+
+
 def swiglu_reference(gate: Tensor, up: Tensor) -> Tensor:
     """The definition, in float64, differentiable by autograd."""
     g = gate.double()

@@ -21,6 +21,7 @@ from ..spec.legality import (
 )
 from ..spec.model import BlockLayer, Layer
 from ..spec.run_together import layer_together_reason, split_backward_reason
+from ..spec.runnable import split_run_reason
 from ..spec.schedule import EVERY_KIND, SPLIT_KINDS, ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
 from ..spec.towers import layer_places
@@ -263,9 +264,11 @@ class SearchSpace:
 
     def _run_reason(self, layer: Layer, strategy: LayerStrategy) -> str | None:
         """Why the executor does not run a layer so; None if it does."""
-        workload = self.request.workload
-        return executable_reason(strategy, workload) or layer_together_reason(
-            layer, strategy, workload
+        model, workload = self.request.model, self.request.workload
+        return (
+            executable_reason(strategy, workload)
+            or layer_together_reason(layer, strategy, workload)
+            or split_run_reason(model, strategy, workload)
         )
 
     def _shardings(self, index: int, split: LayerStrategy, ranks: int) -> list[Sharding]:

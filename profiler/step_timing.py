@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 
 from ..executor.build_options import BuildOptions
-from ..executor.data import RandomBatches
 from ..executor.engine import Engine
 from ..executor.host_copy import finish, release
+from ..executor.records import random_batches
 from ..spec.codec import from_document
 from ..spec.plan import Plan
 
@@ -34,8 +34,7 @@ def step_seconds(context: RankContext, payload: dict[str, Any]) -> list[float]:
     """
     end_s = time.perf_counter() + payload.get("budget_s", math.inf)
     plan = from_document(Plan, payload["plan"], "plan")
-    workload = plan.workload
-    batches = RandomBatches(plan.model.vocab, workload.seq_len, workload.global_batch, 0)
+    batches = random_batches(plan, seed=0)
     options = BuildOptions(seed=0, device=context.device, flash=True, prefetch=False)
     release(context.device)  # an earlier probe's engine refers to itself
     engine = Engine(plan, context.rank, options, batches)

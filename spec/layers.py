@@ -12,6 +12,8 @@ from .mixers import Attention, Count, Mixer
 
 NormKind = Literal["layernorm", "rmsnorm"]
 Epsilon = Annotated[float, Field(gt=0)]
+EMBEDDING_NORM_EPS = 1e-12
+"""Of norms inside embeddings and patches: what BERT's and ViT's configurations have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .sample_parts import Span, divides_alike, sample_parts
 from .schedule import chunk_place, chunk_position
 from .token_parts import Spans, common, count, held_tokens
+from .towers import layer_places
 
 if TYPE_CHECKING:
     from .plan import LayerPlan, Plan, Stage
@@ -125,23 +126,48 @@ def stage_layouts(plan: Plan, stage: int) -> Iterable[LayerStrategy]:
             yield strategy
 
 
-def boundary_messages(plan: Plan, position: int, forward: bool) -> tuple[Message, ...]:
+def crossing_parts(plan: Plan, position: int) -> tuple[tuple[int, int], ...]:
+    """What crosses from the chunk at a position to the next: tokens of a sample, and width, each.
+
+    The activations, unless the next chunk begins a tower; then the outputs of other towers that
+    travel along, as messages of their own.
+    """
+    places = layer_places(plan.model, plan.workload.seq_len)
+    stage, chunk = _place(plan, position + 1)
+    first = _first_layer(plan, plan.program.stages[stage].virtual_stages[chunk])
+    place, layer = places[first], plan.model.layers()[first]
+    own = () if place.begins else ((place.tokens, layer.hidden),)
+    return (*own, *((source.tokens, source.hidden) for source in place.sources))
+
+
+def boundary_messages(
+    plan: Plan, position: int, forward: bool, tokens: int | None = None
+) -> tuple[Message, ...]:
     """The messages of a micro-batch between a chunk and the next one.
 
     Args:
         plan: a legal plan.
         position: of the chunk in the order that data flows, not the last one.
         forward: activations to the next chunk; else gradients back from it.
+        tokens: of a sample, where these are not the workload's.
     """
-    before, after = boundary_blocks(plan, position)
+    before, after = boundary_blocks(plan, position, tokens)
     return messages(before, after) if forward else messages(after, before)
 
 
-def boundary_blocks(plan: Plan, position: int) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
-    """Blocks by rank where an activation leaves the chunk at a position, and where it arrives."""
+def boundary_blocks(
+    plan: Plan, position: int, tokens: int | None = None
+) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+    """Blocks by rank where an activation leaves the chunk at a position, and where it arrives.
+
+    Args:
+        plan: a legal plan.
+        position: of the chunk in the order that data flows, not the last one.
+        tokens: of a sample, where these are not the workload's.
+    """
     program = plan.program
     (stage, chunk), (after, entered) = _place(plan, position), _place(plan, position + 1)
-    sizes = program.micro_batch_samples, plan.workload.seq_len
+    sizes = program.micro_batch_samples, tokens or plan.workload.seq_len
     leaving = program.stages[stage].virtual_stages[chunk][-1].strategy
     entry = entry_strategy(plan, after, entered)
     if entry is None:

@@ -104,11 +104,12 @@ def _readers(model: ModelSpec) -> dict[str, set[int]]:
 
 def _reading(tower: Tower) -> list[int]:
     """Layers of a tower that read another's output: cross-attention, else the first."""
-    crossing = [i for i, layer in enumerate(tower.expand()) if _crosses(layer)]
+    crossing = [i for i, layer in enumerate(tower.expand()) if crosses(layer)]
     return crossing or [0]
 
 
-def _crosses(layer: Layer) -> bool:
+def crosses(layer: Layer) -> bool:
+    """Whether a layer reads another tower's output by cross-attention."""
     return isinstance(layer, BlockLayer) and layer.cross_attention is not None
 
 

@@ -22,9 +22,8 @@ from .parts import Part
 
 
 def saved_name(plan: Plan, parameter: LocalParameter) -> str:
-    """The name of a parameter's numbers: a tied projection has those of the embedding."""
-    layer = plan.model.layers()[parameter.layer]
-    return parameter_name(*tied_source(plan.model, parameter.layer, layer, parameter.spec))
+    """The name of a parameter's numbers: copies have that of the layer whose own it is."""
+    return parameter_name(*tied_source(plan.model, parameter.layer, parameter.spec))
 
 
 def saved_shape(local: LocalParameter) -> tuple[int, ...]:

@@ -5,24 +5,37 @@ Runs what :mod:`shardwright.costmodel.attention_mixer` prices, in the same order
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from ...kernels import norm
+from ...kernels.attention import unfused_attention
 from ...kernels.rope import Angles, apply_rope
 from ...spec.mixers import Attention
 from ...spec.token_parts import Spans, count
-from .core_attention import core_attention
+from .core_attention import Attend, core_attention
 
 if TYPE_CHECKING:
     from .block import Block
 
 
-def attention_mixer(block: Block, spec: Attention, x: Tensor) -> Tensor:
-    """Causal self-attention of a block; what every :data:`.mixers.RunMixer` takes and gives."""
-    mixed = _core(block, spec, *block.column(x, "query", "key", "value"))
+def attention_mixer(block: Block, spec: Attention, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Self-attention of a block; takes and gives what every part of a block does.
+
+    ``bias`` (local heads, seq, seq) is added to the scores where the block has relative positions.
+    """
+    mixed = _core(block, spec, block.column(x, "query", "key", "value"), bias)
     return block.row(mixed, "output")
+
+
+def cross_attention(block: Block, spec: Attention, x: Tensor, source: Tensor) -> Tensor:
+    """Attention of ``x`` to another tower's output ``source``, which has its own length."""
+    (query,) = block.column(x, "cross_query")
+    key, value = block.column(source, "cross_key", "cross_value")
+    mixed = _attend(block, spec, *(_heads(spec, part) for part in (query, key, value)))
+    return block.row(mixed, "cross_output")
 
 
 def angles_of(spec: Attention, seq_len: int, positions: Spans = ()) -> Angles:
@@ -31,15 +44,38 @@ def angles_of(spec: Attention, seq_len: int, positions: Spans = ()) -> Angles:
     return Angles(rows, spec.head_dim, spec.rope_theta, positions)
 
 
-def _core(block: Block, spec: Attention, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def _core(
+    block: Block, spec: Attention, projected: tuple[Tensor, ...], bias: Tensor | None
+) -> Tensor:
+    query, key, value = projected
+    del projected
     query = _query_or_key(block, spec, "query_norm", query)
     key = _query_or_key(block, spec, "key_norm", key)
-    split, again = block.sequence, block.recompute == "selective"
     if spec.rotary:
-        angles = angles_of(spec, block.seq_len, split.tokens.positions)
+        angles = angles_of(spec, block.seq_len, block.sequence.tokens.positions)
         query, key = apply_rope(block.kernels, query, key, angles)
-    value = _heads(spec, value)
-    return core_attention(split, block.attend, spec.heads, again, query, key, value)
+    return _attend(block, spec, query, key, _heads(spec, value), bias)
+
+
+def _attend(
+    block: Block,
+    spec: Attention,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Core attention of heads, (seq, batch, heads, head_dim) each."""
+    causal = spec.mask == "causal" and query.shape[0] == key.shape[0]
+    attend: Attend = partial(block.attend, causal=causal)
+    if bias is not None:
+        attend = partial(_biased, bias, causal)
+    again = block.recompute == "selective"
+    return core_attention(block.sequence, attend, spec.heads, again, query, key, value, causal)
+
+
+def _biased(bias: Tensor, causal: bool, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return unfused_attention(query, key, value, causal, bias)
 
 
 def _heads(spec: Attention, x: Tensor) -> Tensor:
@@ -56,4 +92,4 @@ def _query_or_key(block: Block, spec: Attention, norm_name: str, x: Tensor) -> T
     return norm.rms_norm(block.kernels, x, weight, block.layer.norm_eps)
 
 
-__all__ = ["angles_of", "attention_mixer"]
+__all__ = ["angles_of", "attention_mixer", "cross_attention"]

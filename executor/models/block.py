@@ -1,22 +1,28 @@
-"""A residual block: a token mixer, then a feed-forward part, each told by its spec's type."""
+"""A residual block: a token mixer, perhaps attention to another tower, a feed-forward part.
+
+Each part is told by its spec's type. Runs what :mod:`shardwright.costmodel.blocks` prices.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from ...kernels import attention as kernels
-from ...spec.dense import run_parts
+from ...spec.errors import InputError, NotBuiltError
 from ...spec.feed_forward import Mlp, Moe
 from ...spec.mixers import Attention, LatentAttention
 from ...spec.model import BlockLayer
-from .attention import attention_mixer
+from ...spec.runnable import RUN_MODELS, block_run_reason
+from .attention import attention_mixer, cross_attention
 from .experts import mixture
 from .latent import latent_mixer
 from .layer import LayerBuild, LayerModule, again
 from .mlp import mlp
+from .relative import score_bias
 
 RunPart = Callable[["Block", Any, Tensor], Tensor]
 """What a block adds by one of its parts: takes the block, the part's spec and its input."""
@@ -27,33 +33,110 @@ MIXERS: dict[type[Any], RunPart] = {
 }
 FEED_FORWARDS: dict[type[Any], RunPart] = {Mlp: mlp, Moe: mixture}
 
+Part = tuple[str, Callable[[Tensor], Tensor]]
+"""A part of a block bound to all but its input, and the name of its norms."""
+
 
 class Block(LayerModule):
-    """A pre-norm transformer block."""
+    """A transformer block.
+
+    Raises:
+        NotBuiltError: a block of a kind that does not run.
+        InputError: flash attention where biases of scores are learned.
+    """
 
     def __init__(self, layer: BlockLayer, build: LayerBuild) -> None:
         super().__init__(build)
+        if reason := block_run_reason(layer):
+            raise NotBuiltError(reason, f"run {RUN_MODELS}")
+        if build.flash and _learns_bias(layer):
+            allowed = "unfused for a model that learns biases of scores (T5): no flash kernel does"
+            raise InputError("--attention", "flash", allowed, "unfused")
         self.layer = layer
-        self.attention, self.mlp = run_parts(layer)
+        self.attention, self.mlp = layer.attention, layer.mlp
         self.recompute = build.recompute
         self.seq_len = build.seq_len
         self.sequence = build.sequence
         self.expert_ranks = build.experts
         self.attend = kernels.flash_attention if build.flash else kernels.unfused_attention
-        self.body: Callable[[Block, Tensor], Tensor] = Block._run
+        self.body: Callable[..., Any] = Block._run
         """What the block does; a technique may put another in its place."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """One block; ``full`` recomputation keeps only ``x``."""
-        if self.recompute == "full":
-            return again(self.body, self, x)
-        return self.body(self, x)
+    def forward(self, x: Tensor, source: Tensor | None = None, bias: Tensor | None = None) -> Any:
+        """One block; ``full`` recomputation keeps only what comes in.
 
-    def _run(self, x: Tensor) -> Tensor:
-        kind, eps = self.layer.norm, self.layer.norm_eps
+        Args:
+            x: (seq, batch, hidden).
+            source: the other tower's output, where the block attends to one.
+            bias: of relative positions, where an earlier block made it.
+
+        Returns:
+            Like ``x``; and the bias, where this block makes one.
+        """
+        given = (x, source, bias)[: 3 if bias is not None else 2 if source is not None else 1]
+        if self.recompute == "full":
+            return again(self.body, self, *given)
+        return self.body(self, *given)
+
+    def given(self, read: tuple[Tensor, ...], bias: Tensor | None) -> tuple[Tensor | None, ...]:
+        """What comes in beside the activations: the output that it reads, a shared bias."""
+        shares = isinstance(self.attention, Attention) and self.attention.shared_bias
+        if shares and bias is None:
+            raise RuntimeError("no block before this one made the bias of its tower")
+        return (*(read or (None,)), bias) if shares else read
+
+    @property
+    def makes_bias(self) -> bool:
+        """Whether later blocks of the tower add the bias that this one makes."""
+        return isinstance(self.attention, Attention) and self.attention.relative_buckets > 0
+
+    def _run(self, x: Tensor, source: Tensor | None = None, bias: Tensor | None = None) -> Any:
+        spec = self.attention
+        if isinstance(spec, Attention) and self.makes_bias:
+            table, tokens = self.slot("relative").weight, self.seq_len
+            bias = score_bias(table, tokens, tokens, spec.mask == "full")
+        out = self._parts_run(x, list(self._parts(source, bias)))
+        return (out, bias) if self.makes_bias else out
+
+    def _parts(self, source: Tensor | None, bias: Tensor | None) -> Iterator[Part]:
         mix, feed = MIXERS[type(self.attention)], FEED_FORWARDS[type(self.mlp)]
-        x = x + mix(self, self.attention, self.normed("attention_norm", kind, eps, x))
-        return x + feed(self, self.mlp, self.normed("mlp_norm", kind, eps, x))
+        extra: dict[str, Any] = {} if bias is None else {"bias": bias}
+        yield "attention", partial(mix, self, self.attention, **extra)
+        if (cross := self.layer.cross_attention) is not None:
+            if source is None:
+                raise RuntimeError("a block with cross-attention needs another tower's output")
+            yield "cross", lambda x: cross_attention(self, cross, x, source)
+        yield "mlp", partial(feed, self, self.mlp)
+
+    def _parts_run(self, x: Tensor, parts: list[Part]) -> Tensor:
+        placement = self.layer.norm_placement
+        if self.layer.parallel:
+            return self._in_parallel(x, parts)
+        for name, run in parts:
+            if placement == "post":
+                x = self._norm(name, x + run(x))
+            elif placement == "sandwich":
+                x = x + self._norm(f"{name}_post", run(self._norm(name, x)))
+            else:
+                x = x + run(self._norm(name, x))
+        return x
+
+    def _in_parallel(self, x: Tensor, parts: list[Part]) -> Tensor:
+        """All parts read the block's input (Wang and Komatsuzaki, 2021, GPT-J)."""
+        first = parts[0][0]
+        one = self._norm(first, x) if self.layer.shared_norm else None
+        added = [run(self._norm(name, x) if one is None else one) for name, run in parts]
+        for part in added:
+            x = x + part
+        return x
+
+    def _norm(self, name: str, x: Tensor) -> Tensor:
+        return self.normed(f"{name}_norm", self.layer.norm, self.layer.norm_eps, x)
+
+
+def _learns_bias(layer: BlockLayer) -> bool:
+    spec = layer.attention
+    return isinstance(spec, Attention) and (spec.relative_buckets > 0 or spec.shared_bias)
 
 
 __all__ = ["FEED_FORWARDS", "MIXERS", "Block", "RunPart"]

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from ...spec.errors import NotBuiltError
-from ...spec.model import BlockLayer, EmbeddingLayer, HeadLayer, Layer
+from ...spec.layers import (
+    BlockLayer,
+    ClassifierLayer,
+    EmbeddingLayer,
+    HeadLayer,
+    Layer,
+    NormLayer,
+    PatchLayer,
+)
+from ...spec.runnable import RUN_MODELS
 from .block import Block
-from .ends import Embedding, Head
+from .ends import Embedding, Head, Norm
 from .layer import LayerBuild, LayerModule
+from .vision import Classifier, Patches
+
+ENDS = (Head, Classifier)
+"""Modules that take targets and give a loss."""
 
 
 def build_layer(layer: Layer, build: LayerBuild) -> LayerModule:
@@ -15,13 +28,19 @@ def build_layer(layer: Layer, build: LayerBuild) -> LayerModule:
     Raises:
         NotBuiltError: a layer of a kind that does not run.
     """
+    if isinstance(layer, BlockLayer):
+        return Block(layer, build)
     if isinstance(layer, EmbeddingLayer):
         return Embedding(layer, build)
     if isinstance(layer, HeadLayer):
         return Head(layer, build)
-    if isinstance(layer, BlockLayer):
-        return Block(layer, build)
-    raise NotBuiltError(f"a {layer.kind} layer is planned but not run yet", "run a dense decoder")
+    if isinstance(layer, NormLayer):
+        return Norm(layer, build)
+    if isinstance(layer, PatchLayer):
+        return Patches(layer, build)
+    if isinstance(layer, ClassifierLayer):
+        return Classifier(layer, build)
+    raise NotBuiltError(f"a {layer.kind} layer is planned but not run yet", f"run {RUN_MODELS}")
 
 
-__all__ = ["build_layer"]
+__all__ = ["ENDS", "build_layer"]

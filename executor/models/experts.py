@@ -16,8 +16,9 @@ from ...kernels.grouped_linear import grouped_linear
 from ...spec.feed_forward import Mlp, Moe
 from .expert_ranks import ExpertRanks, from_experts, plan_journey, row_ends, to_experts
 from .mlp import mlp
-from .parallel import ALONE, TensorParallel, column_linear
+from .parallel import TensorParallel
 from .routing import Rows, combine, permute, route, sorted_rows
+from .whole import whole_linear
 
 if TYPE_CHECKING:
     from .block import Block
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def mixture(block: Block, spec: Moe, x: Tensor) -> Tensor:
     """What a mixture of experts makes of each token of (seq, batch, hidden) ``x``."""
-    logits = whole_linear(block, "router", x)
+    logits = whole_linear(x, block.slot("router"))
     weights, chosen = route(logits, spec)
     shared = _shared(block, spec, x) if spec.shared_ffn else None
     ranks = block.expert_ranks
@@ -37,11 +38,6 @@ def mixture(block: Block, spec: Moe, x: Tensor) -> Tensor:
     if not ranks.travels:
         out = _Total.apply(out, block.tp)  # type: ignore[no-untyped-call]
     return out if shared is None else _Added.apply(out, shared)  # type: ignore[no-untyped-call]
-
-
-def whole_linear(block: Block, name: str, x: Tensor) -> Tensor:
-    """A projection that no rank splits: each runs it on the tokens that it has."""
-    return column_linear(x, block.weights(name), block.biases(name), ALONE)[0]
 
 
 def _through_experts(block: Block, spec: Moe, x: Tensor, rows: Rows, ranks: ExpertRanks) -> Tensor:
@@ -77,7 +73,7 @@ def _shared(block: Block, spec: Moe, x: Tensor) -> Tensor:
     out = mlp(block, joint, x, prefix="shared_")
     if not spec.shared_gate:
         return out
-    return out * whole_linear(block, "shared_expert_gate", x).sigmoid()
+    return out * whole_linear(x, block.slot("shared_expert_gate")).sigmoid()
 
 
 class _Share(Function):
@@ -123,4 +119,4 @@ class _Added(Function):
         return grads[0], grads[0]
 
 
-__all__ = ["mixture", "whole_linear"]
+__all__ = ["mixture"]

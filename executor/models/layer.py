@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -71,6 +72,11 @@ class LayerModule(nn.Module):
             raise TypeError(f"{name} is not a parameter slot")
         return child
 
+    def holder(self, name: str) -> tuple[nn.Module, str]:
+        """Where the parameter of this name lives: a slot, or the layer, and its name there."""
+        slot, _, kind = name.rpartition(".")
+        return (self.slot(slot) if slot else self), kind
+
     def weights(self, *names: str) -> list[Tensor]:
         """The weights of these slots."""
         return [self.slot(name).weight for name in names]
@@ -115,16 +121,15 @@ def iter_slots(module: LayerModule) -> Iterator[tuple[str, Slot]]:
             yield name, child
 
 
-def again(function: object, *inputs: object) -> Tensor:
+def again(function: object, *inputs: object) -> Any:
     """Run now, keep only the inputs, run again in the backward pass."""
-    out: Tensor = checkpoint(
+    return checkpoint(
         function,
         *inputs,
         use_reentrant=False,
         preserve_rng_state=False,
         context_fn=_contexts,
     )
-    return out
 
 
 def _contexts() -> tuple[AbstractContextManager[object], AbstractContextManager[object]]:

@@ -22,7 +22,10 @@ def _activated(block: Block, spec: Mlp, x: Tensor, prefix: str) -> Tensor:
     names = [f"{prefix}{name}" for name in (("gate", "up") if spec.gated else ("up",))]
     projected = block.column(x, *names)
     if spec.gated:
-        return activation.swiglu(block.kernels, *projected)
+        gated = activation.swiglu if spec.activation == "swiglu" else activation.geglu
+        return gated(block.kernels, *projected)
+    if spec.activation == "relu":
+        return activation.relu(projected[0])
     return activation.gelu(projected[0], tanh=spec.activation == "gelu_tanh")
 
 

@@ -78,7 +78,7 @@ def _tokens(x: Tensor) -> Tensor:
     return x.flatten(0, 1)
 
 
-def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``x · weightᵀ + bias`` for x (seq, batch, in), weight (out, in)."""
     flat = _tokens(x)
     product = flat.mm(weight.t()) if bias is None else torch.addmm(bias, flat, weight.t())
@@ -95,7 +95,7 @@ class _ColumnLinear(Function):
         ctx.tp, ctx.has_bias = tp, bool(present)
         ctx.parameters = parameters if tp.later is not None else ()
         whole = tp.gather_sequence(x)
-        return tuple(_affine(whole, w, b) for w, b in zip(weights, biases, strict=True))
+        return tuple(affine(whole, w, b) for w, b in zip(weights, biases, strict=True))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
@@ -162,7 +162,7 @@ class _RowLinear(Function):
         ctx.save_for_backward(x, weight)
         ctx.tp, ctx.has_bias = tp, bias is not None
         ctx.weight = weight if tp.later is not None else None
-        out = tp.reduce(_affine(x, weight, None))
+        out = tp.reduce(affine(x, weight, None))
         return out if bias is None else out.add_(bias)
 
     @staticmethod
@@ -210,6 +210,7 @@ class _Embedding(Function):
         tokens: Tensor,
         weight: Tensor,
         positions: Tensor | None,
+        token_types: Tensor | None,
         vocab_start: int,
         tp: TensorParallel,
         held: Spans,
@@ -226,25 +227,42 @@ class _Embedding(Function):
         if positions is not None:
             rows = position_rows(positions, held)
             out.view(*rows.shape[:2], *out.shape[1:]).add_(rows.unsqueeze(2))
-        ctx.save_for_backward(local, outside)
+        segments = None
+        if token_types is not None:
+            segments = segments_of(tokens, len(token_types))[held[0].first : held[-1].end]
+            out.add_(torch.nn.functional.embedding(segments, token_types))
+            ctx.token_types = len(token_types)
+        ctx.save_for_backward(local, outside, segments)
         ctx.tp, ctx.rows, ctx.held = tp, weight.shape[0], held
         ctx.position_shape = None if positions is None else positions.shape
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        local, outside = ctx.saved_tensors
+        local, outside, segments = ctx.saved_tensors
         grad = grads[0]
-        grad_positions = None
+        grad_positions = grad_types = None
         if ctx.position_shape is not None:
             grad_positions = torch.zeros(ctx.position_shape, dtype=grad.dtype, device=grad.device)
             rows = position_rows(grad_positions, ctx.held)
             torch.sum(grad.view(*rows.shape[:2], *grad.shape[1:]), dim=2, out=rows)
+        backward = torch.ops.aten.embedding_dense_backward
+        if segments is not None:
+            grad_types = backward(grad, segments, ctx.token_types, -1, False)
         grad = ctx.tp.gather_sequence(grad)
         if outside is not None:
             grad = grad.masked_fill(outside.unsqueeze(-1), 0)
-        grad_weight = torch.ops.aten.embedding_dense_backward(grad, local, ctx.rows, -1, False)
-        return None, grad_weight, grad_positions, None, None, None
+        grad_weight = backward(grad, local, ctx.rows, -1, False)
+        return None, grad_weight, grad_positions, grad_types, None, None, None
+
+
+def segments_of(tokens: Tensor, types: int) -> Tensor:
+    """The segment of each of (seq, batch) tokens: ``types`` even parts, one after the other.
+
+    So a sample is a pair of texts, as BERT's are (Devlin et al., 2019, section 3).
+    """
+    numbers = torch.arange(tokens.shape[0], device=tokens.device).mul_(types)
+    return numbers.div_(tokens.shape[0], rounding_mode="floor").unsqueeze(1).expand(tokens.shape)
 
 
 def embedding(
@@ -254,8 +272,9 @@ def embedding(
     vocab_start: int,
     tp: TensorParallel,
     held: Spans,
+    token_types: Tensor | None = None,
 ) -> Tensor:
-    """Token vectors, plus position vectors where the model learns them.
+    """Token vectors, plus vectors of positions and segments where the model learns them.
 
     Args:
         tokens: (seq, batch) token numbers.
@@ -264,11 +283,12 @@ def embedding(
         vocab_start: number of this rank's first token.
         tp: the ranks over which the vocabulary is split.
         held: the numbers of the tokens that this rank gives out.
+        token_types: (segments, hidden), or None.
 
     Returns:
         (seq, batch, hidden), or this rank's sequence shard of it.
     """
     out: Tensor = _Embedding.apply(  # type: ignore[no-untyped-call]
-        tokens, weight, positions, vocab_start, tp, held
+        tokens, weight, positions, token_types, vocab_start, tp, held
     )
     return out

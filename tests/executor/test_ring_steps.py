@@ -122,7 +122,7 @@ def test_position_rows_and_tokens_are_those_of_the_spans() -> None:
     for own in (*LAYOUTS["zigzag of 4"], *LAYOUTS["in order"]):
         rows = index(own)
         assert torch.equal(position_rows(table, own).flatten(0, 1), table[rows])
-        assert torch.equal(chosen_tokens(samples, own)[:, 1], samples[1][rows])
-        assert torch.equal(chosen_tokens(samples, own, ahead=1)[:, 0], samples[0][rows + 1])
+        chosen = chosen_tokens(torch.stack(samples, dim=1), own)
+        assert torch.equal(chosen, torch.stack([sample[rows] for sample in samples], dim=1))
     with pytest.raises(ValueError, match="position rows"):
         position_rows(table, (Span(0, 2), Span(4, 9)))

@@ -86,6 +86,29 @@ def test_attention(attention: Function, kv_heads: int, dtype: torch.dtype) -> No
     assert_equals_definition(attention, attention_reference, inputs)
 
 
+@dtypes
+@pytest.mark.parametrize("keys", [9, 5, 14])
+@pytest.mark.parametrize("attention", [flash_attention, unfused_attention])
+def test_attention_to_all_keys(attention: Function, keys: int, dtype: torch.dtype) -> None:
+    inputs = random_tensors((9, 2, 4, 8), (keys, 2, 2, 8), (keys, 2, 2, 8), dtype=dtype)
+    ours, definition = (partial(f, causal=False) for f in (attention, attention_reference))
+    assert_equals_definition(ours, definition, inputs)
+
+
+@dtypes
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_with_a_learned_bias(causal: bool, dtype: torch.dtype) -> None:
+    inputs = random_tensors(*[(9, 2, 4, 8)] * 3, (4, 9, 9), dtype=dtype)
+
+    def ours(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
+        return unfused_attention(query, key, value, causal, bias)
+
+    def definition(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
+        return attention_reference(query, key, value, causal, bias)
+
+    assert_equals_definition(ours, definition, inputs)
+
+
 @pytest.mark.parametrize("attention", [flash_attention, unfused_attention, attention_reference])
 def test_attention_never_sees_the_future(attention: Function) -> None:
     query, key, value = random_tensors(*[(9, 2, 4, 8)] * 3, dtype=torch.float32)

@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from family_cases import FamilyCase, bert, t5, vit
 
 from shardwright.datasets.catalogue.models import presets
-from shardwright.spec.dense import model_run_reason
 from shardwright.spec.expert_runs import mixture_run_reason
 from shardwright.spec.feed_forward import Moe
 from shardwright.spec.model import Attention, BlockLayer, ModelSpec, Tower
+from shardwright.spec.runnable import (
+    combination_run_reason,
+    is_plain_decoder,
+    model_run_reason,
+)
+from shardwright.spec.strategy import LayerStrategy
+from shardwright.spec.training import Lora
 
 
 def _windowed(window: int) -> ModelSpec:
@@ -24,8 +31,11 @@ def _windowed(window: int) -> ModelSpec:
     return replace(model, towers=(Tower(name="decoder", layers=tuple(runs)),))
 
 
-@pytest.mark.parametrize("name", ["shardwright-demo", "gpt2", "llama-3-8b", "qwen3-8b"])
-def test_dense_decoders_run(name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["shardwright-demo", "gpt2", "llama-3-8b", "qwen3-8b", "bert-large", "vit-h", "t5-large"],
+)
+def test_dense_decoders_encoders_and_both_run(name: str) -> None:
     assert model_run_reason(presets()[name].model, 256) is None
 
 
@@ -58,9 +68,7 @@ def test_other_mixtures_are_planned_and_not_run(fields: dict[str, object], words
         ("qwen3-next-80b-a3b", "delta_rule attention"),
         ("nemotron-h-8b", "state_space attention"),
         ("nemotron-4-340b", "activation relu2"),
-        ("bert-large", "a embedding layer of this form"),
-        ("vit-h", "a patches layer of this form"),
-        ("t5-large", "several towers"),
+        ("llava-1.5-7b", "towers other than an encoder and its decoder"),
     ],
 )
 def test_the_rest_is_planned_and_not_run(name: str, words: str) -> None:
@@ -74,3 +82,51 @@ def test_a_window_runs_where_it_hides_nothing() -> None:
     assert model_run_reason(_windowed(256), 256) is None
     reason = model_run_reason(_windowed(255), 256)
     assert reason == "a sliding window of 255 in 256 tokens is planned but not run yet"
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "words"),
+    [
+        (bert(), {"cp": 2}, "cp 2 in a model other than a causal decoder"),
+        (t5(), {"tp": 2, "sequence_parallel": "ulysses"}, "Ulysses in a model other than"),
+        (vit(), {"cp": 2}, "cp 2 in a model other than a causal decoder"),
+    ],
+)
+def test_splits_of_the_sequence_that_only_decoders_run(
+    model: ModelSpec, given: dict[str, object], words: str
+) -> None:
+    plan = FamilyCase(name="", model=model, seq_len=64).plan()
+    assert combination_run_reason(plan) is None
+    own = LayerStrategy(**given)  # type: ignore[arg-type]
+    stages = tuple(
+        replace(
+            stage,
+            virtual_stages=tuple(
+                tuple(replace(part, strategy=own) for part in parts)
+                for parts in stage.virtual_stages
+            ),
+        )
+        for stage in plan.program.stages
+    )
+    split = replace(plan, programs=(replace(plan.program, stages=stages),))
+    reason = combination_run_reason(split)
+    assert reason is not None
+    assert reason.startswith(words)
+    assert "planned but not run yet" in reason
+
+
+def test_adapters_beside_decoders_alone() -> None:
+    plan = FamilyCase(name="", model=bert()).plan()
+    workload = replace(plan.workload, trainable=Lora(rank=4, targets=("query",)))
+    adapted = replace(plan, workloads={"main": workload})
+    reason = combination_run_reason(adapted)
+    assert reason is not None
+    assert reason.startswith("adapters in a model other than a causal decoder")
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [("llama-3-8b", True), ("gpt2", True), ("moonlight", True), ("bert-large", False)],
+)
+def test_which_models_are_causal_decoders(name: str, plain: bool) -> None:
+    assert is_plain_decoder(presets()[name].model) is plain

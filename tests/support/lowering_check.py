@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
+from family_cases import FamilyCase
 from plan_cases import Case
 from rank_pools import RankPool
 
@@ -69,7 +70,7 @@ def recorded_items(record: dict[str, Any]) -> tuple[Counter[Kernel], Counter[Col
 
 
 def compare(
-    case: Case,
+    case: Case | FamilyCase,
     plan: Plan,
     record: dict[str, Any],
     fused: bool = False,

@@ -15,10 +15,10 @@ import torch.distributed as dist
 from shardwright.executor.build_options import BuildOptions, Compiler
 from shardwright.executor.clocks import clock_lead_ns
 from shardwright.executor.context import RankContext
-from shardwright.executor.data import RandomBatches
 from shardwright.executor.engine import Engine
 from shardwright.executor.local import gather_whole
 from shardwright.executor.recorder import LiveBytes, Recorder
+from shardwright.executor.records import random_batches
 from shardwright.executor.reference import Reference
 from shardwright.executor.technique import RunTechniques
 from shardwright.executor.techniques import SHIPPED
@@ -39,8 +39,7 @@ def make_engine(
     techniques: RunTechniques = SHIPPED,
 ) -> Engine:
     """This rank's part of a plan on random tokens of seed 0; ``fused`` kernels are interpreted."""
-    workload = plan.workload
-    batches = RandomBatches(plan.model.vocab, workload.seq_len, workload.global_batch, seed=0)
+    batches = random_batches(plan, seed=0)
     kernels: Policy = "auto"
     if fused:
         import interpreter  # noqa: F401
