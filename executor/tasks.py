@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ..spec.layers import BlockLayer, ClassifierLayer, PatchLayer
 from ..spec.mixers import Attention
@@ -122,6 +123,9 @@ def class_count(model: ModelSpec) -> int:
 def _patches(layer: PatchLayer, records: Tensor) -> Tensor:
     """Patches of (record, batch) images, made on the host as data are."""
     side, patch, batch = layer.image // layer.patch, layer.patch, records.shape[1]
+    if isinstance(records, FakeTensor):  # a dry run, of shapes alone
+        values = layer.channels * patch * patch
+        return records.new_empty((side * side, batch, values), dtype=torch.float32)
     pixels = records[1:].numpy().reshape(layer.channels, side, patch, side, patch, batch)
     rows = pixels.transpose(1, 3, 5, 0, 2, 4).reshape(side * side, batch, -1)
     return torch.from_numpy(rows.astype(np.float32) / np.float32(BYTE_MIDDLE) - np.float32(1))

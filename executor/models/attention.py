@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def attention_mixer(block: Block, spec: Attention, x: Tensor, bias: Tensor | None = None) -> Tensor:
     """Self-attention of a block; takes and gives what every part of a block does.
 
-    ``bias`` (local heads, seq, seq) is added to the scores where the block has relative positions.
+    ``bias`` (seq, seq, local heads) is added to the scores where the block has relative positions.
     """
     mixed = _core(block, spec, block.column(x, "query", "key", "value"), bias)
     return block.row(mixed, "output")
@@ -75,7 +75,7 @@ def _attend(
 
 
 def _biased(bias: Tensor, causal: bool, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    return unfused_attention(query, key, value, causal, bias)
+    return unfused_attention(query, key, value, causal, bias.permute(2, 0, 1))
 
 
 def _heads(spec: Attention, x: Tensor) -> Tensor:

@@ -27,10 +27,10 @@ def score_bias(table: Tensor, queries: int, keys: int, both_sides: bool) -> Tens
         both_sides: queries see later keys too, which have buckets of their own.
 
     Returns:
-        (local heads, queries, keys).
+        (queries, keys, local heads): heads last, for what a sharded block gives must be no view.
     """
     found = _buckets(queries, keys, len(table), both_sides, table.device)
-    return F.embedding(found, table).permute(2, 0, 1)
+    return F.embedding(found, table)
 
 
 def _buckets(queries: int, keys: int, count: int, both_sides: bool, device: torch.device) -> Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from family_cases import FamilyCase, bert, t5, vit
 from lowering_check import executor_stack
 from plan_cases import Case, Sizes, random_case, sharded
 from rank_jobs import make_engine, recorded_step
@@ -21,6 +22,7 @@ from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.simulate import Simulator
 from shardwright.executor.rehearsal import rehearse
 from shardwright.spec.codec import canonical_json
+from shardwright.spec.model import ModelSpec
 from shardwright.spec.plan import Plan
 
 FakeRanks = Callable[[int, int], AbstractContextManager[None]]
@@ -45,6 +47,15 @@ def test_collectives_are_those_of_a_step_with_contents(seed: int, fake_ranks: Fa
     case = random_case(seed, ranks=16, stages=(1, 2, 4)[seed % 3], sizes=SIZES)
     plan = case.plan()
     for row in rehearse(plan, case.flash):
+        assert counted(row["collectives"]) == recorded(plan, row["rank"], fake_ranks)
+
+
+@pytest.mark.parametrize("model", [bert, vit, t5])
+def test_encoders_are_rehearsed_as_they_step(
+    model: Callable[[], ModelSpec], fake_ranks: FakeRanks
+) -> None:
+    plan = FamilyCase(name="", model=model(), strategies=replace(sharded("zero3", 2), tp=2)).plan()
+    for row in rehearse(plan):
         assert counted(row["collectives"]) == recorded(plan, row["rank"], fake_ranks)
 
 
