@@ -11,6 +11,7 @@ import pytest
 import torch
 from hf_checkpoints import (
     DENSE,
+    OF_EXPERTS,
     apart,
     case_for,
     library_logits,
@@ -33,6 +34,7 @@ from shardwright.spec.strategy import LayerStrategy
 CLOSE = 1e-5
 STEPS = 3
 TP2 = LayerStrategy(tp=2)
+ETP2 = LayerStrategy(etp=2)
 TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")
 
 
@@ -51,7 +53,16 @@ def one_rank() -> Iterator[RankPool]:
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("checkpoints")
-    return {kind: save_tiny(kind, root / kind) for kind in DENSE}
+    return {kind: save_tiny(kind, root / kind) for kind in (*DENSE, *OF_EXPERTS)}
+
+
+def split(kind: str) -> dict[str, tuple[LayerStrategy, ...]]:
+    """How layers are cut over two ranks: blocks, and ends that have no experts."""
+    found = {"tp2": TP2, "tp2 sp": TP2_SP, "zero3": sharded("zero3", 2)}
+    if kind in OF_EXPERTS:
+        found = {"ep2": LayerStrategy(ep=2), "tp2 sp ep2": replace(TP2_SP, ep=2), "etp2": ETP2}
+    ends = {name: replace(how, ep=1, etp=1) for name, how in found.items()}
+    return {name: (ends[name], *[how] * 3, ends[name]) for name, how in found.items()}
 
 
 def reference(case: Case, folder: Path) -> Reference:
@@ -73,7 +84,7 @@ def joined(parts: list[dict[str, Any]], samples: int) -> torch.Tensor:
     return torch.stack([found[number] for number in range(samples)])
 
 
-@pytest.mark.parametrize("kind", DENSE)
+@pytest.mark.parametrize("kind", [*DENSE, *OF_EXPERTS])
 def test_a_checkpoint_gives_the_librarys_logits(
     one_rank: RankPool, two_ranks: RankPool, checkpoints: dict[str, Path], kind: str
 ) -> None:
@@ -81,12 +92,8 @@ def test_a_checkpoint_gives_the_librarys_logits(
     expected = library_logits(folder, tokens)
     alone = case_for(folder, "alone", 1)
     assert apart(reference(alone, folder).logits(tokens), expected) <= CLOSE
-    for pool, case in (
-        (one_rank, alone),
-        (two_ranks, case_for(folder, "tp2", 2, strategies=TP2)),
-        (two_ranks, case_for(folder, "tp2 sp", 2, strategies=TP2_SP)),
-        (two_ranks, case_for(folder, "zero3", 2, strategies=sharded("zero3", 2))),
-    ):
+    cases = [case_for(folder, name, 2, strategies=how) for name, how in split(kind).items()]
+    for pool, case in ((one_rank, alone), *((two_ranks, case) for case in cases)):
         payload = {
             "plan": case.plan().to_document(),
             "init_from": str(folder),
@@ -96,14 +103,7 @@ def test_a_checkpoint_gives_the_librarys_logits(
         assert apart(found, expected) <= CLOSE, case.name
 
 
-PLANS = {
-    "dp2 zero1": {"strategies": sharded("zero1", 2)},
-    "tp2": {"strategies": TP2},
-    "pp2": {"stages": 2, "micro_batch": 2},
-}
-
-
-@pytest.mark.parametrize("kind", DENSE)
+@pytest.mark.parametrize("kind", [*DENSE, *OF_EXPERTS])
 def test_three_plans_train_it_and_the_library_loads_what_they_saved(
     two_ranks: RankPool, checkpoints: dict[str, Path], kind: str, tmp_path: Path
 ) -> None:
@@ -115,7 +115,12 @@ def test_three_plans_train_it_and_the_library_loads_what_they_saved(
         trained.update()
     expected = trained.logits(tokens)
     assert apart(before, expected) > 100 * CLOSE
-    for name, fields in PLANS.items():
+    plans: dict[str, dict[str, Any]] = {
+        "dp2 zero1": {"strategies": sharded("zero1", 2)},
+        "split": {"strategies": next(iter(split(kind).values()))},
+        "pp2": {"stages": 2, "micro_batch": 2},
+    }
+    for name, fields in plans.items():
         case, target = case_for(folder, name, 2, **fields), tmp_path / name
         payload = {
             "plan": case.plan().to_document(),

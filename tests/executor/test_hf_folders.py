@@ -185,6 +185,12 @@ def test_what_does_not_fit_is_refused_in_one_line(name: str, tmp_path: Path) -> 
     assert info.value.exit_code == 2
 
 
+def test_experts_whose_weights_do_not_sum_to_one_are_refused(tmp_path: Path) -> None:
+    folder = save_tiny("qwen3_moe", tmp_path / "moe", norm_topk_prob=False)
+    with pytest.raises(NotBuiltError, match="norm_topk_prob false"):
+        Checkpoint(folder, model_in(folder), SEQ_LEN)
+
+
 def test_an_index_names_files_of_its_own_folder(folders: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text((folders["llama"] / "config.json").read_text())
     for file in ("../llama/model.safetensors", "gone.safetensors"):

@@ -39,9 +39,18 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen2": {**LLAMA, "tie_word_embeddings": True},
     "qwen3": {**LLAMA, "head_dim": 16},
     "mixtral": {**LLAMA, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen3_moe": {
+        **LLAMA,
+        "head_dim": 16,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24,
+        "norm_topk_prob": True,
+    },
 }
 """Each family with what tells it apart: biases, tied tables, wide heads, norms on heads."""
 DENSE = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
+OF_EXPERTS = ("mixtral", "qwen3_moe")
 
 
 def save_tiny(kind: str, folder: Path, shard: str = "5GB", **changes: Any) -> Path:

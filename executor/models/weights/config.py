@@ -15,7 +15,7 @@ from ....spec.typed_keys import shown
 from .made_config import candidates
 
 CONFIG_NAME = "config.json"
-MODEL_TYPES = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "mixtral")
+MODEL_TYPES = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe")
 """Families whose tensors have a mapping here."""
 NOT_RUN = ("rope_scaling", "scale_attn_weights", "scale_attn_by_inverse_layer_idx")
 """What a configuration may ask for that changes the numbers and is not run."""
@@ -70,6 +70,10 @@ def check_config(folder: Path, model: ModelSpec, seq_len: int, where: str) -> Ma
         key = note.path.removeprefix("model.")
         if key in NOT_RUN:
             raise NotBuiltError(f"{path}: {key} {shown(note.value)}", "its logits would be others")
+    if kind == "qwen3_moe" and not document.get("norm_topk_prob", False):
+        raise NotBuiltError(
+            f"{path}: norm_topk_prob false", "weights of experts are made to sum to 1"
+        )
     if found := difference(described, model, seq_len):
         expected = f"{shown(found.expected)}, as the plan's model (plan --model {folder} is this)"
         raise InputError(f"{path}: {found.field}", shown(found.given), expected)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ....spec.model import HeadLayer, ModelSpec
 from ....spec.parameters import ParameterSpec, layer_parameters
-from . import gpt2, llama, mixtral
+from . import experts, gpt2, llama
 from .piece import Piece, Pieces
 
 MAPPINGS: Mapping[str, Pieces] = {
@@ -16,7 +16,8 @@ MAPPINGS: Mapping[str, Pieces] = {
     "mistral": llama.pieces,
     "qwen2": llama.pieces,
     "qwen3": llama.pieces,
-    "mixtral": mixtral.pieces,
+    "mixtral": experts.mixtral_pieces,
+    "qwen3_moe": experts.qwen3_pieces,
 }
 """By ``model_type``."""
 BASES = ("model.", "transformer.")

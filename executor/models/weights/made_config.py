@@ -66,6 +66,7 @@ CLASSES = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     "mixtral": "MixtralForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
 }
 
 
@@ -92,7 +93,7 @@ def _llama(
         "attention_dropout": 0.0,
         **_ends(),
     }
-    if kind in ("llama", "qwen3"):
+    if kind in ("llama", "qwen3", "qwen3_moe"):
         found["attention_bias"] = attention.qkv_bias
     if kind == "llama":
         found["mlp_bias"] = isinstance(mlp, Mlp) and mlp.bias
@@ -100,4 +101,6 @@ def _llama(
         found["sliding_window"] = attention.window
     if isinstance(mlp, Moe):
         found |= {"num_local_experts": mlp.experts, "num_experts_per_tok": mlp.topk}
+        if kind == "qwen3_moe":
+            found |= {"moe_intermediate_size": mlp.ffn, "norm_topk_prob": True}
     return found
