@@ -9,12 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api.python import PlanHandle, execute, explain, parallelize, plan, simulate, what_if
+    from .api.python import (
+        PlanHandle,
+        compare,
+        execute,
+        explain,
+        parallelize,
+        plan,
+        simulate,
+        what_if,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
     "PlanHandle",
     "__version__",
+    "compare",
     "execute",
     "explain",
     "parallelize",

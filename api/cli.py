@@ -35,7 +35,6 @@ from .cli_verbs import VERBS
 
 NAME = "plan"
 UNBUILT_VERBS = (
-    "compare",
     "import",
     "export",
     "diagnose",

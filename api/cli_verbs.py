@@ -85,6 +85,21 @@ def explain(**given: Any) -> None:
 
 
 @click.command(
+    "compare", options_metavar="[FLAGS]", short_help="Hold two plans against each other, by term."
+)
+@click.argument("plan_files", metavar="A B", nargs=-1, type=FileSource())
+@together(KERNELS, PRICING, JSON)
+def compare(**given: Any) -> None:
+    """Price two plans and say which is faster, what they decide otherwise and which terms differ.
+
+    Seconds are those of a step, or of a million tokens where batches or sequences differ.
+    """
+    from .cli_compare import compare_command
+
+    compare_command(given)
+
+
+@click.command(
     "execute",
     options_metavar="[FLAGS]",
     short_help="Run a plan here; compare measured with predicted.",
@@ -274,6 +289,7 @@ VERBS: dict[str, click.Command] = {
         simulate,
         what_if,
         explain,
+        compare,
         execute,
         profile,
         models,

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from ..spec.choices import PREFERENCES
 from ..spec.errors import InputError, one_of
 from ..spec.plan import Plan
+from .comparing import Comparison, Side
 from .explaining import Explanation
 from .galvatron_flags import EXACTLY, foreign_costs
 from .galvatron_search import galvatron_plan
@@ -39,6 +40,7 @@ __all__ = [
     "PlanHandle",
     "SimulationHandle",
     "WhatIfs",
+    "compare",
     "execute",
     "explain",
     "parallelize",
@@ -259,6 +261,25 @@ def explain(plan: PlanLike, **flags: Any) -> Explanation:
         InputError: no usable plan.
     """
     return _handle(plan, flags).explain()
+
+
+@_arguments_named
+def compare(first: PlanLike, second: PlanLike, **flags: Any) -> Comparison:
+    """Hold two plans against each other, term by term.
+
+    Args:
+        first: a handle, a Plan or the path of a plan file.
+        second: likewise; of another model, cluster or workload if you like.
+        flags: ``stack``, ``attention``, ``overlap``, ``calibration``; a handle keeps its own.
+
+    Raises:
+        InputError: no usable plans.
+    """
+    sides = [
+        Side(name=name, report=_handle(plan, dict(flags)).simulate().report)
+        for name, plan in (("first", first), ("second", second))
+    ]
+    return Comparison(first=sides[0], second=sides[1])
 
 
 def parallelize(module: Any, plan: PlanLike, *, layers: str | None = None) -> Any:

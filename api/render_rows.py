@@ -78,7 +78,7 @@ def fullest(prediction: Prediction) -> MemoryRow:
     return max(prediction.memory, key=lambda row: row.reserved_bytes / max(1, row.capacity_bytes))
 
 
-def _trained_text(workload: Workload) -> str:
+def trained_text(workload: Workload) -> str:
     """What is trained, where that is not everything."""
     if workload.adapters is not None:
         return f", lora of rank {workload.adapters.rank}"
@@ -95,7 +95,7 @@ def question_text(plan: Plan) -> str:
     if active != total:
         parameters += f", {format_count(active)} active"
     size = f"{workload.global_batch} x {workload.seq_len} tokens a step"
-    how = f"{workload.dtype.shorthand}, {workload.optimizer}{_trained_text(workload)}"
+    how = f"{workload.dtype.shorthand}, {workload.optimizer}{trained_text(workload)}"
     return f"{model.name} ({parameters}), {size}, {how}"
 
 

@@ -8,10 +8,10 @@ from html import escape
 from typing import Any, overload
 
 from ..planner.what_if import Answer, Priced
-from ..spec.errors import InputError
 from ..spec.measured import calibration_of
 from ..spec.plan import Plan
 from ..spec.units import format_seconds
+from .frames import frame
 from .handles import PlanHandle
 from .inputs import Inputs, plan_pricing
 from .plot_what_if import plot_svg
@@ -75,12 +75,7 @@ class WhatIfs(Sequence[dict[str, Any]]):
         Raises:
             InputError: pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError:
-            allowed = "an environment with pandas (the extra notebook brings it)"
-            raise InputError("to_frame", "no pandas", allowed, "pip install pandas") from None
-        return pandas.DataFrame(list(self))
+        return frame(self)
 
     def to_svg(self) -> str:
         """A drawing of the answers, as text."""

@@ -1,8 +1,8 @@
-"""Predicted against measured, term by term: what a run says about the model's prices."""
+"""Two breakdowns side by side, term by term: of two plans, or of a prediction and a run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..spec.report import BREAKDOWN_TERMS
@@ -18,6 +18,31 @@ class TermDifference:
     share: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermPair:
+    """One term of both sides in the same unit, seconds or bytes."""
+
+    term: str
+    first: float
+    second: float
+
+    @property
+    def by(self) -> float:
+        """How much more the second has; over all terms these add up to the sums' difference."""
+        return self.second - self.first
+
+
+def paired_terms(
+    first: Mapping[str, float], second: Mapping[str, float], order: Sequence[str]
+) -> list[TermPair]:
+    """The terms that are not 0 on both sides: those of ``order`` first, then as they come."""
+    return [
+        TermPair(term=term, first=first.get(term, 0), second=second.get(term, 0))
+        for term in dict.fromkeys((*order, *first, *second))
+        if first.get(term) or second.get(term)
+    ]
+
+
 def compare_terms(
     predicted_s: Mapping[str, float], measured_s: Mapping[str, float], step_time_s: float
 ) -> list[TermDifference]:
@@ -31,15 +56,16 @@ def compare_terms(
     """
     traced_s = sum(measured_s.values())
     scale = step_time_s / traced_s if traced_s else 1.0
-    found = []
-    for term in dict.fromkeys((*BREAKDOWN_TERMS, *predicted_s, *measured_s)):
-        before, after = predicted_s.get(term, 0.0), measured_s.get(term, 0.0) * scale
-        if before or after:
-            share = after / step_time_s if step_time_s else 0.0
-            found.append(
-                TermDifference(term=term, predicted_s=before, measured_s=after, share=share)
-            )
-    return found
+    scaled_s = {term: seconds * scale for term, seconds in measured_s.items()}
+    return [
+        TermDifference(
+            term=pair.term,
+            predicted_s=pair.first,
+            measured_s=pair.second,
+            share=pair.second / step_time_s if step_time_s else 0.0,
+        )
+        for pair in paired_terms(predicted_s, scaled_s, BREAKDOWN_TERMS)
+    ]
 
 
 def relative_error(predicted: float, measured: float) -> float:

@@ -1,0 +1,65 @@
+"""``plan compare A B``: two plans side by side, term by term."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..spec.errors import InputError
+from .cli_options import typed_inputs
+from .cli_output import check_targets, emit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .comparing import Side
+
+
+def compare_command(given: dict[str, Any]) -> None:
+    """Compare the plans in two files.
+
+    Raises:
+        InputError: no usable plans.
+    """
+    from .comparing import Comparison
+
+    check_targets(json=given["json_target"])
+    files = given["plan_files"]
+    if len(files) != 2:
+        what = (
+            "nothing"
+            if not files
+            else "1 plan file"
+            if len(files) == 1
+            else f"{len(files)} plan files"
+        )
+        raise InputError("A B", what, "two plan files", "plan compare a.json b.json")
+    first, second = (
+        _side(file, name, given) for file, name in zip(files, _names(files), strict=True)
+    )
+    found = Comparison(first=first, second=second)
+
+    def show(out: Console) -> None:
+        from .render_compare import print_comparison
+
+        print_comparison(out, found)
+
+    emit(found.to_document(), given["json_target"], show)
+
+
+def _names(files: tuple[str, str]) -> tuple[str, str]:
+    """The files' names, with their folders where they are equal."""
+    first, second = (Path(file).name for file in files)
+    return (first, second) if first != second else files
+
+
+def _side(file: str, name: str, given: dict[str, Any]) -> Side:
+    from .comparing import Side
+    from .inputs import Inputs, plan_pricing
+    from .plans import read_plan
+    from .reports import memory_rule, simulate_plan
+
+    plan = read_plan(file)
+    stack, measured, notes = plan_pricing(plan, Inputs(**typed_inputs(given)))
+    risk = memory_rule(given["oom_risk"]).risk
+    return Side(name=name, report=simulate_plan(plan, stack, measured, notes, risk).report)
