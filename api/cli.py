@@ -36,7 +36,6 @@ from .cli_verbs import VERBS
 NAME = "plan"
 UNBUILT_VERBS = (
     "import",
-    "export",
     "diagnose",
     "size",
 )

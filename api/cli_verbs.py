@@ -99,6 +99,26 @@ def compare(**given: Any) -> None:
     compare_command(given)
 
 
+@click.command("export", options_metavar="[FLAGS]", short_help="Write a plan as a page, one file.")
+@PLAN_FILE
+@together(
+    click.option("--to", type=Word("T", lambda: ("html",)),
+                 help="What reads it: html, a page that loads nothing from elsewhere."),
+    click.option("--out", type=FileTarget(), metavar="FILE",
+                 help="Where to write it (default: beside the plan)."),
+    KERNELS,
+    PRICING,
+)  # fmt: skip
+def export(**given: Any) -> None:
+    """Write a plan for something else to read.
+
+    html: its stages, terms, memory, assumptions and the timeline of its step, in one file.
+    """
+    from .cli_export import export_command
+
+    export_command(given)
+
+
 @click.command(
     "execute",
     options_metavar="[FLAGS]",
@@ -290,6 +310,7 @@ VERBS: dict[str, click.Command] = {
         what_if,
         explain,
         compare,
+        export,
         execute,
         profile,
         models,

@@ -13,8 +13,6 @@ from ..costmodel.compare import TermPair, paired_terms
 from ..planner.plan_difference import Difference, plan_difference
 from ..spec.report import BREAKDOWN_TERMS, MEMORY_TERMS, MemoryRow, Prediction, Report
 from ..spec.workload import Workload
-from .frames import frame
-from .render_compare import comparison_html
 from .render_rows import cluster_text, fullest, trained_text
 
 Unit = Literal["step", "million tokens"]
@@ -115,23 +113,6 @@ class Comparison:
                 for p in self.memory
             ],
         }
-
-    def to_frame(self) -> Any:
-        """A row a term, of seconds and of bytes, as a pandas DataFrame.
-
-        Raises:
-            InputError: pandas is not installed.
-        """
-        kinds = (("s", self.terms), ("bytes", self.memory))
-        return frame(
-            {"unit": unit, "term": p.term, "first": p.first, "second": p.second, "by": p.by}
-            for unit, pairs in kinds
-            for p in pairs
-        )
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        return comparison_html(self)
 
 
 def _rows(found: tuple[Difference, ...]) -> list[dict[str, str]]:

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from ..spec.choices import PREFERENCES
 from ..spec.errors import InputError, one_of
 from ..spec.plan import Plan
-from .comparing import Comparison, Side
+from .comparing import Side
+from .comparison_handle import ComparisonHandle
 from .explaining import Explanation
 from .galvatron_flags import EXACTLY, foreign_costs
 from .galvatron_search import galvatron_plan
@@ -264,7 +265,7 @@ def explain(plan: PlanLike, **flags: Any) -> Explanation:
 
 
 @_arguments_named
-def compare(first: PlanLike, second: PlanLike, **flags: Any) -> Comparison:
+def compare(first: PlanLike, second: PlanLike, **flags: Any) -> ComparisonHandle:
     """Hold two plans against each other, term by term.
 
     Args:
@@ -279,7 +280,7 @@ def compare(first: PlanLike, second: PlanLike, **flags: Any) -> Comparison:
         Side(name=name, report=_handle(plan, dict(flags)).simulate().report)
         for name, plan in (("first", first), ("second", second))
     ]
-    return Comparison(first=sides[0], second=sides[1])
+    return ComparisonHandle(first=sides[0], second=sides[1])
 
 
 def parallelize(module: Any, plan: PlanLike, *, layers: str | None = None) -> Any:

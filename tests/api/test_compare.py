@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import shardwright as sw
-from shardwright.api.comparing import Comparison, Side
+from shardwright.api.comparing import Side
+from shardwright.api.comparison_handle import ComparisonHandle
 
 Plan = Callable[..., Any]
 GPT2 = ("--model", "gpt2", "--cluster", "8xH100", "--seq-len", "1024")
@@ -107,6 +108,8 @@ def test_in_python_it_is_a_table_in_a_notebook(monkeypatch: pytest.MonkeyPatch) 
     assert math.isclose(sum(row["first"] for row in seconds), first, rel_tol=1e-12)
     assert math.isclose(sum(row["by"] for row in seconds), second - first, rel_tol=1e-9)
     assert "million tokens" in found._repr_html_()
+    assert "more tokens a second than" in repr(found)
+    assert found.to_dict()["speed"] == found.speed
     assert sw.compare(sw.simulate("a.json"), "a.json").speed == 1
 
 
@@ -114,6 +117,6 @@ def test_in_python_it_is_a_table_in_a_notebook(monkeypatch: pytest.MonkeyPatch) 
 def test_names_are_escaped_in_html() -> None:
     one = sw.simulate("a.json").report
     sides = [Side(name=name, report=one) for name in ("<b>&.json", "second")]
-    shown = Comparison(first=sides[0], second=sides[1])._repr_html_()
+    shown = ComparisonHandle(first=sides[0], second=sides[1])._repr_html_()
     assert "&lt;b&gt;&amp;.json" in shown
     assert "<b>&.json" not in shown

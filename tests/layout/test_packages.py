@@ -12,6 +12,7 @@ import shardwright
 PUBLIC_NAMES = [
     "PlanHandle",
     "__version__",
+    "compare",
     "execute",
     "explain",
     "parallelize",

@@ -1,0 +1,72 @@
+"""``plan export``: a plan in the form that something else reads; a page is the first of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..spec.errors import InputError, NotBuiltError, nearest_name
+from .cli_options import typed_inputs
+from .cli_output import check_targets, note, write_file
+
+TARGETS = ("html",)
+PLANNED = ("megatron", "torchtitan", "deepspeed", "accelerate", "galvatron", "torchrun", "slurm",
+           "k8s")  # fmt: skip
+"""Targets of the contract that this version lacks."""
+MAX_TRACE_SPANS = 60_000
+"""A timeline with more would make a page too large to open."""
+
+
+def export_command(given: dict[str, Any]) -> None:
+    """Write the plan in a file as the target that was named.
+
+    Raises:
+        InputError: no usable plan, target or file.
+        NotBuiltError: a target that this version lacks.
+    """
+    target = given["to"]
+    if target in PLANNED:
+        raise NotBuiltError(f"plan export --to {target}", f"known: {', '.join(TARGETS)}")
+    if target not in TARGETS:
+        shown = "nothing" if target is None else target
+        near = nearest_name(shown, TARGETS, count=1) or "plan export plan.json --to html"
+        raise InputError("--to", shown, ", ".join(TARGETS), near)
+    file = given["plan_file"]
+    if file is None:
+        raise InputError("PLAN.json", "nothing", "a plan file", "plan export plan.json --to html")
+    out = given["out"] or str(Path(file).with_suffix(".html"))
+    if out == "-":
+        raise InputError("--out", out, "a file", str(Path(file).with_suffix(".html")))
+    check_targets(out=out)
+    write_file(out, _page(given))
+    note(f"wrote {out}; it loads nothing from elsewhere")
+
+
+def _page(given: dict[str, Any]) -> str:
+    from .inputs import Inputs, plan_pricing
+    from .page_file import page_file
+    from .plans import read_plan
+    from .report_view import report_view
+    from .reports import memory_rule, simulate_plan
+
+    plan = read_plan(given["plan_file"])
+    stack, measured, notes = plan_pricing(plan, Inputs(**typed_inputs(given)))
+    rule = memory_rule(given["oom_risk"])
+    found = simulate_plan(plan, stack, measured, notes, rule.risk)
+    view = report_view(found.report, rule.measured_by(found.simulator.pricer.machine.measured))
+    return page_file(view, plan.to_document(), _trace(found))
+
+
+def _trace(found: Any) -> dict[str, Any] | str:
+    """The step's timeline; in words, why there is none."""
+    from ..costmodel.trace import simulated_timeline
+
+    try:
+        timeline = simulated_timeline(found.simulation, found.simulator)
+    except InputError as error:
+        return f"no timeline: {error}"
+    if len(timeline.spans) > MAX_TRACE_SPANS:
+        return f"no timeline: {len(timeline.spans)} spans; plan simulate --trace writes them"
+    trace: dict[str, Any] = json.loads(timeline.to_perfetto())
+    return trace
