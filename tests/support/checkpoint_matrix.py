@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from family_cases import FamilyCase, tower
 from plan_cases import PLAIN, Sizes, sharded
@@ -18,6 +18,7 @@ from shardwright.spec.layers import BlockLayer, EmbeddingLayer, HeadLayer, Layer
 from shardwright.spec.mixers import Attention
 from shardwright.spec.model import ModelSpec
 from shardwright.spec.plan import Plan
+from shardwright.spec.shared_bias import table_blocks
 from shardwright.spec.strategy import LayerStrategy
 
 SIZES = Sizes(blocks=6, hidden=48, heads=12, ffn=96, vocab=96, gpt2=True, tied=True)
@@ -155,10 +156,23 @@ def others(cell: Cell, count: int, most_ranks: int = 8) -> list[Cell]:
     return random.Random(str(cell)).sample(rest, count)
 
 
-def payload(cell: Cell, steps: int, **checkpoint: Any) -> dict[str, Any]:
+class Planned(Protocol):
+    """A plan in short: a cell, or a case of any family."""
+
+    @property
+    def ranks(self) -> int:
+        """How many it runs on."""
+
+    def plan(self) -> Plan:
+        """The plan."""
+
+
+def payload(cell: Planned, steps: int, **checkpoint: Any) -> dict[str, Any]:
     """A train job of a cell."""
+    plan = cell.plan()
     return {
-        "plan": cell.plan().to_document(),
+        "plan": plan.to_document(),
+        "attention": "unfused" if table_blocks(plan.model) else "flash",
         "steps": steps,
         "random_tokens": True,
         "follow_bytes": False,
@@ -173,14 +187,14 @@ class Saved(NamedTuple):
     losses: list[float]
 
 
-def save(run: Run, cell: Cell, root: Path) -> Saved:
+def save(run: Run, cell: Planned, root: Path) -> Saved:
     """Run a cell to the end, with a checkpoint on the way and one at the end."""
     asked = payload(cell, LAST, folder=str(root), every=SAVED_AT)
     losses = run(cell.ranks, asked)["measured"]["losses"]
     return Saved(root / f"step-{SAVED_AT:08d}", losses[SAVED_AT:])
 
 
-def resumed(run: Run, cell: Cell, saved: Saved) -> list[float]:
+def resumed(run: Run, cell: Planned, saved: Saved) -> list[float]:
     """The losses of a run of a cell that goes on from a checkpoint."""
     result = run(cell.ranks, payload(cell, LAST, resume=str(saved.folder)))
     assert result["checkpoint"]["resumed"]["step"] == SAVED_AT
