@@ -50,11 +50,12 @@ def run(work: Work) -> Evidence:
     steps = [f"step {how} {plan}" for how in IN_STEPS for plan in PLANS][:: work.sized(1, 3)]
     broken = work.pieces([*starts, *alone, *steps], _broken)
     slow = work.pieces(["slow rank", *(["no slow rank"] if not work.quick else [])], _slow)
-    missing, rest = broken[: len(starts) + len(alone)], broken[len(starts) + len(alone) :]
+    first, last = len(starts), len(starts) + len(alone)
     return Evidence(
         rows=[
-            _seconds_row("a job whose rank never joins ends", missing),
-            _seconds_row("a job whose rank dies or hangs in a step ends", rest),
+            _seconds_row("a job whose rank never joins ends", broken[:first]),
+            _seconds_row("a rank that was started without the other ends", broken[first:last]),
+            _seconds_row("a job whose rank dies or hangs in a step ends", broken[last:]),
             *_slow_rows(slow),
         ]
     )
