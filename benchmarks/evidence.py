@@ -49,6 +49,7 @@ NAMES = (
     "validation",
     "distributed",
     "checkpoints",
+    "faults",
     "tracked_peak",
     "planner_speed",
     "planner_scale",

@@ -17,19 +17,42 @@ IN_COLLECTIVES = (f"{os.sep}torch{os.sep}distributed{os.sep}", f"{os.sep}mailbox
 
 
 class Activity:
-    """What the main thread spends its time on, asked from another thread."""
+    """What a process spends its time on: this one, asked from another thread, or a child.
 
-    def __init__(self) -> None:
+    Args:
+        process: number of the child; None for this process.
+    """
+
+    def __init__(self, process: int | None = None) -> None:
+        self._folder = Path("/proc", "self" if process is None else str(process))
+        self._is_own = process is None
         self._disk_s = 0.0
         self._asked_s = time.monotonic()
 
     def busy_s(self) -> float:
         """Seconds of computing, of waiting for a core and (sampled) for a disk, since the start."""
         now_s = time.monotonic()
-        if _state() == "D":
+        status = self._status()
+        if status[:1] == ["D"]:
             self._disk_s += now_s - self._asked_s
         self._asked_s = now_s
-        return time.process_time() + _waited_for_core_s() + self._disk_s
+        cpu_s = time.process_time() if self._is_own else _processor_s(status)
+        return cpu_s + self._waited_for_core_s() + self._disk_s
+
+    def _status(self) -> list[str]:
+        """What the system says of the process, from its main thread's state (R, S, D) on."""
+        try:
+            text = (self._folder / "stat").read_text()
+        except OSError:
+            return []
+        return text.rpartition(")")[2].split()
+
+    def _waited_for_core_s(self) -> float:
+        """Seconds that its main thread was ready to run and did not; 0 where it is not told."""
+        try:
+            return int((self._folder / "schedstat").read_text().split()[1]) * 1e-9
+        except (OSError, IndexError, ValueError):
+            return 0.0
 
 
 def waits_for_ranks() -> bool:
@@ -41,18 +64,6 @@ def waits_for_ranks() -> bool:
     return any(place in name for place in IN_COLLECTIVES)
 
 
-def _state() -> str:
-    """The main thread's state: R, S, D, …; empty where the system does not tell."""
-    try:
-        text = Path("/proc/self/stat").read_text()
-    except OSError:
-        return ""
-    return text.rpartition(")")[2].split()[0]
-
-
-def _waited_for_core_s() -> float:
-    """Seconds that the main thread was ready to run and did not; 0 where it is not told."""
-    try:
-        return int(Path("/proc/self/schedstat").read_text().split()[1]) * 1e-9
-    except (OSError, IndexError, ValueError):
-        return 0.0
+def _processor_s(status: list[str]) -> float:
+    """Seconds that a process has computed; 0 where the system does not tell."""
+    return sum(map(int, status[11:13])) / os.sysconf("SC_CLK_TCK")

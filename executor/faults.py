@@ -29,14 +29,15 @@ class Fault:
 
     ``how``: ``kill`` (SIGKILL), ``stop`` (SIGSTOP), ``hang`` (sleeps for ever), ``slow`` (sleeps
     ``seconds`` in this step and every later one), ``raise`` or ``exit``. ``at``: at the beginning
-    of the step, or when its gradients are complete. ``attempt``: only in the run that was started
-    again so often.
+    of the step, when its gradients are complete, or, of step 1, before the rank joins the others
+    (``join``, which only the environment can ask for). ``attempt``: only in the run that was
+    started again so often.
     """
 
     rank: int
     step: int
     how: How
-    at: Literal["begin", "update"] = "begin"
+    at: Literal["join", "begin", "update"] = "begin"
     seconds: float = 0.0
     attempt: int = 0
 

@@ -49,6 +49,7 @@ class PoolOptions:
     ``collective_timeout_s``: how long a rank waits in a collective for the others.
     ``silent_after_s``: how long a working rank may send no heartbeat. ``stalled_after_s``: how long
     all ranks may neither work nor get on; None for a little longer than a collective waits.
+    ``missing_after_s``: how long a rank that has yet to join the others may show no sign of life.
     ``start_timeout_s``: until every rank has loaded its libraries and found the others.
     ``job_packages``: packages whose functions may be jobs. ``environment`` is added to that of
     the workers.
@@ -57,6 +58,7 @@ class PoolOptions:
     collective_timeout_s: float = ON_CORES.collective_s
     silent_after_s: float = ON_CORES.silent_s
     stalled_after_s: float | None = None
+    missing_after_s: float = ON_CORES.join_s
     start_timeout_s: float = 180.0
     job_packages: tuple[str, ...] = ("shardwright",)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -68,6 +70,7 @@ class PoolOptions:
             collective_timeout_s=patience.collective_s,
             silent_after_s=patience.silent_s,
             stalled_after_s=patience.stalled_s,
+            missing_after_s=patience.join_s,
         )
 
 
@@ -94,12 +97,14 @@ class WorkerPool:
         self.ranks = ranks
         self.options = options or PoolOptions.of(patience_on(device))
         stalled_s = self.options.stalled_after_s or self.options.collective_timeout_s + 10.0
-        self._watch = Watch(ranks, self.options.silent_after_s, stalled_s)
+        silent_s, missing_s = self.options.silent_after_s, self.options.missing_after_s
+        self._watch = Watch(ranks, silent_s, stalled_s, missing_s)
         self._folder = tempfile.TemporaryDirectory(prefix="shardwright-")
         self._selector = selectors.DefaultSelector()
         self._workers: list[WorkerProcess] = []
         self._ready = self._closed = False
         self._polled_s = time.monotonic()
+        self._watch.begin("starting", "starting", self._polled_s)
         self._jobs = 0
         try:
             for rank in range(ranks):
@@ -176,10 +181,19 @@ class WorkerPool:
         while any(state.state == "starting" for state in self._watch.states):
             self._poll(None, None, None)
             self._raise_if_broken()
+            self._feel_pulses()
             if time.monotonic() > deadline_s:
                 missing = [n for n, s in enumerate(self._watch.states) if s.state == "starting"]
                 raise RunError(f"ranks {missing} were not ready within {limit_s:.0f} s")
         self._ready = True
+
+    def _feel_pulses(self) -> None:
+        """End the start where a rank has not come and shows no sign of life."""
+        now_s = time.monotonic()
+        for rank, worker in enumerate(self._workers):
+            self._watch.felt(rank, now_s, worker.busy_s())
+        if self._watch.missing(now_s):
+            raise _error(self._diagnose())
 
     def _run(
         self,

@@ -19,17 +19,19 @@ class Patience(NamedTuple):
 
     ``collective_s``: in a collective, for the others. ``silent_s``: without a heartbeat of a rank
     at work. ``stalled_s``: in which all ranks neither work nor get on; on cores a rank that waits
-    does not work, on a device nobody can tell.
+    does not work, on a device nobody can tell. ``join_s``: without a sign of life of a rank that
+    has yet to join the others; loading its libraries is one.
     """
 
     collective_s: float
     silent_s: float
     stalled_s: float
+    join_s: float
 
 
-ON_CORES = Patience(60.0, 5.0, 10.0)
-ON_DEVICES = Patience(300.0, 30.0, 310.0)
-COMPILING = Patience(600.0, 60.0, 610.0)
+ON_CORES = Patience(60.0, 5.0, 10.0, 8.0)
+ON_DEVICES = Patience(300.0, 30.0, 310.0, 30.0)
+COMPILING = Patience(600.0, 60.0, 610.0, 30.0)
 
 
 def patience_on(device: str) -> Patience:

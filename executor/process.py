@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from .activity import Activity
 from .channel import Receiver, Sender
 
 WORKER_MODULE = "shardwright.executor.worker"
@@ -57,6 +58,7 @@ class WorkerProcess:
         finally:
             os.close(child_reads)
             os.close(child_writes)
+        self._activity = Activity(self._process.pid)
         self.sender = Sender(parent_writes, SEND_TIMEOUT_S)
         self.receiver = Receiver(parent_reads)
 
@@ -84,6 +86,10 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             return False
         return True
+
+    def busy_s(self) -> float:
+        """Seconds of work, of waiting for a core and for a disk; 0 where that is not told."""
+        return self._activity.busy_s()
 
     def is_stopped(self) -> bool:
         """Whether the process is stopped (SIGSTOP, a debugger); false where that is not told."""

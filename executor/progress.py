@@ -6,6 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+JOINING = "joining the other ranks"
+"""Where a rank is that waits for the others to come to their meeting place."""
+
 
 class Progress:
     """A count of things done and the name of the latest; written by one thread, read by another.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import time
 from datetime import timedelta
 
 import torch
@@ -13,6 +15,7 @@ from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 from ..spec.errors import RunError
 from .faults import attempt_of
 from .layout import CPU_DEVICE
+from .progress import JOINING, PROGRESS
 
 LATE_RANKS = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 ENDED = ("1", "3")
@@ -20,18 +23,26 @@ ENDED = ("1", "3")
 
 FORMS = ("SXM", "PCIE")
 MEMORY = re.compile(r"\d+GB")
+LOOK_S = 0.1
+"""How often a rank that waits for the others looks who has come."""
+NAMED = 8
+"""How many missing ranks are named."""
+LINGER_S = 1.0
+"""How long the rank that keeps the meeting place gives the others to see who is missing."""
 
 
-def join(device_name: str, timeout_s: float, store_path: str | None) -> torch.device:
+def join(device_name: str, timeout_s: float, store_path: str | None, join_s: float) -> torch.device:
     """Make the world's process group; NCCL between CUDA devices, gloo between cores.
 
     Args:
         device_name: catalogue name of the device.
         timeout_s: how long a collective waits.
-        store_path: a file to meet at; None to meet at MASTER_ADDR and MASTER_PORT.
+        store_path: a file to meet at, where a launcher looks after the ranks; None to meet at
+            MASTER_ADDR and MASTER_PORT.
+        join_s: how long to wait there for the next rank to come.
 
     Raises:
-        RunError: this machine lacks the device.
+        RunError: this machine lacks the device, or a rank does not come.
     """
     device = local_device(device_name, int(os.environ.get("LOCAL_RANK", "0")))
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -39,9 +50,15 @@ def join(device_name: str, timeout_s: float, store_path: str | None) -> torch.de
         torch.set_num_threads(1)
     else:
         _take(device)
+    PROGRESS.mark(JOINING)
+    store: Store
+    if store_path is None:
+        store = _met(rank, ranks, join_s, timeout_s)
+    else:
+        store = FileStore(store_path, ranks)
     dist.init_process_group(
         "gloo" if device.type == "cpu" else "nccl",
-        store=_meeting_place(store_path, ranks, timeout_s),
+        store=store,
         rank=rank,
         world_size=ranks,
         timeout=timedelta(seconds=timeout_s),
@@ -52,21 +69,83 @@ def join(device_name: str, timeout_s: float, store_path: str | None) -> torch.de
     return device
 
 
-def _meeting_place(store_path: str | None, ranks: int, timeout_s: float) -> Store | None:
-    """Where ranks leave their addresses; None for the place that torch makes of the environment.
+def _met(rank: int, ranks: int, join_s: float, timeout_s: float) -> Store:
+    """Where ranks leave their addresses, after all of them have come there.
 
     torchrun keeps one for all its restarts, in which ranks would find the addresses of those that
-    ended, so each start of the ranks has a part of it for itself.
+    ended, so each start of the ranks has a part of it for itself. Elsewhere rank 0 keeps it.
+
+    Raises:
+        RunError: a rank does not come, or rank 0 keeps no such place.
     """
-    if store_path is not None:
-        return FileStore(store_path, ranks)
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True):
-        return None
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = TCPStore(
-        address, port, is_master=False, timeout=timedelta(seconds=timeout_s), wait_for_workers=False
+    keeps = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
+    if not keeps:
+        _await_answer(address, port, join_s)
+    place = TCPStore(
+        address,
+        port,
+        is_master=keeps,
+        timeout=timedelta(seconds=timeout_s),
+        wait_for_workers=False,
+        multi_tenant=True,
     )
-    return PrefixStore(f"start {attempt_of(os.environ)}", store)
+    store = PrefixStore(f"start {attempt_of(os.environ)}", place)
+    try:
+        call_roll(store, rank, ranks, join_s)
+    except RunError:
+        if keeps:
+            time.sleep(LINGER_S)
+        raise
+    return store
+
+
+def _await_answer(address: str, port: int, join_s: float) -> None:
+    """Until rank 0, or the launcher, keeps the meeting place. torch's own wait fills the screen.
+
+    Raises:
+        RunError: nobody does.
+    """
+    end_s = time.monotonic() + join_s
+    while (left_s := end_s - time.monotonic()) > 0:
+        try:
+            socket.create_connection((address, port), timeout=left_s).close()
+        except OSError:
+            time.sleep(LOOK_S)
+        else:
+            return
+    silence = f"nobody answers at {address}:{port} (MASTER_ADDR, MASTER_PORT; --join waits longer)"
+    raise RunError(f"rank 0 did not join the others within {join_s:.0f} s: {silence}")
+
+
+def call_roll(store: Store, rank: int, ranks: int, join_s: float) -> None:
+    """Come to a meeting place, and wait until everyone has.
+
+    Args:
+        store: the place.
+        rank: this rank.
+        ranks: how many there are.
+        join_s: how long to wait for the next one to come.
+
+    Raises:
+        RunError: some did not come; says which.
+    """
+    store.set(_arrival(rank), "")
+    come, seen_s = store.add("come", 1), time.monotonic()
+    while (now_come := store.add("come", 0)) < ranks:
+        if now_come > come:
+            come, seen_s = now_come, time.monotonic()
+        elif time.monotonic() - seen_s > join_s:
+            missing = [n for n in range(ranks) if not store.check([_arrival(n)])]
+            names = ", ".join(map(str, missing[:NAMED])) + (", …" if missing[NAMED:] else "")
+            waited = f"within {join_s:.0f} s after the one before (--join waits longer)"
+            which = f"rank {names}" if len(missing) == 1 else f"ranks {names}"
+            raise RunError(f"{which} of {ranks} did not join the others {waited}")
+        time.sleep(LOOK_S)
+
+
+def _arrival(rank: int) -> str:
+    return f"rank {rank} has come"
 
 
 def _take(device: torch.device) -> None:

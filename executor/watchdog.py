@@ -11,8 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .patience import ON_CORES
+from .progress import JOINING
+
 IDLE_CPU_SHARE = 0.05
 """A rank that uses less of a core than this between two heartbeats is waiting."""
+LEAST_WORK_S = 0.05
+"""A process that has worked less than this since it was last looked at may do nothing at all."""
 SLOW_BEATS, SLOW_SHARE = 20, 0.4
 """A rank is slow if in so many heartbeats its peers waited for others so much more often."""
 
@@ -52,6 +57,7 @@ class RankState:
     count: int = -1
     where: str = "starting"
     cpu_s: float = 0.0
+    felt_s: float = 0.0
     waits: bool = False
     beats: int = 0
     waited: int = 0
@@ -69,6 +75,7 @@ class Watch:
     ranks: int
     silent_after_s: float
     stalled_after_s: float
+    missing_after_s: float = ON_CORES.join_s
     states: list[RankState] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,6 +113,26 @@ class Watch:
             state.beats += 1
             state.waited += state.waits
         state.heard_s = state.beaten_s = now_s
+
+    def felt(self, rank: int, now_s: float, busy_s: float) -> None:
+        """How much a rank's process has worked, seen from outside: it may be too busy to beat."""
+        state = self.states[rank]
+        if busy_s - state.felt_s > LEAST_WORK_S:
+            state.felt_s, state.active_s = busy_s, now_s
+
+    def missing(self, now_s: float) -> list[int]:
+        """Ranks that have yet to join the others and show no sign of life for too long.
+
+        One that waits for the others only has to go on beating.
+        """
+        limit_s = self.missing_after_s
+        return [
+            number
+            for number, state in enumerate(self.states)
+            if state.state == "starting"
+            and now_s - state.active_s > limit_s
+            and (state.where != JOINING or now_s - state.beaten_s > limit_s)
+        ]
 
     def silent(self, now_s: float) -> list[int]:
         """Running ranks that have not been heard for too long."""
@@ -163,6 +190,7 @@ class Watch:
         return (
             self._died()
             or self._raised()
+            or self._did_not_join(now_s)
             or self._went_silent(now_s)
             or self._waited()
             or self._stuck()
@@ -197,6 +225,17 @@ class Watch:
                     return Failure(message=report.message, exit_code=report.exit_code)
                 return Failure(message=f"rank {number} failed in {state.where}: {report.message}")
         return None
+
+    def _did_not_join(self, now_s: float) -> Failure | None:
+        missing = self.missing(now_s)
+        if not missing:
+            return None
+        state = self.states[missing[0]]
+        what = "it is stopped" if state.stopped else "it does nothing"
+        told = f"rank {missing[0]} did not join the others: {what}, in {state.where}"
+        silence = f"for {now_s - state.active_s:.0f} s"
+        more = f"; nor did ranks {', '.join(map(str, missing[1:]))}" if missing[1:] else ""
+        return Failure(message=f"{told}, {silence}{more}")
 
     def _went_silent(self, now_s: float) -> Failure | None:
         frozen = [n for n, state in enumerate(self.states) if state.stopped and not state.report]

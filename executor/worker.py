@@ -22,7 +22,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..spec.codec import dump_pretty, read_text, to_document, write_atomically
+from ..spec.codec import dump_pretty, from_document, read_text, to_document, write_atomically
 from ..spec.errors import InputError, RunError, ShardwrightError
 from ..spec.learning_rate import learning_rate
 from ..spec.plan import load_plan
@@ -30,14 +30,18 @@ from ..spec.shared_bias import table_blocks
 from .activity import Activity, waits_for_ranks
 from .channel import Message, Receiver, Sender
 from .context import RankContext
-from .faults import attempt_of, faults_of
+from .faults import VARIABLE, FaultList, attempt_of, faults_of
 from .layout import plan_devices, plan_world_size
-from .patience import patience_for
+from .patience import ON_CORES, patience_for
 from .progress import PROGRESS
 
 if TYPE_CHECKING:
     import torch
 
+BEGUN_S = time.monotonic()
+"""When this rank began, before it loads its libraries."""
+SLOWER_PEERS = 2.0
+"""How much longer than this rank another one may take to load its libraries."""
 HEARTBEAT_S = 1.0
 PR_SET_PDEATHSIG = 1
 SOURCE_PLACE = re.compile(r"\[[^\]]*\.(cc|cpp|h):\d+\] ?")
@@ -93,6 +97,13 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         help="seconds for a collective (60 on cores, 300 else, 600 where layers are compiled)",
     )
+    parser.add_argument(
+        "--join",
+        type=float,
+        metavar="SECONDS",
+        help="how long to wait for the next rank to come at the start (8 on cores, 30 else; "
+        "twice what this rank took to load its libraries, where that is longer)",
+    )
     parser.add_argument("--kernels", default="auto", help="auto, portable or fused (default auto)")
     pool = parser.add_argument_group("a pool's own")
     for name in ("--pool", "--device", "--allow"):
@@ -119,16 +130,23 @@ def _checkpoint_payload(options: argparse.Namespace) -> dict[str, Any]:
     return {**found, "restarted": attempt_of(os.environ) > 0}
 
 
-def join_ranks(device_name: str, timeout_s: float, store_path: str | None = None) -> torch.device:
+def join_ranks(
+    device_name: str,
+    timeout_s: float,
+    store_path: str | None = None,
+    join_s: float = ON_CORES.join_s,
+) -> torch.device:
     """Join the world of ranks that the environment describes; this rank's torch device.
 
     Args:
         device_name: catalogue name of the device to run on; ``cpu`` for a core of this machine.
         timeout_s: how long to wait for other ranks in a collective.
         store_path: a file to meet at; None to meet at MASTER_ADDR and MASTER_PORT.
+        join_s: how long to wait there for the next rank to come. Ranks of a slow machine load
+            their libraries slowly, so it is longer where this one took long to.
 
     Raises:
-        RunError: torch is not installed, or this machine lacks the device.
+        RunError: torch is not installed, this machine lacks the device, or a rank does not come.
     """
     try:
         from .ranks import join
@@ -137,7 +155,8 @@ def join_ranks(device_name: str, timeout_s: float, store_path: str | None = None
             raise
         install = "pip install 'shardwright[run]'"
         raise RunError(f"running a plan needs torch, which is not installed: {install}") from None
-    return join(device_name, timeout_s, store_path)
+    loading_s = time.monotonic() - BEGUN_S
+    return join(device_name, timeout_s, store_path, max(join_s, SLOWER_PEERS * loading_s))
 
 
 def _run_under_torchrun(options: argparse.Namespace) -> int:
@@ -165,10 +184,10 @@ def _train(options: argparse.Namespace) -> int:
     ranks, started = plan_world_size(plan), int(os.environ["WORLD_SIZE"])
     if ranks != started:
         raise RunError(f"the plan runs on {ranks} ranks, but {started} were started")
-    PROGRESS.mark("joining the other ranks")
-    timeout_s = options.timeout or patience_for(plan).collective_s
-    rank = int(os.environ["RANK"])
-    device = join_ranks(plan_devices(plan)[rank], timeout_s)
+    rank, patience = int(os.environ["RANK"]), patience_for(plan)
+    _strike_before_joining(rank)
+    timeout_s, join_s = options.timeout or patience.collective_s, options.join or patience.join_s
+    device = join_ranks(plan_devices(plan)[rank], timeout_s, join_s=join_s)
     from .train import train
 
     context = RankContext(rank, started, device, timeout_s, _print_event)
@@ -181,6 +200,12 @@ def _train(options: argparse.Namespace) -> int:
     if rank == 0 and result is not None and options.json:
         write_atomically(Path(options.json), dump_pretty(result))
     return 0
+
+
+def _strike_before_joining(rank: int) -> None:
+    """The faults that tests ask for in the environment, where they strike before the first step."""
+    faults = from_document(FaultList, {"faults": faults_of(os.environ)}, VARIABLE)
+    faults.strike(rank, 1, "join", attempt_of(os.environ))
 
 
 def _print_event(event: dict[str, Any]) -> None:
@@ -225,6 +250,7 @@ def _serve_pool(options: argparse.Namespace) -> NoReturn:
     threading.Thread(target=_listen, args=(options.channel[0], jobs), daemon=True).start()
     threading.Thread(target=_beat, args=(sender, busy), daemon=True).start()
     try:
+        _strike_before_joining(int(os.environ["RANK"]))
         device = join_ranks(options.device, options.timeout, options.pool)
         busy.now = False
         sender.send({"type": "ready", "device": str(device)})

@@ -77,7 +77,7 @@ def run(work: Work) -> Evidence:
             lambda key: _damage(pools.run, int(key.split()[1]), root / key),
         )
     rows = [*_matrix_rows(matrix), *_kill_rows(kills), *_damage_rows(damages)]
-    return Evidence(rows=rows, tables=[_matrix_table(cells, matrix)])
+    return Evidence(rows=rows, tables=[_matrix_table(cells, matrix), _kill_table(kills)])
 
 
 def _matrix(runs: Run, name: str, root: Path, quick: bool) -> dict[str, Any]:
@@ -93,13 +93,18 @@ def _matrix(runs: Run, name: str, root: Path, quick: bool) -> dict[str, Any]:
 
 
 def _kill(runs: Run, number: int, root: Path) -> dict[str, Any]:
-    """A rank killed at a random moment of a random step of a run, which is then gone on with."""
+    """A rank killed at a random moment of a random step of a run, which is then gone on with.
+
+    Every other run waits for its checkpoints; the others write them beside their steps, as a
+    person's runs do.
+    """
     source = random.Random(number)
     cell = source.choice([cell for cell in LEGAL if 2 <= cell.ranks <= 4])
     rank, step = source.randrange(cell.ranks), source.randint(INTERVAL + 1, KILLED_STEPS)
     fault = {"rank": rank, "step": step, "how": "kill", "at": source.choice(["begin", "update"])}
     whole = runs(cell.ranks, payload(cell, KILLED_STEPS))["measured"]["losses"]
-    asked = payload(cell, KILLED_STEPS, folder=str(root), every=INTERVAL, wait=True)
+    waits = number % 2 == 0
+    asked = payload(cell, KILLED_STEPS, folder=str(root), every=INTERVAL, wait=waits)
     try:
         runs(cell.ranks, {**asked, "faults": [fault]})
         raise RuntimeError(f"{cell}: rank {rank} was not killed in step {step}")
@@ -111,6 +116,7 @@ def _kill(runs: Run, number: int, root: Path) -> dict[str, Any]:
     again = result["measured"]["losses"]
     return {
         "what": f"{cell}, rank {rank} in step {step}",
+        "waits": waits,
         "named": named,
         "lost": step - 1 - begun,
         "same": [a.hex() == b.hex() for a, b in zip(again, whole[begun:], strict=True)],
@@ -197,12 +203,12 @@ def _matrix_rows(found: list[dict[str, Any]]) -> list[Row]:
 def _kill_rows(found: list[dict[str, Any]]) -> list[Row]:
     lost = [piece["lost"] for piece in found]
     same = all(flag for piece in found for flag in piece["same"])
-    named = sum(piece["named"] for piece in found)
+    named, waiting = (sum(piece[key] for piece in found) for key in ("named", "waits"))
     return [
         judged(
             "steps lost to a killed rank",
-            f"at most {max(lost)} of {len(lost)} kills, with a checkpoint every {INTERVAL} steps "
-            f"that steps wait for; the rank named {named} times",
+            f"at most {max(lost)} in {len(lost)} kills, with a checkpoint every {INTERVAL} steps, "
+            f"{waiting} runs waiting for theirs; the rank named {named} times",
             f"at most {INTERVAL}, always named",
             max(lost) <= INTERVAL and named == len(found),
             worst=max(lost),
@@ -249,6 +255,20 @@ def _matrix_table(cells: list[str], found: list[dict[str, Any]]) -> Table:
     return Table(title="Saved once, gone on with elsewhere", columns=columns, rows=lines)
 
 
+def _kill_table(found: list[dict[str, Any]]) -> Table:
+    lines = [
+        (
+            piece["what"],
+            "waited for" if piece["waits"] else "beside the steps",
+            str(piece["lost"]),
+            "equal" if all(piece["same"]) else "NOT EQUAL",
+        )
+        for piece in found
+    ]
+    columns = ("killed", "checkpoints written", "steps lost", "losses after the resume")
+    return Table(title="Ranks killed", columns=columns, rows=lines)
+
+
 ITEM = Item(
     name="checkpoints",
     shows="Runs go on from checkpoints, under any plan, after kills, past any damage.",
@@ -258,5 +278,6 @@ ITEM = Item(
     ),
     run=run,
     reads=(*EVERYTHING, "tests/support/checkpoint_files.py", "tests/support/checkpoint_matrix.py",
-           "tests/support/plan_cases.py", "tests/support/rank_pools.py"),
+           "tests/support/family_cases.py", "tests/support/plan_cases.py",
+           "tests/support/rank_pools.py"),
 )  # fmt: skip

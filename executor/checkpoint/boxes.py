@@ -32,21 +32,50 @@ def saved_shape(local: LocalParameter) -> tuple[int, ...]:
     return (shape[0] * shape[1], *shape[2:]) if local.spec.expert else shape
 
 
-def parameter_offsets(local: LocalParameter, book: GroupBook) -> tuple[int, ...]:
-    """Where this rank's part of a parameter begins in it, in every dimension.
+def parameter_part(local: LocalParameter, book: GroupBook) -> Part:
+    """This rank's part of a parameter, sharing its storage.
 
     Tensor-parallel ranks cut along the parameter's own dimension; sharding then cuts rows into
     equal chunks of ceil(rows / shards), of which the last ones are short.
-
-    Raises:
-        InputError: rows of experts that are split over ranks, which lie apart in the whole.
     """
     offsets, shape = _expert_offsets(local, book) if local.spec.expert else _offsets(local, book)
+    first = 0
     if isinstance(local.parameter, DTensor):
         rows = local.parameter.shape[0]
         chunk = -(-rows // shape.size)
-        offsets[0] += min(shape.position(book.local_rank) * chunk, rows)
-    return tuple(offsets)
+        first = min(shape.position(book.local_rank) * chunk, rows)
+    runs: tuple[tuple[int, int], ...] = ()
+    if local.spec.expert and local.spec.split_dim == 1 and local.strategy.etp > 1:
+        runs = _expert_runs(local, book, first, local.data.shape[0])
+        offsets[0] = runs[0][0] if runs else offsets[0]
+    else:
+        offsets[0] += first
+    return Part(local.data, saved_shape(local), tuple(offsets), runs)
+
+
+def _expert_runs(
+    local: LocalParameter, book: GroupBook, first: int, count: int
+) -> tuple[tuple[int, int], ...]:
+    """Where the rows of experts that are split by rows lie in all experts' rows.
+
+    Args:
+        local: the experts' parameter.
+        book: groups of this rank.
+        first: the first of this rank's rows among those of its experts' parts.
+        count: how many rows it has.
+    """
+    experts, rows, *_ = local.spec.shape
+    strategy, rank = local.strategy, book.local_rank
+    begin = expert_group(strategy).position(rank) * (experts // strategy.ep)
+    place = expert_tensor_group(strategy).position(rank)
+    start, stop = split_range(rows, strategy.etp, place)
+    width, found = stop - start, []
+    while count:
+        expert, row = divmod(first, width)
+        taken = min(width - row, count)
+        found.append(((begin + expert) * rows + start + row, taken))
+        first, count = first + taken, count - taken
+    return tuple(found)
 
 
 def _offsets(local: LocalParameter, book: GroupBook) -> tuple[list[int], RankGroup]:
@@ -63,9 +92,6 @@ def _expert_offsets(local: LocalParameter, book: GroupBook) -> tuple[list[int], 
     """The same of experts, whose rows are one dimension."""
     experts, rows, *_ = local.spec.shape
     strategy, rank = local.strategy, book.local_rank
-    if strategy.etp > 1 and local.spec.split_dim == 1:
-        allowed = "etp 1: rows of experts that etp splits lie apart"
-        raise InputError("--checkpoint", f"etp {strategy.etp}", allowed, "--pin etp=1")
     each = experts // strategy.ep
     offsets = [expert_group(strategy).position(rank) * each * rows]
     if len(local.spec.shape) > 2:
@@ -103,7 +129,7 @@ def state_part(
         if owner is None or owner.data.shape != tensor.shape:
             allowed = f"the shape of this rank's part of {placement.parameter}"
             raise InputError(f"state {name}", tuple(tensor.shape), allowed)
-        return name, Part(tensor, saved_shape(owner), parameter_offsets(owner, book))
+        return name, parameter_part(owner, book).like(tensor)
     group = placement.group or RankGroup(book.stage_ranks, 1)
     groups = book.stage_ranks // group.size
     if groups > 1:

@@ -8,7 +8,7 @@ those plans between ranks as pickles; here they travel as JSON, and every rank w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from torch.distributed.checkpoint.planner import (
 )
 
 Row = tuple[str, str, list[int], list[int], list[int]]
-"""A part without its numbers, as JSON: name, type, whole shape, offsets, shape."""
+"""A box without its numbers, as JSON: name, type, whole shape, offsets, shape."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -50,35 +50,67 @@ def dtype_of(name: str) -> torch.dtype:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """``tensor`` is the box of a tensor of shape ``whole`` that begins at ``offsets``."""
+    """What a rank holds of a tensor of shape ``whole``: the box that begins at ``offsets``.
+
+    Rows may lie apart in the whole, as those of experts that are split themselves. Then ``runs``
+    says where: first row in the whole and number of rows, for all of the part's rows in order.
+    """
 
     tensor: Tensor
     whole: tuple[int, ...]
     offsets: tuple[int, ...]
+    runs: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def all_of(cls, tensor: Tensor) -> Part:
         """A tensor that is not cut."""
         return cls(tensor, tuple(tensor.shape), (0,) * tensor.dim())
 
-    def row(self, name: str) -> Row:
-        """What other ranks need to know of it."""
-        shape = list(self.tensor.shape)
-        return name, dtype_name(self.tensor.dtype), [*self.whole], [*self.offsets], shape
+    def like(self, tensor: Tensor) -> Part:
+        """The same place of another tensor."""
+        return replace(self, tensor=tensor)
+
+    def boxes(self) -> list[Part]:
+        """The part as boxes of the whole, which share its storage."""
+        if not self.runs:
+            return [self]
+        found, first = [], 0
+        for row, count in self.runs:
+            offsets = (row, *self.offsets[1:])
+            found.append(Part(self.tensor[first : first + count], self.whole, offsets))
+            first += count
+        return found
+
+    def rows(self, name: str) -> list[Row]:
+        """What other ranks need to know of it: a row for each of its boxes."""
+        dtype = dtype_name(self.tensor.dtype)
+        return [
+            (name, dtype, [*box.whole], [*box.offsets], list(box.tensor.shape))
+            for box in self.boxes()
+        ]
+
+    def at(self, offsets: Sequence[int] | None) -> Tensor:
+        """The numbers of the box that begins at ``offsets``."""
+        boxes = self.boxes()
+        if len(boxes) == 1:
+            return boxes[0].tensor
+        return next(box.tensor for box in boxes if box.offsets == tuple(offsets or ()))
 
     def size(self) -> torch.Size:
         """The shape of the whole tensor, which torch holds against the saved one."""
         return torch.Size(self.whole)
 
     def __create_chunk_list__(self) -> list[ChunkStorageMetadata]:
-        return [ChunkStorageMetadata(torch.Size(self.offsets), self.tensor.shape)]
+        return [
+            ChunkStorageMetadata(torch.Size(box.offsets), box.tensor.shape) for box in self.boxes()
+        ]
 
 
 Parts = Mapping[str, Part]
 
 
 def write_item(row: Row) -> WriteItem:
-    """A part as torch plans to write it."""
+    """A box as torch plans to write it."""
     name, dtype, whole, offsets, shape = row
     return WriteItem(
         index=MetadataIndex(name, torch.Size(offsets)),
@@ -99,9 +131,9 @@ class PartSavePlanner(DefaultSavePlanner):
         self.state_dict: dict[str, Any] = dict(parts or {})
 
     def lookup_object(self, index: MetadataIndex) -> Tensor:
-        """The numbers of a part."""
-        found: Tensor = self.state_dict[index.fqn].tensor
-        return found
+        """The numbers of a box."""
+        part: Part = self.state_dict[index.fqn]
+        return part.at(index.offset)
 
 
 def plan_saves(every: Sequence[Sequence[Row]]) -> tuple[list[SavePlan], Metadata]:
@@ -127,9 +159,9 @@ class PartLoadPlanner(DefaultLoadPlanner):
         self.is_coordinator = True
 
     def lookup_tensor(self, index: MetadataIndex) -> Tensor:
-        """Where the numbers of a part go."""
-        found: Tensor = self.state_dict[index.fqn].tensor
-        return found
+        """Where the numbers of a box go."""
+        part: Part = self.state_dict[index.fqn]
+        return part.at(index.offset)
 
 
 __all__ = [

@@ -89,7 +89,8 @@ class Saver:
         """
         self.settle()
         plans, metadata = self._planned(parts)
-        mine = {item.index.fqn: _on_host(parts[item.index.fqn]) for item in plans[self.rank].items}
+        names = dict.fromkeys(item.index.fqn for item in plans[self.rank].items)
+        mine = {name: _on_host(parts[name]) for name in names}
         folder = unfinished_folder(self.root, step, self._token)
         writer = CheckpointWriter(folder, step_folder(self.root, step), self.run, step)
         self._step, self._is_committed = step, False
@@ -134,7 +135,7 @@ class Saver:
 
     def _planned(self, parts: Parts) -> tuple[Sequence[SavePlan], Metadata]:
         """The plans of all ranks, made anew only where a rank's parts have other shapes."""
-        rows: list[Row] = [part.row(name) for name, part in parts.items()]
+        rows: list[Row] = [row for name, part in parts.items() for row in part.rows(name)]
         digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
         digests = tuple(gather_json(digest, self.device))
         if self._layout is None or self._layout.digests != digests:
@@ -211,4 +212,4 @@ def _moments() -> Iterator[None]:
 def _on_host(part: Part) -> Part:
     """A copy that the next step does not change."""
     copy = part.tensor.detach().to("cpu", copy=True)
-    return Part(copy.contiguous(), part.whole, part.offsets)
+    return part.like(copy.contiguous())

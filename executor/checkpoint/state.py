@@ -15,7 +15,7 @@ from torch import Tensor
 from ...spec.errors import InputError
 from ..engine import Engine
 from ..local import LocalParameter
-from .boxes import parameter_offsets, saved_name, saved_shape, state_part
+from .boxes import parameter_part, saved_name, state_part
 from .manifest import Manifest
 from .parts import Part, dtype_of
 
@@ -29,11 +29,11 @@ def collect(engine: Engine) -> dict[str, Part]:
     for local in engine.parameters:
         if not local.counts or not local.data.numel():
             continue  # the other copy of a tied weight is saved; nothing is left of a short row
-        name, offsets = saved_name(engine.plan, local), parameter_offsets(local, engine.book)
-        found[MODEL + name] = Part(local.data, saved_shape(local), offsets)
+        name, part = saved_name(engine.plan, local), parameter_part(local, engine.book)
+        found[MODEL + name] = part
         for key, value in engine.updater.kept(local).items():
-            cut = Part(value, saved_shape(local), offsets)
-            found[f"{OPTIMIZER}{key}.{name}"] = cut if value.dim() else Part.all_of(value)
+            cut = part.like(value) if value.dim() else Part.all_of(value)
+            found[f"{OPTIMIZER}{key}.{name}"] = cut
     for key, value in _random_states(engine).items():
         found[key] = Part.all_of(value)
     if engine.loss_scale is not None:
@@ -108,8 +108,8 @@ class Restored:
 
     def _want_parameter(self, local: LocalParameter) -> None:
         name = saved_name(self.engine.plan, local)
-        whole, offsets = saved_shape(local), parameter_offsets(local, self.engine.book)
-        self._want(MODEL + name, Part(local.data, whole, offsets))
+        part = parameter_part(local, self.engine.book)
+        self._want(MODEL + name, part)
         kept: dict[str, Tensor] = {}
         for key in self._keys:
             stored = self.manifest.tensors.get(f"{OPTIMIZER}{key}.{name}")
@@ -117,7 +117,7 @@ class Restored:
                 continue
             like = local.data if stored.shape else torch.empty(())
             kept[key] = torch.empty_like(like, dtype=dtype_of(stored.dtype))
-            cut = Part(kept[key], whole, offsets) if stored.shape else Part.all_of(kept[key])
+            cut = part.like(kept[key]) if stored.shape else Part.all_of(kept[key])
             self._want(f"{OPTIMIZER}{key}.{name}", cut)
         self._moments.append((local, kept))
 
@@ -133,7 +133,7 @@ class Restored:
             if state.placement.kind == "own" and not same_plan:
                 allowed = "the plan that it was saved under: each rank has a state of its own"
                 raise InputError("--resume", f"{key} under another plan", allowed)
-            self._want(name, Part(fresh, part.whole, part.offsets))
+            self._want(name, part.like(fresh))
 
     def unused(self) -> Iterator[str]:
         """Techniques whose states are in the checkpoint and which this plan does not hold."""

@@ -208,7 +208,7 @@ def test_parts_that_are_no_tensor_are_refused(how: str) -> None:
         "an overlap": Part(second.tensor, (4, 2), (1, 0)),
     }[how]
     with pytest.raises(ValueError, match="key:x"):
-        plan_saves([[first.row("x")], [moved.row("x")]])
+        plan_saves([first.rows("x"), moved.rows("x")])
 
 
 @pytest.mark.parametrize("broken", ["commit", "flush_to_disk", "save_file"])
@@ -265,7 +265,7 @@ def test_folders_of_others_are_none_of_ours(tmp_path: Path) -> None:
 
 def test_only_tensors_are_kept(tmp_path: Path) -> None:
     writer = CheckpointWriter(tmp_path / "a", tmp_path / "b", RUN, 1)
-    plans, _ = plan_saves([[Part.all_of(torch.zeros(1)).row("x")]])
+    plans, _ = plan_saves([Part.all_of(torch.zeros(1)).rows("x")])
     planner = PartSavePlanner()
     planner.lookup_object = lambda index: object()  # type: ignore[method-assign,assignment,return-value]
     writer.set_up_storage_writer(is_coordinator=True)

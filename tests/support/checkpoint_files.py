@@ -31,7 +31,8 @@ def write(root: Path, step: int, every: Sequence[Parts], token: str = "token") -
     """A committed checkpoint of what each rank holds."""
     folder = step_folder(root, step)
     writer = CheckpointWriter(unfinished_folder(root, step, token), folder, RUN, step)
-    plans, metadata = plan_saves([[p.row(n) for n, p in parts.items()] for parts in every])
+    rows = [[row for name, part in parts.items() for row in part.rows(name)] for parts in every]
+    plans, metadata = plan_saves(rows)
     writer.set_up_storage_writer(is_coordinator=True)
     for rank, plan in enumerate(writer.prepare_global_plan(list(plans))):
         written = writer.write_data(plan, PartSavePlanner(every[rank])).value()
