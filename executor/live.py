@@ -87,6 +87,16 @@ class LiveTechniques:
         """A layer's gradients are complete."""
         self._call(self._names[layer], lambda live: live.gradients_ready(layer))
 
+    def relocated(self, parameter: LocalParameter) -> LocalParameter:
+        """A parameter as the optimizer has it, where a technique keeps it elsewhere."""
+        for name in self._names.get(parameter.layer, ()):
+            parameter = self._live[name].relocated(parameter)
+        return parameter
+
+    def relocated_changed(self) -> None:
+        """The tensors of relocated parameters hold other numbers."""
+        self._call(self._live, lambda live: live.relocated_changed())
+
     def begin_step(self) -> None:
         """Before the first pass of a step."""
         self._call(self._live, lambda live: live.begin_step())
@@ -94,6 +104,10 @@ class LiveTechniques:
     def before_update(self) -> None:
         """Gradients are complete, and the norm is known."""
         self._call(self._live, lambda live: live.before_update())
+
+    def gradients_final(self) -> None:
+        """Gradients are clipped, and the optimizer is next."""
+        self._call(self._live, lambda live: live.gradients_final())
 
     def end_step(self) -> None:
         """After the update."""

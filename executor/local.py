@@ -38,9 +38,11 @@ from .torch_api import all_gather_single
 class LocalParameter:
     """One parameter of this rank.
 
-    ``data`` shares storage with the module's parameter; ``replicas`` ranks of the stage hold
-    the same part; ``tied`` names a parameter that other chunks hold too, ``counts`` is false
-    for the copies that norms leave out.
+    ``data`` is what the optimizer updates and checkpoints hold. It shares storage with the
+    module's parameter unless a technique keeps it on the host; then its gradient is put into
+    ``host_gradient`` for the update. ``replicas`` ranks of the stage hold the same part; ``tied``
+    names a parameter that other chunks hold too, ``counts`` is false for the copies that norms
+    leave out.
     """
 
     name: str
@@ -53,11 +55,22 @@ class LocalParameter:
     partial_gradient: bool
     tied: str | None
     counts: bool
+    host_gradient: Tensor | None = None
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the optimizer works on it in the host's memory."""
+        return self.host_gradient is not None
 
     @property
     def trained(self) -> bool:
         """Whether it has gradients and optimizer states."""
         return self.parameter.requires_grad
+
+    @property
+    def on_device(self) -> Tensor:
+        """The local part of the module's own parameter."""
+        return _local_data(self.parameter)
 
     @property
     def grad(self) -> Tensor | None:

@@ -73,11 +73,24 @@ class LiveTechnique:
         Called in the last micro-batch's backward of the layer's chunk, last layer first.
         """
 
+    def relocated(self, parameter: LocalParameter) -> LocalParameter:
+        """A parameter as the optimizer has it: its own tensor unless the technique keeps another.
+
+        Asked once of each of the technique's parameters, before there is an optimizer.
+        """
+        return parameter
+
+    def relocated_changed(self) -> None:
+        """The tensors of relocated parameters hold other numbers, as after a restart."""
+
     def begin_step(self) -> None:
         """Before the first pass of a step."""
 
     def before_update(self) -> None:
         """All gradients are complete and clipped by nothing yet; the norm is known."""
+
+    def gradients_final(self) -> None:
+        """Gradients are clipped, and the optimizer is next; not called where a step is skipped."""
 
     def end_step(self) -> None:
         """After the update."""
