@@ -11,6 +11,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 
 from ..kernels.dispatch import Dispatcher
 from ..kernels.marks import mark
@@ -143,7 +144,13 @@ class Engine:
             for chunk in self.chunks
             for index, strategy in chunk.strategies.items()
         }
-        live = LiveTechniques(self.plan, self.book, self.options, layers)
+        units = {
+            int(key): module
+            for chunk in self.chunks
+            for key, module in chunk.layers.items()
+            if isinstance(module, FSDPModule)
+        }
+        live = LiveTechniques(self.plan, self.book, self.options, layers, units)
         for chunk in self.chunks:
             if any(live.hold(index) for index in chunk.strategies):
                 chunk.live = live

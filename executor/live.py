@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 
 from ..kernels.marks import mark
 from ..spec.errors import InputError
@@ -31,6 +32,7 @@ class LiveTechniques:
         book: the groups of this rank, techniques' too.
         options: the techniques, device and seed.
         layers: this rank's layers by number: strategy and parameters.
+        units: those of them that are sharded.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class LiveTechniques:
         book: GroupBook,
         options: BuildOptions,
         layers: Mapping[int, tuple[LayerStrategy, tuple[LocalParameter, ...]]],
+        units: Mapping[int, FSDPModule] | None = None,
     ) -> None:
         self._live: dict[str, LiveTechnique] = {}
         used = used_techniques(plan)
@@ -54,6 +57,7 @@ class LiveTechniques:
                 seed=options.seed,
                 strategies={n: strategy for n, (strategy, _) in own.items()},
                 parameters={n: parameters for n, (_, parameters) in own.items()},
+                units={n: unit for n, unit in (units or {}).items() if n in own},
                 streams={name: _stream(options.device) for name in run.streams},
             )
             self._live[run.name] = run.start(place)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 
 from ..spec.groups import RankGroup
 from ..spec.plan import Plan
@@ -107,8 +108,9 @@ class LiveTechnique:
 class LivePlace:
     """Where a technique works: a rank, its layers and their parameters.
 
-    ``parameters`` are those of each layer that holds the technique; ``streams`` are the ones that
-    it asked for, None on cores, where work runs in line.
+    ``parameters`` are those of each layer that holds the technique, ``units`` those of the layers
+    that fully_shard wraps; ``streams`` are the ones that it asked for, None on cores, where work
+    runs in line.
     """
 
     name: str
@@ -118,6 +120,7 @@ class LivePlace:
     seed: int
     strategies: Mapping[int, LayerStrategy]
     parameters: Mapping[int, tuple[LocalParameter, ...]]
+    units: Mapping[int, FSDPModule]
     streams: Mapping[str, torch.cuda.Stream | None]
 
     def group(self, shape: RankGroup) -> dist.ProcessGroup:

@@ -17,7 +17,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ...spec.marks import technique_mark
 from ...spec.techniques.cpu_offload import NAME, offloads_parameters
+from ..host_parameters import bring_for_gathers
 from ..host_tier import host_copy, host_like
 from ..local import LocalParameter
 from ..technique import LivePlace, LiveTechnique, TechniqueRun
@@ -31,6 +33,7 @@ class LiveOffload(LiveTechnique):
     """
 
     def __init__(self, place: LivePlace) -> None:
+        self._place = place
         self._device = place.device
         self._held: dict[int, list[LocalParameter]] = {layer: [] for layer in place.strategies}
         self._updating = False
@@ -42,8 +45,16 @@ class LiveOffload(LiveTechnique):
             data=host_copy(parameter.data, self._device),
             host_gradient=host_like(parameter.data, self._device),
         )
-        self._held[parameter.layer].append(found)
+        held = self._held[parameter.layer]
+        held.append(found)
+        if self._brings(parameter.layer) and len(held) == len(self._place.parameters[found.layer]):
+            unit = self._place.units[parameter.layer]
+            bring_for_gathers(unit, held, technique_mark(NAME))
         return found
+
+    def _brings(self, layer: int) -> bool:
+        """Whether the device has a layer's parameters only while it gathers them."""
+        return offloads_parameters(self._place.strategies[layer])
 
     def relocated_changed(self) -> None:
         """Weights on the host are others, as after a restart: so are the device's."""
@@ -67,6 +78,8 @@ class LiveOffload(LiveTechnique):
     def _copy_up(self) -> None:
         with torch.no_grad():
             for held in self._with_data():
+                if self._brings(held[0].layer):
+                    continue  # before the next gather
                 targets = [parameter.on_device for parameter in held]
                 torch._foreach_copy_(targets, [p.data for p in held], non_blocking=True)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..experts import experts_of
 from ..technique import LayerKinds, TechniqueValue
 
 if TYPE_CHECKING:
@@ -66,14 +67,16 @@ def legality_reason(
     if not found.optimizer:
         what = "parameters without the optimizer" if found.parameters else "nothing"
         return f"cpu_offload of {what} is not built: leave optimizer true, or the technique out"
-    return _parameters_reason(strategy) if found.parameters else None
+    return _parameters_reason(layer, strategy) if found.parameters else None
 
 
-def _parameters_reason(strategy: LayerStrategy) -> str | None:
+def _parameters_reason(layer: Layer, strategy: LayerStrategy) -> str | None:
     """Why parameters may not be on the host: they are not freed after each use, or are twice."""
     shard = strategy.shard
     if not shard.gathers_each_use:
         return "cpu_offload all needs parameters that are freed after each use, as with zero3"
+    if experts_of(layer) is not None:
+        return "cpu_offload all of experts is not built yet: optimizer is"
     if shard.secondary_parameters > 1 or shard.parameters != shard.optimizer:
         return "cpu_offload all beside hpZ or nested degrees is not built yet"
     return None
