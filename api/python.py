@@ -77,6 +77,7 @@ def plan(
     optimizer: str | None = None,
     trainable: str | None = None,
     memory_gib: float | None = None,
+    host_gib: float | None = None,
     stack: str | None = None,
     calibration: str | None = None,
     objective: str | None = None,
@@ -103,6 +104,7 @@ def plan(
         optimizer: adamw, adam, adamw8bit, muon, sgd or adafactor.
         trainable: ``full``, ``lora:rank=16,targets=query,value`` or ``frozen:TOWER``.
         memory_gib: cap on a device's memory in GiB, its context included.
+        host_gib: memory of its host that a device may use, in GiB, for offloading.
         stack: training software that is priced.
         calibration: the name of a stored one; ``none`` to leave out this machine's profile.
         objective: ``throughput``, ``cost`` (with prices), ``largest-batch[:GRAIN]`` or

@@ -345,6 +345,7 @@ class Pricer:
             accumulate_shard_s=self.split(unit.accumulate_shard)[0],
             upcast_s=self.split(unit.upcast)[0],
             accumulate_upcast_s=self.split(unit.accumulate_upcast)[0],
+            brought_s=self.split(_brought(unit))[0],
         )
 
     def split(self, items: Iterable[Item]) -> tuple[float, float]:
@@ -359,6 +360,11 @@ class Pricer:
 
     def _launch_beside_kernels(self) -> float:
         return self.launch_s if self.machine.is_cpu else 0.0
+
+
+def _brought(unit: Unit) -> list[Item]:
+    """Copies from the host that a gather waits for."""
+    return [item for item in unit.gather if isinstance(item, Kernel) and on_host(item.op)]
 
 
 def _sharing(stack: StackSpec, machine: Machine) -> StackSpec:

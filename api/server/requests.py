@@ -51,6 +51,7 @@ class ConstraintsBody:
 
     pins: Annotated[list[Name], Field(max_length=100)] | None = None
     memory_gib: Positive | None = None
+    host_gib: Positive | None = None
     oom_risk: Annotated[float, Field(gt=0, le=0.5)] | None = None
     top: Annotated[int, Field(ge=0, le=100)] | None = None
 

@@ -25,8 +25,9 @@ Worked number: a Llama-2-7B block (202 M weights) on one A100 of 8, fp32 masters
 25.6 GB/s 221 ms.
 
 Limits: blocks, not embeddings and heads. Gradients stay on the device until the norm is known, so
-that clipping is the plain one. Copies and the host's update are charged in line, after the passes:
-nothing of them hides, as the executor does it; ZeRO-Offload's delayed update is another technique.
+that clipping is the plain one. Copies are charged in line with the device's work, and the host's
+update after the passes: nothing of them hides, though copies up could run beside the layer before;
+ZeRO-Offload's update that is delayed by a step would be lossy, and another technique.
 Devices that share a PCI Express switch share its link, which is not charged. Adafactor and Muon
 mix elements, so they are refused. Frozen weights stay. Rates of the host are assumed
 (:mod:`..host_rates`).
@@ -92,6 +93,7 @@ def _without_parameters(unit: Unit, up: Item, size_bytes: int) -> Unit:
         cast_bytes=unit.cast_bytes + size_bytes,
         gather=(up, *unit.gather),
         gather_backward=(up, *unit.gather_backward),
+        brought_by=NAME,
     )
 
 
