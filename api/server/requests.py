@@ -104,6 +104,7 @@ class StrategyBody:
     micro_batch: Degree | None = None
     recompute: Name | None = None
     compile: Name | None = None
+    cpu_offload: Name | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..choices import OFFLOADS
 from ..experts import experts_of
 from ..technique import LayerKinds, TechniqueValue
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from ..workload import DtypeRecord
 
 NAME = "cpu_offload"
-OPTIMIZER, ALL = "optimizer", "all"
-WORDS = (OPTIMIZER, ALL)
+OPTIMIZER, ALL = OFFLOADS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,15 +95,15 @@ def word_of(value: CpuOffload) -> str:
 
 
 def from_word(word: str) -> CpuOffload | None:
-    """What a word of a flag says; None: it is none of ``WORDS``."""
-    return CpuOffload(parameters=word == ALL) if word in WORDS else None
+    """What a word of a flag says; None: it is none of ``OFFLOADS``."""
+    return CpuOffload(parameters=word == ALL) if word in OFFLOADS else None
 
 
 TECHNIQUE = TechniqueValue(
     name=NAME,
     value=CpuOffload,
     kinds=LayerKinds.all_of("block"),
-    words=WORDS,
+    words=OFFLOADS,
     word_of=word_of,
     from_word=from_word,
     legality_reason=legality_reason,
