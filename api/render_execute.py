@@ -144,9 +144,12 @@ def print_dry_run(out: Console, document: dict[str, Any]) -> None:
 
 def _print_rehearsal(out: Console, rows: list[dict[str, Any]]) -> None:
     """Print what a rank of each kind of stage would hold and send in a step."""
-    held = columns("stages", "kept between steps", "peak", right=("kept between steps", "peak"))
+    kinds = {"kept between steps": "resident_bytes", "peak": "peak_bytes"}
+    if any(row.get("host_bytes") for row in rows):
+        kinds["on the host"] = "host_bytes"
+    held = columns("stages", *kinds, right=tuple(kinds))
     for row in rows:
-        sizes = (format_bytes(row[key]) for key in ("resident_bytes", "peak_bytes"))
+        sizes = (format_bytes(row[key]) for key in kinds.values())
         held.add_row(ranges(row["stages"]), *sizes)
     out.print("live tensors of a rank, with the library's kernels:")
     out.print(held)

@@ -109,7 +109,8 @@ class Engine:
     def weight_tensors(self) -> list[Tensor]:
         """This rank's weights, on whatever tier; where the host updates them, both copies."""
         held = (*self.parameters, *self.frozen)
-        return [p.data for p in held] + [p.on_device for p in held if p.on_host]
+        copies = (p.on_device for p in held)
+        return [p.data for p in held] + [copy for copy in copies if copy is not None]
 
     def technique_state(self) -> dict[str, NamedState]:
         """What techniques keep from step to step, by name: what a checkpoint saves of them."""

@@ -7,6 +7,7 @@ layer is a call of its own, as it is priced: its matrices, then its vectors.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +58,7 @@ class HostOptimizer:
             self._optimizer.step()
 
 
-def _by_layer(pairs: list[Pair], decay: float) -> Iterator[dict[str, object]]:
+def _by_layer(pairs: list[Pair], decay: float) -> Iterator[dict[str, Any]]:
     """The groups of each layer after the other."""
     layers = dict.fromkeys(parameter.layer for parameter, _ in pairs)
     for layer in layers:

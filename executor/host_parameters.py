@@ -31,8 +31,15 @@ def bring_for_gathers(unit: FSDPModule, parameters: Sequence[LocalParameter], na
     """
     state: Any = unit._get_fsdp_state()
     (group,) = state._fsdp_param_groups
-    shards = [_Shard(parameter.data, parameter.on_device) for parameter in parameters]
+    shards = [_Shard(parameter.data, device_copy(parameter)) for parameter in parameters]
     group.unshard = _around(group, group.unshard, shards, name)
+
+
+def device_copy(parameter: LocalParameter) -> Tensor:
+    """The tensor of the module whose numbers the host keeps."""
+    if parameter.on_device is None:
+        raise RuntimeError(f"{parameter.name} is not on the host")
+    return parameter.on_device
 
 
 class _Shard:
@@ -89,4 +96,4 @@ def _where_read(group: Any, async_op: bool) -> AbstractContextManager[Any]:
     return torch.cuda.stream(reading)
 
 
-__all__ = ["bring_for_gathers"]
+__all__ = ["bring_for_gathers", "device_copy"]

@@ -39,10 +39,10 @@ class LocalParameter:
     """One parameter of this rank.
 
     ``data`` is what the optimizer updates and checkpoints hold. It shares storage with the
-    module's parameter unless a technique keeps it on the host; then its gradient is put into
-    ``host_gradient`` for the update. ``replicas`` ranks of the stage hold the same part; ``tied``
-    names a parameter that other chunks hold too, ``counts`` is false for the copies that norms
-    leave out.
+    module's parameter unless a technique keeps it on the host; then ``on_device`` is what does, and
+    its gradient is put into ``host_gradient`` for the update. ``replicas`` ranks of the stage hold
+    the same part; ``tied`` names a parameter that other chunks hold too, ``counts`` is false for
+    the copies that norms leave out.
     """
 
     name: str
@@ -55,6 +55,7 @@ class LocalParameter:
     partial_gradient: bool
     tied: str | None
     counts: bool
+    on_device: Tensor | None = None
     host_gradient: Tensor | None = None
 
     @property
@@ -66,11 +67,6 @@ class LocalParameter:
     def trained(self) -> bool:
         """Whether it has gradients and optimizer states."""
         return self.parameter.requires_grad
-
-    @property
-    def on_device(self) -> Tensor:
-        """The local part of the module's own parameter."""
-        return _local_data(self.parameter)
 
     @property
     def grad(self) -> Tensor | None:

@@ -187,8 +187,9 @@ class OptionTables:
         """What each row adds: bound on any one micro-batch, bound and estimate of the step.
 
         A stage does what techniques add to its update after all of its passes, so that is part of
-        its step. In line both are exact. With overlap the traffic may hide behind neighbours, so only the
-        computation is certain; between like neighbours the longer of both shows, stretched.
+        its step. In line both are exact. With overlap the traffic may hide behind neighbours, so
+        only the computation is certain; between like neighbours the longer of both shows,
+        stretched.
         """
         least_s = bound_s = estimate_s = np.zeros(len(splits))
         for forward in (True, False):

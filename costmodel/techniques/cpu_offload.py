@@ -17,8 +17,8 @@ and n·b/L for the weights; with ``all`` the last is u·n·b/L, one copy before 
 memory falls by n·s and a step count each, with ``all`` by n·b more; a gather then needs n·b while
 it is filled. The host holds n·(s + 2b): states, weights, and a buffer for gradients.
 
-Takeaway: it buys memory with a step that is longer by a constant, so it pays with many micro-batches
-and where the next best is more devices or recomputation.
+Takeaway: it buys memory with a step that is longer by a constant, so it pays with many
+micro-batches, and where the next best is more devices or recomputation.
 
 Worked number: a Llama-2-7B block (202 M weights) on one A100 of 8, fp32 masters: the device holds
 1.6 GB less, the host 3.2 GB; copies 2 · 0.81 GB at 26.8 GB/s are 60 ms, the update 5.7 GB at

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ...spec.marks import technique_mark
 from ...spec.techniques.cpu_offload import NAME, offloads_parameters
-from ..host_parameters import bring_for_gathers
+from ..host_parameters import bring_for_gathers, device_copy
 from ..host_tier import host_copy, host_like
 from ..local import LocalParameter
 from ..technique import LivePlace, LiveTechnique, TechniqueRun
@@ -43,6 +43,7 @@ class LiveOffload(LiveTechnique):
         found = replace(
             parameter,
             data=host_copy(parameter.data, self._device),
+            on_device=parameter.data,
             host_gradient=host_like(parameter.data, self._device),
         )
         held = self._held[parameter.layer]
@@ -80,7 +81,7 @@ class LiveOffload(LiveTechnique):
             for held in self._with_data():
                 if self._brings(held[0].layer):
                     continue  # before the next gather
-                targets = [parameter.on_device for parameter in held]
+                targets = [device_copy(parameter) for parameter in held]
                 torch._foreach_copy_(targets, [p.data for p in held], non_blocking=True)
 
     def _with_data(self) -> Iterator[list[LocalParameter]]:

@@ -128,7 +128,9 @@ FOUR = (
         ],
     ),
     Case(name="zero3 in stages", stages=2, strategies=everything("zero3", 2)),
-    Case(name="zero bubble", stages=2, kind="zero_bubble", strategies=offloaded(sharded("zero1", 2))),
+    Case(
+        name="zero bubble", stages=2, kind="zero_bubble", strategies=offloaded(sharded("zero1", 2))
+    ),
     Case(
         name="interleaved",
         stages=2,

@@ -131,8 +131,7 @@ def standing(engine: Engine) -> dict[str, str]:
     """Each weight of the host beside the device's."""
     found = {}
     for parameter in engine.parameters:
-        if parameter.on_host:
-            device = parameter.on_device
+        if (device := parameter.on_device) is not None:
             freed = device.untyped_storage().nbytes() == 0
             same = not freed and torch.equal(device, parameter.data)
             found[parameter.name] = "freed" if freed else "equal" if same else "apart"
