@@ -167,7 +167,8 @@ def _check_technique(pin: Pin, problem: Problem, layers: tuple[Layer, ...], fiel
     sharded = replace(alone, shard=Sharding.from_text("zero3", 2))
     reasons = [
         technique_reason(x, alone, 1, dtype, known.values)
-        and technique_reason(x, sharded, 2, dtype, known.values)
+        if technique_reason(x, sharded, 2, dtype, known.values)
+        else None
         for x in spoken
     ]
     reasons.append(technique_stack_reason(alone, problem.stack, known.values))

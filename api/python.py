@@ -103,8 +103,7 @@ def plan(
         dtype: bf16, fp16, fp32, or bf16 with products in fp8, fp8-block, mxfp8 or nvfp4.
         optimizer: adamw, adam, adamw8bit, muon, sgd or adafactor.
         trainable: ``full``, ``lora:rank=16,targets=query,value`` or ``frozen:TOWER``.
-        memory_gib: cap on a device's memory in GiB, its context included.
-        host_gib: memory of its host that a device may use, in GiB, for offloading.
+        memory_gib, host_gib: caps on a device's memory and, for offloading, on its host's.
         stack: training software that is priced.
         calibration: the name of a stored one; ``none`` to leave out this machine's profile.
         objective: ``throughput``, ``cost`` (with prices), ``largest-batch[:GRAIN]`` or
