@@ -103,11 +103,11 @@ def plan(
         dtype: bf16, fp16, fp32, or bf16 with products in fp8, fp8-block, mxfp8 or nvfp4.
         optimizer: adamw, adam, adamw8bit, muon, sgd or adafactor.
         trainable: ``full``, ``lora:rank=16,targets=query,value`` or ``frozen:TOWER``.
-        memory_gib, host_gib: caps on a device's memory and, for offloading, on its host's.
+        memory_gib: cap on a device's memory in GiB, its context included.
+        host_gib: memory of its host that a device may use, in GiB, for offloading.
         stack: training software that is priced.
         calibration: the name of a stored one; ``none`` to leave out this machine's profile.
-        objective: ``throughput``, ``cost`` (with prices), ``largest-batch[:GRAIN]`` or
-            ``largest-sequence[:GRAIN]``; throughput if None.
+        objective: ``throughput`` (None), ``cost``, ``largest-batch`` or ``largest-sequence``.
         prices: a path, the content of a price file as a mapping, or Prices.
         prefer: ``simple`` takes the simplest of the plans that tie with the best.
         pins: fixed decisions, such as ``tp=8`` or ``recompute@1-40=full``.

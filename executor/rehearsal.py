@@ -50,9 +50,9 @@ def rehearse(plan: Plan, flash: bool = True, techniques: RunTechniques = SHIPPED
 
     Returns:
         For each kind of stage ``{stages, rank, resident_bytes, peak_bytes, host_bytes, collectives:
-        [{kind, ranks, stride, payload_bytes, dtype, copies, count}]}``, JSON-ready. A message's ``stride``
-        is the distance to its peer. The rank is of the first stage of the kind, which holds the
-        most micro-batches at a time.
+        [{kind, ranks, stride, payload_bytes, dtype, copies, count}]}``, JSON-ready. A message's
+        ``stride`` is the distance to its peer. The rank is of the first stage of the kind, which
+        holds the most micro-batches at a time.
     """
     flash = flash and not table_blocks(plan.model)  # learned biases
     options = BuildOptions(seed=0, device=HOST, flash=flash, prefetch=False, techniques=techniques)
