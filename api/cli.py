@@ -128,7 +128,7 @@ def _verb_error(typed: str) -> ShardwrightError:
     RUN,
     click.option("--measure-top", type=WholeNumber(most=10), metavar="K",
                  help="With --execute: run the best K plans and correct the prices by them."),
-    unbuilt("--host-gib", "--nvme-gib", "--for"),
+    unbuilt("--nvme-gib", "--for"),
     click.version_option(__version__, "--version", prog_name="shardwright",
                          message="%(prog)s %(version)s"),
 )  # fmt: skip

@@ -27,6 +27,7 @@ INPUT_NAMES = (
     "optimizer",
     "trainable",
     "memory_gib",
+    "host_gib",
     "stack",
     "attention",
     "overlap",
@@ -87,6 +88,8 @@ PROBLEM = together(
                  help="adamw, adam, adamw8bit, muon, sgd or adafactor."),
     click.option("--memory-gib", type=Number(unit="GiB", most=2.0**30),
                  help="Cap on a device's memory, its context included."),
+    click.option("--host-gib", type=Number(unit="GiB", most=2.0**30),
+                 help="Memory of its host that a device may use, for offloading."),
     click.option("--trainable", type=Word("T", _words("full", "lora", "lora:", "frozen:")),
                  help="full, lora:rank=16,alpha=32,targets=query,value or frozen:TOWER,…"),
 )  # fmt: skip

@@ -6,7 +6,13 @@ from typing import Any
 
 import click
 
-from ..spec.choices import COMPILE_WORDS, KERNEL_POLICIES, RECOMPUTES, SEQUENCE_PARALLELS
+from ..spec.choices import (
+    COMPILE_WORDS,
+    KERNEL_POLICIES,
+    OFFLOAD_WORDS,
+    RECOMPUTES,
+    SEQUENCE_PARALLELS,
+)
 from ..spec.schedule import EVERY_KIND
 from .cli_options import (
     CHECKPOINTS,
@@ -47,6 +53,8 @@ STRATEGY = together(
                  help="none, selective or full."),
     click.option("--compile", type=Word("C", lambda: COMPILE_WORDS),
                  help="none, default (fused kernels) or cuda_graph (one launch a pass)."),
+    click.option("--cpu-offload", type=Word("O", lambda: OFFLOAD_WORDS),
+                 help="States of blocks on the host: none, optimizer or all (with zero3)."),
 )  # fmt: skip
 
 

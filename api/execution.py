@@ -154,6 +154,9 @@ def _document(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[
     if "reserved_bytes" in measured:
         measured["reserved_bytes_by_stage"] = measured["reserved_bytes"]
         measured["reserved_bytes"] = max(measured["reserved_bytes"])
+    if by_stage := measured.pop("host_bytes", None):
+        measured["host_bytes"] = max(by_stage)
+        measured["host_bytes_by_stage"] = by_stage
     measured["rss_growth_bytes"] = result["rss_growth_bytes"]
     measured |= _rates(plan, simulated, measured["step_time_s"])
     document: dict[str, Any] = {

@@ -62,7 +62,7 @@ class Explanation:
                 "term": name,
                 "seconds": prediction.breakdown_s[name],
                 "share": prediction.breakdown_s[name] / prediction.step_time_s,
-                "meaning": TERM_MEANINGS.get(name, name),
+                "meaning": TERM_MEANINGS.get(name, f"what {name} adds, that nothing hides"),
             }
             for name in names
         ]

@@ -30,7 +30,6 @@ from ..spec.report import Assumption
 from ..spec.shared_bias import table_blocks
 from ..spec.stack import StackSpec
 from ..spec.towers import placed_tokens
-from ..spec.units import GIB
 from ..spec.workload import TASKS, DtypeRecord, Workload
 from .allowed import allowing
 from .calibrations import calibration_for
@@ -40,6 +39,7 @@ from .price_file import FIELD as PRICES
 from .price_file import PricesLike, price_notes, prices_of
 from .profile_notes import device_notes, profile_notes
 from .stacks import stack_of
+from .tiers import with_memory
 from .typed import check_types
 from .workloads import adapters_text, dtype_of, optimizer_of, trainable_of
 
@@ -61,6 +61,7 @@ class Inputs:
     trainable: str | None = None
     task: str | None = None
     memory_gib: float | None = None
+    host_gib: float | None = None
     stack: str | None = None
     attention: str | None = None
     overlap: str | None = None
@@ -118,7 +119,7 @@ def resolve(inputs: Inputs) -> Problem:
     if inputs.model is None:
         notes.append(_note("model", DEFAULT_MODEL, "not given; the embedded default"))
     notes += model_notes
-    cluster = _capped(parsed.cluster, inputs.memory_gib)
+    cluster = with_memory(parsed.cluster, inputs.memory_gib, inputs.host_gib)
     prices = prices_of(inputs.prices, cluster)
     notes += price_notes(prices, cluster)
     if goal.objective == "cost" and prices is None:
@@ -222,20 +223,6 @@ def _cluster(inputs: Inputs, notes: list[Assumption]) -> ParsedCluster:
     if inputs.cluster is None:
         notes.append(_note("cluster", parsed.expansion, "not given; this machine"))
     return parsed
-
-
-def _capped(cluster: ClusterSpec, memory_gib: float | None) -> ClusterSpec:
-    """The cluster with device memory capped, the device context included."""
-    if memory_gib is None:
-        return cluster
-    if not 0 < memory_gib < 2**30:
-        raise InputError("--memory-gib", memory_gib, "a positive number of GiB a device")
-    cap = int(memory_gib * GIB)
-    groups = tuple(
-        replace(g, memory=replace(g.memory, hbm_bytes=min(g.memory.hbm_bytes, cap)))
-        for g in cluster.groups
-    )
-    return replace(cluster, groups=groups)
 
 
 def _workload(

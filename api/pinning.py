@@ -156,7 +156,7 @@ def _check_shard(
 
 
 def _check_technique(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: str) -> None:
-    """Layers, a stack and devices that can be as pinned, each layer on a rank alone."""
+    """Layers, a stack and devices that can be as pinned, on a rank alone or all states sharded."""
     known = problem.techniques
     value, choice = next(pair for pair in known.plannable if pair[0].name == pin.key)
     alone = with_word(LayerStrategy(), value, str(pin.value), field)
@@ -164,7 +164,13 @@ def _check_technique(pin: Pin, problem: Problem, layers: tuple[Layer, ...], fiel
     spoken = {x: None for n, x in enumerate(layers) if pin.covers(n)}
     spoken = {x: None for x in spoken if kind_reason(value, x, kinds) is None}
     dtype, groups = problem.workload.dtype, problem.cluster.groups
-    reasons = [technique_reason(x, alone, 1, dtype, known.values) for x in spoken]
+    sharded = replace(alone, shard=Sharding.from_text("zero3", 2))
+    reasons = [
+        technique_reason(x, alone, 1, dtype, known.values)
+        if technique_reason(x, sharded, 2, dtype, known.values)
+        else None
+        for x in spoken
+    ]
     reasons.append(technique_stack_reason(alone, problem.stack, known.values))
     if (own := value.of(alone)) is not None:
         needs = [choice.device_reason(own, group.device) for group in groups]

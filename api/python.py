@@ -80,6 +80,7 @@ def plan(
     optimizer: str | None = None,
     trainable: str | None = None,
     memory_gib: float | None = None,
+    host_gib: float | None = None,
     stack: str | None = None,
     calibration: str | None = None,
     objective: str | None = None,
@@ -106,10 +107,10 @@ def plan(
         optimizer: adamw, adam, adamw8bit, muon, sgd or adafactor.
         trainable: ``full``, ``lora:rank=16,targets=query,value`` or ``frozen:TOWER``.
         memory_gib: cap on a device's memory in GiB, its context included.
+        host_gib: memory of its host that a device may use, in GiB, for offloading.
         stack: training software that is priced.
         calibration: the name of a stored one; ``none`` to leave out this machine's profile.
-        objective: ``throughput``, ``cost`` (with prices), ``largest-batch[:GRAIN]`` or
-            ``largest-sequence[:GRAIN]``; throughput if None.
+        objective: ``throughput`` (None), ``cost``, ``largest-batch`` or ``largest-sequence``.
         prices: a path, the content of a price file as a mapping, or Prices.
         prefer: ``simple`` takes the simplest of the plans that tie with the best.
         pins: fixed decisions, such as ``tp=8`` or ``recompute@1-40=full``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -41,8 +42,10 @@ def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str
         if share in measured:
             _compare(table, share.upper(), predicted[share], measured[share], percent)
     if allocated := measured.get("allocated_bytes"):
-        expected = max(row["allocated_bytes"] for row in predicted["memory"])
+        expected = _fullest(predicted, "hbm")
         _compare(table, "peak live bytes", expected, allocated, format_bytes)
+    if hosted := measured.get("host_bytes"):
+        _compare(table, "bytes on the host", _fullest(predicted, "host"), hosted, format_bytes)
     for term in document.get("comparison", {}).get("terms", ()):
         if max(term["predicted_s"], term["measured_s"]) < TOLD_FROM * measured["step_time_s"]:
             continue
@@ -83,6 +86,12 @@ def _print_top(out: Console, rows: list[dict[str, Any]], calibration: str) -> No
     out.print(Text(f"{len(rows)} plans run, the fastest first; its run follows", style="bold"))
     out.print(table)
     out.print(f"stored as calibration {calibration} (--calibration {calibration} prices by it)")
+
+
+def _fullest(predicted: Mapping[str, Any], tier: str) -> int:
+    """Live bytes of the fullest stage on a tier of memory."""
+    rows = (row for row in predicted["memory"] if row["tier"] == tier)
+    return max((int(row["allocated_bytes"]) for row in rows), default=0)
 
 
 def _compare(table: Any, name: str, predicted: float, measured: float, show: Any) -> None:
@@ -135,9 +144,12 @@ def print_dry_run(out: Console, document: dict[str, Any]) -> None:
 
 def _print_rehearsal(out: Console, rows: list[dict[str, Any]]) -> None:
     """Print what a rank of each kind of stage would hold and send in a step."""
-    held = columns("stages", "kept between steps", "peak", right=("kept between steps", "peak"))
+    kinds = {"kept between steps": "resident_bytes", "peak": "peak_bytes"}
+    if any(row.get("host_bytes") for row in rows):
+        kinds["on the host"] = "host_bytes"
+    held = columns("stages", *kinds, right=tuple(kinds))
     for row in rows:
-        sizes = (format_bytes(row[key]) for key in ("resident_bytes", "peak_bytes"))
+        sizes = (format_bytes(row[key]) for key in kinds.values())
         held.add_row(ranges(row["stages"]), *sizes)
     out.print("live tensors of a rank, with the library's kernels:")
     out.print(held)

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..costmodel.feasibility import MemoryRule
-from ..spec.report import MEMORY_TERMS
+from ..spec.report import MEMORY_TERMS, MemoryRow
 from ..spec.units import GIB, MIB, format_bytes, format_seconds
 from .explaining import Explanation
 from .render_answer import change_text, resource_text
@@ -78,6 +78,11 @@ def _print_sensitivities(out: Console, found: Explanation) -> None:
     out.print(table)
 
 
+def _head(row: MemoryRow, rows: list[MemoryRow]) -> str:
+    """Where memory is: the stage, and the tier where that is not the device's own."""
+    return place_text(row, rows) + ("" if row.tier == "hbm" else f" {row.tier}")
+
+
 def _print_memory(out: Console, found: Explanation) -> None:
     rows = sorted(found.report.prediction.memory, key=lambda r: (-r.reserved_bytes, r.stage))
     shown = sorted(rows[:STAGES_SHOWN], key=lambda r: r.stage)
@@ -85,7 +90,7 @@ def _print_memory(out: Console, found: Explanation) -> None:
     left_out = len(rows) - len(shown)
     more = f" (the {len(shown)} fullest of {len(rows)} stages)" if left_out else ""
     out.print(Text(f"memory a device at its peak, in {unit_name}{more}", style="bold"))
-    heads = [place_text(row, rows) for row in shown]
+    heads = [_head(row, rows) for row in shown]
     table = columns("term", *heads, right=tuple(heads))
     for name in [*MEMORY_TERMS, *(n for n in rows[0].by if n not in MEMORY_TERMS)]:
         table.add_row(name, *[f"{row.by.get(name, 0) / unit:.3f}" for row in shown])

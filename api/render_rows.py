@@ -69,7 +69,8 @@ def terms(prediction: Prediction) -> list[tuple[str, float, float]]:
 
 def memory_text(row: MemoryRow) -> str:
     """``76.6 of 79.2 GiB``, in MiB where the device has less than one GiB."""
-    unit, name = (GIB, "GiB") if row.capacity_bytes >= GIB else (2**20, "MiB")
+    whole = row.capacity_bytes or row.reserved_bytes  # a tier that there is not has none
+    unit, name = (GIB, "GiB") if whole >= GIB else (2**20, "MiB")
     return f"{row.reserved_bytes / unit:.3g} of {row.capacity_bytes / unit:.3g} {name}"
 
 

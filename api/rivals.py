@@ -138,5 +138,5 @@ def lost_text(share: float, main: Mapping[str, float], terms: Mapping[str, float
         main: terms of the best plan.
         terms: of the other one.
     """
-    grown = max(terms, key=lambda name: (terms[name] - main[name], name))
+    grown = max(terms, key=lambda name: (terms[name] - main.get(name, 0.0), name))
     return f"{share:+.1%}: {grown.replace('_', ' ')}"

@@ -43,6 +43,7 @@ class UniformStrategy:
     micro_batch: int | None = None
     recompute: str | None = None
     compile: str | None = None
+    cpu_offload: str | None = None
 
 
 def uniform_plan(
@@ -156,7 +157,8 @@ def _strategy(
     for technique, _ in problem.techniques.plannable:
         word = getattr(flags, technique.name, None)
         if word is not None:
-            strategy = with_word(strategy, technique, word, f"--{technique.name}")
+            flag = f"--{technique.name.replace('_', '-')}"
+            strategy = with_word(strategy, technique, word, flag)
     same, inner = strategy.state_ranks(tp * cp * dp), strategy.weight_split
     degrees = Sharding.from_text(with_degrees(shard, problem.cluster, inner, same), same)
     return replace(strategy, shard=degrees)

@@ -42,7 +42,7 @@ def refuse(problem: Problem, strategy: LayerStrategy, ranks: int, plan: Plan) ->
     for value, choice in known.plannable:
         if reason := _technique_reason(problem, strategy, ranks, value, choice):
             allowed = f"what these layers can be ({reason})"
-            raise InputError(f"--{value.name}", value.text_of(strategy), allowed, OFF)
+            raise InputError(_flag(value), value.text_of(strategy), allowed, OFF)
     if violations := plan.check(known.values):
         raise InputError(violations[0].path, violations[0].message, "a legal plan")
 
@@ -54,7 +54,11 @@ def _unsaid(
     other = (with_word(strategy, value, word, value.name) for word in value.words)
     said = [value.text_of(each) for each in other if value.stack_reason(each, stack) is None]
     allowed = f"{' or '.join([OFF, *said])} ({reason})"
-    return InputError(f"--{value.name}", value.text_of(strategy), allowed, OFF)
+    return InputError(_flag(value), value.text_of(strategy), allowed, OFF)
+
+
+def _flag(value: TechniqueValue) -> str:
+    return f"--{value.name.replace('_', '-')}"
 
 
 def _technique_reason(

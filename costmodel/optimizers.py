@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..spec.choices import Optimizer
@@ -128,7 +128,8 @@ class UpdateShare(NamedTuple):
 
     ``matrices`` (with weight decay) and ``vectors`` (without) go through the optimizer's own
     kernel, ``momentum`` elements through Muon's, ``orthogonal`` matrices through Newton-Schulz;
-    ``gathers`` join their momentum.
+    ``gathers`` join their momentum. ``elsewhere`` elements are updated by a technique: the norm
+    counts their gradients, and clipping scales them.
     """
 
     matrices: int = 0
@@ -136,6 +137,7 @@ class UpdateShare(NamedTuple):
     momentum: int = 0
     orthogonal: tuple[Orthogonal, ...] = ()
     gathers: tuple[Item, ...] = ()
+    elsewhere: int = 0
 
 
 def update_share(
@@ -182,6 +184,7 @@ def joined(shares: Iterable[UpdateShare]) -> UpdateShare:
         momentum=sum(share.momentum for share in every),
         orthogonal=tuple(Orthogonal(r, c, n, k) for (r, c, k), n in sorted(counts.items())),
         gathers=tuple(item for share in every for item in share.gathers),
+        elsewhere=sum(share.elsewhere for share in every),
     )
 
 
@@ -201,18 +204,25 @@ def update_work(
         clips: whether gradients are scaled to a norm.
     """
     name, master = dtype.master, DTYPE_BYTES[dtype.master]
-    elements = share.matrices + share.vectors + share.momentum
+    elements = share.matrices + share.vectors + share.momentum + share.elsewhere
     if not elements:
         return ()
     counted = elements - tied_copy
     work: list[Item] = [streamed("foreach_norm", counted, counted * master, name)]
     for _ in range(int(clips) + int(dtype.param == "fp16")):  # the loss was scaled: undo that
         work.append(streamed("foreach_mul", elements, 2 * elements * master, name))
+    work += elementwise_update(share, optimizer, dtype)
+    return (*work, *_orthogonal_work(share, dtype))
+
+
+def elementwise_update(
+    share: UpdateShare, optimizer: Optimizer, dtype: DtypeRecord
+) -> Iterator[Kernel]:
+    """The optimizer's own kernel over matrices, and over vectors."""
     for part in (share.matrices, share.vectors):
         traffic = part * _element_traffic(optimizer, dtype)
         if part:
-            work.append(streamed(KERNELS[optimizer], part, traffic, name))
-    return (*work, *_orthogonal_work(share, dtype))
+            yield streamed(KERNELS[optimizer], part, traffic, dtype.master)
 
 
 def _element_traffic(optimizer: Optimizer, dtype: DtypeRecord) -> int:

@@ -43,7 +43,10 @@ class PassCost(NamedTuple):
 
 
 class UnitCost(NamedTuple):
-    """Seconds of a unit's traffic: copies on the compute stream, wires on the network's."""
+    """Seconds of a unit's traffic: copies on the compute stream, wires on the network's.
+
+    ``brought_s`` of the copies before each gather come from the host.
+    """
 
     gather_copy_s: float
     gather_wire_s: float
@@ -59,3 +62,4 @@ class UnitCost(NamedTuple):
     accumulate_shard_s: float
     upcast_s: float
     accumulate_upcast_s: float
+    brought_s: float = 0.0

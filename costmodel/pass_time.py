@@ -69,12 +69,23 @@ def named_terms(time: PassTime) -> list[tuple[str, float]]:
 
 
 class Slot(NamedTuple):
-    """One layer's share of a pass: computation, copies, and traffic before and after it."""
+    """One layer's share of a pass: computation, copies, and traffic before and after it.
+
+    ``brought_s`` of the copies come from the host, for the technique ``brought_by``.
+    """
 
     cost: PassCost
     copy_s: float
     gather_s: float
     reduce_s: float
+    brought_by: str = ""
+    brought_s: float = 0.0
+
+    @property
+    def named_s(self) -> tuple[tuple[str, float], ...]:
+        """Seconds of techniques by name, of the computation and of the copies."""
+        own = self.cost.named_s
+        return (*own, (self.brought_by, self.brought_s)) if self.brought_s else own
 
 
 def pass_time(chunk: StageChunk, kind: PassKind, pricer: Pricer, detail: bool = False) -> PassTime:
@@ -125,10 +136,12 @@ def slots_of(chunk: StageChunk, numbers: list[int], kind: PassKind, pricer: Pric
 
 def _forward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer) -> Slot:
     entry, unit = chunk.layers[number], entry_unit(chunk, number)
-    copy_s = gather_s = 0.0
-    if unit is not None:
-        copy_s, gather_s = _before_forward_s(unit, pricer.unit(unit), kind)
-    return Slot(pricer.layer_pass(entry.lowered.forward), copy_s, gather_s, 0.0)
+    forward = pricer.layer_pass(entry.lowered.forward)
+    if unit is None:
+        return Slot(forward, 0.0, 0.0, 0.0)
+    cost = pricer.unit(unit)
+    copy_s, gather_s = _before_forward_s(unit, cost, kind)
+    return Slot(forward, copy_s, gather_s, 0.0, unit.brought_by, cost.brought_s)
 
 
 def _before_forward_s(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float, float]:
@@ -158,7 +171,9 @@ def _backward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Price
     backward = pricer.passes(chunk.backward_passes(number, kind.first, kind.last, kind.part))
     if unit is None:
         return Slot(backward, 0.0, 0.0, 0.0)
-    return Slot(backward, *_around_backward_s(unit, pricer.unit(unit), kind))
+    cost = pricer.unit(unit)
+    brought_s = 0.0 if kind.part == "weight" else cost.brought_s
+    return Slot(backward, *_around_backward_s(unit, cost, kind), unit.brought_by, brought_s)
 
 
 def _around_backward_s(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float, float, float]:
@@ -196,11 +211,12 @@ def _summed(slots: list[Slot]) -> PassTime:
     for slot in slots:
         for number, seconds in enumerate(slot.cost.terms_s):
             terms[number] += seconds
-        terms[ELEMENTWISE] += slot.copy_s
+        terms[ELEMENTWISE] += slot.copy_s - slot.brought_s
+        terms[TECHNIQUE] += slot.brought_s
         priced_s += slot.cost.priced_s
         measured_s += slot.cost.measured_s
         learned_s += slot.cost.learned_s
-    named_s = joined_names(*(slot.cost.named_s for slot in slots if slot.cost.named_s))
+    named_s = joined_names(*(slot.named_s for slot in slots if slot.named_s))
     return PassTime(0.0, terms, priced_s, measured_s, learned_s, named_s=named_s)
 
 
@@ -271,8 +287,8 @@ def _compute(
     """The layer's terms one after another; collectives inside layers on a stream of theirs."""
     clock_s = start_s
     parts = [*zip(TERMS, slot.cost.terms_s, strict=True)]
-    parts[TECHNIQUE : TECHNIQUE + 1] = slot.cost.named_s
-    for term, seconds in [*parts, ("elementwise", slot.copy_s)]:
+    parts[TECHNIQUE : TECHNIQUE + 1] = slot.named_s
+    for term, seconds in [*parts, ("elementwise", slot.copy_s - slot.brought_s)]:
         if not seconds:
             continue
         stream = term.removeprefix("exposed_") if term.startswith("exposed_") else "compute"

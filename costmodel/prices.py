@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from ..datasets.catalogue.links import LinkRates
 from ..spec.choices import Overlap
-from ..spec.kernels import Collective, Kernel, Term
+from ..spec.kernels import Collective, Kernel, Term, on_host, without_host
 from ..spec.stack import OverlapKinds, StackSpec
 from .collectives import collective_seconds, message_seconds, outermost
+from .host_rates import copy_curves, host_price
 from .kernel_latency.device_latency import DeviceLatency
 from .kernel_latency.table import Curve, KernelTable, Price
 from .lowered_pass import NO_PASS, LoweredPass
@@ -79,6 +80,7 @@ class Pricer:
         self._table = KernelTable(profile) if profile is not None else None
         self._latency = DeviceLatency(machine.listed.device, stack.flash_generation)
         self._wires = _collective_curves(machine)
+        self._copies = copy_curves(profile)
         host = profile.host_s if profile is not None else {}
         slower = machine.factors.host
         self.launch_s = host.get("kernel", stack.launch_s) * slower
@@ -120,6 +122,10 @@ class Pricer:
         """Seconds of one kernel on the device."""
         found = self._kernels.get(kernel)
         if found is None:
+            if on_host(kernel.op):
+                found = self._on_host(kernel)
+                self._kernels[kernel] = found
+                return found
             measured = self._table.price(kernel) if self._table is not None else None
             if measured is None:
                 found = self._elsewhere(kernel)
@@ -129,6 +135,12 @@ class Pricer:
                 found = found._replace(time_s=found.time_s * factor)
             self._kernels[kernel] = found
         return found
+
+    def _on_host(self, kernel: Kernel) -> Price:
+        """What the host does, or a copy to or from it; on a core, in the core's own memory."""
+        if self.machine.is_cpu:
+            return self.kernel(kernel._replace(op=without_host(kernel.op)))
+        return host_price(kernel, self.machine, self._copies)
 
     def _elsewhere(self, kernel: Kernel) -> Price:
         """What the kernel takes on devices of the kind, or by the roofline."""
@@ -333,6 +345,7 @@ class Pricer:
             accumulate_shard_s=self.split(unit.accumulate_shard)[0],
             upcast_s=self.split(unit.upcast)[0],
             accumulate_upcast_s=self.split(unit.accumulate_upcast)[0],
+            brought_s=self.split(_brought(unit))[0],
         )
 
     def split(self, items: Iterable[Item]) -> tuple[float, float]:
@@ -347,6 +360,11 @@ class Pricer:
 
     def _launch_beside_kernels(self) -> float:
         return self.launch_s if self.machine.is_cpu else 0.0
+
+
+def _brought(unit: Unit) -> list[Item]:
+    """Copies from the host that a gather waits for."""
+    return [item for item in unit.gather if isinstance(item, Kernel) and on_host(item.op)]
 
 
 def _sharing(stack: StackSpec, machine: Machine) -> StackSpec:

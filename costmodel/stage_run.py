@@ -78,7 +78,7 @@ class StageRun:
     def named_s(self) -> dict[str, float]:
         """Seconds of techniques by name, in the passes and with the update."""
         passes = (
-            ((name, count * seconds) for name, seconds in time.named_s.items())
+            [(name, count * seconds) for name, seconds in time.named_s.items()]
             for count, time in self._work()
         )
         return joined_names(*passes, self.update_named_s.items())

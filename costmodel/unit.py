@@ -22,7 +22,8 @@ class Unit:
     while they wait for the last one; ``shard_gradient_bytes``: reduced ones until the update.
     ``publish``: what follows the update; ``update``: the unit's share of it. ``added`` is what
     techniques do once its gradients are complete, ``added_update`` what each does with the update,
-    ``added_bytes`` what they hold from step to step, ``added_elsewhere`` what of other tiers.
+    ``added_bytes`` what they hold from step to step, ``added_elsewhere`` what of other tiers;
+    ``brought_by`` is the one under which copies from the host count that stand before gathers.
     """
 
     wrapped: bool
@@ -59,6 +60,7 @@ class Unit:
     added_update: tuple[tuple[str, tuple[Item, ...]], ...] = ()
     added_bytes: int = 0
     added_elsewhere: TierBytes = ()
+    brought_by: str = ""
 
     @property
     def starts_anew(self) -> bool:

@@ -11,6 +11,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 
 from ..kernels.dispatch import Dispatcher
 from ..kernels.marks import mark
@@ -88,20 +89,28 @@ class Engine:
         self.parameters = [p for p in held if p.trained]
         self.frozen = [p for p in held if not p.trained]
         self.live = self._start_techniques()
+        self.parameters = [self.live.relocated(p) for p in self.parameters]
         clip = plan.workload.gradient_clip_norm
         self.adamw = adamw or AdamWOptions()
         self.last_step = last_step
-        self.updater = Updater(self.parameters, self.book, clip, self.adamw, self.kernels)
+        self.updater = Updater(
+            self.parameters, self.book, clip, self.adamw, self.kernels, self.live.gradients_final
+        )
         self.loss_scale = LossScale() if scales_loss(plan.workload.dtype.param) else None
         self.runtime = self._make_runtime(parts)
         self.step_index = 0
 
     def resident_tensors(self) -> list[Tensor]:
         """What lives between steps: parameters, optimizer state, techniques', angle tables."""
-        states = self.updater.optimizer.state.values()
-        found = [value for state in states for value in state.values()]
+        found = self.updater.resident_tensors()
         found += [entry.tensor for entry in self.live.state().values()]
-        return [p.data for p in (*self.parameters, *self.frozen)] + found + cached_tables()
+        return self.weight_tensors() + found + cached_tables()
+
+    def weight_tensors(self) -> list[Tensor]:
+        """This rank's weights, on whatever tier; where the host updates them, both copies."""
+        held = (*self.parameters, *self.frozen)
+        copies = (p.on_device for p in held)
+        return [p.data for p in held] + [copy for copy in copies if copy is not None]
 
     def technique_state(self) -> dict[str, NamedState]:
         """What techniques keep from step to step, by name: what a checkpoint saves of them."""
@@ -114,6 +123,10 @@ class Engine:
             InputError: an entry is missing, unknown, or of another form.
         """
         self.live.load_state(given)
+
+    def weights_changed(self) -> None:
+        """Weights or states were put in place from elsewhere: what techniques copy is stale."""
+        self.live.relocated_changed()
 
     def close(self) -> None:
         """Give back groups and tables; every rank calls this, no later use is possible."""
@@ -132,7 +145,13 @@ class Engine:
             for chunk in self.chunks
             for index, strategy in chunk.strategies.items()
         }
-        live = LiveTechniques(self.plan, self.book, self.options, layers)
+        units = {
+            int(key): module
+            for chunk in self.chunks
+            for key, module in chunk.layers.items()
+            if isinstance(module, FSDPModule)
+        }
+        live = LiveTechniques(self.plan, self.book, self.options, layers, units)
         for chunk in self.chunks:
             if any(live.hold(index) for index in chunk.strategies):
                 chunk.live = live

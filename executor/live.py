@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 
 from ..kernels.marks import mark
 from ..spec.errors import InputError
@@ -31,6 +32,7 @@ class LiveTechniques:
         book: the groups of this rank, techniques' too.
         options: the techniques, device and seed.
         layers: this rank's layers by number: strategy and parameters.
+        units: those of them that are sharded.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class LiveTechniques:
         book: GroupBook,
         options: BuildOptions,
         layers: Mapping[int, tuple[LayerStrategy, tuple[LocalParameter, ...]]],
+        units: Mapping[int, FSDPModule] | None = None,
     ) -> None:
         self._live: dict[str, LiveTechnique] = {}
         used = used_techniques(plan)
@@ -54,6 +57,7 @@ class LiveTechniques:
                 seed=options.seed,
                 strategies={n: strategy for n, (strategy, _) in own.items()},
                 parameters={n: parameters for n, (_, parameters) in own.items()},
+                units={n: unit for n, unit in (units or {}).items() if n in own},
                 streams={name: _stream(options.device) for name in run.streams},
             )
             self._live[run.name] = run.start(place)
@@ -87,6 +91,16 @@ class LiveTechniques:
         """A layer's gradients are complete."""
         self._call(self._names[layer], lambda live: live.gradients_ready(layer))
 
+    def relocated(self, parameter: LocalParameter) -> LocalParameter:
+        """A parameter as the optimizer has it, where a technique keeps it elsewhere."""
+        for name in self._names.get(parameter.layer, ()):
+            parameter = self._live[name].relocated(parameter)
+        return parameter
+
+    def relocated_changed(self) -> None:
+        """The tensors of relocated parameters hold other numbers."""
+        self._call(self._live, lambda live: live.relocated_changed())
+
     def begin_step(self) -> None:
         """Before the first pass of a step."""
         self._call(self._live, lambda live: live.begin_step())
@@ -94,6 +108,10 @@ class LiveTechniques:
     def before_update(self) -> None:
         """Gradients are complete, and the norm is known."""
         self._call(self._live, lambda live: live.before_update())
+
+    def gradients_final(self) -> None:
+        """Gradients are clipped, and the optimizer is next."""
+        self._call(self._live, lambda live: live.gradients_final())
 
     def end_step(self) -> None:
         """After the update."""

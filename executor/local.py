@@ -38,9 +38,11 @@ from .torch_api import all_gather_single
 class LocalParameter:
     """One parameter of this rank.
 
-    ``data`` shares storage with the module's parameter; ``replicas`` ranks of the stage hold
-    the same part; ``tied`` names a parameter that other chunks hold too, ``counts`` is false
-    for the copies that norms leave out.
+    ``data`` is what the optimizer updates and checkpoints hold. It shares storage with the
+    module's parameter unless a technique keeps it on the host; then ``on_device`` is what does, and
+    its gradient is put into ``host_gradient`` for the update. ``replicas`` ranks of the stage hold
+    the same part; ``tied`` names a parameter that other chunks hold too, ``counts`` is false for
+    the copies that norms leave out.
     """
 
     name: str
@@ -53,6 +55,13 @@ class LocalParameter:
     partial_gradient: bool
     tied: str | None
     counts: bool
+    on_device: Tensor | None = None
+    host_gradient: Tensor | None = None
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the optimizer works on it in the host's memory."""
+        return self.host_gradient is not None
 
     @property
     def trained(self) -> bool:

@@ -22,6 +22,7 @@ from ..spec.errors import RunError
 from ..spec.formats import DTYPE_BYTES
 from ..spec.parameters import layer_parameters
 from ..spec.plan import Plan
+from ..spec.techniques.cpu_offload import offload_of
 from ..spec.towers import layer_places
 from ..spec.units import format_bytes
 from .exchange import gather_json
@@ -110,9 +111,11 @@ def rank_nodes(plan: Plan) -> list[tuple[str, int]]:
 
 def _room(plan: Plan, places: Sequence[Place]) -> None:
     """Cores of a host share its memory; a device has its own."""
-    needed: list[int] = []
-    for number, stage in enumerate(plan.program.stages):
-        needed += [least_bytes(plan, number)] * stage.device_count
+    ranks_of = [n for n, stage in enumerate(plan.program.stages) for _ in range(stage.device_count)]
+    needed = [
+        least_bytes(plan, stage, place.device is None)
+        for stage, place in zip(ranks_of, places, strict=True)
+    ]
     shared: Mapping[Any, list[int]] = defaultdict(list)
     for rank, place in enumerate(places):
         shared[place.host if place.device is None else (place.host, place.device)].append(rank)
@@ -128,13 +131,22 @@ def _room(plan: Plan, places: Sequence[Place]) -> None:
             )
 
 
-def least_bytes(plan: Plan, stage: int) -> int:
-    """Bytes that a rank of a stage keeps of weights, gradients and optimizer states, at least."""
+def least_bytes(plan: Plan, stage: int, on_core: bool = True) -> int:
+    """Bytes that a rank of a stage keeps of weights, gradients and optimizer states, at least.
+
+    Args:
+        plan: the plan.
+        stage: number of the stage.
+        on_core: whether the rank's device is a core, whose memory has the host's states too.
+    """
     dtype = plan.workload.dtype
-    each = DTYPE_BYTES[dtype.master] + DTYPE_BYTES[dtype.gradient] + 2 * DTYPE_BYTES[dtype.moments]
+    weight, moments = DTYPE_BYTES[dtype.master], 2 * DTYPE_BYTES[dtype.moments]
     total, places = 0, layer_places(plan.model, plan.workload.seq_len)
     for parts in plan.program.stages[stage].virtual_stages:
         for index, layer, strategy in plan.chunk_layers(parts):
+            moved = None if on_core else offload_of(strategy)
+            each = DTYPE_BYTES[dtype.gradient] + (moments if moved is None else 0)
+            each += 0 if moved is not None and moved.parameters else weight
             for spec in layer_parameters(layer, places[index].tokens):
                 split = strategy.weight_split if spec.split_dim is not None else 1
                 if spec.expert:

@@ -25,7 +25,10 @@ from ..spec.kernels import (
     FLASH_FULL,
     GROUPED,
     GROUPED_PRODUCT,
+    HOST_PREFIX,
     MATMULS,
+    TO_DEVICE,
+    TO_HOST,
     TOUCHES_ROWS,
     WEIGHT_GRADIENT,
     Collective,
@@ -33,6 +36,7 @@ from ..spec.kernels import (
     kernel_name,
 )
 from ..spec.marks import BETWEEN_STAGES
+from .host_tier import making, on_host
 
 AFTER_COLLECTIVE_S = 0.001
 
@@ -109,6 +113,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             op = WEIGHT_GRADIENT  # one operation of the library does both
         if op in ATTENTIONS and _argument(func, "is_causal", args, kwargs) is False:
             op = op.replace(FLASH, FLASH_FULL)
+        op = _placed(op, read, written)
         if op in TOUCHES_ROWS:
             read = written = operands = [_touched(op, read, written)]
         traffic = sum(_bytes(t) for t in read) + sum(_bytes(t) for t in written)
@@ -126,6 +131,14 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, dict):
         for item in value.values():
             yield from _tensors(item)
+
+
+def _placed(op: str, read: list[Tensor], written: list[Tensor]) -> str:
+    """An operation's name by the tier that it works on: copies cross from one to the other."""
+    from_host, to_host = any(map(on_host, read)), any(map(on_host, written))
+    if op == "copy" and from_host != to_host:
+        return TO_HOST if to_host else TO_DEVICE
+    return HOST_PREFIX + op if to_host else op
 
 
 def _place(tensor: Tensor) -> tuple[int, int]:
@@ -285,6 +298,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     copy of its input, which shows here only through views. Its threads let go of a buffer a
     moment after the collective is over; each collective is followed by a pause for that, so
     that a peak does not depend on who is scheduled first; ``pauses`` false where none has threads.
+    What is in the host's memory beside a device is counted apart, in ``host_bytes``.
     """
 
     def __init__(self, resident: list[Tensor], pauses: bool = True) -> None:
@@ -292,8 +306,11 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._pauses = pauses
         self.live_bytes = 0
         self.peak_bytes = 0
+        self.host_bytes = 0
+        self.host_peak_bytes = 0
         self.history: list[Change] = []
         self._sizes: dict[int, int] = {}
+        self._hosted: dict[int, int] = {}
         self._collective_before = False
         for tensor in resident:
             self._follow(tensor, "resident")
@@ -312,8 +329,22 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _follow(self, tensor: Tensor, cause: str) -> None:
-        if tensor.device.type != "meta":
+        if making() or on_host(tensor):
+            self._follow_host(tensor.untyped_storage())
+        elif tensor.device.type != "meta":
             self._follow_storage(tensor.untyped_storage(), cause)
+
+    def _follow_host(self, storage: torch.UntypedStorage) -> None:
+        """Count a storage of the host's memory until it goes."""
+        key = storage._cdata
+        if key not in self._hosted:
+            self._hosted[key] = storage.nbytes()
+            self.host_bytes += storage.nbytes()
+            self.host_peak_bytes = max(self.host_peak_bytes, self.host_bytes)
+            weakref.finalize(storage, self._forget_host, key)
+
+    def _forget_host(self, key: int) -> None:
+        self.host_bytes -= self._hosted.pop(key)
 
     def _follow_storage(self, storage: torch.UntypedStorage, cause: str) -> None:
         key = storage._cdata

@@ -49,10 +49,10 @@ def rehearse(plan: Plan, flash: bool = True, techniques: RunTechniques = SHIPPED
         techniques: those that the plan may hold.
 
     Returns:
-        For each kind of stage ``{stages, rank, resident_bytes, peak_bytes, collectives: [{kind,
-        ranks, stride, payload_bytes, dtype, copies, count}]}``, JSON-ready. A message's ``stride``
-        is the distance to its peer. The rank is of the first stage of the kind, which holds the
-        most micro-batches at a time.
+        For each kind of stage ``{stages, rank, resident_bytes, peak_bytes, host_bytes, collectives:
+        [{kind, ranks, stride, payload_bytes, dtype, copies, count}]}``, JSON-ready. A message's
+        ``stride`` is the distance to its peer. The rank is of the first stage of the kind, which
+        holds the most micro-batches at a time.
     """
     flash = flash and not table_blocks(plan.model)  # learned biases
     options = BuildOptions(seed=0, device=HOST, flash=flash, prefetch=False, techniques=techniques)
@@ -87,7 +87,11 @@ def _rehearsed(plan: Plan, stages: list[int], options: BuildOptions) -> dict[str
         left = plan.program.schedule.microbatches - short.program.schedule.microbatches
         counts = Counter({c: n + (more[c] - n) * left // between for c, n in counts.items()})
     rank = stage_layout(plan)[stages[0]][0]
-    sizes = {"resident_bytes": seen.resident_bytes, "peak_bytes": seen.peak_bytes}
+    sizes = {
+        "resident_bytes": seen.resident_bytes,
+        "peak_bytes": seen.peak_bytes,
+        "host_bytes": seen.host_bytes,
+    }
     return {"stages": stages, "rank": rank, **sizes, "collectives": _listed(counts)}
 
 
@@ -119,6 +123,7 @@ class _Seen(NamedTuple):
 
     resident_bytes: int
     peak_bytes: int
+    host_bytes: int
     collectives: list[Collective]
 
 
@@ -137,7 +142,7 @@ def _step(plan: Plan, stage: int, options: BuildOptions) -> _Seen:
                 resident = live.live_bytes
                 engine.rehearse_step()
             forget_tables()
-        return _Seen(resident, live.peak_bytes, seen.collectives)
+        return _Seen(resident, live.peak_bytes, live.host_peak_bytes, seen.collectives)
 
 
 @contextmanager

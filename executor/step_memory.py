@@ -17,6 +17,7 @@ import torch
 from .engine import Engine
 from .exchange import gather_json
 from .host_copy import release
+from .host_tier import on_host
 from .memory_snapshot import Snapshot, allocated_curve, cpu_snapshot, cuda_snapshot, recording_cuda
 from .progress import PROGRESS
 from .recorder import LiveBytes
@@ -28,7 +29,8 @@ MOST_POINTS = 2000
 class StepMemory(NamedTuple):
     """One rank's memory in one step.
 
-    ``reserved_bytes`` is what a device's allocator held at most, None on cores; ``snapshot`` and
+    ``reserved_bytes`` is what a device's allocator held at most, None on cores; ``host_bytes`` what
+    techniques keep in the host's memory; ``snapshot`` and
     ``marks_ns`` (moments of the step's beginning, of its passes and of its end) are there where
     they were asked for.
     """
@@ -37,6 +39,7 @@ class StepMemory(NamedTuple):
     reserved_bytes: int | None
     snapshot: Snapshot | None
     marks_ns: list[int]
+    host_bytes: int = 0
 
     def curve_on(self, marks_ns: Sequence[int]) -> list[tuple[int, int]]:
         """Allocated bytes at moments of another step of the same passes, thinned out.
@@ -86,7 +89,12 @@ def follow_step(engine: Engine, snapshot: bool) -> StepMemory:
         engine.step()
     peak = torch.cuda.max_memory_allocated(device)
     reserved = torch.cuda.max_memory_reserved(device)
-    return StepMemory(peak, reserved, taken[0] if taken else None, marks_ns)
+    return StepMemory(peak, reserved, taken[0] if taken else None, marks_ns, _hosted(engine))
+
+
+def _hosted(engine: Engine) -> int:
+    """Bytes of what a rank keeps in its host's memory from step to step."""
+    return sum(t.untyped_storage().nbytes() for t in engine.resident_tensors() if on_host(t))
 
 
 def _follow_cores(engine: Engine, snapshot: bool) -> StepMemory:
@@ -94,7 +102,7 @@ def _follow_cores(engine: Engine, snapshot: bool) -> StepMemory:
     with live, live.following_resizes(), PROGRESS.timed() as marks_ns:
         engine.step()
     taken = cpu_snapshot(live.history) if snapshot else None
-    return StepMemory(live.peak_bytes, None, taken, marks_ns)
+    return StepMemory(live.peak_bytes, None, taken, marks_ns, live.host_peak_bytes)
 
 
 @contextmanager
@@ -113,11 +121,16 @@ def by_stage(engine: Engine, memory: StepMemory) -> dict[str, list[int]]:
     """Peaks of the fullest rank of each stage, for the result. Collective.
 
     Returns:
-        ``allocated_bytes`` and, where an allocator keeps freed memory, ``reserved_bytes``.
+        ``allocated_bytes``; where an allocator keeps freed memory, ``reserved_bytes``; where any
+        rank has something there, ``host_bytes``.
     """
-    peaks = gather_json([memory.peak_bytes, memory.reserved_bytes or 0], engine.options.device)
+    own = [memory.peak_bytes, memory.reserved_bytes or 0, memory.host_bytes]
+    peaks = gather_json(own, engine.options.device)
     stages = [peaks[first : first + count] for first, count in engine.book.layout]
-    found = {"allocated_bytes": [max(peak for peak, _ in stage) for stage in stages]}
+    found = {"allocated_bytes": [max(peak for peak, _, _ in stage) for stage in stages]}
     if memory.reserved_bytes is not None:
-        found["reserved_bytes"] = [max(held for _, held in stage) for stage in stages]
+        found["reserved_bytes"] = [max(held for _, held, _ in stage) for stage in stages]
+    hosted = [max(host for _, _, host in stage) for stage in stages]
+    if any(hosted):
+        found["host_bytes"] = hosted
     return found

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 
 from ..spec.groups import RankGroup
 from ..spec.plan import Plan
@@ -73,11 +74,24 @@ class LiveTechnique:
         Called in the last micro-batch's backward of the layer's chunk, last layer first.
         """
 
+    def relocated(self, parameter: LocalParameter) -> LocalParameter:
+        """A parameter as the optimizer has it: its own tensor unless the technique keeps another.
+
+        Asked once of each of the technique's parameters, before there is an optimizer.
+        """
+        return parameter
+
+    def relocated_changed(self) -> None:
+        """The tensors of relocated parameters hold other numbers, as after a restart."""
+
     def begin_step(self) -> None:
         """Before the first pass of a step."""
 
     def before_update(self) -> None:
         """All gradients are complete and clipped by nothing yet; the norm is known."""
+
+    def gradients_final(self) -> None:
+        """Gradients are clipped, and the optimizer is next; not called where a step is skipped."""
 
     def end_step(self) -> None:
         """After the update."""
@@ -94,8 +108,9 @@ class LiveTechnique:
 class LivePlace:
     """Where a technique works: a rank, its layers and their parameters.
 
-    ``parameters`` are those of each layer that holds the technique; ``streams`` are the ones that
-    it asked for, None on cores, where work runs in line.
+    ``parameters`` are those of each layer that holds the technique, ``units`` those of the layers
+    that fully_shard wraps; ``streams`` are the ones that it asked for, None on cores, where work
+    runs in line.
     """
 
     name: str
@@ -105,6 +120,7 @@ class LivePlace:
     seed: int
     strategies: Mapping[int, LayerStrategy]
     parameters: Mapping[int, tuple[LocalParameter, ...]]
+    units: Mapping[int, FSDPModule]
     streams: Mapping[str, torch.cuda.Stream | None]
 
     def group(self, shape: RankGroup) -> dist.ProcessGroup:

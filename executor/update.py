@@ -6,8 +6,7 @@ float64 numbers over the world: each part's squared norm is divided by the ranks
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.distributed as dist
@@ -17,22 +16,12 @@ from ..kernels.adamw import fused_adamw
 from ..kernels.dispatch import Dispatcher
 from ..kernels.marks import mark
 from ..spec.groups import tensor_group
-from ..spec.learning_rate import LearningRate
 from ..spec.marks import COMMUNICATE_NORM, COMMUNICATE_SUMS
+from .adamw import AdamWOptions, decayed, make_adamw
 from .host_copy import to_device
+from .host_optimizer import HostOptimizer
 from .local import LocalParameter
 from .mesh import GroupBook
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdamWOptions:
-    """Hyper-parameters (Loshchilov and Hutter, 2019); decay applies to matrices only."""
-
-    learning_rate: LearningRate = field(default_factory=LearningRate)
-    beta1: float = 0.9
-    beta2: float = 0.95
-    eps: float = 1e-8
-    weight_decay: float = 0.1
 
 
 class Updater:
@@ -44,6 +33,7 @@ class Updater:
         clip_norm: global gradient norm to clip to, None for none.
         options: AdamW's hyper-parameters.
         kernels: of the run; says which form of the step it takes.
+        gradients_final: called when gradients are clipped; it fills those of the host's.
     """
 
     def __init__(
@@ -53,26 +43,33 @@ class Updater:
         clip_norm: float | None,
         options: AdamWOptions,
         kernels: Dispatcher,
+        gradients_final: Callable[[], None] = lambda: None,
     ) -> None:
         self.parameters = parameters
         self.book = book
         self.clip_norm = clip_norm
+        self._gradients_final = gradients_final
         self._leaves = [nn.Parameter(p.data, requires_grad=False) for p in parameters]
         for leaf in self._leaves:
             leaf.requires_grad_(True)
-        fused = bool(self._leaves) and fused_adamw(kernels, self._leaves[0])
-        self.optimizer = torch.optim.AdamW(
-            self._groups(options.weight_decay),
-            lr=options.learning_rate.peak,
-            betas=(options.beta1, options.beta2),
-            eps=options.eps,
-            fused=fused,
-            foreach=not fused,
-        )
+        pairs = [*zip(parameters, self._leaves, strict=True)]
+        own = [(p, leaf) for p, leaf in pairs if not p.on_host]
+        fused = bool(own) and fused_adamw(kernels, own[0][1])
+        nothing = nn.Parameter(torch.empty(0))  # a stage of frozen layers: torch refuses no group
+        groups = decayed(own, options.weight_decay) or [{"params": [nothing]}]
+        self.optimizer = make_adamw(groups, options, fused)
+        self.host = HostOptimizer([pair for pair in pairs if pair[0].on_host], options)
+
+    def resident_tensors(self) -> list[Tensor]:
+        """States of the optimizer, and the gradients that wait for it on the host."""
+        states = (*self.optimizer.state.values(), *self.host.states.values())
+        found = [value for state in states for value in state.values()]
+        return found + [p.host_gradient for p in self.parameters if p.host_gradient is not None]
 
     def kept(self, parameter: LocalParameter) -> dict[str, Tensor]:
         """What the optimizer keeps of a parameter, by its own names; nothing before an update."""
-        state = self.optimizer.state.get(self._leaf(parameter), {})
+        states = self.host.states if parameter.on_host else self.optimizer.state
+        state = states.get(self._leaf(parameter), {})
         return {name: value for name, value in state.items() if isinstance(value, Tensor)}
 
     def put_kept(self, parameter: LocalParameter, kept: Mapping[str, Tensor]) -> None:
@@ -81,6 +78,9 @@ class Updater:
         A count stays on the host unless the step is fused, as the optimizer makes it itself.
         """
         leaf = self._leaf(parameter)
+        if parameter.on_host:
+            self.host.put(leaf, kept)
+            return
         fused = bool(self.optimizer.defaults["fused"])
         self.optimizer.state[leaf] = {
             name: value.to(leaf.device if fused or value.dim() else "cpu")
@@ -90,17 +90,6 @@ class Updater:
     def _leaf(self, parameter: LocalParameter) -> nn.Parameter:
         places = zip(self.parameters, self._leaves, strict=True)
         return next(leaf for own, leaf in places if own is parameter)
-
-    def _groups(self, decay: float) -> list[dict[str, object]]:
-        pairs = list(zip(self.parameters, self._leaves, strict=True))
-        matrices = [leaf for p, leaf in pairs if _is_matrix(p) and leaf.numel()]
-        vectors = [leaf for p, leaf in pairs if not _is_matrix(p) and leaf.numel()]
-        groups: list[dict[str, object]] = [{"params": matrices, "weight_decay": decay}]
-        if vectors:
-            groups.append({"params": vectors, "weight_decay": 0.0})
-        found = [group for group in groups if group["params"]]
-        nothing = nn.Parameter(torch.empty(0))  # a stage of frozen layers: torch refuses no group
-        return found or [{"params": [nothing]}]
 
     def finish_gradients(self) -> None:
         """Sums over ranks that backward leaves open: sequence-parallel parts, shared parameters."""
@@ -165,25 +154,21 @@ class Updater:
 
     def update(self, norm: Tensor, learning_rate: float) -> None:
         """Clip to the norm and take one optimizer step; gradients are gone afterwards."""
-        for group in self.optimizer.param_groups:
+        for group in (*self.optimizer.param_groups, *self.host.param_groups):
             group["lr"] = learning_rate
-        grads = []
-        for p, leaf in zip(self.parameters, self._leaves, strict=True):
-            leaf.grad = p.grad
-            if leaf.grad is not None:
-                grads.append(leaf.grad)
+        grads = [grad for p in self.parameters if (grad := p.grad) is not None]
         if self.clip_norm is not None and grads:
             factor = (self.clip_norm / (norm + 1e-6)).clamp(max=1.0).to(grads[0].dtype)
             torch._foreach_mul_(grads, factor)
+        del grads
+        self._gradients_final()
+        for p, leaf in zip(self.parameters, self._leaves, strict=True):
+            leaf.grad = p.grad if p.host_gradient is None else p.host_gradient
         self.optimizer.step()
+        self.host.step()
         for leaf in self._leaves:
             leaf.grad = None
         self.drop_gradients()
-
-
-def _is_matrix(parameter: LocalParameter) -> bool:
-    """Whether it is a matrix, or one an expert."""
-    return len(parameter.spec.shape) - parameter.spec.expert > 1
 
 
 def _grad(parameter: LocalParameter) -> Tensor:
@@ -191,3 +176,6 @@ def _grad(parameter: LocalParameter) -> Tensor:
     if grad is None:
         raise RuntimeError(f"{parameter.name} has no gradient")
     return grad
+
+
+__all__ = ["AdamWOptions", "Updater"]

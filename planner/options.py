@@ -150,7 +150,8 @@ class OptionTables:
             unit = self.lowering.unit(members, strategy, ranks)
             work = self.works.of(layer, strategy, ranks, samples, not members)
             ways = (work.backward(adds=False), work.backward(adds=adds))
-            return [pricer.longer_s(way, unit.added) for way in ways]
+            update_s = sum(sum(pricer.split(items)) for _, items in unit.added_update)
+            return [*(pricer.longer_s(way, unit.added) for way in ways), update_s]
 
         kinds = tuple(self.lowering.kinds[i] for i in members)
 
@@ -166,7 +167,7 @@ class OptionTables:
         units = option_rows(strategies, unit_key, unit_row)
         adds = microbatches > 1 and not units[:, FRESH].all()
         splits = option_rows(strategies, split_key, split_row)
-        added = np.zeros((len(strategies), 2))
+        added = np.zeros((len(strategies), 3))
         if members and any(strategy.techniques for strategy in strategies):
             added = option_rows(strategies, lambda s: (split_key(s), unit_key(s)), added_row)
         seconds = self._seconds(np.hstack([splits, added]), units, microbatches)
@@ -185,8 +186,10 @@ class OptionTables:
     ) -> tuple[Floats, Floats, Floats]:
         """What each row adds: bound on any one micro-batch, bound and estimate of the step.
 
-        In line both are exact. With overlap the traffic may hide behind neighbours, so only the
-        computation is certain; between like neighbours the longer of both shows, stretched.
+        A stage does what techniques add to its update after all of its passes, so that is part of
+        its step. In line both are exact. With overlap the traffic may hide behind neighbours, so
+        only the computation is certain; between like neighbours the longer of both shows,
+        stretched.
         """
         least_s = bound_s = estimate_s = np.zeros(len(splits))
         for forward in (True, False):
@@ -204,7 +207,7 @@ class OptionTables:
                 estimate_s = estimate_s + count * likely_s
                 lows.append(low_s)
             least_s = least_s + np.minimum.reduce(lows)
-        return least_s, bound_s, estimate_s
+        return least_s, bound_s + splits[:, UPDATES], estimate_s + splits[:, UPDATES]
 
     def _unit_row(self, unit: Unit, reach: int) -> Floats:
         """A unit's bytes and the seconds of its traffic in every kind of pass."""
@@ -223,9 +226,9 @@ class OptionTables:
 
 PASSES = ((True, True), (True, False), (False, False), (False, True))
 """Kinds of micro-batches, as (first, last)."""
-KEPT, FORWARD, BACKWARD, ACCUMULATING, COMPLETES_ALONE, COMPLETES = range(6)
-"""Bytes kept, seconds of passes, and by how much the last micro-batch's backward is longer for what
-techniques do then: of one micro-batch, of several."""
+KEPT, FORWARD, BACKWARD, ACCUMULATING, COMPLETES_ALONE, COMPLETES, UPDATES = range(7)
+"""Bytes kept, seconds of passes, by how much the last micro-batch's backward is longer for what
+techniques do then (of one micro-batch, of several), and seconds that they add to the update."""
 RESIDENT, EXTRA_ONE, EXTRA_MANY, FRESH, TRAFFIC = range(5)
 NO_UNIT = np.zeros(TRAFFIC + 4 * len(PASSES))
 NO_UNIT[FRESH] = 1.0

@@ -113,9 +113,9 @@ def _techniques_left_out(request: Request) -> list[dict[str, str]]:
     for value, choice in request.techniques.plannable:
         if any(pin.key == value.name for pin in request.pins):
             continue
-        if choice.tried is None:
+        if why := choice.untried_reason(request.cluster):
             what = f"{value.name} {' and '.join(value.words)}"
-            found.append({"what": what, "why": choice.untried})
+            found.append({"what": what, "why": why})
         elif value.name not in request.techniques.allowed:
             named = (value.from_word(word) for word in value.words)
             lossy = [own for own in named if value.lossy(own) is not None]

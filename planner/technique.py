@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..costmodel.technique import Prices
+from ..spec.cluster import ClusterSpec
 from ..spec.layers import Layer
 from ..spec.strategy import LayerStrategy
 from ..spec.technique import TechniqueValue
@@ -23,6 +24,10 @@ def _needs_nothing(value: Any, device: str) -> str | None:
     return None
 
 
+def _on_any(cluster: ClusterSpec) -> str | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TechniqueChoice:
     """Which values of a technique are tried.
@@ -30,13 +35,19 @@ class TechniqueChoice:
     ``tried``: values for a layer, its other decisions (sharding left out), ranks of its stage and
     a workload, beside leaving the technique off; None: only what pins and lists of values ask for,
     and then ``untried`` says why. A value that is not legal is not taken, so none need be left out
-    for that. ``device_reason``: what a value needs that a device of a catalogue name is not.
+    for that. ``device_reason``: what a value needs that a device of a catalogue name is not;
+    ``cluster_reason``: why nothing is tried on a cluster, None where it is.
     """
 
     name: str
     tried: Callable[[Layer, LayerStrategy, int, Workload], Iterable[Any]] | None = None
     untried: str = ""
     device_reason: Callable[[Any, str], str | None] = _needs_nothing
+    cluster_reason: Callable[[ClusterSpec], str | None] = _on_any
+
+    def untried_reason(self, cluster: ClusterSpec) -> str | None:
+        """Why only what is asked for is tried on a cluster; None: other values are too."""
+        return self.untried if self.tried is None else self.cluster_reason(cluster)
 
 
 Choices = tuple[TechniqueChoice, ...]

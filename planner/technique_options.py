@@ -75,7 +75,7 @@ class TechniqueOptions:
         """The values of one technique: those asked for, in its own order, then those it tries."""
         words = sorted(self._asked(index, value.name), key=lambda word: _place(value, word))
         found = [value_of_word(value, word, value.name) for word in words]
-        if choice.tried is not None:
+        if choice.tried is not None and self._tries(choice):
             lossy_too = value.name in self._known.allowed
             tried = choice.tried(layer, strategy, ranks, self._request.workload)
             found += [own for own in tried if lossy_too or value.lossy(own) is None]
@@ -92,13 +92,17 @@ class TechniqueOptions:
         pinned = {str(p.value) for p in request.pins if p.key == name and p.covers(index)}
         return pinned | {str(word) for word in (request.values or {}).get(name, ())}
 
+    def _tries(self, choice: TechniqueChoice) -> bool:
+        """Whether values are tried that nothing asks for."""
+        return choice.untried_reason(self._request.cluster) is None
+
     def may_join_backward(self) -> bool:
         """Whether a plan of the space may hold a value whose backward no schedule splits."""
         request = self._request
         for value, choice in self._plannable:
             pinned = {str(pin.value) for pin in request.pins if pin.key == value.name}
             words = pinned | {str(word) for word in (request.values or {}).get(value.name, ())}
-            if value.joins_backward is not never_joins and (choice.tried or words - {OFF}):
+            if value.joins_backward is not never_joins and (self._tries(choice) or words - {OFF}):
                 return True
         return False
 
@@ -106,7 +110,7 @@ class TechniqueOptions:
         """Prices of the techniques that some plan of the space may use."""
         request = self._request
         named = {pin.key for pin in request.pins} | set(request.values or ())
-        names = {v.name for v, choice in self._plannable if choice.tried or v.name in named}
+        names = {v.name for v, choice in self._plannable if self._tries(choice) or v.name in named}
         return tuple(price for price in self._known.prices if price.name in names)
 
 

@@ -25,6 +25,9 @@ OVERLAPS: tuple[Overlap, ...] = ("none", "dp", "dp+tp", "all")
 KERNEL_POLICIES: tuple[KernelPolicy, ...] = ("auto", "portable", "fused")
 COMPILE_MODES: tuple[CompileMode, ...] = ("default", "cuda_graph")
 COMPILE_WORDS = ("none", *COMPILE_MODES)
+OffloadWord = Literal["optimizer", "all"]
+OFFLOADS: tuple[OffloadWord, ...] = ("optimizer", "all")
+OFFLOAD_WORDS = ("none", *OFFLOADS)
 """What a flag or a pin says of ``spec.techniques.compile``; none: it is absent from the plan."""
 OPTIMIZERS: tuple[Optimizer, ...] = ("adamw", "adam", "adamw8bit", "muon", "sgd", "adafactor")
 OBJECTIVES: tuple[Objective, ...] = ("throughput", "cost", "largest-batch", "largest-sequence")

@@ -111,6 +111,22 @@ OPTIMIZERS = frozenset(
     }
 )
 
+TO_HOST, TO_DEVICE = "copy_to_host", "copy_to_device"
+"""Copies between the memory of a device and that of its host."""
+HOST_PREFIX = "host_"
+"""Begins the name of what the host's processor does, in its own memory."""
+
+
+def on_host(op: str) -> bool:
+    """Whether the host does an operation, or it crosses the link to the host."""
+    return op in (TO_HOST, TO_DEVICE) or op.startswith(HOST_PREFIX)
+
+
+def without_host(op: str) -> str:
+    """The operation's name on a core, whose memory is the host's."""
+    return "copy" if op in (TO_HOST, TO_DEVICE) else op.removeprefix(HOST_PREFIX)
+
+
 TOUCHES_ROWS = frozenset({"embedding", "gather", "scatter_add"})
 """Indexed operations: their size is what they touch, not the table that they index."""
 

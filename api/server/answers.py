@@ -53,6 +53,7 @@ POINTERS = {
     "trainable": "/workload/trainable",
     "task": "/workload/task",
     "memory_gib": "/constraints/memory_gib",
+    "host_gib": "/constraints/host_gib",
     "oom_risk": "/constraints/oom_risk",
     "pin": "/constraints/pins",
 }
@@ -136,6 +137,7 @@ def _plan(body: PlanBody, deadline_s: float) -> Report:
             stack=body.stack,
             calibration=body.calibration,
             memory_gib=None if limits is None else limits.memory_gib,
+            host_gib=None if limits is None else limits.host_gib,
             objective=body.objective,
             prices=None if body.prices is None else _prices(body.prices),
         )

@@ -51,6 +51,7 @@ class ConstraintsBody:
 
     pins: Annotated[list[Name], Field(max_length=100)] | None = None
     memory_gib: Positive | None = None
+    host_gib: Positive | None = None
     oom_risk: Annotated[float, Field(gt=0, le=0.5)] | None = None
     top: Annotated[int, Field(ge=0, le=100)] | None = None
 
@@ -103,6 +104,7 @@ class StrategyBody:
     micro_batch: Degree | None = None
     recompute: Name | None = None
     compile: Name | None = None
+    cpu_offload: Name | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,6 +159,7 @@ class Restored:
         if engine.loss_scale is not None and self._scale is not None:
             engine.loss_scale.take(self._scale)
         engine.load_technique_state(self._states)
+        engine.weights_changed()
         engine.step_index = self.manifest.step
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ...costmodel.techniques import TECHNIQUES as PRICES
 from ...spec.techniques import TECHNIQUES as VALUES
 from ..technique import Choices, KnownTechniques
-from . import compile
+from . import compile, cpu_offload
 
-TECHNIQUES: Choices = (compile.TECHNIQUE,)
+TECHNIQUES: Choices = (compile.TECHNIQUE, cpu_offload.TECHNIQUE)
 """One entry a module of this package, in the order of ``spec.techniques``."""
 
 SHIPPED = KnownTechniques(values=VALUES, prices=PRICES, choices=TECHNIQUES)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..codec import from_document
 from ..errors import one_of
 from ..technique import OFF, TechniqueValue, kind_reason
-from . import compile
+from . import compile, cpu_offload
 
 if TYPE_CHECKING:
     from ..groups import RankGroup
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Values = tuple[TechniqueValue, ...]
 
-TECHNIQUES: Values = (compile.TECHNIQUE,)
+TECHNIQUES: Values = (compile.TECHNIQUE, cpu_offload.TECHNIQUE)
 """One entry a module of this package, by whose name a plan knows it.
 
 The packages ``costmodel``, ``planner`` and ``executor`` list theirs by the same names and order.

@@ -17,7 +17,10 @@ from shardwright.executor.preflight import (
     rank_nodes,
 )
 from shardwright.spec.errors import RunError
+from shardwright.spec.parameters import layer_parameters
 from shardwright.spec.plan import Plan
+from shardwright.spec.techniques import with_value
+from shardwright.spec.techniques.cpu_offload import CpuOffload
 
 GIB = 1 << 30
 
@@ -85,3 +88,16 @@ def test_the_least_is_what_parameters_take(level: str) -> None:
 def test_this_machine_tells_what_is_free() -> None:
     found = free_bytes(torch.device("cpu"))
     assert found is None or found > 0
+
+
+@pytest.mark.parametrize(("value", "left"), [(CpuOffload(), 8), (CpuOffload(parameters=True), 4)])
+def test_what_the_host_keeps_needs_no_room_on_a_device(value: CpuOffload, left: int) -> None:
+    """Of 16 bytes an element of a block; a core's memory is the host's."""
+    plain = sharded("zero3", 4)
+    case = Case(name="", strategies=plain)
+    moved = replace(case, strategies=with_value(plain, "cpu_offload", value)).plan()
+    specs = layer_parameters(moved.model.layers()[1], moved.workload.seq_len)
+    elements = 4 * sum(spec.elements // 4 for spec in specs)
+    before, after = least_bytes(case.plan(), 0), least_bytes(moved, 0, on_core=False)
+    assert before - after == elements * (16 - left)
+    assert least_bytes(moved, 0) == before

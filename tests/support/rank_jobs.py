@@ -98,7 +98,8 @@ def traced_bytes(engine: Engine, steps: int = 1) -> dict[str, Any]:
     """Peak of live tensor bytes in each of the steps after the engine's first one."""
     gc.collect()
     states = [entry.tensor for entry in engine.technique_state().values()]
-    live = LiveBytes([*(p.data for p in (*engine.parameters, *engine.frozen)), *states])
+    hosted = [g for p in engine.parameters if (g := p.host_gradient) is not None]
+    live = LiveBytes([*engine.weight_tensors(), *states, *hosted, *_host_states(engine)])
     peaks = []
     with live, live.following_resizes():
         engine.step()
@@ -107,7 +108,13 @@ def traced_bytes(engine: Engine, steps: int = 1) -> dict[str, Any]:
             live.peak_bytes = live.live_bytes
             engine.step()
             peaks.append(live.peak_bytes)
-    return {"stage": engine.book.stage, "peak_bytes": peaks, "resident_bytes": resident}
+    sizes = {"resident_bytes": resident, "host_bytes": live.host_peak_bytes}
+    return {"stage": engine.book.stage, "peak_bytes": peaks, **sizes}
+
+
+def _host_states(engine: Engine) -> list[torch.Tensor]:
+    """What the host keeps of its optimizer, which is there before the first step."""
+    return [value for state in engine.updater.host.states.values() for value in state.values()]
 
 
 def lead_of_clock(context: RankContext, payload: dict[str, Any]) -> int:

@@ -103,3 +103,36 @@ def train_with(context: RankContext, payload: dict[str, Any]) -> Any:
     """Training as ``plan execute`` does it, with a technique."""
     wanted = {name: value for name, value in payload.items() if name != "technique"}
     return train(context, wanted, techniques_of(payload["technique"]))
+
+
+def copies(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
+    """How the device's copies of weights on the host stand, after a step and a restart's loading.
+
+    ``equal``, ``apart``, or ``freed`` where the device has none.
+    """
+    engine = engine_of(context, payload)
+    try:
+        before = [p.data.clone() for p in engine.parameters]
+        engine.step()
+        pairs = zip(before, engine.parameters, strict=True)
+        moved = all(not torch.equal(a, p.data) for a, p in pairs if a.numel())
+        stepped = standing(engine)
+        with torch.no_grad():
+            for parameter in engine.parameters:
+                parameter.data.mul_(0.5)
+        engine.weights_changed()
+        own = [p.name for p in engine.parameters if p.layer == 2]
+        return {"stepped": stepped, "put_back": standing(engine), "moved": moved, "layer 2": own}
+    finally:
+        engine.close()
+
+
+def standing(engine: Engine) -> dict[str, str]:
+    """Each weight of the host beside the device's."""
+    found = {}
+    for parameter in engine.parameters:
+        if (device := parameter.on_device) is not None:
+            freed = device.untyped_storage().nbytes() == 0
+            same = not freed and torch.equal(device, parameter.data)
+            found[parameter.name] = "freed" if freed else "equal" if same else "apart"
+    return found

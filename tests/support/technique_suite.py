@@ -9,8 +9,10 @@ import io
 import math
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -72,12 +74,18 @@ class TechniqueSuite(ABC):
     """The checks of one technique.
 
     ``spaces`` are small ones whose restrictions name the technique's words, so that a brute force
-    sees every plan; ``refused`` are places where it may not be.
+    sees every plan; ``refused`` are places where it may not be. ``base`` on ``ranks`` is a strategy
+    that every word may stand in; ``asked`` is what a question needs beside the usual, ``pinned``
+    what is pinned beside a word, so that a search is short.
     """
 
     known: KnownTechniques
     name: str
     refused: tuple[Refused, ...]
+    base = LayerStrategy()
+    ranks = 1
+    asked: Mapping[str, Any] = MappingProxyType({})
+    pinned: tuple[str, ...] = ()
 
     @abstractmethod
     def spaces(self) -> list[Space]: ...
@@ -105,9 +113,9 @@ class TechniqueSuite(ABC):
 
     def plan_with(self, word: str) -> Plan:
         """A plan all of whose blocks hold a value."""
-        strategy = with_value(LayerStrategy(), self.name, self.named[word])
+        strategy = with_value(self.base, self.name, self.named[word])
         values = self.known.values
-        case = Case(name=word, sizes=SIZES, ranks=1, micro_batch=4, strategies=strategy)
+        case = Case(name=word, sizes=SIZES, ranks=self.ranks, micro_batch=4, strategies=strategy)
         return replace(case, techniques=values).plan()
 
     def test_its_name_is_its_own(self) -> None:
@@ -194,14 +202,16 @@ class TechniqueSuite(ABC):
             resolve_pins((f"{self.name}={self.value.words[0]}",), asked)
 
     def problem(self) -> Problem:
-        asked = {"cluster": "1xA100-80GB", "global_batch": 2, "seq_len": 64, "dtype": "fp32"}
-        found = resolve(Inputs(model=SIZES.model(), **asked))  # type: ignore[arg-type]
+        cluster = f"1x{self.ranks}xA100-80GB"
+        asked = {"cluster": cluster, "global_batch": 2, "seq_len": 64, "dtype": "fp32"}
+        found = resolve(Inputs(model=SIZES.model(), **asked, **self.asked))  # type: ignore[arg-type]
         return replace(found, techniques=self.known)
 
     def test_pins_choose_it(self) -> None:
         asked = self.problem()
         for word in self.named:
-            report = search_plan(asked, resolve_pins((f"{self.name}={word}",), asked))
+            pins = resolve_pins((*self.pinned, f"{self.name}={word}"), asked)
+            report = search_plan(asked, pins)
             words = [self.value.text_of(s) for s in report.plan.layer_strategies()]
             assert words == [OFF, *[word] * SIZES.blocks, OFF]
             assert report.plan.check(self.known.values) == []
@@ -249,11 +259,11 @@ class TechniqueSuite(ABC):
 
     def _block_s(self, pricer: Pricer, word: str, batch: int) -> float:
         """Seconds of a block's micro-batch both ways, and of what follows its gradients."""
-        own = with_value(LayerStrategy(), self.name, self.named.get(word))
+        own = with_value(self.base, self.name, self.named.get(word))
         workload, prices = self.plain.workload, self.known.prices
         lowering = Lowering(self.plain.model, workload, stack("shardwright"), prices)
         lowered = lower_layer(lowering.layers[1], lowering.shape(1, own, None, batch, False))
-        unit = lowering.unit((1,), own, 1)
+        unit = lowering.unit((1,), own, self.ranks)
         assert unit.added_bytes >= 0
         for work in (lowered.forward, lowered.backward, unit.added):
             assert work.peak_bytes >= 0

@@ -1,0 +1,115 @@
+"""Running blocks whose states are in the host's memory.
+
+The optimizer has the host's copy of a weight in place of the device's: it updates that, and
+checkpoints hold it. Gradients are copied down when they are clipped and final, layer by layer, and
+updated weights come back when the optimizer is done; or, where parameters are offloaded too, before
+each gather, whose shards live on the device only until it is filled.
+
+On a core all of this happens in one memory: the copies are made all the same, so that what a step
+does and holds is what it does and holds beside an accelerator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ...spec.marks import technique_mark
+from ...spec.techniques.cpu_offload import NAME, offloads_parameters
+from ..host_parameters import bring_for_gathers, device_copy
+from ..host_tier import host_copy, host_like
+from ..local import LocalParameter
+from ..technique import LivePlace, LiveTechnique, TechniqueRun
+
+
+class LiveOffload(LiveTechnique):
+    """Copies between the device's and the host's states of this rank's offloaded layers.
+
+    Args:
+        place: this rank's layers.
+    """
+
+    def __init__(self, place: LivePlace) -> None:
+        self._place = place
+        self._device = place.device
+        self._held: dict[int, list[LocalParameter]] = {layer: [] for layer in place.strategies}
+        self._updating = False
+
+    def relocated(self, parameter: LocalParameter) -> LocalParameter:
+        """A parameter with a master copy on the host, and room for its gradient there."""
+        found = replace(
+            parameter,
+            data=host_copy(parameter.data, self._device),
+            on_device=parameter.data,
+            host_gradient=host_like(parameter.data, self._device),
+        )
+        held = self._held[parameter.layer]
+        held.append(found)
+        if self._brings(parameter.layer) and len(held) == len(self._place.parameters[found.layer]):
+            unit = self._place.units[parameter.layer]
+            bring_for_gathers(unit, held, technique_mark(NAME))
+        return found
+
+    def _brings(self, layer: int) -> bool:
+        """Whether the device has a layer's parameters only while it gathers them."""
+        return offloads_parameters(self._place.strategies[layer])
+
+    def relocated_changed(self) -> None:
+        """Weights on the host are others, as after a restart: so are the device's."""
+        self._copy_up()
+
+    def gradients_final(self) -> None:
+        """Gradients go down to the host, for the update."""
+        for held in self._with_data():
+            gradients = [_gradient(parameter) for parameter in held]
+            targets = [_host_gradient(parameter) for parameter in held]
+            torch._foreach_copy_(targets, gradients, non_blocking=True)
+        self._updating = True
+        _finish(self._device)
+
+    def end_step(self) -> None:
+        """Updated weights come back to the device; a step that was skipped has none."""
+        if self._updating:
+            self._copy_up()
+        self._updating = False
+
+    def _copy_up(self) -> None:
+        with torch.no_grad():
+            for held in self._with_data():
+                if self._brings(held[0].layer):
+                    continue  # before the next gather
+                targets = [device_copy(parameter) for parameter in held]
+                torch._foreach_copy_(targets, [p.data for p in held], non_blocking=True)
+
+    def _with_data(self) -> Iterator[list[LocalParameter]]:
+        """The parameters of each layer of which this rank has a part."""
+        for held in self._held.values():
+            found = [parameter for parameter in held if parameter.data.numel()]
+            if found:
+                yield found
+
+
+def _gradient(parameter: LocalParameter) -> Tensor:
+    found = parameter.grad
+    if found is None:
+        raise RuntimeError(f"{parameter.name} has no gradient")
+    return found
+
+
+def _host_gradient(parameter: LocalParameter) -> Tensor:
+    found = parameter.host_gradient
+    if found is None:
+        raise RuntimeError(f"{parameter.name} has no gradient on the host")
+    return found
+
+
+def _finish(device: torch.device) -> None:
+    """Wait until the host has what was copied to it."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+
+
+TECHNIQUE = TechniqueRun(name=NAME, start=LiveOffload)

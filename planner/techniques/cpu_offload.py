@@ -1,0 +1,38 @@
+"""Where states may be on the host: tried for every block where the hosts' memory may be used.
+
+A cluster has memory of its hosts only where a person grants it (``--host-gib``, or ``host_gib`` of
+a cluster's file). Then a layer may keep its optimizer's states there, or all of its states, which
+the search weighs against recomputation, wider sharding and more stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...costmodel.techniques.cpu_offload import OPTIMIZERS
+from ...spec.cluster import ClusterSpec
+from ...spec.layers import Layer
+from ...spec.strategy import LayerStrategy
+from ...spec.techniques.cpu_offload import NAME, CpuOffload
+from ...spec.workload import Workload
+from ..technique import TechniqueChoice
+
+UNGRANTED = "the cluster has no memory of its hosts to use: --host-gib G grants it"
+
+
+def tried(
+    layer: Layer, strategy: LayerStrategy, ranks: int, workload: Workload
+) -> Iterable[CpuOffload]:
+    """The optimizer's states on the host, then parameters too."""
+    if workload.optimizer not in OPTIMIZERS:
+        return ()
+    return (CpuOffload(), CpuOffload(parameters=True))
+
+
+def cluster_reason(cluster: ClusterSpec) -> str | None:
+    """Why nothing is tried on a cluster: no host of it has memory to use."""
+    granted = any(group.memory.host_bytes for group in cluster.groups)
+    return None if granted else UNGRANTED
+
+
+TECHNIQUE = TechniqueChoice(name=NAME, tried=tried, cluster_reason=cluster_reason)

@@ -1,0 +1,236 @@
+"""cpu_offload is held to what every technique is, and to the closed form of its card."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+from oracle import Restriction, Space
+from plan_cases import Case, Sizes, sharded
+from planning import RULE, planned
+from random_spaces import PLENTY_BYTES
+from technique_spaces import small_space, solved
+from technique_suite import Refused, TechniqueSuite
+
+from shardwright.api.inputs import Inputs, resolve
+from shardwright.api.pinning import resolve_pins
+from shardwright.api.reports import search_plan
+from shardwright.costmodel.explain import breakdown
+from shardwright.costmodel.host_rates import LINK_SHARE, NODE_BYTES_PER_S
+from shardwright.costmodel.lowering import Lowering
+from shardwright.costmodel.machine import Machine
+from shardwright.costmodel.simulate import Simulation, Simulator
+from shardwright.costmodel.technique import total_bytes
+from shardwright.datasets.catalogue.device import device
+from shardwright.datasets.catalogue.stack import stack
+from shardwright.planner.techniques import SHIPPED
+from shardwright.spec.errors import InfeasibleError, InputError
+from shardwright.spec.report import Report
+from shardwright.spec.stack import StackSpec
+from shardwright.spec.strategy import LayerStrategy, Sharding
+from shardwright.spec.techniques import technique_reason, with_value
+from shardwright.spec.techniques.cpu_offload import TECHNIQUE, CpuOffload, stack_reason
+from shardwright.spec.units import GIB
+from shardwright.spec.workload import DtypeRecord
+
+NAME = "cpu_offload"
+ALL = CpuOffload(parameters=True)
+PINNED = ("pp=1", "tp=1", "schedule=1f1b")
+SHORT_GIB = 3.3
+"""Of a device's memory: too little for a question's model on two, however it is sharded."""
+STACK = stack("shardwright")
+HPZ = LayerStrategy(shard=Sharding.from_text("hpz:2", 4))
+FEW = (
+    Restriction(axis="recompute", allowed=("none",)),
+    Restriction(axis="cp", allowed=(1,)),
+    Restriction(axis="schedule", allowed=("1f1b",)),
+    Restriction(axis="micro_batch", allowed=(1, 2)),
+    Restriction(axis="tp", allowed=(1,)),
+)
+TWO = Restriction(axis="dp", allowed=(2,))
+
+
+def granted(space: Space, host_bytes: int) -> Space:
+    """The space with memory of its hosts."""
+    groups = tuple(
+        replace(group, memory=replace(group.memory, host_bytes=host_bytes))
+        for group in space.cluster.groups
+    )
+    return replace(space, cluster=replace(space.cluster, groups=groups))
+
+
+class TestCpuOffload(TechniqueSuite):
+    known = SHIPPED
+    name = NAME
+    base, ranks = sharded("zero3", 2), 2
+    asked = MappingProxyType({"host_gib": 1})
+    pinned = ("pp=1", "tp=1", "recompute=none")
+    refused = (
+        Refused(word="all", because="freed after each use", ranks=2),
+        Refused(word="all", because="as with zero3", strategy=sharded("zero2", 2), ranks=2),
+        Refused(word="all", because="beside hpZ", strategy=HPZ, ranks=4),
+    )
+
+    def spaces(self) -> list[Space]:
+        """Two devices, with room on the host for sharded states of both blocks, or whole of one."""
+        words = ("none", "optimizer", "all")
+        small = small_space(SHIPPED, self.name, words, *FEW, TWO)
+        return [granted(small, 10**7)]
+
+    def test_memory_decides(self) -> None:
+        """With room nothing is offloaded; with the least memory all blocks are."""
+        (space,) = self.spaces()
+        answer = solved(space)
+        least = min(plan.reserved_bytes for plan in answer.plans)
+        chosen = []
+        for reserved in (PLENTY_BYTES, least):
+            found = planned(space.with_memory(int(reserved * RULE.margin) + 1))
+            assert found is not None
+            assert found.stopped_by == "proof"
+            strategies = found.outcomes[0].plan.layer_strategies()
+            chosen.append([self.value.text_of(s) for s in strategies])
+        assert chosen[0] == ["none"] * 4
+        assert "none" not in chosen[1][1:3]
+
+
+@pytest.mark.parametrize(("dtype", "param"), [("fp32", 4), ("bf16", 2)])
+@pytest.mark.parametrize("value", [CpuOffload(), ALL])
+@pytest.mark.parametrize(("level", "ranks"), [("zero3", 2), ("zero3", 4)])
+def test_bytes_are_those_of_the_card(
+    dtype: str, param: int, value: CpuOffload, level: str, ranks: int
+) -> None:
+    """The device loses n·s, with ``all`` n·b more; the host holds n·(s + 2b)."""
+    plain = Case(name="", ranks=ranks, strategies=sharded(level, ranks), dtype=dtype)  # type: ignore[arg-type]
+    plan = plain.plan()
+    lowering = Lowering(plan.model, plan.workload, STACK)
+    own = lowering.unit((1,), sharded(level, ranks), ranks)  # type: ignore[arg-type]
+    other = lowering.unit((1,), with_value(sharded(level, ranks), NAME, value), ranks)  # type: ignore[arg-type]
+    n = sum(part for part in (own.update.matrices, own.update.vectors))
+    counts = own.optimizer_bytes - 8 * n
+    assert 0 < counts < 100
+    assert other.optimizer_bytes == 0
+    assert own.parameter_bytes - other.parameter_bytes == (4 * n if value.parameters else 0)
+    assert other.cast_bytes - own.cast_bytes == (4 * n if value.parameters else 0)
+    assert total_bytes(other.added_elsewhere, "host") == n * (8 + 2 * 4) + counts
+    assert (other.update.matrices, other.update.vectors, other.update.elsewhere) == (0, 0, n)
+    assert other.shard_gradient_bytes == own.shard_gradient_bytes
+    assert own.whole_bytes == other.whole_bytes == n * ranks * param
+
+
+def simulated(value: CpuOffload | None, micro_batch: int = 4, **given: object) -> Simulation:
+    """A step of two equal blocks on two A100 of a node, whose other layers have no states."""
+    strategy = with_value(sharded("zero3", 2), NAME, value)
+    case = Case(name="", ranks=2, strategies=strategy, micro_batch=micro_batch, **given)  # type: ignore[arg-type]
+    found = resolve(Inputs(model="gpt2", cluster="1x2xA100-80GB", global_batch=8, seq_len=16))
+    plan = case.plan()
+    group = replace(found.cluster.groups[0], name="cpu")
+    plan = replace(plan, cluster=replace(found.cluster, groups=(group,)))
+    result = Simulator.for_plan(plan, Machine(plan.cluster), STACK).run(plan)
+    assert result is not None
+    return result
+
+
+BIG = Sizes(blocks=2, hidden=1024, ffn=4096, vocab=64)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 4])
+@pytest.mark.parametrize("value", [CpuOffload(), ALL])
+def test_seconds_are_those_of_the_card(value: CpuOffload, micro_batches: int) -> None:
+    """n·b/L down, the update over H, and n·b/L up: once, or u times for each gather."""
+    run = simulated(value, micro_batch=8 // micro_batches, sizes=BIG)
+    own = breakdown(run)[NAME]
+    lowering_unit = run.chunks[0][0].layers[1].unit
+    assert lowering_unit is not None
+    n = 2 * lowering_unit.update.elsewhere
+    a100 = device("A100-SXM-80GB")
+    link_s = 4 * n / (a100.host_link_bytes_per_s * LINK_SHARE)
+    host_s = n * 28 / (NODE_BYTES_PER_S / 2)
+    uses = 2 * micro_batches if value.parameters else 1
+    launches = 2 * (1 + uses) * a100.kernel_launch_s
+    assert own == pytest.approx((1 + uses) * link_s + host_s + launches, rel=1e-9)
+
+
+def test_device_memory_falls_by_what_moves_and_the_host_is_counted() -> None:
+    plain, offloaded = simulated(None, sizes=BIG), simulated(CpuOffload(), sizes=BIG)
+    own, other = plain.memory[0], offloaded.memory[0]
+    unit = plain.chunks[0][0].layers[1].unit
+    assert unit is not None
+    assert own.by["optimizer"] - other.by["optimizer"] == 2 * unit.optimizer_bytes
+    assert own.allocated_bytes - other.allocated_bytes == 2 * unit.optimizer_bytes
+    assert [row.tier for row in offloaded.memory] == ["hbm", "host"]
+
+
+def question(**asked: object) -> Inputs:
+    """A model of 0.4 B weights on two devices."""
+    usual = {"model": "gpt2-medium", "cluster": "1x2xA100-80GB", "global_batch": 2, "seq_len": 256}
+    return Inputs(**{**usual, "dtype": "fp32", **asked})  # type: ignore[arg-type]
+
+
+def answer(*pins: str, **asked: object) -> Report:
+    """What a search of a part of the space finds."""
+    problem = resolve(question(**asked))
+    return search_plan(problem, resolve_pins((*PINNED, *pins), problem))
+
+
+def words_of(report: Report) -> list[str]:
+    return [TECHNIQUE.text_of(strategy) for strategy in report.plan.layer_strategies()]
+
+
+def test_a_search_takes_it_where_memory_is_short_and_only_there() -> None:
+    assert set(words_of(answer(host_gib=8))) == {"none"}
+    with pytest.raises(InfeasibleError, match="hbm of stage 0"):
+        answer(memory_gib=SHORT_GIB)
+    short = answer(memory_gib=SHORT_GIB, host_gib=8)
+    assert short.prediction.feasible
+    assert set(words_of(short)) - {"none"}
+    assert short.search is not None
+    assert set(short.search.space[NAME]) == {"none", "optimizer", "all"}
+    assert {row.tier for row in short.prediction.memory} == {"hbm", "host"}
+    assert short.prediction.breakdown_s[NAME] > 0
+
+
+def test_without_granted_memory_nothing_is_tried() -> None:
+    report = answer()
+    assert report.search is not None
+    assert report.search.space[NAME] == ["none"]
+    why = {entry["what"]: entry["why"] for entry in report.search.left_out}
+    assert "--host-gib" in why["cpu_offload optimizer and all"]
+
+
+def test_pins_say_it_of_some_layers() -> None:
+    report = answer("cpu_offload@1-3=optimizer", "cpu_offload@4-24=none", host_gib=8)
+    assert words_of(report) == ["none", *["optimizer"] * 3, *["none"] * 22]
+
+
+def test_hosts_grant_no_more_than_they_have() -> None:
+    with pytest.raises(InputError, match="--host-gib: got 900; allowed: at most 512: a HGX-A100"):
+        resolve(question(host_gib=900))
+    for wrong in (0, -1):
+        with pytest.raises(InputError, match="--host-gib: got"):
+            resolve(question(host_gib=wrong))
+    memory = resolve(question(host_gib=1.5)).cluster.groups[0].memory
+    assert memory.host_bytes == 1.5 * GIB
+
+
+def test_values_that_move_nothing_or_half_are_refused() -> None:
+    layer = Case(name="").plan().model.layers()[1]
+    for value, because in (
+        (CpuOffload(optimizer=False), "of nothing"),
+        (CpuOffload(optimizer=False, parameters=True), "parameters without the optimizer"),
+    ):
+        strategy = with_value(sharded("zero3", 2), NAME, value)
+        reason = technique_reason(layer, strategy, 2, DtypeRecord())
+        assert reason is not None
+        assert because in reason
+
+
+def test_other_layouts_and_optimizers_are_refused() -> None:
+    strategy = with_value(LayerStrategy(), NAME, CpuOffload())
+    for name in ("megatron", "deepspeed"):
+        other: StackSpec = stack(name)
+        assert f"as the stack {name} lays them out" in str(stack_reason(strategy, other))
+    assert stack_reason(strategy, STACK) is None
+    assert set(words_of(answer(host_gib=8, optimizer="muon"))) == {"none"}
+    with pytest.raises(InputError, match="optimizers that work element by element"):
+        answer("cpu_offload=optimizer", host_gib=8, optimizer="muon")
