@@ -4,7 +4,8 @@ Each of n ranks holds piece i and piece 2n - 1 - i of the sequence, so that all 
 causal work: its own queries and keys make a causal square, and with the keys of any other rank
 half of the square is seen (Liu et al., arXiv:2310.01889; Llama 3, arXiv:2407.21783, section
 3.3.2). So every step is counted as one causal square of local length: the n steps of the n
-ranks add up to the square of the whole sequence.
+ranks add up to the square of the whole sequence. Without a mask every step is a full square of
+local length, and any order of the pieces is even.
 
 Forward, n - 1 steps send K and V on while attention works on those at hand; results are merged
 by their log-sum-exps in fp32. Backward, K and V go round again, and their gradients travel with

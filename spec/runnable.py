@@ -129,16 +129,24 @@ def _sees_back(layer: Layer) -> bool:
 
 def split_run_reason(model: ModelSpec, strategy: LayerStrategy, workload: Workload) -> str | None:
     """Why the executor cannot train a model with a layer's strategy; None if it can."""
-    if is_plain_decoder(model):
-        return None
-    kind = "in a model other than a causal decoder"
-    if strategy.cp > 1:
-        return f"cp {strategy.cp} {kind} is planned but not run yet; use cp 1"
-    if strategy.ulysses:
-        return f"Ulysses {kind} is planned but not run yet; use Megatron's sequence parallelism"
-    if workload.adapters is not None:
+    if (strategy.cp > 1 or strategy.ulysses) and not _splits_sequences(model):
+        how, other = f"cp {strategy.cp}", "use cp 1"
+        if strategy.cp == 1:
+            how, other = "Ulysses", "use Megatron's sequence parallelism"
+        kind = "in a model of two towers or of learned relative positions"
+        return f"{how} {kind} is planned but not run yet; {other}"
+    if workload.adapters is not None and not is_plain_decoder(model):
+        kind = "in a model other than a causal decoder"
         return f"adapters {kind} are planned but not run yet; train full"
     return None
+
+
+@lru_cache(maxsize=256)
+def _splits_sequences(model: ModelSpec) -> bool:
+    """Whether a model's sequences may be split inside attention."""
+    mixers = (layer.attention for layer in model.kinds() if isinstance(layer, BlockLayer))
+    learns = any(isinstance(x, Attention) and (x.relative_buckets or x.shared_bias) for x in mixers)
+    return len(model.towers) == 1 and not learns
 
 
 def combination_run_reason(plan: Plan) -> str | None:

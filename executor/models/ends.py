@@ -23,7 +23,7 @@ class Embedding(LayerModule):
     def __init__(self, layer: EmbeddingLayer, build: LayerBuild) -> None:
         super().__init__(build)
         self.layer = layer
-        self.held = build.sequence.tokens.held
+        self.held, self.seq_len = build.sequence.tokens.held, build.seq_len
         self.vocab_start = split_range(layer.vocab, self.tp.size, self.tp.rank)[0]
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ class Embedding(LayerModule):
             for name in ("positions", "token_types")
         )
         table, start = self.slot("tokens").weight, self.vocab_start
-        x = embedding(tokens, table, positions, start, self.tp, self.held, segments)
+        x = embedding(tokens, table, positions, start, self.tp, self.held, self.seq_len, segments)
         if self.layer.norm is None:
             return x
         return self.normed("norm", self.layer.norm, EMBEDDING_NORM_EPS, x)

@@ -3,7 +3,8 @@
 Keys and values go round the ranks that hold pieces of a sequence while attention works on those
 at hand; results are merged by their log-sum-exps in float32. Backward they go round again, and
 their gradients travel with them and one step further, home (Liu et al., arXiv:2310.01889).
-Which keys a query sees follows the token numbers of the ring's ranks.
+Under a causal mask, which keys a query sees follows the token numbers of the ring's ranks; without
+one every step is a whole block.
 """
 
 from __future__ import annotations

@@ -12,7 +12,13 @@ from shardwright.executor.models.positions import position_rows
 from shardwright.executor.token_batch import chosen_tokens
 from shardwright.executor.token_layout import TokenLayout, token_layout
 from shardwright.kernels.attention import attention_reference
-from shardwright.kernels.ring_step import flash_step, flash_step_backward, merge_attention_
+from shardwright.kernels.ring_step import (
+    flash_full_step,
+    flash_full_step_backward,
+    flash_step,
+    flash_step_backward,
+    merge_attention_,
+)
 from shardwright.spec.sample_parts import Span
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.token_parts import Spans, count, joined
@@ -111,6 +117,38 @@ def test_merged_steps_are_attention_to_the_whole_sequence(name: str) -> None:
             found[0][rows] += of_query.permute(2, 0, 1, 3)
             for total, each in zip(found[1:], others, strict=True):
                 total[index(ring[j])] += each.permute(2, 0, 1, 3)
+    for total, given in zip(found, inputs, strict=True):
+        assert given.grad is not None
+        torch.testing.assert_close(total, given.grad.float(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_merged_steps_of_full_masks_are_attention_to_every_token(name: str) -> None:
+    """Order is all the same to them, so any layout is even."""
+    ring = LAYOUTS[name]
+    torch.manual_seed(1)
+    shapes = [(SEQ_LEN, BATCH, heads, WIDTH) for heads in (HEADS, KV_HEADS, KV_HEADS)]
+    inputs = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    expected = attention_reference(*inputs, causal=False)
+    grad = torch.randn(expected.shape)
+    expected.backward(grad)
+    query, key, value = (x.detach() for x in inputs)
+    found = [torch.zeros(shape) for shape in shapes]
+    for own in ring:
+        q, rows = heads_first(query[index(own)]), index(own)
+        keys = [tuple(heads_first(x[index(other)]) for x in (key, value)) for other in ring]
+        out, log_sum = flash_full_step(q, *keys[0])
+        for held in keys[1:]:
+            merge_attention_(out, log_sum, *flash_full_step(q, *held))
+        merged = out.permute(2, 0, 1, 3).flatten(2)
+        torch.testing.assert_close(merged, expected[rows].float(), rtol=1e-5, atol=1e-5)
+        own_grad = heads_first(grad[rows].unflatten(2, (HEADS, WIDTH)))
+        for other, held in zip(ring, keys, strict=True):
+            grads = flash_full_step_backward(own_grad, q, *held, out, log_sum)
+            for total, each, place in zip(
+                found, grads, (rows, index(other), index(other)), strict=True
+            ):
+                total[place] += each.permute(2, 0, 1, 3)
     for total, given in zip(found, inputs, strict=True):
         assert given.grad is not None
         torch.testing.assert_close(total, given.grad.float(), rtol=1e-4, atol=1e-5)

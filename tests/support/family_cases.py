@@ -71,10 +71,17 @@ def bert(hidden: int = 32, ffn: int = 64, vocab: int = 64, blocks: int = 4) -> M
 
 
 def vit(
-    hidden: int = 32, ffn: int = 64, image: int = 12, patch: int = 4, blocks: int = 4
+    hidden: int = 32,
+    ffn: int = 64,
+    image: int = 12,
+    patch: int = 4,
+    blocks: int = 4,
+    class_token: bool = True,
 ) -> ModelSpec:
     """ViT: patches, a class token, a classifier; (image / patch)² + 1 tokens."""
-    first = PatchLayer(hidden=hidden, image=image, patch=patch, norm="layernorm")
+    first = PatchLayer(
+        hidden=hidden, image=image, patch=patch, norm="layernorm", class_token=class_token
+    )
     last = ClassifierLayer(hidden=hidden, classes=10, norm_eps=1e-12)
     layers = (first, *[block(hidden, ffn)] * blocks, last)
     only = tower("encoder", *layers, seq_len=first.tokens)
