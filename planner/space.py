@@ -267,7 +267,7 @@ class SearchSpace:
         model, workload = self.request.model, self.request.workload
         return (
             executable_reason(strategy, workload)
-            or layer_together_reason(layer, strategy, workload)
+            or layer_together_reason(layer, workload)
             or split_run_reason(model, strategy, workload)
         )
 

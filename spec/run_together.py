@@ -1,8 +1,7 @@
 """What the bundled executor runs each by itself, and not together yet.
 
 Each line says why: adapters and experts give all gradients in one pass, and are priced otherwise
-when a schedule splits the backward; latent attention turns its shared key by whole sequences;
-adapters stand beside dense blocks only.
+when a schedule splits the backward; adapters stand beside dense blocks only.
 """
 
 from __future__ import annotations
@@ -12,18 +11,14 @@ from .layers import BlockLayer, Layer
 from .mixers import LatentAttention
 from .model import ModelSpec
 from .plan import Plan
-from .strategy import LayerStrategy
 from .workload import Workload
 
 
-def layer_together_reason(layer: Layer, strategy: LayerStrategy, workload: Workload) -> str | None:
-    """Why a layer does not run under a strategy and workload that others run under."""
+def layer_together_reason(layer: Layer, workload: Workload) -> str | None:
+    """Why a layer does not run under a workload that others run under."""
     if not isinstance(layer, BlockLayer):
         return None
     latent = isinstance(layer.attention, LatentAttention)
-    if latent and (strategy.cp > 1 or strategy.ulysses):
-        how = f"cp {strategy.cp}" if strategy.cp > 1 else "sequence_parallel ulysses"
-        return f"{how} of latent attention is planned but not run yet"
     if workload.adapters is not None and (latent or isinstance(layer.mlp, Moe)):
         part = "latent attention" if latent else "experts"
         return f"lora beside {part} is planned but not run yet; train full"
@@ -41,9 +36,8 @@ def split_backward_reason(model: ModelSpec, workload: Workload) -> str | None:
 
 def together_reason(plan: Plan) -> str | None:
     """Why the executor does not run a plan whose parts it runs; None if it does."""
-    layers = zip(plan.model.layers(), plan.layer_strategies(), strict=True)
-    for layer, strategy in dict.fromkeys(layers):
-        if reason := layer_together_reason(layer, strategy, plan.workload):
+    for layer in plan.model.kinds():
+        if reason := layer_together_reason(layer, plan.workload):
             return reason
     if plan.program.splits_backward:
         return split_backward_reason(plan.model, plan.workload)

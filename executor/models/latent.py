@@ -15,7 +15,8 @@ from torch.autograd import Function
 
 from ...kernels.rope import Angles, turn_heads
 from ...spec.mixers import LatentAttention
-from .layer import again
+from ...spec.token_parts import count
+from .core_attention import core_attention
 from .parallel import TensorParallel
 from .whole import whole_linear
 
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 def latent_mixer(block: Block, spec: LatentAttention, x: Tensor) -> Tensor:
     """Latent attention of a block; what every :data:`.block.RunPart` takes and gives."""
-    angles = Angles(block.seq_len, spec.rope_dim, spec.rope_theta)
+    positions = block.sequence.tokens.positions
+    rows = count(positions) if positions else block.seq_len
+    angles = Angles(rows, spec.rope_dim, spec.rope_theta, positions)
     query = _queries(block, spec, angles, x)
     down = whole_linear(x, block.slot("kv_down"))
     latent, turning = down.split([spec.kv_rank, spec.rope_dim], -1)  # type: ignore[no-untyped-call]
@@ -36,10 +39,9 @@ def latent_mixer(block: Block, spec: LatentAttention, x: Tensor) -> Tensor:
     turning = turn_heads(turning.unsqueeze(2), angles)
     heads = up.view(*up.shape[:2], -1, spec.nope_dim + spec.value_dim)
     key, value = _KeysAndValues.apply(heads, turning, spec.nope_dim)  # type: ignore[no-untyped-call]
-    if block.recompute == "selective":
-        mixed = again(block.attend, query, key, value)
-    else:
-        mixed = block.attend(query, key, value)
+    del down, latent, up, heads, turning
+    again = block.recompute == "selective"
+    mixed = core_attention(block.sequence, block.attend, spec.heads, again, query, key, value)
     return block.row(mixed, "output")
 
 

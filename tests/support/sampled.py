@@ -12,6 +12,7 @@ EVERY: Mapping[str, int] = {
     "test_expert_lowering.py": 6,
     "test_expert_memory.py": 4,
     "test_experts.py": 8,
+    "test_latent_sequences.py": 4,
     "test_live_bytes.py": 7,
     "test_lowering.py": 3,
     "test_mixed_stages.py": 3,
