@@ -22,6 +22,7 @@ from shardwright.spec.model import LayerRun, Mlp, ModelSpec, Tower, TowerEdge
 from shardwright.spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
 from shardwright.spec.schedule import ScheduleKind, chunk_position
 from shardwright.spec.strategy import LayerStrategy
+from shardwright.spec.training import Lora
 from shardwright.spec.workload import DtypeRecord, Workload
 
 
@@ -153,6 +154,7 @@ class FamilyCase:
     seq_len: int = 16
     dtype: str = "fp32"
     flash: bool = True
+    adapters: Lora | None = None
 
     def strategy(self, index: int) -> LayerStrategy:
         """A layer's; only blocks recompute."""
@@ -195,6 +197,7 @@ class FamilyCase:
             global_batch=self.global_batch,
             seq_len=self.model.towers[-1].seq_len or self.seq_len,
             dtype=DtypeRecord.from_shorthand(self.dtype),
+            trainable=self.adapters or "full",
         )
         plan = Plan(
             models={"main": self.model},

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 EVERY: Mapping[str, int] = {
     "test_adapters.py": 8,
+    "test_encoder_adapters.py": 4,
     "test_encoder_decoders.py": 4,
     "test_encoder_sequences.py": 4,
     "test_encoders.py": 4,
