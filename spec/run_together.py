@@ -1,8 +1,7 @@
 """What the bundled executor runs each by itself, and not together yet.
 
-Each line says why: adapters and experts give all gradients in one pass, and are priced otherwise
-when a schedule splits the backward; latent attention turns its shared key by whole sequences;
-adapters stand beside dense blocks only.
+Each line says why: adapters give all gradients in one pass; latent attention turns its shared key
+by whole sequences; adapters stand beside dense blocks only.
 """
 
 from __future__ import annotations
@@ -34,8 +33,6 @@ def split_backward_reason(model: ModelSpec, workload: Workload) -> str | None:
     """Why schedules that split the backward do not run a model under a workload."""
     if workload.adapters is not None:
         return "a schedule that splits the backward of lora is planned but not run yet; use 1f1b"
-    if any(isinstance(layer, BlockLayer) and isinstance(layer.mlp, Moe) for layer in model.kinds()):
-        return "a schedule that splits the backward of experts is planned but not run yet; use 1f1b"
     return None
 
 

@@ -15,7 +15,6 @@ from torch.autograd import Function
 from ...kernels.cross_entropy import cross_entropy
 from ...spec.layers import EMBEDDING_NORM_EPS, ClassifierLayer, PatchLayer
 from .layer import LayerBuild, LayerModule
-from .whole import whole_linear
 
 
 class _Placed(Function):
@@ -73,8 +72,7 @@ class Patches(LayerModule):
     def forward(self, pixels: Tensor) -> Tensor:
         """This rank's tokens: projected patches, class token, positions."""
         layer, first, pixels = self.layer, *self._own(pixels)
-        slot = self.slot("patches")
-        x = whole_linear(pixels.to(slot.weight.dtype), slot)
+        x = self.whole(pixels.to(self.slot("patches").weight.dtype), "patches")
         positions = self.slot("positions").weight if layer.positions else None
         token = self.class_token if layer.class_token else None
         if token is not None or positions is not None:
@@ -111,7 +109,7 @@ class Classifier(LayerModule):
             x = self.normed("norm", self.layer.norm, self.layer.norm_eps, x)
         mine = 0 if self.tp.sequence_parallel and self.tp.rank else 1
         first = _First.apply(x, mine)  # type: ignore[no-untyped-call]
-        logits = whole_linear(first, self.slot("projection"))
+        logits = self.whole(first, "projection")
         return cross_entropy(logits.flatten(0, 1), targets[:mine], scale)
 
 
