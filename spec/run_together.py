@@ -1,7 +1,7 @@
 """What the bundled executor runs each by itself, and not together yet.
 
-Each line says why: adapters give all gradients in one pass; latent attention turns its shared key
-by whole sequences; adapters stand beside dense blocks only.
+Each line says why: latent attention turns its shared key by whole sequences; adapters stand beside
+dense blocks only.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from .feed_forward import Moe
 from .layers import BlockLayer, Layer
 from .mixers import LatentAttention
-from .model import ModelSpec
 from .plan import Plan
 from .strategy import LayerStrategy
 from .workload import Workload
@@ -29,22 +28,13 @@ def layer_together_reason(layer: Layer, strategy: LayerStrategy, workload: Workl
     return None
 
 
-def split_backward_reason(model: ModelSpec, workload: Workload) -> str | None:
-    """Why schedules that split the backward do not run a model under a workload."""
-    if workload.adapters is not None:
-        return "a schedule that splits the backward of lora is planned but not run yet; use 1f1b"
-    return None
-
-
 def together_reason(plan: Plan) -> str | None:
     """Why the executor does not run a plan whose parts it runs; None if it does."""
     layers = zip(plan.model.layers(), plan.layer_strategies(), strict=True)
     for layer, strategy in dict.fromkeys(layers):
         if reason := layer_together_reason(layer, strategy, plan.workload):
             return reason
-    if plan.program.splits_backward:
-        return split_backward_reason(plan.model, plan.workload)
     return None
 
 
-__all__ = ["layer_together_reason", "split_backward_reason", "together_reason"]
+__all__ = ["layer_together_reason", "together_reason"]
