@@ -2,8 +2,8 @@
 
 Several projections of the same rows go together, as a gate and what it gates. Each way a weight
 takes part in is one operation: its product with the rows, what it adds to their gradient, and its
-own gradient, which comes in the layout of the weight. Where the library has no single kernel, an
-operation is a loop over the groups.
+own gradient, which comes in the layout of the weight; for that one the rows are kept, unless the
+weights are frozen. Where the library has no single kernel, an operation is a loop over the groups.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ class _GroupedLinear(Function):
     def forward(
         ctx: Any, run: _Products, x: Tensor, offsets: Tensor, keep: Keep | None, *weights: Tensor
     ) -> Any:
-        ctx.save_for_backward(x, offsets, *weights)
+        ctx.trains = any(ctx.needs_input_grad[4:])
+        ctx.save_for_backward(x if ctx.trains else None, offsets, *weights)
         ctx.run, ctx.keep = run, keep
         return tuple(run.product(x, weight.transpose(1, 2), offsets) for weight in weights)
 
@@ -113,6 +114,8 @@ class _GroupedLinear(Function):
         grad_x = run.product(*pairs[0], offsets)
         for grad, weight in pairs[1:]:
             run.add_product(grad_x, grad, weight, offsets)
+        if not ctx.trains:
+            return (None, grad_x, None, None, *(None for _ in weights))
         x = x.detach()  # or what is kept would hold the graph that it came from
 
         def gradients() -> list[Tensor]:

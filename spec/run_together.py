@@ -1,7 +1,7 @@
 """What the bundled executor runs each by itself, and not together yet.
 
 Each line says why: latent attention turns its shared key by whole sequences; adapters stand beside
-dense blocks only.
+projections of one matrix.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ def layer_together_reason(layer: Layer, strategy: LayerStrategy, workload: Workl
     if latent and (strategy.cp > 1 or strategy.ulysses):
         how = f"cp {strategy.cp}" if strategy.cp > 1 else "sequence_parallel ulysses"
         return f"{how} of latent attention is planned but not run yet"
-    if workload.adapters is not None and (latent or isinstance(layer.mlp, Moe)):
-        part = "latent attention" if latent else "experts"
-        return f"lora beside {part} is planned but not run yet; train full"
+    if isinstance(layer.mlp, Moe) and workload.adapters is not None:
+        for name in workload.adapters.targets:
+            if name.startswith("experts_"):
+                return f"lora beside {name}, the matrices of all experts, is not built; freeze them"
     return None
 
 

@@ -20,6 +20,7 @@ from ...spec.choices import Recompute
 from ...spec.marks import RECOMPUTE
 from .adapters import Adapter, frozen_column, frozen_row
 from .expert_ranks import ALONE, ExpertRanks
+from .parallel import ALONE as UNSPLIT
 from .parallel import TensorParallel, column_linear, row_linear
 from .sequence import SequenceSplit
 from .whole import whole_linear
@@ -104,7 +105,10 @@ class LayerModule(nn.Module):
     def whole(self, x: Tensor, name: str) -> Tensor:
         """A projection by this slot that no rank splits."""
         slot = self.slot(name)
-        return whole_linear(x, slot.weight, slot.bias, self.tp.later)
+        if slot.weight.requires_grad:
+            return whole_linear(x, slot.weight, slot.bias, self.tp.later)
+        (out,) = frozen_column(x, [slot.weight], self.biases(name), [self._adapter(name)], UNSPLIT)
+        return out
 
     def _adapter(self, name: str) -> Adapter | None:
         """What stands beside a slot's frozen weight."""

@@ -181,7 +181,7 @@ PLANS: dict[str, dict[str, Any]] = {
 
 # peft 0.21 reads a property of models that transformers 5.23 calls otherwise
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "gpt2"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gpt2", "mixtral"])
 def test_peft_loads_what_a_run_saved(two_ranks: RankPool, tmp_path: Path, kind: str) -> None:
     import transformers
     from peft import PeftModel

@@ -8,6 +8,7 @@ EVERY: Mapping[str, int] = {
     "test_adapters.py": 8,
     "test_encoder_decoders.py": 4,
     "test_encoders.py": 4,
+    "test_expert_adapters.py": 7,
     "test_expert_lowering.py": 6,
     "test_expert_memory.py": 4,
     "test_experts.py": 8,
