@@ -14,7 +14,6 @@ from ...spec.layers import EMBEDDING_NORM_EPS, EmbeddingLayer, HeadLayer, NormLa
 from ...spec.parameters import split_range
 from .layer import LayerBuild, LayerModule
 from .parallel import embedding
-from .whole import whole_linear
 
 
 class Embedding(LayerModule):
@@ -73,7 +72,7 @@ class Head(LayerModule):
         if layer.norm is not None:
             x = self.normed("norm", layer.norm, layer.norm_eps, x)
         if layer.transform:
-            x = activation.gelu(whole_linear(x, self.slot("transform")), tanh=False)
+            x = activation.gelu(self.whole(x, "transform"), tanh=False)
             x = self.normed("transform_norm", "layernorm", layer.norm_eps, x)
         (weight,) = self.weights("projection")
         plain = not layer.bias and layer.softcap is None

@@ -18,7 +18,6 @@ from ...spec.mixers import LatentAttention
 from ...spec.token_parts import count
 from .core_attention import core_attention
 from .parallel import TensorParallel
-from .whole import whole_linear
 
 if TYPE_CHECKING:
     from .block import Block
@@ -30,7 +29,7 @@ def latent_mixer(block: Block, spec: LatentAttention, x: Tensor) -> Tensor:
     rows = count(positions) if positions else block.seq_len
     angles = Angles(rows, spec.rope_dim, spec.rope_theta, positions)
     query = _queries(block, spec, angles, x)
-    down = whole_linear(x, block.slot("kv_down"))
+    down = block.whole(x, "kv_down")
     latent, turning = down.split([spec.kv_rank, spec.rope_dim], -1)  # type: ignore[no-untyped-call]
     latent = _rms_norm(block, "kv_norm", latent)
     (up,) = block.column(latent, "kv_up")
@@ -53,7 +52,7 @@ def _queries(block: Block, spec: LatentAttention, angles: Angles, x: Tensor) -> 
     """Query heads (seq, batch, heads, width of a key), the rotary part of each turned."""
     name = "query"
     if spec.query_rank is not None:
-        down = whole_linear(x, block.slot("query_down"))
+        down = block.whole(x, "query_down")
         x, name = _rms_norm(block, "query_norm", down), "query_up"
     (query,) = block.column(x, name)
     heads: Tensor = query.unflatten(-1, (-1, spec.key_dim))  # type: ignore[no-untyped-call]

@@ -19,7 +19,6 @@ from ...spec.sample_parts import Span
 from ...spec.token_parts import Spans, behind, places
 from .layer import LayerBuild, LayerModule
 from .positions import position_rows
-from .whole import whole_linear
 
 
 class _Placed(Function):
@@ -84,9 +83,8 @@ class Patches(LayerModule):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """This rank's tokens: projected patches, class token, positions."""
-        layer, slot = self.layer, self.slot("patches")
-        pixels = pixels[self.rows.first : self.rows.end]
-        x = whole_linear(pixels.to(slot.weight.dtype), slot)
+        layer, pixels = self.layer, pixels[self.rows.first : self.rows.end]
+        x = self.whole(pixels.to(self.slot("patches").weight.dtype), "patches")
         positions = self.slot("positions").weight if layer.positions else None
         token = self.class_token if layer.class_token else None
         if token is not None or positions is not None:
@@ -114,7 +112,7 @@ class Classifier(LayerModule):
             x = self.normed("norm", self.layer.norm, self.layer.norm_eps, x)
         mine = 0 if self.tp.sequence_parallel and self.tp.rank else 1
         first = _First.apply(x, mine)  # type: ignore[no-untyped-call]
-        logits = whole_linear(first, self.slot("projection"))
+        logits = self.whole(first, "projection")
         return cross_entropy(logits.flatten(0, 1), targets[:mine], scale)
 
 

@@ -10,6 +10,7 @@ EVERY: Mapping[str, int] = {
     "test_encoder_decoders.py": 4,
     "test_encoder_sequences.py": 4,
     "test_encoders.py": 4,
+    "test_expert_adapters.py": 7,
     "test_expert_lowering.py": 6,
     "test_expert_memory.py": 4,
     "test_experts.py": 8,
