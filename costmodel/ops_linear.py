@@ -7,6 +7,8 @@ adapter is, nothing where the layer is frozen.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from .ops import OpContext
 from .ops_adapters import adapted, adapter_backward, add_adapter
 from .ops_precision import UNQUANTISED, operand, quantised_weight
@@ -55,7 +57,7 @@ def column_linear(
         joint.append(t.new((*lead, width), c.dtype))
     del whole
     outs = tuple(joint[0].view(*lead, w) for w in widths) if fused else tuple(joint)
-    adapters = _Adapters(c, x, [(n, outs[n]) for n in beside]) if beside else None
+    adapters = _Adapters(c, x, [outs[n] for n in beside], "outputs") if beside else None
     kept = read if c.training.weights else None
     del read
 
@@ -88,20 +90,30 @@ def column_linear(
 
 
 class _Adapters:
-    """The adapters beside the parts of one projection, which read one input."""
+    """The adapters beside the parts of one projection, which read one input.
+
+    ``split``: along what tensor parallelism splits the projection.
+    """
 
     def __init__(
-        self, c: OpContext, x: Value, outs: list[tuple[int, Value]], row: bool = False
+        self,
+        c: OpContext,
+        x: Value,
+        outs: list[Value],
+        split: Literal["outputs", "inputs", "nothing"],
     ) -> None:
-        self.c, self.x, self.row = c, x, row
-        whole = x if row else c.gather_sequence(x)
-        self.inner = [add_adapter(c, whole, out, sums_inner=row) for _, out in outs]
+        self.c, self.x, self.split = c, x, split
+        whole, sums_inner = self._whole(), split == "inputs"
+        self.inner = [add_adapter(c, whole, out, sums_inner) for out in outs]
 
     def backward(self, widths: list[int]) -> None:
         """Gradients of all of them, ``widths`` being those of their outputs."""
-        whole = self.x if self.row else self.c.gather_sequence(self.x)
+        whole, sums_inner = self._whole(), self.split == "outputs"
         for inner, width in zip(self.inner, widths, strict=True):
-            adapter_backward(self.c, whole, inner, width, sums_inner=not self.row)
+            adapter_backward(self.c, whole, inner, width, sums_inner)
+
+    def _whole(self) -> Value:
+        return self.c.gather_sequence(self.x) if self.split == "outputs" else self.x
 
 
 def _join_gradients(t: Tape, grads: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -134,7 +146,7 @@ def row_linear(c: OpContext, x: Value, width: int, bias: bool, name: str = "") -
     read = operand(t, c.precision, x)
     _product(c, tokens, local, width)
     out = t.new((*lead, width), c.dtype)
-    adapters = _Adapters(c, x, [(0, out)], row=True) if adapted(c, (name,))[0] else None
+    adapters = _Adapters(c, x, [out], "inputs") if adapted(c, (name,))[0] else None
     out = c.reduce(out)
     if bias and not c.stack.fusion.bias_residual:
         t.kernel("add", (out, t.constant((width,), c.dtype)), out)
@@ -184,6 +196,7 @@ def whole_linear(
     kept = operand(t, c.precision, x) if c.training.weights else None
     _product(c, tokens, hidden, width, bias=bias)
     out = t.new((*lead, width), c.dtype)
+    adapters = _Adapters(c, x, [out], "nothing") if adapted(c, (name,))[0] else None
 
     def backward(grad: Value) -> tuple[Value | None, ...]:
         narrow = operand(t, c.precision, grad)
@@ -192,6 +205,8 @@ def whole_linear(
         if differentiable:
             _product(c, tokens, width, hidden)
             grad_x = t.new(shape, c.dtype)
+        if adapters is not None:
+            adapters.backward([width])
         if kept is None:
             return (grad_x,)
 

@@ -13,7 +13,7 @@ from ..spec.stack import StackSpec
 from .lowered_pass import LoweredPass
 from .lowering import StageChunk
 from .stage_passes import PassKind
-from .unit import Unit
+from .unit import GatherBytes, Unit
 
 PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS, WORKSPACE, COMMUNICATION = range(6)
 LEDGER_TERMS = MEMORY_TERMS[:6]
@@ -82,7 +82,8 @@ class PassPlayer:
         ]
         held = 0
         for number, entry in enumerate(chunk.layers):
-            held = self._gather(ledger, gathers[number], held)
+            own = gathers[number]
+            held = self._gather(ledger, own.gathers if own is not None else (), held)
             following = gathers[number + 1] if number + 1 < len(gathers) else None
             ahead = following.flat_bytes if self.prefetch and following is not None else 0
             ledger.add(COMMUNICATION, ahead)
@@ -99,15 +100,15 @@ class PassPlayer:
         ledger.add(ACTIVATIONS, -sum(s.size_bytes for s in chunk.sources if not s.kept))
 
     @staticmethod
-    def _gather(ledger: Ledger, unit: Unit | None, held: int) -> int:
-        """Gather a unit; its buffer stays until the next gather, the former one goes."""
-        if unit is None:
-            return held
-        ledger.add(COMMUNICATION, unit.flat_bytes)
-        ledger.touch(unit.cast_bytes)
-        ledger.add(COMMUNICATION, -held)
-        ledger.add(PARAMETERS, unit.whole_bytes)
-        return unit.flat_bytes
+    def _gather(ledger: Ledger, gathers: tuple[GatherBytes, ...], held: int) -> int:
+        """Gather a unit; a buffer stays until the next gather, the former one goes."""
+        for each in gathers:
+            ledger.add(COMMUNICATION, each.flat_bytes)
+            ledger.touch(each.cast_bytes)
+            ledger.add(COMMUNICATION, -held)
+            ledger.add(PARAMETERS, each.whole_bytes)
+            held = each.flat_bytes
+        return held
 
     def _backward(self, ledger: Ledger, chunk: StageChunk, kind: PassKind) -> None:
         ledger.add(ACTIVATIONS, chunk.output_bytes + sum(s.size_bytes for s in chunk.sources))
@@ -115,7 +116,8 @@ class PassPlayer:
         for number in reversed(range(len(chunk.layers))):
             entry = chunk.layers[number]
             if entry.unit is not None and entry.unit.gathers_each_use:
-                ledger.add(COMMUNICATION, -self._gather(ledger, entry.unit, 0))
+                for each in entry.unit.gathers:  # the buffer goes as soon as it is copied from
+                    ledger.add(COMMUNICATION, -self._gather(ledger, (each,), 0))
             ahead = self._ahead_backward(chunk, number)
             ledger.add(COMMUNICATION, ahead)
             for lowered in chunk.backward_passes(number, kind.first, kind.last, kind.part):

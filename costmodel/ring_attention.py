@@ -4,14 +4,16 @@ Each of n ranks holds piece i and piece 2n - 1 - i of the sequence, so that all 
 causal work: its own queries and keys make a causal square, and with the keys of any other rank
 half of the square is seen (Liu et al., arXiv:2310.01889; Llama 3, arXiv:2407.21783, section
 3.3.2). So every step is counted as one causal square of local length: the n steps of the n
-ranks add up to the square of the whole sequence.
+ranks add up to the square of the whole sequence. Without a mask every step is a full square of
+local length, and any order of the pieces is even.
 
 Forward, n - 1 steps send K and V on while attention works on those at hand; results are merged
 by their log-sum-exps in fp32. Backward, K and V go round again, and their gradients travel with
 them and one step further, home: n steps. Sent by a rank, with K and V of ``kv`` bytes each:
 forward ``2 (n - 1) kv``, backward ``2 (n - 1) kv + 2 n kv``, gradients in the compute type (as
 in Transformer Engine's ``p2p``). Kept for the backward pass: query, own K and V, output and
-log-sum-exps. Left out: gathering all K and V first, as Llama 3 does.
+log-sum-exps. Values of latent attention are copied first: what is sent has no gaps. Left out:
+gathering all K and V first, as Llama 3 does.
 
 Worked number: Llama-3-8B, 32,768 tokens, cp 8, bf16: K and V of 4,096 tokens and 8 heads of 128
 are 2 · 8.4 MB; a rank sends 117 MB forward and 252 MB backward, a layer.
@@ -41,12 +43,16 @@ def ring_attention(
     Returns:
         (local seq, batch, heads · width of a value).
     """
-    given = (query, key, value)
     scores = scores_of(spec, query.shape[0], key.shape[0])
+    dense = value
+    if isinstance(spec, LatentAttention) and c.head_exchange.size == 1:  # they lie beside keys
+        dense = c.tape.kernel("copy", (value,), c.tape.like(value))
+    given = (query, key, dense)
     out, log_sum = _forward(c, scores, given)
     seq, batch, heads, width = out.shape
     joined = out.view(seq, batch, heads * width)
-    c.tape.record((joined,), given, lambda grad: _backward(c, scores, given, (out, log_sum), grad))
+    inputs = (query, key, value)
+    c.tape.record((joined,), inputs, lambda grad: _backward(c, scores, given, (out, log_sum), grad))
     return joined
 
 

@@ -11,6 +11,7 @@ from ..spec.kernels import Collective, streamed
 from ..spec.workload import DtypeRecord
 from .nested_sharding import gather_pieces, keep_secondary
 from .tape import Item
+from .unit import GatherBytes
 from .unit_parts import Part, UnitShape
 
 
@@ -35,12 +36,12 @@ def gathers(
 ) -> tuple[Item, ...]:
     """Gathers of trained parts, cast from the master's format, and of frozen ones.
 
-    Those of one format over the same ranks are one gather.
+    Those of one format are one gather: of dense parameters, and of experts, which have ranks of
+    their own.
     """
     dtype, kept = shape.dtype, replace(shape.dtype, master=shape.base_dtype)
     found: list[Item] = []
-    alike = kept.master == dtype.master
-    for part in _joined(parts, frozen) if alike else (*parts, *frozen):
+    for part in _gathered_at_once(shape, parts, frozen):
         for item in work(part, dtype if part.trained else kept, dtype.param):
             if isinstance(item, Collective) and shape.stack.narrow_gather:
                 item = item._replace(payload_bytes=gathered_bytes(shape, part))
@@ -48,11 +49,36 @@ def gathers(
     return tuple(found)
 
 
+def gather_bytes(
+    shape: UnitShape, parts: tuple[Part, ...], frozen: tuple[Part, ...]
+) -> tuple[GatherBytes, ...]:
+    """The bytes of :func:`gathers`: fully_shard does one after the other."""
+    dtype = shape.dtype
+    param, casts = DTYPE_BYTES[dtype.param], dtype.param != dtype.master
+    found = []
+    for part in _gathered_at_once(shape, parts, frozen):
+        sent = part.degree > 1
+        flat_bytes = part.padded * param if sent else 0
+        cast_bytes = part.shard * param if sent and casts and part.trained else 0
+        found.append(GatherBytes(flat_bytes, cast_bytes, part.padded * param))
+    return tuple(found)
+
+
+def _gathered_at_once(
+    shape: UnitShape, parts: tuple[Part, ...], frozen: tuple[Part, ...]
+) -> tuple[Part, ...]:
+    """Trained and frozen parts, those of one format and the same ranks as one."""
+    if shape.base_dtype != shape.dtype.master:
+        return (*parts, *frozen)
+    return _joined(parts, frozen)
+
+
 def _joined(parts: tuple[Part, ...], frozen: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Trained and frozen parts, those that shard over the same ranks as one."""
+    """Trained and frozen parts as one, dense ones and experts apart."""
     found = list(parts)
     for part in frozen:
-        same = next((n for n, other in enumerate(found) if other.group == part.group), None)
+        alike = (n for n, other in enumerate(found) if other.experts == part.experts)
+        same = next(alike, None)
         if same is None:
             found.append(part)
             continue

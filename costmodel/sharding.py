@@ -23,6 +23,7 @@ from .optimizers import UpdateShare, joined, state_bytes, update_share
 from .shard_traffic import (
     accumulate_upcast,
     gather_backward,
+    gather_bytes,
     gather_forward,
     gathers,
     gradient_shards,
@@ -52,14 +53,12 @@ def sharded_unit(shape: UnitShape) -> Unit:
     wrapped = any(part.shared for part in parts) or bool(parts and dtype.param != dtype.master)
     wrapped = wrapped or bool(frozen)
     param, master, comm = (DTYPE_BYTES[d] for d in (dtype.param, dtype.master, dtype.communication))
-    casts, upcasts = dtype.param != dtype.master, dtype.communication != dtype.param
+    upcasts = dtype.communication != dtype.param
     whole, shard = sum(part.whole for part in parts), sum(part.shard for part in parts)
     padded = sum(part.padded for part in parts)
-    gathered = padded + sum(part.padded for part in frozen)
     sharded = [part for part in parts if part.degree > 1]
     waiting = dtype.communication if upcasts else dtype.param
     shards = tuple(n for part in parts for n in part.shards)
-    flat = sum(part.padded for part in (*sharded, *frozen))
     back = any(shape.training(number).backward for number in range(len(shape.layers)))
     return Unit(
         wrapped=wrapped,
@@ -68,9 +67,7 @@ def sharded_unit(shape: UnitShape) -> Unit:
         parameter_bytes=sum(held_pieces_bytes(p, dtype if p.trained else kept) for p in every)
         + narrow_copies_bytes(shape, every),
         optimizer_bytes=unit_states(shape, parts) + STEP_COUNTER_BYTES * len(shards),
-        whole_bytes=gathered * param if wrapped else 0,
-        flat_bytes=flat * param if wrapped else 0,
-        cast_bytes=sum(part.shard for part in sharded) * param if wrapped and casts else 0,
+        gathers=gather_bytes(shape, parts, frozen) if wrapped else (),
         gradient_bytes=whole * param,
         accumulated_bytes=whole * (comm if wrapped and upcasts else param),
         shard_gradient_bytes=sum(p.gradient_shard for p in parts) * master if wrapped else 0,

@@ -25,7 +25,7 @@ from .sharding import (
     unit_update,
 )
 from .tape import Item
-from .unit import Unit
+from .unit import GatherBytes, Unit
 from .unit_parts import Part, UnitShape, unit_parts
 
 
@@ -55,9 +55,7 @@ def contiguous_unit(shape: UnitShape) -> Unit:
         + _frozen_bytes(shape, every)
         + narrow_copies_bytes(shape, every),
         optimizer_bytes=unit_states(shape, parts) + master_bytes,
-        whole_bytes=0,
-        flat_bytes=0,
-        cast_bytes=0,
+        gathers=(),
         gradient_bytes=0 if shape.stack.fusion.weight_gradient_accumulation else whole * param,
         accumulated_bytes=whole * gradient,
         shard_gradient_bytes=0,
@@ -146,9 +144,7 @@ def partitioned_unit(shape: UnitShape) -> Unit:
         parameter_bytes=sum(_stored_bytes(shape, part) for part in every)
         + narrow_copies_bytes(shape, every),
         optimizer_bytes=plain.optimizer_bytes + copies,
-        whole_bytes=gathered,
-        flat_bytes=gathered,
-        cast_bytes=0,
+        gathers=(GatherBytes(gathered, 0, gathered),),
         gather=tuple(item for part in pieces for item in _piece_gather(part, dtype)),
         gather_backward=tuple(item for part in pieces for item in _piece_again(part, dtype)),
         refresh=(),

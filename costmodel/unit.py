@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .lowered_pass import NO_PASS, LoweredPass
 from .optimizers import UpdateShare
@@ -10,12 +11,20 @@ from .tape import Item
 from .technique import TierBytes
 
 
+class GatherBytes(NamedTuple):
+    """A gather: its buffer, what is cast to go into it, and the whole parameters that it gives."""
+
+    flat_bytes: int
+    cast_bytes: int
+    whole_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """Sizes and work of one unit on its fullest rank.
 
-    ``whole_bytes``: the gathered compute copy (0 where parameters are used in place).
-    ``flat_bytes``: the communication buffer of a gather. ``reduce_input_bytes`` and
+    ``gathers``: the bytes of its gathers, one after the other: of dense parameters, of experts
+    (none where parameters are used in place). ``reduce_input_bytes`` and
     ``reduce_scratch_bytes``: buffers of a reduction, during which the last parameter's gradient
     is still held; ``replicated_bytes`` of its result are held until the pass ends.
     ``gradient_bytes``: unreduced gradients of one micro-batch; ``accumulated_bytes``: the same
@@ -31,9 +40,7 @@ class Unit:
     reduces_each_micro_batch: bool
     parameter_bytes: int
     optimizer_bytes: int
-    whole_bytes: int
-    flat_bytes: int
-    cast_bytes: int
+    gathers: tuple[GatherBytes, ...]
     gradient_bytes: int
     accumulated_bytes: int
     shard_gradient_bytes: int
@@ -61,6 +68,16 @@ class Unit:
     added_bytes: int = 0
     added_elsewhere: TierBytes = ()
     brought_by: str = ""
+
+    @property
+    def whole_bytes(self) -> int:
+        """The gathered compute copy."""
+        return sum(each.whole_bytes for each in self.gathers)
+
+    @property
+    def flat_bytes(self) -> int:
+        """The communication buffers of all its gathers."""
+        return sum(each.flat_bytes for each in self.gathers)
 
     @property
     def starts_anew(self) -> bool:

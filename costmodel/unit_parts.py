@@ -71,7 +71,8 @@ class Part:
     shards; ``parameters``, ``secondary`` and ``gradients`` are the degrees of the other states.
     ``locals``: whole parameters; ``shards``: one padded shard of each; ``partials``: shards of
     those whose gradients are still parts of a sum over the tensor-parallel ranks. ``split`` are
-    the ranks that split tensors. Frozen parameters are parts of their own (``trained`` false).
+    the ranks that split tensors. Frozen parameters are parts of their own (``trained`` false), and
+    so are ``experts``.
     ``tensors``: what an optimizer knows of each; ``narrow``: elements whose products may run in
     a narrow format.
     """
@@ -86,6 +87,7 @@ class Part:
     partials: tuple[int, ...]
     split: RankGroup
     trained: bool
+    experts: bool
     tensors: tuple[Tensor, ...]
     narrow: int
     parameters: int = 1
@@ -288,6 +290,7 @@ def _part(
         gradients=degrees[2],
         split=tensor_group,
         trained=members[0].trained,
+        experts=members[0].spec.expert,
         tensors=tuple(tensors),
         narrow=narrow,
     )

@@ -30,7 +30,7 @@ from ..spec.towers import LayerPlace, layer_places, shared_tables
 from ..spec.training import LayerTraining
 from ..spec.workload import DtypeRecord
 from .along import Along
-from .expert_shards import expert_placement
+from .expert_shards import expert_placement, left_alone
 from .mesh import GroupBook
 from .models.adapters import gradients_start
 from .models.block import Block
@@ -254,7 +254,8 @@ def build_chunk(
     chunk.weight_work = later
     if units:
         plain = {p for i in strategies if i not in wrapped for p in modules[i].parameters()}
-        plain |= {p for i in wrapped for p in _left_alone(modules[i], strategies[i])}
+        ranks = book.stage_ranks
+        plain |= {p for i in wrapped for p in left_alone(modules[i], strategies[i], ranks)}
         mesh = book.data_mesh(layers[0][2])
         fully_shard(chunk, mesh=mesh, mp_policy=policy, ignored_params=plain)
     if not options.prefetch:
@@ -352,7 +353,9 @@ def _shard_unit(
         mesh=book.data_mesh(strategy),
         reshard_after_forward=strategy.shard.gathers_each_use,
         mp_policy=policy,
-        ignored_params={p for module in members for p in _left_alone(module, strategy)},
+        ignored_params={
+            p for module in members for p in left_alone(module, strategy, book.stage_ranks)
+        },
         shard_placement_fn=expert_placement(members[0], strategy, book) if has_experts else None,
     )
     found: FSDPModule = unit[0] if isinstance(unit, list) else unit
@@ -360,13 +363,6 @@ def _shard_unit(
     if strategy.shard.secondary_parameters > 1:
         keep_pieces(found, book.secondary_mesh(strategy))
     return found
-
-
-def _left_alone(module: LayerModule, strategy: LayerStrategy) -> list[nn.Parameter]:
-    """Frozen parameters that every rank holds whole: nothing of them is gathered or reduced."""
-    if strategy.shard.optimizer > 1:
-        return []
-    return [p for p in module.parameters() if not p.requires_grad]
 
 
 def _sum_gradients(unit: FSDPModule) -> None:

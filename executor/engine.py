@@ -20,7 +20,7 @@ from ..spec.marks import READ_DATA, STEP, UPDATE
 from ..spec.message_holds import sent_until
 from ..spec.plan import LayerPlan, Plan
 from ..spec.strategy import LayerStrategy
-from ..spec.token_parts import read_tokens
+from ..spec.token_parts import behind, read_tokens
 from .build_options import BuildOptions
 from .chunk import TORCH_DTYPES, Chunk, build_chunk
 from .chunk_backward import ChunkBackward
@@ -181,9 +181,10 @@ class Engine:
         )
 
     def _run_chunk(self, chunk: Chunk, entry: Activations | None, micro_batch: int) -> Activations:
+        task, strategies = self.task, chunk.strategies
         feeds = {
-            index: self._data(micro_batch, chunk.strategies[index], partial(self.task.feed, index))
-            for index in chunk.data_layers
+            n: self._data(micro_batch, strategies[n], partial(task.feed, n), task.leading)
+            for n in chunk.data_layers
         }
         if not chunk.has_head:
             out: Activations = chunk(entry or (), feeds)
@@ -195,13 +196,21 @@ class Engine:
         return loss
 
     def _data(
-        self, micro_batch: int, strategy: LayerStrategy, part: Callable[[Tensor], Tensor]
+        self,
+        micro_batch: int,
+        strategy: LayerStrategy,
+        part: Callable[[Tensor], Tensor],
+        leading: int = 0,
     ) -> Tensor:
-        """This rank's tokens of a part of its records of a micro-batch."""
+        """This rank's tokens of a part of its records of a micro-batch.
+
+        ``leading`` tokens of the layer come before those of the data.
+        """
         with mark(READ_DATA):
             whole = part(self._read(micro_batch, strategy))
-            spans = read_tokens(strategy, self.book.local_rank, whole.shape[0])
-            return to_device(chosen_tokens(whole, spans), self.options.device)
+            tokens = read_tokens(strategy, self.book.local_rank, whole.shape[0] + leading)
+            own = chosen_tokens(whole, behind(tokens, leading))
+            return to_device(own, self.options.device)
 
     def _read(self, micro_batch: int, strategy: LayerStrategy) -> Tensor:
         """This rank's records of a micro-batch, (record, batch), on the host."""

@@ -16,6 +16,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_common import (
 )
 from torch.distributed.tensor import Shard
 
+from ..spec.groups import expert_shard_group
 from ..spec.strategy import LayerStrategy
 from .mesh import GroupBook
 from .models.layer import LayerModule, iter_slots
@@ -33,10 +34,30 @@ def expert_placement(
         info = FSDPMeshInfo(mesh, shard_mesh_dim=0)
     else:
         info = HSDPMeshInfo(mesh, shard_mesh_dim=1, replicate_mesh_dim=0)
-    slots = (slot for name, slot in iter_slots(module) if name.startswith(EXPERTS))
-    experts = {id(parameter) for slot in slots for parameter in slot.parameters()}
+    experts = _of_experts(module)
 
     def place(parameter: nn.Parameter) -> ShardPlacementResult | None:
-        return ShardPlacementResult(Shard(0), info) if id(parameter) in experts else None
+        return ShardPlacementResult(Shard(0), info) if parameter in experts else None
 
     return place
+
+
+def _of_experts(module: LayerModule) -> set[nn.Parameter]:
+    slots = (slot for name, slot in iter_slots(module) if name.startswith(EXPERTS))
+    return {parameter for slot in slots for parameter in slot.parameters()}
+
+
+def left_alone(module: LayerModule, strategy: LayerStrategy, stage_ranks: int) -> set[nn.Parameter]:
+    """Frozen parameters that nothing cuts: nothing of them is gathered or reduced.
+
+    Args:
+        module: a layer.
+        strategy: its decisions.
+        stage_ranks: ranks of its stage.
+    """
+    frozen = {p for p in module.parameters() if not p.requires_grad}
+    if strategy.shard.optimizer == 1:
+        return frozen
+    if expert_shard_group(strategy, stage_ranks).size == 1:
+        return frozen & _of_experts(module)
+    return set()

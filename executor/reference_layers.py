@@ -25,11 +25,8 @@ from ..spec.layers import (
     PatchLayer,
 )
 from ..spec.mixers import Attention, LatentAttention
-from .reference_parts import reference_latent, reference_mixture
+from .reference_parts import SCALE, Weights, linear, reference_latent, reference_mixture
 
-Weights = dict[str, Tensor]
-SCALE = "adapter_scale"
-"""Where a layer's weights keep what adapters are multiplied with."""
 LAST_RANGE_FROM = 128
 """The distance from which on T5's last bucket reaches."""
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -208,15 +205,6 @@ def _mlp(spec: Mlp, weights: Weights, x: Tensor) -> Tensor:
     used, up = ACTIVATIONS[spec.activation], linear(weights, "up", x)
     inner = used(linear(weights, "gate", x)) * up if spec.gated else used(up)
     return linear(weights, "down", inner)
-
-
-def linear(weights: Weights, name: str, x: Tensor) -> Tensor:
-    """The projection called ``name``, and the adapter beside it if there is one."""
-    out = F.linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
-    if f"{name}.adapter_a" not in weights:
-        return out
-    inner = F.linear(x, weights[f"{name}.adapter_a"])
-    return out + weights[SCALE] * F.linear(inner, weights[f"{name}.adapter_b"])
 
 
 def _norm(kind: str, eps: float, weights: Weights, name: str, x: Tensor) -> Tensor:

@@ -14,6 +14,17 @@ from ..spec.feed_forward import Activation, Moe
 from ..spec.mixers import LatentAttention
 
 Weights = dict[str, Tensor]
+SCALE = "adapter_scale"
+"""Where a layer's weights keep what adapters are multiplied with."""
+
+
+def linear(weights: Weights, name: str, x: Tensor) -> Tensor:
+    """The projection called ``name``, and the adapter beside it if there is one."""
+    out = F.linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+    if f"{name}.adapter_a" not in weights:
+        return out
+    inner = F.linear(x, weights[f"{name}.adapter_a"])
+    return out + weights[SCALE] * F.linear(inner, weights[f"{name}.adapter_b"])
 
 
 def reference_mixture(moe: Moe, weights: Weights, x: Tensor) -> Tensor:
@@ -50,8 +61,8 @@ def _allowed(moe: Moe, scores: Tensor) -> Tensor:
 
 def _shared(moe: Moe, weights: Weights, x: Tensor) -> Tensor:
     names = ("gate", "up") if moe.gated else ("up",)
-    inner = [F.linear(x, weights[f"shared_{name}.weight"]) for name in names]
-    out = F.linear(activated(moe.activation, *inner), weights["shared_down.weight"])
+    inner = [linear(weights, f"shared_{name}", x) for name in names]
+    out = linear(weights, "shared_down", activated(moe.activation, *inner))
     if not moe.shared_gate:
         return out
     return out * F.linear(x, weights["shared_expert_gate.weight"]).sigmoid()
@@ -68,7 +79,7 @@ def reference_latent(spec: LatentAttention, eps: float, weights: Weights, x: Ten
     """Latent attention with keys and values made whole; ``eps`` of its norms."""
 
     def project(name: str, y: Tensor) -> Tensor:
-        return F.linear(y, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+        return linear(weights, name, y)
 
     def norm(name: str, y: Tensor) -> Tensor:
         wide = y.float()
@@ -104,4 +115,4 @@ def _turned(x: Tensor, theta: float) -> Tensor:
     return torch.cat((real * cos - imaginary * sin, imaginary * cos + real * sin), -1)
 
 
-__all__ = ["reference_latent", "reference_mixture"]
+__all__ = ["SCALE", "Weights", "linear", "reference_latent", "reference_mixture"]

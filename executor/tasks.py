@@ -47,6 +47,11 @@ class Task:
     patches: PatchLayer | None = None
 
     @property
+    def leading(self) -> int:
+        """Tokens of the first layer that stand before those of the data: a class token."""
+        return int(self.patches is not None and self.patches.class_token)
+
+    @property
     def tokens(self) -> int:
         """Tokens of a sample over all towers."""
         return sum(tokens for _, tokens in self.firsts)

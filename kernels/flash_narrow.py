@@ -19,18 +19,19 @@ from .fused import operation
 
 def _fake_forward(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     batch, heads, seq, _ = query.shape
-    return _token_first(query, value.shape[-1]), query.new_empty(
+    return token_first(query, value.shape[-1]), query.new_empty(
         batch, heads, seq, dtype=torch.float32
     )
 
 
-def _token_first(query: Tensor, width: int) -> Tensor:
+def token_first(query: Tensor, width: int) -> Tensor:
     """Room for (batch, heads, seq, width) in which a token's heads lie side by side."""
     batch, heads, seq, _ = query.shape
     return query.new_empty(seq, batch, heads, width).permute(1, 2, 0, 3)
 
 
-def _filled_up(x: Tensor, width: int) -> Tensor:
+def filled_up(x: Tensor, width: int) -> Tensor:
+    """``x`` with zeros behind its last dimension, up to ``width``."""
     return F.pad(x, (0, width - x.shape[-1]))
 
 
@@ -42,9 +43,9 @@ def _forward(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]
     """Output and log-sum-exp of causal attention; operands are (batch, heads, seq, width)."""
     width = value.shape[-1]
     out, log_sum = torch._scaled_dot_product_flash_attention_for_cpu(
-        query, key, _filled_up(value, query.shape[-1]), 0.0, True
+        query, key, filled_up(value, query.shape[-1]), 0.0, True
     )
-    return _token_first(query, width).copy_(out[..., :width]), log_sum
+    return token_first(query, width).copy_(out[..., :width]), log_sum
 
 
 def _fake_backward(
@@ -62,7 +63,7 @@ def _backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, log_sum: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     width = query.shape[-1]
-    wide = [_filled_up(x, width) for x in (grad, value, out)]
+    wide = [filled_up(x, width) for x in (grad, value, out)]
     grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
         wide[0], query, key, wide[1], wide[2], log_sum, 0.0, True
     )
@@ -100,4 +101,4 @@ def narrow_flash_on_cores(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return out
 
 
-__all__ = ["narrow_flash_on_cores"]
+__all__ = ["filled_up", "narrow_flash_on_cores", "token_first"]

@@ -2,8 +2,8 @@
 
 Several projections of the same rows go together, as a gate and what it gates. Each way a weight
 takes part in is one operation: its product with the rows, what it adds to their gradient, and its
-own gradient, which comes in the layout of the weight. Where the library has no single kernel, an
-operation is a loop over the groups.
+own gradient, which comes in the layout of the weight; for that one the rows are kept, unless the
+weights are frozen. Where the library has no single kernel, an operation is a loop over the groups.
 """
 
 from __future__ import annotations
@@ -90,11 +90,20 @@ class _Products(NamedTuple):
     weight_gradient: Callable[..., Any]
 
 
+Gradients = Callable[[], list[Tensor]]
+"""Makes the gradients of the weights, (groups, n, k) each, from what it holds."""
+Keep = Callable[[Gradients], bool]
+"""Asked by a backward whether it takes them for later; if so, the backward gives none."""
+
+
 class _GroupedLinear(Function):
     @staticmethod
-    def forward(ctx: Any, run: _Products, x: Tensor, offsets: Tensor, *weights: Tensor) -> Any:
-        ctx.save_for_backward(x, offsets, *weights)
-        ctx.run = run
+    def forward(
+        ctx: Any, run: _Products, x: Tensor, offsets: Tensor, keep: Keep | None, *weights: Tensor
+    ) -> Any:
+        ctx.trains = any(ctx.needs_input_grad[4:])
+        ctx.save_for_backward(x if ctx.trains else None, offsets, *weights)
+        ctx.run, ctx.keep = run, keep
         return tuple(run.product(x, weight.transpose(1, 2), offsets) for weight in weights)
 
     @staticmethod
@@ -105,8 +114,16 @@ class _GroupedLinear(Function):
         grad_x = run.product(*pairs[0], offsets)
         for grad, weight in pairs[1:]:
             run.add_product(grad_x, grad, weight, offsets)
-        gradients = (run.weight_gradient(grad.t(), x, offsets) for grad in grads)
-        return (None, grad_x, None, *gradients)
+        if not ctx.trains:
+            return (None, grad_x, None, None, *(None for _ in weights))
+        x = x.detach()  # or what is kept would hold the graph that it came from
+
+        def gradients() -> list[Tensor]:
+            return [run.weight_gradient(grad.t(), x, offsets) for grad in grads]
+
+        if ctx.keep is not None and ctx.keep(gradients):
+            return (None, grad_x, None, None, *(None for _ in weights))
+        return (None, grad_x, None, None, *gradients())
 
 
 _ONE_KERNEL = _Products(_one_product, _add_one_product, _one_gradient)
@@ -123,7 +140,11 @@ GROUPED_LINEAR = Family(
 
 
 def grouped_linear(
-    kernels: Dispatcher, x: Tensor, weights: list[Tensor], offsets: Tensor
+    kernels: Dispatcher,
+    x: Tensor,
+    weights: list[Tensor],
+    offsets: Tensor,
+    keep: Keep | None = None,
 ) -> tuple[Tensor, ...]:
     """Projections of every group's rows by the group's part of each weight.
 
@@ -133,6 +154,7 @@ def grouped_linear(
         weights: each (groups, n, k), in the type of ``x``.
         offsets: (groups,) int32 on the same device: where each group's rows end, the last at
             ``rows``; a group may be empty.
+        keep: takes the weights' gradients for later, where it wants to.
 
     Returns:
         One (rows, n) a weight.
@@ -149,7 +171,7 @@ def grouped_linear(
         given = f"{str(offsets.dtype).removeprefix('torch.')} {tuple(offsets.shape)}"
         raise InputError("offsets", given, f"int32 ({weights[0].shape[0]},)")
     run = kernels.pick(GROUPED_LINEAR, weights[0]) if x.numel() else _in_a_loop
-    out: tuple[Tensor, ...] = run(x, offsets, *weights)
+    out: tuple[Tensor, ...] = run(x, offsets, keep, *weights)
     return out
 
 
@@ -157,4 +179,4 @@ _in_a_loop: Callable[..., Any] = partial(_GroupedLinear.apply, _LOOP)
 """Operands without elements have no strides that the single kernel takes."""
 
 
-__all__ = ["GROUPED_LINEAR", "grouped_linear"]
+__all__ = ["GROUPED_LINEAR", "Gradients", "Keep", "grouped_linear"]

@@ -55,9 +55,10 @@ def _covers(parts: list[int], queries: int) -> bool:
     return parts[:2] == [0, queries] and len(parts) == 3
 
 
-def _fake_forward(
+def fake_forward(
     query: Tensor, key: Tensor, value: Tensor, parts: list[int] | None
 ) -> tuple[Tensor, Tensor]:
+    """Room for the results of a step forward."""
     return query.new_empty(*query.shape[:-1], value.shape[-1]), query.new_empty(
         query.shape[:-1], dtype=torch.float32
     )
@@ -65,7 +66,7 @@ def _fake_forward(
 
 @operation(
     "flash_step(Tensor query, Tensor key, Tensor value, int[]? parts) -> (Tensor, Tensor)",
-    _fake_forward,
+    fake_forward,
 )
 def flash_step(
     query: Tensor, key: Tensor, value: Tensor, parts: list[int] | None
@@ -89,7 +90,7 @@ def flash_step(
     return out, log_sum
 
 
-def _fake_backward(
+def fake_backward(
     grad: Tensor,
     query: Tensor,
     key: Tensor,
@@ -98,6 +99,7 @@ def _fake_backward(
     log_sum: Tensor,
     parts: list[int] | None,
 ) -> Grads:
+    """Room for the results of a step backward."""
     return _batch_first(query), _batch_first(key), _batch_first(value)
 
 
@@ -110,7 +112,7 @@ def _batch_first(like: Tensor) -> Tensor:
 @operation(
     "flash_step_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, "
     "Tensor log_sum, int[]? parts) -> (Tensor, Tensor, Tensor)",
-    _fake_backward,
+    fake_backward,
 )
 def flash_step_backward(
     grad: Tensor,
@@ -143,7 +145,7 @@ def flash_step_backward(
 
 @operation(
     "flash_full_step(Tensor query, Tensor key, Tensor value) -> (Tensor, Tensor)",
-    partial(_fake_forward, parts=None),
+    partial(fake_forward, parts=None),
 )
 def flash_full_step(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """The same without a mask: every query sees all keys."""
@@ -153,7 +155,7 @@ def flash_full_step(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, 
 @operation(
     "flash_full_step_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, "
     "Tensor log_sum) -> (Tensor, Tensor, Tensor)",
-    partial(_fake_backward, parts=None),
+    partial(fake_backward, parts=None),
 )
 def flash_full_step_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, log_sum: Tensor
@@ -186,6 +188,8 @@ def merge_attention_(out: Tensor, log_sum: Tensor, part: Tensor, part_sum: Tenso
 
 
 __all__ = [
+    "fake_backward",
+    "fake_forward",
     "flash_full_step",
     "flash_full_step_backward",
     "flash_step",

@@ -20,7 +20,7 @@ from ..spec.legality import (
     stack_reason,
 )
 from ..spec.model import BlockLayer, Layer
-from ..spec.run_together import layer_together_reason, split_backward_reason
+from ..spec.run_together import layer_together_reason
 from ..spec.runnable import split_run_reason
 from ..spec.schedule import EVERY_KIND, SPLIT_KINDS, ScheduleKind
 from ..spec.strategy import LayerStrategy, Sharding
@@ -160,9 +160,7 @@ class SearchSpace:
     def schedule_kinds(self) -> tuple[ScheduleKind, ...]:
         """Schedules that are allowed, that the stack has, and that run where that is asked."""
         request = self.request
-        joined = self.techniques.may_join_backward() or split_backward_reason(
-            request.model, request.workload
-        )
+        joined = self.techniques.may_join_backward()
         return tuple(
             kind
             for kind in EVERY_KIND
@@ -267,7 +265,7 @@ class SearchSpace:
         model, workload = self.request.model, self.request.workload
         return (
             executable_reason(strategy, workload)
-            or layer_together_reason(layer, strategy, workload)
+            or layer_together_reason(layer, workload)
             or split_run_reason(model, strategy, workload)
         )
 

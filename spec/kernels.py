@@ -146,6 +146,8 @@ ATEN_NAMES: dict[str, str] = {
     "flash_step_backward": "flash_attention_backward",
     "flash_full_step": "flash_attention_full",
     "flash_full_step_backward": "flash_attention_full_backward",
+    "flash_band_step": "flash_attention_band",
+    "flash_band_step_backward": "flash_attention_band_backward",
     "_fused_adamw": "fused_adamw",
     "_foreach_norm": "foreach_norm",
     "_foreach_mul": "foreach_mul",

@@ -1,53 +1,33 @@
 """What the bundled executor runs each by itself, and not together yet.
 
-Each line says why: adapters and experts give all gradients in one pass, and are priced otherwise
-when a schedule splits the backward; latent attention turns its shared key by whole sequences;
-adapters stand beside dense blocks only.
+It says why: adapters stand beside projections of one matrix.
 """
 
 from __future__ import annotations
 
 from .feed_forward import Moe
 from .layers import BlockLayer, Layer
-from .mixers import LatentAttention
-from .model import ModelSpec
 from .plan import Plan
-from .strategy import LayerStrategy
 from .workload import Workload
 
 
-def layer_together_reason(layer: Layer, strategy: LayerStrategy, workload: Workload) -> str | None:
-    """Why a layer does not run under a strategy and workload that others run under."""
+def layer_together_reason(layer: Layer, workload: Workload) -> str | None:
+    """Why a layer does not run under a workload that others run under."""
     if not isinstance(layer, BlockLayer):
         return None
-    latent = isinstance(layer.attention, LatentAttention)
-    if latent and (strategy.cp > 1 or strategy.ulysses):
-        how = f"cp {strategy.cp}" if strategy.cp > 1 else "sequence_parallel ulysses"
-        return f"{how} of latent attention is planned but not run yet"
-    if workload.adapters is not None and (latent or isinstance(layer.mlp, Moe)):
-        part = "latent attention" if latent else "experts"
-        return f"lora beside {part} is planned but not run yet; train full"
-    return None
-
-
-def split_backward_reason(model: ModelSpec, workload: Workload) -> str | None:
-    """Why schedules that split the backward do not run a model under a workload."""
-    if workload.adapters is not None:
-        return "a schedule that splits the backward of lora is planned but not run yet; use 1f1b"
-    if any(isinstance(layer, BlockLayer) and isinstance(layer.mlp, Moe) for layer in model.kinds()):
-        return "a schedule that splits the backward of experts is planned but not run yet; use 1f1b"
+    if isinstance(layer.mlp, Moe) and workload.adapters is not None:
+        for name in workload.adapters.targets:
+            if name.startswith("experts_"):
+                return f"lora beside {name}, the matrices of all experts, is not built; freeze them"
     return None
 
 
 def together_reason(plan: Plan) -> str | None:
     """Why the executor does not run a plan whose parts it runs; None if it does."""
-    layers = zip(plan.model.layers(), plan.layer_strategies(), strict=True)
-    for layer, strategy in dict.fromkeys(layers):
-        if reason := layer_together_reason(layer, strategy, plan.workload):
+    for layer in plan.model.kinds():
+        if reason := layer_together_reason(layer, plan.workload):
             return reason
-    if plan.program.splits_backward:
-        return split_backward_reason(plan.model, plan.workload)
     return None
 
 
-__all__ = ["layer_together_reason", "split_backward_reason", "together_reason"]
+__all__ = ["layer_together_reason", "together_reason"]

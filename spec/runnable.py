@@ -107,31 +107,11 @@ def towers_run_reason(model: ModelSpec) -> str | None:
     return "towers other than an encoder and its decoder of tokens are planned but not run yet"
 
 
-@lru_cache(maxsize=256)
-def is_plain_decoder(model: ModelSpec) -> bool:
-    """Whether a model is one tower of tokens in which each sees those before it, by no bias."""
-    first, *others = model.towers[0].expand()
-    plain = isinstance(first, EmbeddingLayer) and not (first.token_types or first.norm)
-    return len(model.towers) == 1 and plain and all(_sees_back(layer) for layer in others)
-
-
-def _sees_back(layer: Layer) -> bool:
-    if isinstance(layer, HeadLayer):
-        return not layer.transform
-    if not isinstance(layer, BlockLayer):
-        return False
-    mixer = layer.attention
-    if not isinstance(mixer, Attention):
-        return layer.cross_attention is None
-    learns = mixer.relative_buckets or mixer.shared_bias
-    return mixer.mask == "causal" and layer.cross_attention is None and not learns
-
-
 def split_run_reason(model: ModelSpec, strategy: LayerStrategy, workload: Workload) -> str | None:
     """Why the executor cannot train a model with a layer's strategy; None if it can."""
-    if is_plain_decoder(model):
+    if _is_one_plain_tower(model):
         return None
-    kind = "in a model other than a causal decoder"
+    kind = "in a model of two towers or of learned relative positions"
     if strategy.cp > 1:
         return f"cp {strategy.cp} {kind} is planned but not run yet; use cp 1"
     if strategy.ulysses:
@@ -139,6 +119,14 @@ def split_run_reason(model: ModelSpec, strategy: LayerStrategy, workload: Worklo
     if workload.adapters is not None:
         return f"adapters {kind} are planned but not run yet; train full"
     return None
+
+
+@lru_cache(maxsize=256)
+def _is_one_plain_tower(model: ModelSpec) -> bool:
+    """Whether a model is one tower without learned relative positions."""
+    mixers = (layer.attention for layer in model.kinds() if isinstance(layer, BlockLayer))
+    learns = any(isinstance(x, Attention) and (x.relative_buckets or x.shared_bias) for x in mixers)
+    return len(model.towers) == 1 and not learns
 
 
 def combination_run_reason(plan: Plan) -> str | None:
@@ -163,7 +151,6 @@ __all__ = [
     "RUN_MODELS",
     "block_run_reason",
     "combination_run_reason",
-    "is_plain_decoder",
     "layer_run_reason",
     "model_run_reason",
     "split_run_reason",

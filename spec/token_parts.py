@@ -53,6 +53,11 @@ def places(spans: Spans, chosen: Spans) -> Spans:
     return joined(_places(spans, chosen))
 
 
+def behind(spans: Spans, leading: int) -> Spans:
+    """The numbers from ``leading`` on, counted from there."""
+    return joined(Span(max(0, span.first - leading), max(0, span.end - leading)) for span in spans)
+
+
 def _between(spans: Spans, start: int, stop: int) -> Iterator[Span]:
     """The numbers from place ``start`` to before place ``stop``."""
     before = 0
@@ -106,6 +111,7 @@ def _own_part(strategy: LayerStrategy, rank: int, own: Spans) -> Spans:
 
 __all__ = [
     "Spans",
+    "behind",
     "common",
     "count",
     "cut",

@@ -125,7 +125,8 @@ def held_parameters(
 def adapter_specs(spec: ParameterSpec, lora: Lora) -> tuple[ParameterSpec, ...]:
     """The two matrices beside one weight; none where it is no target.
 
-    A matrix splits over tensor-parallel ranks along the dimension that its weight splits.
+    A matrix splits over tensor-parallel ranks along the dimension that its weight splits. Where
+    there is none, its gradient is a part of a sum wherever the weight's would be.
     """
     name, _, what = spec.name.rpartition(".")
     if what != "weight" or name not in lora.targets or spec.expert:
@@ -139,8 +140,13 @@ def adapter_specs(spec: ParameterSpec, lora: Lora) -> tuple[ParameterSpec, ...]:
             shape=(lora.rank, width),
             split_dim=inner,
             initial="fan_in",
+            partial_gradient=spec.partial_gradient,
         ),
         ParameterSpec(
-            name=f"{name}.adapter_b", shape=(out, lora.rank), split_dim=outer, initial="zeros"
+            name=f"{name}.adapter_b",
+            shape=(out, lora.rank),
+            split_dim=outer,
+            initial="zeros",
+            partial_gradient=spec.partial_gradient,
         ),
     )

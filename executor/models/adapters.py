@@ -6,6 +6,10 @@ else. Where tensor parallelism splits W along its outputs B is split so too: A x
 gradient is a sum over the ranks. Where W is split along its inputs so is A: A x is a sum over the
 ranks, and each rank adds its share of B A x to what is summed after it. The same work in the same
 order stands in ``costmodel/ops_linear.py``.
+
+Where a schedule splits the backward, the gradients of A and B come with the input's all the same:
+they are r (in + out) of in · out of the work, but would hold as many bytes as W's would until
+their pass.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from ...spec.layers import EMBEDDING_NORM_EPS, EmbeddingLayer, HeadLayer, NormLa
 from ...spec.parameters import split_range
 from .layer import LayerBuild, LayerModule
 from .parallel import embedding
-from .whole import whole_linear
 
 
 class Embedding(LayerModule):
@@ -23,7 +22,7 @@ class Embedding(LayerModule):
     def __init__(self, layer: EmbeddingLayer, build: LayerBuild) -> None:
         super().__init__(build)
         self.layer = layer
-        self.held = build.sequence.tokens.held
+        self.held, self.seq_len = build.sequence.tokens.held, build.seq_len
         self.vocab_start = split_range(layer.vocab, self.tp.size, self.tp.rank)[0]
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -33,7 +32,7 @@ class Embedding(LayerModule):
             for name in ("positions", "token_types")
         )
         table, start = self.slot("tokens").weight, self.vocab_start
-        x = embedding(tokens, table, positions, start, self.tp, self.held, segments)
+        x = embedding(tokens, table, positions, start, self.tp, self.held, self.seq_len, segments)
         if self.layer.norm is None:
             return x
         return self.normed("norm", self.layer.norm, EMBEDDING_NORM_EPS, x)
@@ -73,7 +72,7 @@ class Head(LayerModule):
         if layer.norm is not None:
             x = self.normed("norm", layer.norm, layer.norm_eps, x)
         if layer.transform:
-            x = activation.gelu(whole_linear(x, self.slot("transform")), tanh=False)
+            x = activation.gelu(self.whole(x, "transform"), tanh=False)
             x = self.normed("transform_norm", "layernorm", layer.norm_eps, x)
         (weight,) = self.weights("projection")
         plain = not layer.bias and layer.softcap is None

@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ...kernels import activation
-from ...kernels.grouped_linear import grouped_linear
+from ...kernels.grouped_linear import Gradients, Keep, grouped_linear
 from ...spec.feed_forward import Mlp, Moe
 from .expert_ranks import ExpertRanks, from_experts, plan_journey, row_ends, to_experts
 from .mlp import mlp
 from .parallel import TensorParallel
 from .routing import Rows, combine, permute, route, sorted_rows
-from .whole import whole_linear
+from .weight_work import WeightWork, add_gradients
 
 if TYPE_CHECKING:
     from .block import Block
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def mixture(block: Block, spec: Moe, x: Tensor) -> Tensor:
     """What a mixture of experts makes of each token of (seq, batch, hidden) ``x``."""
-    logits = whole_linear(x, block.slot("router"))
+    logits = block.whole(x, "router")
     weights, chosen = route(logits, spec)
     shared = _shared(block, spec, x) if spec.shared_ffn else None
     ranks = block.expert_ranks
@@ -54,17 +54,31 @@ def _experts(block: Block, spec: Moe, x: Tensor, ends: Tensor) -> Tensor:
     """What each expert makes of its rows."""
     groups = ends.shape[0]
 
-    def of_each(*names: str) -> list[Tensor]:
+    def through(rows: Tensor, *names: str) -> tuple[Tensor, ...]:
         weights = block.weights(*(f"experts_{name}" for name in names))
-        return [w.unflatten(0, (groups, -1)) for w in weights]  # type: ignore[no-untyped-call]
+        each = [w.unflatten(0, (groups, -1)) for w in weights]  # type: ignore[no-untyped-call]
+        return grouped_linear(block.kernels, rows, each, ends, _keeper(block.tp.later, weights))
 
-    names = ("gate", "up") if spec.gated else ("up",)
-    projected = grouped_linear(block.kernels, x, of_each(*names), ends)
+    projected = through(x, *(("gate", "up") if spec.gated else ("up",)))
     if spec.gated:
         inner = activation.swiglu(block.kernels, *projected)
     else:
         inner = activation.gelu(projected[0], tanh=spec.activation == "gelu_tanh")
-    return grouped_linear(block.kernels, inner, of_each("down"), ends)[0]
+    return through(inner, "down")[0]
+
+
+def _keeper(later: WeightWork | None, weights: list[Tensor]) -> Keep | None:
+    """What leaves the gradients of experts' weights, (experts · out, in) each, for later."""
+    if later is None:
+        return None
+
+    def keep(gradients: Gradients) -> bool:
+        if not later.waits:
+            return False
+        later.add(lambda: add_gradients(weights, [g.flatten(0, 1) for g in gradients()]))
+        return True
+
+    return keep
 
 
 def _shared(block: Block, spec: Moe, x: Tensor) -> Tensor:
@@ -73,7 +87,7 @@ def _shared(block: Block, spec: Moe, x: Tensor) -> Tensor:
     out = mlp(block, joint, x, prefix="shared_")
     if not spec.shared_gate:
         return out
-    return out * whole_linear(x, block.slot("shared_expert_gate")).sigmoid()
+    return out * block.whole(x, "shared_expert_gate").sigmoid()
 
 
 class _Share(Function):

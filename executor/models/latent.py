@@ -15,9 +15,9 @@ from torch.autograd import Function
 
 from ...kernels.rope import Angles, turn_heads
 from ...spec.mixers import LatentAttention
-from .layer import again
+from ...spec.token_parts import count
+from .core_attention import core_attention
 from .parallel import TensorParallel
-from .whole import whole_linear
 
 if TYPE_CHECKING:
     from .block import Block
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 def latent_mixer(block: Block, spec: LatentAttention, x: Tensor) -> Tensor:
     """Latent attention of a block; what every :data:`.block.RunPart` takes and gives."""
-    angles = Angles(block.seq_len, spec.rope_dim, spec.rope_theta)
+    positions = block.sequence.tokens.positions
+    rows = count(positions) if positions else block.seq_len
+    angles = Angles(rows, spec.rope_dim, spec.rope_theta, positions)
     query = _queries(block, spec, angles, x)
-    down = whole_linear(x, block.slot("kv_down"))
+    down = block.whole(x, "kv_down")
     latent, turning = down.split([spec.kv_rank, spec.rope_dim], -1)  # type: ignore[no-untyped-call]
     latent = _rms_norm(block, "kv_norm", latent)
     (up,) = block.column(latent, "kv_up")
@@ -36,10 +38,9 @@ def latent_mixer(block: Block, spec: LatentAttention, x: Tensor) -> Tensor:
     turning = turn_heads(turning.unsqueeze(2), angles)
     heads = up.view(*up.shape[:2], -1, spec.nope_dim + spec.value_dim)
     key, value = _KeysAndValues.apply(heads, turning, spec.nope_dim)  # type: ignore[no-untyped-call]
-    if block.recompute == "selective":
-        mixed = again(block.attend, query, key, value)
-    else:
-        mixed = block.attend(query, key, value)
+    del down, latent, up, heads, turning
+    again = block.recompute == "selective"
+    mixed = core_attention(block.sequence, block.attend, spec.heads, again, query, key, value)
     return block.row(mixed, "output")
 
 
@@ -51,7 +52,7 @@ def _queries(block: Block, spec: LatentAttention, angles: Angles, x: Tensor) -> 
     """Query heads (seq, batch, heads, width of a key), the rotary part of each turned."""
     name = "query"
     if spec.query_rank is not None:
-        down = whole_linear(x, block.slot("query_down"))
+        down = block.whole(x, "query_down")
         x, name = _rms_norm(block, "query_norm", down), "query_up"
     (query,) = block.column(x, name)
     heads: Tensor = query.unflatten(-1, (-1, spec.key_dim))  # type: ignore[no-untyped-call]

@@ -20,8 +20,10 @@ from ...spec.choices import Recompute
 from ...spec.marks import RECOMPUTE
 from .adapters import Adapter, frozen_column, frozen_row
 from .expert_ranks import ALONE, ExpertRanks
+from .parallel import ALONE as UNSPLIT
 from .parallel import TensorParallel, column_linear, row_linear
 from .sequence import SequenceSplit
+from .whole import whole_linear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,14 @@ class LayerModule(nn.Module):
         if slot.weight.requires_grad:
             return row_linear(x, slot.weight, slot.bias, self.tp)
         return frozen_row(x, slot.weight, slot.bias, self._adapter(name), self.tp)
+
+    def whole(self, x: Tensor, name: str) -> Tensor:
+        """A projection by this slot that no rank splits."""
+        slot = self.slot(name)
+        if slot.weight.requires_grad:
+            return whole_linear(x, slot.weight, slot.bias, self.tp.later)
+        (out,) = frozen_column(x, [slot.weight], self.biases(name), [self._adapter(name)], UNSPLIT)
+        return out
 
     def _adapter(self, name: str) -> Adapter | None:
         """What stands beside a slot's frozen weight."""

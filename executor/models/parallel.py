@@ -214,6 +214,7 @@ class _Embedding(Function):
         vocab_start: int,
         tp: TensorParallel,
         held: Spans,
+        seq_len: int,
     ) -> Tensor:
         local, outside = tokens, None
         if tp.size > 1:
@@ -229,7 +230,7 @@ class _Embedding(Function):
             out.view(*rows.shape[:2], *out.shape[1:]).add_(rows.unsqueeze(2))
         segments = None
         if token_types is not None:
-            segments = segments_of(tokens, len(token_types))[held[0].first : held[-1].end]
+            segments = segments_of(held, seq_len, len(token_types), tokens)
             out.add_(torch.nn.functional.embedding(segments, token_types))
             ctx.token_types = len(token_types)
         ctx.save_for_backward(local, outside, segments)
@@ -253,16 +254,27 @@ class _Embedding(Function):
         if outside is not None:
             grad = grad.masked_fill(outside.unsqueeze(-1), 0)
         grad_weight = backward(grad, local, ctx.rows, -1, False)
-        return None, grad_weight, grad_positions, grad_types, None, None, None
+        return None, grad_weight, grad_positions, grad_types, None, None, None, None
 
 
-def segments_of(tokens: Tensor, types: int) -> Tensor:
-    """The segment of each of (seq, batch) tokens: ``types`` even parts, one after the other.
+def segments_of(held: Spans, seq_len: int, types: int, tokens: Tensor) -> Tensor:
+    """The segment of each held token: ``types`` even parts of a sample, one after the other.
 
     So a sample is a pair of texts, as BERT's are (Devlin et al., 2019, section 3).
+
+    Args:
+        held: token numbers.
+        seq_len: tokens of a sample.
+        types: segments of a sample.
+        tokens: (seq, batch) of as many samples.
+
+    Returns:
+        (held tokens, batch) segment numbers.
     """
-    numbers = torch.arange(tokens.shape[0], device=tokens.device).mul_(types)
-    return numbers.div_(tokens.shape[0], rounding_mode="floor").unsqueeze(1).expand(tokens.shape)
+    parts = [torch.arange(*span, device=tokens.device) for span in held]
+    numbers = parts[0] if len(parts) == 1 else torch.cat(parts)
+    numbers = numbers.mul_(types).div_(seq_len, rounding_mode="floor")
+    return numbers.unsqueeze(1).expand(-1, tokens.shape[1])
 
 
 def embedding(
@@ -272,6 +284,7 @@ def embedding(
     vocab_start: int,
     tp: TensorParallel,
     held: Spans,
+    seq_len: int,
     token_types: Tensor | None = None,
 ) -> Tensor:
     """Token vectors, plus vectors of positions and segments where the model learns them.
@@ -283,12 +296,13 @@ def embedding(
         vocab_start: number of this rank's first token.
         tp: the ranks over which the vocabulary is split.
         held: the numbers of the tokens that this rank gives out.
+        seq_len: tokens of a sample.
         token_types: (segments, hidden), or None.
 
     Returns:
         (seq, batch, hidden), or this rank's sequence shard of it.
     """
     out: Tensor = _Embedding.apply(  # type: ignore[no-untyped-call]
-        tokens, weight, positions, token_types, vocab_start, tp, held
+        tokens, weight, positions, token_types, vocab_start, tp, held, seq_len
     )
     return out

@@ -3,7 +3,8 @@
 Keys and values go round the ranks that hold pieces of a sequence while attention works on those
 at hand; results are merged by their log-sum-exps in float32. Backward they go round again, and
 their gradients travel with them and one step further, home (Liu et al., arXiv:2310.01889).
-Which keys a query sees follows the token numbers of the ring's ranks.
+Under a causal mask, which keys a query sees follows the token numbers of the ring's ranks; without
+one every step is a whole block.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ...kernels.marks import mark
+from ...kernels.ring_narrow_step import flash_narrow_step, flash_narrow_step_backward
 from ...kernels.ring_step import (
     flash_full_step,
     flash_full_step_backward,
@@ -120,7 +122,7 @@ class _RingAttention(Function):
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, ring: Ring, causal: bool
     ) -> Tensor:
-        key, value = key.contiguous(), value.contiguous()
+        key, value = key.contiguous(), value.contiguous()  # what is sent has no gaps
         out, log_sum = _forward(query, key, value, ring, causal)
         ctx.save_for_backward(query, key, value, out, log_sum)
         ctx.ring, ctx.causal = ring, causal
@@ -186,7 +188,8 @@ def _attend(
     key, value = (_heads_first(x) for x in held)
     if not causal:
         return flash_full_step(query, key, value)  # type: ignore[no-any-return]
-    return flash_step(query, key, value, seen)  # type: ignore[no-any-return]
+    step = flash_step if value.shape[-1] == key.shape[-1] else flash_narrow_step
+    return step(query, key, value, seen)  # type: ignore[no-any-return]
 
 
 def _attend_backward(
@@ -198,10 +201,12 @@ def _attend_backward(
     """Gradients: of queries (batch, heads, seq, width), of keys and values contiguous."""
     grad, query, out, log_sum = given
     tensors = (grad, query, *(_heads_first(x) for x in held), out, log_sum)
-    if causal:
+    if not causal:
+        of_query, *others = flash_full_step_backward(*tensors)
+    elif held[0].shape[-1] == held[1].shape[-1]:
         of_query, *others = flash_step_backward(*tensors, seen)
     else:
-        of_query, *others = flash_full_step_backward(*tensors)
+        of_query, *others = flash_narrow_step_backward(*tensors, seen)
     key, value = (x.transpose(1, 2) for x in others)
     return of_query, key, value
 

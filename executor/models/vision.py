@@ -2,6 +2,7 @@
 
 Runs what :mod:`shardwright.costmodel.vision` and :func:`shardwright.costmodel.heads.classifier`
 price. Where the sequence is split each rank has its own tokens, the first rank the class token.
+Tokens are numbered with the class token, patches without it.
 """
 
 from __future__ import annotations
@@ -14,25 +15,29 @@ from torch.autograd import Function
 
 from ...kernels.cross_entropy import cross_entropy
 from ...spec.layers import EMBEDDING_NORM_EPS, ClassifierLayer, PatchLayer
+from ...spec.sample_parts import Span
+from ...spec.token_parts import Spans, behind, places
 from .layer import LayerBuild, LayerModule
-from .whole import whole_linear
+from .positions import position_rows
 
 
 class _Placed(Function):
-    """A class token before the patches, then each token's own vector added."""
+    """A class token before the patches where it is held, then each token's own vector added."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, class_token: Tensor | None, positions: Tensor | None, first: int
+        ctx: Any, x: Tensor, class_token: Tensor | None, positions: Tensor | None, held: Spans
     ) -> Tensor:
-        ctx.has_class, ctx.leads, ctx.first = class_token is not None, False, first
+        ctx.has_class, ctx.held = class_token is not None, held
+        ctx.leads = ctx.has_class and held[0].first == 0
         ctx.table = None if positions is None else positions.shape
         joined = x
-        if class_token is not None and first == 0:
-            ctx.leads = True
+        if ctx.leads and class_token is not None:
             joined = torch.cat((class_token.expand(1, *x.shape[1:]), x))
         if positions is not None:
-            joined = joined + positions[first : first + joined.shape[0]].unsqueeze(1)
+            rows = position_rows(positions, held)
+            parts = joined.view(*rows.shape[:2], *joined.shape[1:])
+            joined = (parts + rows.unsqueeze(2)).flatten(0, 1)
         return joined
 
     @staticmethod
@@ -40,7 +45,8 @@ class _Placed(Function):
         grad, table, of_class = grads[0], None, None
         if ctx.table is not None:
             table = torch.zeros(ctx.table, dtype=grad.dtype, device=grad.device)
-            torch.sum(grad, dim=1, out=table[ctx.first : ctx.first + grad.shape[0]])
+            rows = position_rows(table, ctx.held)
+            torch.sum(grad.view(*rows.shape[:2], *grad.shape[1:]), dim=2, out=rows)
         if ctx.has_class:
             of_class = grad[: int(ctx.leads)].sum((0, 1))
         return grad[int(ctx.leads) :], of_class, table, None
@@ -69,28 +75,23 @@ class Patches(LayerModule):
     def __init__(self, layer: PatchLayer, build: LayerBuild) -> None:
         super().__init__(build)
         self.layer = layer
+        tokens, leading = build.sequence.tokens, int(layer.class_token)
+        self.held = tokens.held
+        given, own = behind(tokens.read, leading), behind(tokens.held, leading)
+        self.rows = next(iter(places(given, own)), Span(0, 0))
+        """This rank's patches among those that it reads: side by side, as its tokens are."""
 
     def forward(self, pixels: Tensor) -> Tensor:
         """This rank's tokens: projected patches, class token, positions."""
-        layer, first, pixels = self.layer, *self._own(pixels)
-        slot = self.slot("patches")
-        x = whole_linear(pixels.to(slot.weight.dtype), slot)
+        layer, pixels = self.layer, pixels[self.rows.first : self.rows.end]
+        x = self.whole(pixels.to(self.slot("patches").weight.dtype), "patches")
         positions = self.slot("positions").weight if layer.positions else None
         token = self.class_token if layer.class_token else None
         if token is not None or positions is not None:
-            x = _Placed.apply(x, token, positions, first)  # type: ignore[no-untyped-call]
+            x = _Placed.apply(x, token, positions, self.held)  # type: ignore[no-untyped-call]
         if layer.norm is None:
             return x
         return self.normed("norm", layer.norm, EMBEDDING_NORM_EPS, x)
-
-    def _own(self, pixels: Tensor) -> tuple[int, Tensor]:
-        """The first of this rank's tokens, and the patches among them."""
-        if not self.tp.sequence_parallel:
-            return 0, pixels
-        leading = int(self.layer.class_token)
-        each = (pixels.shape[0] + leading) // self.tp.size
-        first = self.tp.rank * each
-        return first, pixels[max(0, first - leading) : first + each - leading]
 
 
 class Classifier(LayerModule):
@@ -111,7 +112,7 @@ class Classifier(LayerModule):
             x = self.normed("norm", self.layer.norm, self.layer.norm_eps, x)
         mine = 0 if self.tp.sequence_parallel and self.tp.rank else 1
         first = _First.apply(x, mine)  # type: ignore[no-untyped-call]
-        logits = whole_linear(first, self.slot("projection"))
+        logits = self.whole(first, "projection")
         return cross_entropy(logits.flatten(0, 1), targets[:mine], scale)
 
 

@@ -52,6 +52,7 @@ MIXED = (
     LayerStrategy(tp=2, shard=sharded("zero2", 2).shard),
     sharded("zero1", 4),
 )
+BUBBLE: dict[str, Any] = {"stages": 2, "micro_batch": 2, "kind": "zero_bubble"}
 CASES = [
     Case(name="dp", adapters=LORA),
     Case(name="tp2", strategies=TP2, adapters=LORA),
@@ -85,6 +86,33 @@ CASES = [
         micro_batch=2,
         strategies=sharded("zero2", 2),
         adapters=LORA,
+    ),
+    Case(name="zero_bubble tp2 sp", strategies=TP2_SP, adapters=LORA, **BUBBLE),
+    Case(name="zero_bubble zero3", strategies=sharded("zero3", 2), adapters=LORA, **BUBBLE),
+    Case(
+        name="zero_bubble with ends alone",
+        stages=4,
+        kind="zero_bubble",
+        micro_batch=1,
+        cuts=(1, 3, 5),
+        adapters=LORA,
+    ),
+    Case(
+        name="tied zbv zero2",
+        sizes=GPT2,
+        chunks=2,
+        strategies=sharded("zero2", 2, recompute="full"),
+        adapters=LORA,
+        **{**BUBBLE, "kind": "zbv"},
+    ),
+    Case(
+        name="dualpipe bf16",
+        chunks=2,
+        dtype="bf16",
+        global_batch=12,
+        strategies=TP2,
+        adapters=FEW,
+        **{**BUBBLE, "kind": "dualpipe"},
     ),
     Case(name="mixed", sizes=Sizes(kv_heads=4), strategies=MIXED, adapters=LORA),
     Case(name="bf16", dtype="bf16", adapters=LORA),
@@ -153,7 +181,7 @@ PLANS: dict[str, dict[str, Any]] = {
 
 # peft 0.21 reads a property of models that transformers 5.23 calls otherwise
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "gpt2"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gpt2", "mixtral"])
 def test_peft_loads_what_a_run_saved(two_ranks: RankPool, tmp_path: Path, kind: str) -> None:
     import transformers
     from peft import PeftModel

@@ -48,6 +48,9 @@ DEEP = wide(DEEPSEEK, shared_ffn=96)
 GELU = wide(replace(MIXTRAL, moe=Moe(experts=8, topk=2, ffn=96, activation="gelu_tanh")))
 LATENT, DIRECT = wide(LATENT_DENSE), wide(DIRECT_LATENT)
 PARTS = {"stages": 2, "micro_batch": 2}
+BUBBLE = {**PARTS, "kind": "zero_bubble"}
+V_SHAPE = {**PARTS, "kind": "zbv", "chunks": 2}
+PAIRS = {**V_SHAPE, "kind": "dualpipe", "global_batch": 12}
 CASES = [
     case("one part", MIXTURE, LayerStrategy()),
     case("ep2", MIXTURE, LayerStrategy(ep=2)),
@@ -67,6 +70,15 @@ CASES = [
     case("selective", MIXTURE, LayerStrategy(ep=4, recompute="selective")),
     case("groups", wide(GROUPED_V3), LayerStrategy(ep=2)),
     case("pipeline", MIXTURE, LayerStrategy(ep=2), "zero1", **PARTS),
+    case("zero_bubble", MIXTURE, LayerStrategy(ep=2), "zero3", **BUBBLE),
+    case(
+        "zero_bubble of shared tokens",
+        SHARED,
+        LayerStrategy(tp=2, etp=2, recompute="full"),
+        **BUBBLE,
+    ),
+    case("zbv", MIXTURE, LayerStrategy(etp=2), "zero2", dtype="bf16", **V_SHAPE),
+    case("dualpipe", DEEP, replace(TP2_SP, ep=2), **PAIRS),
     case("bf16", MIXTURE, LayerStrategy(ep=2), "zero1", dtype="bf16"),
     case("deepseek", DEEP, LayerStrategy(ep=2)),
     case("deepseek tp2 sp", DEEP, replace(TP2_SP, ep=2, recompute="full"), "zero1"),

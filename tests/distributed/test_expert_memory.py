@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from expert_runs import DEEPSEEK, MIXTRAL, ExpertSizes, spread
+from expert_runs import DEEPSEEK, MIXTRAL, QWEN2, ExpertSizes, spread
 from lowering_check import executor_stack
 from plan_cases import Case
 from rank_pools import RankPool
@@ -26,6 +26,10 @@ def wide(sizes: ExpertSizes) -> ExpertSizes:
 
 BASE = Case(name="", sizes=wide(MIXTRAL), seq_len=128)
 DEEP = replace(BASE, sizes=wide(DEEPSEEK))
+BUBBLE = replace(BASE, stages=2, kind="zero_bubble", micro_batch=2)
+SHARED = replace(BUBBLE, sizes=wide(QWEN2))
+V_SHAPE = replace(BUBBLE, chunks=2, kind="zbv")
+PAIRS = replace(V_SHAPE, sizes=DEEP.sizes, kind="dualpipe", global_batch=12)
 
 
 def named(name: str, case: Case, strategy: LayerStrategy, shard: str = "zero0") -> Case:
@@ -42,6 +46,12 @@ CASES = [
     named("ep2 etp2", BASE, LayerStrategy(ep=2, etp=2)),
     named("deepseek", DEEP, LayerStrategy(ep=2)),
     named("deepseek tp2 sp", DEEP, replace(TP2_SP, ep=2), "zero1"),
+    named("zero_bubble ep2", BUBBLE, LayerStrategy(ep=2)),
+    named("zero_bubble ep2 zero3", BUBBLE, LayerStrategy(ep=2), "zero3"),
+    named("zero_bubble etp2 of shared tokens", SHARED, LayerStrategy(tp=2, etp=2)),
+    named("zbv ep2 zero2 bf16", replace(V_SHAPE, dtype="bf16"), LayerStrategy(ep=2), "zero2"),
+    named("zbv full", V_SHAPE, LayerStrategy(ep=2, recompute="full")),
+    named("dualpipe deepseek tp2 sp", PAIRS, replace(TP2_SP, ep=2)),
 ]
 
 

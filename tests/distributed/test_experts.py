@@ -18,11 +18,13 @@ from expert_runs import (
     spread,
 )
 from plan_cases import Case, sharded
+from random_orders import random_order
 from rank_pools import RankPool
 
 from shardwright.executor.launch import TRAIN_JOB
 from shardwright.executor.verify import bounds_of
 from shardwright.spec.feed_forward import Moe
+from shardwright.spec.plan import Plan
 from shardwright.spec.strategy import LayerStrategy
 
 STEPS = 3
@@ -32,9 +34,11 @@ FEW = replace(BASE, sizes=replace(MIXTRAL, moe=Moe(experts=8, topk=1, ffn=16)), 
 DEEP = Case(name="", sizes=DEEPSEEK)
 
 
-def check(pool: RankPool, case: Case) -> None:
+def check(pool: RankPool, case: Case, plan: Plan | None = None) -> None:
+    """The case's plan, or another of its kind, held to the norm."""
+    plan = case.plan() if plan is None else plan
     payload: dict[str, Any] = {
-        "plan": case.plan().to_document(),
+        "plan": plan.to_document(),
         "steps": STEPS,
         "verify": True,
         "random_tokens": True,
@@ -42,7 +46,7 @@ def check(pool: RankPool, case: Case) -> None:
         "attention": "flash" if case.flash else "unfused",
     }
     result = pool.run(TRAIN_JOB, payload)[0]
-    found, bounds = result["verify"], bounds_of(case.plan())
+    found, bounds = result["verify"], bounds_of(plan)
     assert len(result["measured"]["losses"]) == STEPS
     assert found["max_rel_grad_diff"] <= bounds.gradient, found["worst_tensor"]
     assert found["max_rel_loss_diff"] <= bounds.loss
@@ -59,6 +63,31 @@ def each_ep() -> list[Case]:
         for ep in (1, 2, 4)
         for level in (("zero0", "zero1", "zero3") if model == "mixtral" else ("zero2",))
     ]
+
+
+def split_backward() -> list[Case]:
+    """Experts whose weight gradients wait: of every way to spread them, gates and groups."""
+    bubble = replace(BASE, stages=2, kind="zero_bubble", micro_batch=2)
+    v_shape = replace(bubble, chunks=2, kind="zbv")
+    pairs = replace(v_shape, kind="dualpipe", global_batch=12)
+    return [
+        named("zero_bubble ep2", bubble, LayerStrategy(ep=2)),
+        named("zero_bubble ep2 bf16 zero2", replace(bubble, dtype="bf16"), LayerStrategy(ep=2),
+              "zero2"),
+        named("zero_bubble etp2 zero3", bubble, LayerStrategy(etp=2), "zero3"),
+        named("zero_bubble of shared tokens", replace(bubble, sizes=QWEN2),
+              LayerStrategy(tp=2, etp=2, recompute="full")),
+        named("zero_bubble without a token", replace(bubble, sizes=FEW.sizes, seq_len=2),
+              LayerStrategy(ep=2)),
+        named("zbv shared experts tp2 sp ep2", replace(v_shape, sizes=QWEN2),
+              replace(TP2_SP, ep=2)),
+        named("zbv deepseek ep2 zero3", replace(v_shape, sizes=DEEPSEEK), LayerStrategy(ep=2),
+              "zero3"),
+        named("dualpipe groups ep2 zero2", replace(pairs, sizes=GROUPED_V3), LayerStrategy(ep=2),
+              "zero2"),
+        named("dualpipe deepseek tp2 sp", replace(pairs, sizes=DEEPSEEK),
+              replace(TP2_SP, ep=2, recompute="full")),
+    ]  # fmt: skip
 
 
 MIXED = (
@@ -105,12 +134,19 @@ CASES = [
           LayerStrategy(tp=4, sequence_parallel="megatron", recompute="selective")),
     named("direct latent tp2", replace(DEEP, sizes=DIRECT_LATENT), LayerStrategy(tp=2)),
     named("direct latent tp2 sp", replace(DEEP, sizes=DIRECT_LATENT), TP2_SP, "zero1"),
+    *split_backward(),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_a_run_equals_the_reference(four_ranks: RankPool, case: Case) -> None:
     check(four_ranks, case)
+
+
+def test_an_order_that_somebody_wrote(four_ranks: RankPool) -> None:
+    shape = replace(BASE, stages=2, chunks=2, kind="zbv", micro_batch=2)
+    case = named("order", shape, LayerStrategy(ep=2), "zero3")
+    check(four_ranks, case, random_order(case.plan(), 1))
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,20 @@ from shardwright.executor.models.positions import position_rows
 from shardwright.executor.token_batch import chosen_tokens
 from shardwright.executor.token_layout import TokenLayout, token_layout
 from shardwright.kernels.attention import attention_reference
-from shardwright.kernels.ring_step import flash_step, flash_step_backward, merge_attention_
+from shardwright.kernels.ring_narrow_step import flash_narrow_step, flash_narrow_step_backward
+from shardwright.kernels.ring_step import (
+    flash_full_step,
+    flash_full_step_backward,
+    flash_step,
+    flash_step_backward,
+    merge_attention_,
+)
+from shardwright.spec.errors import RunError
 from shardwright.spec.sample_parts import Span
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.token_parts import Spans, count, joined
 
-SEQ_LEN, BATCH, HEADS, KV_HEADS, WIDTH = 32, 2, 4, 2, 8
+SEQ_LEN, BATCH, HEADS, KV_HEADS, WIDTH, NARROW = 32, 2, 4, 2, 8, 6
 
 
 def zigzag(ranks: int) -> list[Spans]:
@@ -84,10 +92,15 @@ def heads_first(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_merged_steps_are_attention_to_the_whole_sequence(name: str) -> None:
+@pytest.mark.parametrize("width", [WIDTH, NARROW])
+def test_merged_steps_are_attention_to_the_whole_sequence(name: str, width: int) -> None:
     ring = LAYOUTS[name]
     torch.manual_seed(0)
-    shapes = [(SEQ_LEN, BATCH, heads, WIDTH) for heads in (HEADS, KV_HEADS, KV_HEADS)]
+    step, step_backward = flash_step, flash_step_backward
+    if width < WIDTH:
+        step, step_backward = flash_narrow_step, flash_narrow_step_backward
+    sizes = ((HEADS, WIDTH), (KV_HEADS, WIDTH), (KV_HEADS, width))
+    shapes = [(SEQ_LEN, BATCH, *size) for size in sizes]
     inputs = [torch.randn(shape, requires_grad=True) for shape in shapes]
     expected = attention_reference(*inputs)
     grad = torch.randn(expected.shape)
@@ -100,20 +113,58 @@ def test_merged_steps_are_attention_to_the_whole_sequence(name: str) -> None:
         order = [(position - step) % len(ring) for step in range(len(ring))]
         keys = [[heads_first(x[index(ring[j])]) for x in every[1:]] for j in order]
         parts = [None if j == position else tokens.seen(j) for j in order]
-        out, log_sum = flash_step(query, *keys[0], parts[0])
+        out, log_sum = step(query, *keys[0], parts[0])
         for held, part in zip(keys[1:], parts[1:], strict=True):
-            merge_attention_(out, log_sum, *flash_step(query, *held, part))
+            merge_attention_(out, log_sum, *step(query, *held, part))
         joined_out = out.permute(2, 0, 1, 3).flatten(2)
         torch.testing.assert_close(joined_out, expected[rows].float(), rtol=1e-5, atol=1e-5)
-        own_grad = heads_first(grad[rows].unflatten(2, (HEADS, WIDTH)))
+        own_grad = heads_first(grad[rows].unflatten(2, (HEADS, width)))
         for j, held, part in zip(order, keys, parts, strict=True):
-            of_query, *others = flash_step_backward(own_grad, query, *held, out, log_sum, part)
+            of_query, *others = step_backward(own_grad, query, *held, out, log_sum, part)
             found[0][rows] += of_query.permute(2, 0, 1, 3)
             for total, each in zip(found[1:], others, strict=True):
                 total[index(ring[j])] += each.permute(2, 0, 1, 3)
     for total, given in zip(found, inputs, strict=True):
         assert given.grad is not None
         torch.testing.assert_close(total, given.grad.float(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_merged_steps_of_full_masks_are_attention_to_every_token(name: str) -> None:
+    """Order is all the same to them, so any layout is even."""
+    ring = LAYOUTS[name]
+    torch.manual_seed(1)
+    shapes = [(SEQ_LEN, BATCH, heads, WIDTH) for heads in (HEADS, KV_HEADS, KV_HEADS)]
+    inputs = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    expected = attention_reference(*inputs, causal=False)
+    grad = torch.randn(expected.shape)
+    expected.backward(grad)
+    query, key, value = (x.detach() for x in inputs)
+    found = [torch.zeros(shape) for shape in shapes]
+    for own in ring:
+        q, rows = heads_first(query[index(own)]), index(own)
+        keys = [tuple(heads_first(x[index(other)]) for x in (key, value)) for other in ring]
+        out, log_sum = flash_full_step(q, *keys[0])
+        for held in keys[1:]:
+            merge_attention_(out, log_sum, *flash_full_step(q, *held))
+        merged = out.permute(2, 0, 1, 3).flatten(2)
+        torch.testing.assert_close(merged, expected[rows].float(), rtol=1e-5, atol=1e-5)
+        own_grad = heads_first(grad[rows].unflatten(2, (HEADS, WIDTH)))
+        for other, held in zip(ring, keys, strict=True):
+            grads = flash_full_step_backward(own_grad, q, *held, out, log_sum)
+            for total, each, place in zip(
+                found, grads, (rows, index(other), index(other)), strict=True
+            ):
+                total[place] += each.permute(2, 0, 1, 3)
+    for total, given in zip(found, inputs, strict=True):
+        assert given.grad is not None
+        torch.testing.assert_close(total, given.grad.float(), rtol=1e-4, atol=1e-5)
+
+
+def test_values_wider_than_keys_are_refused() -> None:
+    query, value = torch.randn(1, 2, 4, NARROW), torch.randn(1, 2, 4, WIDTH)
+    with pytest.raises(RunError, match="values wider than keys of 6"):
+        flash_narrow_step(query, query, value, None)
 
 
 def test_position_rows_and_tokens_are_those_of_the_spans() -> None:

@@ -10,8 +10,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from shardwright.executor.models.block import Block
+from shardwright.executor.models.experts import mixture
+from shardwright.executor.models.layer import LayerBuild
 from shardwright.executor.models.parallel import ALONE, TensorParallel, column_linear, row_linear
+from shardwright.executor.models.sequence import SequenceSplit
 from shardwright.executor.models.weight_work import WeightWork, add_gradients
+from shardwright.executor.token_layout import token_layout
+from shardwright.kernels.dispatch import Dispatcher
+from shardwright.spec.feed_forward import Moe
+from shardwright.spec.layers import BlockLayer
+from shardwright.spec.mixers import Attention
+from shardwright.spec.parameters import layer_parameters
+from shardwright.spec.strategy import LayerStrategy
 
 Weights = dict[str, nn.Parameter]
 
@@ -54,6 +65,50 @@ def test_two_parts_give_the_gradients_of_one_whatever_comes_between() -> None:
     for name, parameter in whole.items():
         assert parameter.grad is not None
         torch.testing.assert_close(split[name].grad, parameter.grad, rtol=0, atol=0)
+
+
+def mixture_of(later: WeightWork | None) -> Block:
+    """A block whose experts, shared expert and gate have weights; one rank."""
+    spec = Moe(experts=4, topk=2, ffn=12, shared_ffn=12, shared_gate=True, router_bias=True)
+    layer = BlockLayer(hidden=8, attention=Attention(heads=1, kv_heads=1, head_dim=8), mlp=spec)
+    build = LayerBuild(
+        tp=replace(ALONE, later=later),
+        kernels=Dispatcher(),
+        recompute="none",
+        flash=True,
+        seq_len=3,
+        sequence=SequenceSplit(token_layout(LayerStrategy(), 0, 3)),
+    )
+    block, source = Block(layer, build), torch.Generator().manual_seed(2)
+    for own in layer_parameters(layer):
+        name, _, kind = own.name.rpartition(".")
+        if name == "router" or name.startswith(("experts_", "shared_")):
+            value = torch.randn(own.shape, generator=source)
+            value = value.flatten(0, 1) if own.expert else value
+            block.slot(name).register_parameter(kind, nn.Parameter(value))
+    return block
+
+
+def test_weight_gradients_of_a_mixture_wait_all_of_them() -> None:
+    later = WeightWork()
+    whole, split = mixture_of(None), mixture_of(later)
+    spec = whole.mlp
+    assert isinstance(spec, Moe)
+    for number, (x, y) in enumerate(zip(inputs(2), inputs(2), strict=True)):
+        mixture(whole, spec, x).square().sum().backward()
+        loss = mixture(split, spec, y).square().sum()
+        with later.put_off(number):
+            loss.backward()
+        assert x.grad is not None
+        assert y.grad is not None
+        assert torch.equal(x.grad, y.grad)
+    assert all(p.grad is None for p in split.parameters())
+    for number in range(2):
+        later.run(number)
+    found = dict(split.named_parameters())
+    assert len(found) == 9
+    for name, parameter in whole.named_parameters():
+        torch.testing.assert_close(found[name].grad, parameter.grad, rtol=0, atol=0)
 
 
 def test_a_whole_backward_leaves_nothing_for_later() -> None:

@@ -13,7 +13,6 @@ from shardwright.spec.feed_forward import Moe
 from shardwright.spec.model import Attention, BlockLayer, ModelSpec, Tower
 from shardwright.spec.runnable import (
     combination_run_reason,
-    is_plain_decoder,
     model_run_reason,
 )
 from shardwright.spec.strategy import LayerStrategy
@@ -87,13 +86,14 @@ def test_a_window_runs_where_it_hides_nothing() -> None:
 @pytest.mark.parametrize(
     ("model", "given", "words"),
     [
-        (bert(), {"cp": 2}, "cp 2 in a model other than a causal decoder"),
-        (t5(), {"tp": 2, "sequence_parallel": "ulysses"}, "Ulysses in a model other than"),
-        (vit(), {"cp": 2}, "cp 2 in a model other than a causal decoder"),
+        (t5(), {"cp": 2}, "cp 2 in a model of two towers or of learned relative positions"),
+        (t5(), {"tp": 2, "sequence_parallel": "ulysses"}, "Ulysses in a model of two towers"),
+        (bert(), {"cp": 2}, None),
+        (vit(), {"tp": 2, "sequence_parallel": "ulysses"}, None),
     ],
 )
-def test_splits_of_the_sequence_that_only_decoders_run(
-    model: ModelSpec, given: dict[str, object], words: str
+def test_splits_of_the_sequence_that_one_tower_runs(
+    model: ModelSpec, given: dict[str, object], words: str | None
 ) -> None:
     plan = FamilyCase(name="", model=model, seq_len=64).plan()
     assert combination_run_reason(plan) is None
@@ -110,23 +110,17 @@ def test_splits_of_the_sequence_that_only_decoders_run(
     )
     split = replace(plan, programs=(replace(plan.program, stages=stages),))
     reason = combination_run_reason(split)
+    if words is None:
+        assert reason is None
+    else:
+        assert reason is not None
+        assert reason.startswith(words)
+        assert "planned but not run yet" in reason
+
+
+def test_adapters_beside_one_tower_alone() -> None:
+    lora = Lora(rank=4, targets=("query",))
+    assert combination_run_reason(FamilyCase(name="", model=bert(), adapters=lora).plan()) is None
+    reason = combination_run_reason(FamilyCase(name="", model=t5(), adapters=lora).plan())
     assert reason is not None
-    assert reason.startswith(words)
-    assert "planned but not run yet" in reason
-
-
-def test_adapters_beside_decoders_alone() -> None:
-    plan = FamilyCase(name="", model=bert()).plan()
-    workload = replace(plan.workload, trainable=Lora(rank=4, targets=("query",)))
-    adapted = replace(plan, workloads={"main": workload})
-    reason = combination_run_reason(adapted)
-    assert reason is not None
-    assert reason.startswith("adapters in a model other than a causal decoder")
-
-
-@pytest.mark.parametrize(
-    ("name", "plain"),
-    [("llama-3-8b", True), ("gpt2", True), ("moonlight", True), ("bert-large", False)],
-)
-def test_which_models_are_causal_decoders(name: str, plain: bool) -> None:
-    assert is_plain_decoder(presets()[name].model) is plain
+    assert reason.startswith("adapters in a model of two towers")

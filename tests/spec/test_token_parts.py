@@ -13,6 +13,7 @@ from shardwright.spec.sample_parts import Span
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.token_parts import (
     Spans,
+    behind,
     common,
     count,
     cut,
@@ -59,6 +60,8 @@ def test_spans_are_sets_of_numbers(seed: int) -> None:
     assert numbers(common(one, other)) == shared
     assert [numbers(one)[place] for place in numbers(places(one, common(one, other)))] == shared
     assert count(one) == len(numbers(one))
+    leading = source.randrange(20)
+    assert numbers(behind(one, leading)) == [n - leading for n in numbers(one) if n >= leading]
     parts = source.randrange(1, 6)
     pieces = [cut(one, parts, index) for index in range(parts)]
     assert [number for piece in pieces for number in numbers(piece)] == numbers(one)

@@ -22,6 +22,7 @@ from shardwright.spec.model import LayerRun, Mlp, ModelSpec, Tower, TowerEdge
 from shardwright.spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
 from shardwright.spec.schedule import ScheduleKind, chunk_position
 from shardwright.spec.strategy import LayerStrategy
+from shardwright.spec.training import Lora
 from shardwright.spec.workload import DtypeRecord, Workload
 
 
@@ -71,10 +72,17 @@ def bert(hidden: int = 32, ffn: int = 64, vocab: int = 64, blocks: int = 4) -> M
 
 
 def vit(
-    hidden: int = 32, ffn: int = 64, image: int = 12, patch: int = 4, blocks: int = 4
+    hidden: int = 32,
+    ffn: int = 64,
+    image: int = 12,
+    patch: int = 4,
+    blocks: int = 4,
+    class_token: bool = True,
 ) -> ModelSpec:
     """ViT: patches, a class token, a classifier; (image / patch)² + 1 tokens."""
-    first = PatchLayer(hidden=hidden, image=image, patch=patch, norm="layernorm")
+    first = PatchLayer(
+        hidden=hidden, image=image, patch=patch, norm="layernorm", class_token=class_token
+    )
     last = ClassifierLayer(hidden=hidden, classes=10, norm_eps=1e-12)
     layers = (first, *[block(hidden, ffn)] * blocks, last)
     only = tower("encoder", *layers, seq_len=first.tokens)
@@ -146,6 +154,7 @@ class FamilyCase:
     seq_len: int = 16
     dtype: str = "fp32"
     flash: bool = True
+    adapters: Lora | None = None
 
     def strategy(self, index: int) -> LayerStrategy:
         """A layer's; only blocks recompute."""
@@ -188,6 +197,7 @@ class FamilyCase:
             global_batch=self.global_batch,
             seq_len=self.model.towers[-1].seq_len or self.seq_len,
             dtype=DtypeRecord.from_shorthand(self.dtype),
+            trainable=self.adapters or "full",
         )
         plan = Plan(
             models={"main": self.model},

@@ -16,7 +16,7 @@ MIN_BYTES_SHARE = 0.99
 BYTES_TOLERANCE = 0.02
 
 
-def check_parity(pool: RankPool, case: FamilyCase) -> None:
+def check_parity(pool: RankPool, case: FamilyCase, job: str = TRAIN_JOB) -> None:
     """Three verified steps stay within the norm of executor.verify."""
     payload = {
         "plan": case.plan().to_document(),
@@ -26,7 +26,7 @@ def check_parity(pool: RankPool, case: FamilyCase) -> None:
         "follow_bytes": False,
         "attention": "flash" if case.flash else "unfused",
     }
-    result = pool.run(TRAIN_JOB, payload)[0]
+    result = pool.run(job, payload)[0]
     found, bounds = result["verify"], BOUNDS[case.dtype]
     assert len(result["measured"]["losses"]) == STEPS
     assert found["max_rel_grad_diff"] <= bounds.gradient, found["worst_tensor"]
