@@ -87,10 +87,12 @@ def unit(shape: UnitShape, own: Unit) -> Unit:
 
 def _without_parameters(unit: Unit, up: Item, size_bytes: int) -> Unit:
     """A unit whose shards come from the host for each gather, and go when it is filled."""
+    dense, *others = unit.gathers
+    filled = dense._replace(cast_bytes=dense.cast_bytes + size_bytes)
     return replace(
         unit,
         parameter_bytes=unit.parameter_bytes - size_bytes,
-        cast_bytes=unit.cast_bytes + size_bytes,
+        gathers=(filled, *others),
         gather=(up, *unit.gather),
         gather_backward=(up, *unit.gather_backward),
         brought_by=NAME,
