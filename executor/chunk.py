@@ -361,7 +361,7 @@ def _shard_unit(
     found: FSDPModule = unit[0] if isinstance(unit, list) else unit
     _sum_gradients(found)
     if strategy.shard.secondary_parameters > 1:
-        keep_pieces(found, book.secondary_mesh(strategy))
+        keep_pieces(found, strategy, book)
     return found
 
 

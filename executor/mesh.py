@@ -22,6 +22,7 @@ from ..spec.groups import (
     expert_groups,
     expert_replica_group,
     expert_routes,
+    expert_secondary,
     expert_shard_group,
     expert_tensor_group,
     inner_group,
@@ -152,7 +153,10 @@ class GroupBook:
         one group for one unit.
         """
         first, count = self.layout[index]
-        for shape in expert_groups(plan.expert_strategies(index), count):
+        strategies = plan.expert_strategies(index)
+        second = (expert_secondary(s, count) for s in dict.fromkeys(strategies))
+        shapes = {*expert_groups(strategies, count), *(s[1] for s in second if s is not None)}
+        for shape in sorted(shapes):
             for local in range(count):
                 if shape.position(local) == 0:
                     ranks = tuple(first + r for r in shape.members(local))
@@ -308,6 +312,13 @@ class GroupBook:
         if key not in self._meshes:
             self._meshes[key] = self._new_mesh(*key, self._groups)
         return self._meshes[key]
+
+    def expert_secondary_mesh(self, strategy: LayerStrategy) -> DeviceMesh | None:
+        """The same of a layer's experts, where they have a second copy."""
+        shape = expert_secondary(strategy, self.stage_ranks)
+        if shape is not None and shape not in self._expert_meshes:
+            self._expert_meshes[shape] = self._new_mesh(*shape, self._of_experts)
+        return None if shape is None else self._expert_meshes[shape]
 
     def expert_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
         """The same of the states of a layer's experts."""

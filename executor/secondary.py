@@ -15,17 +15,30 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_common import HSDPMeshInfo
 
+from ..spec.strategy import LayerStrategy
+from .mesh import GroupBook
 
-def keep_pieces(unit: FSDPModule, mesh: DeviceMesh) -> None:
+
+def keep_pieces(unit: FSDPModule, strategy: LayerStrategy, book: GroupBook) -> None:
     """Have a unit that frees its parameters after use keep pieces of them until its backward.
+
+    Experts keep pieces among the ranks that hold the same ones, or none, and are gathered again
+    as before the forward pass.
 
     Args:
         unit: sharded, its parameters freed after the forward pass.
-        mesh: ranks that hold equal pieces × ranks that a whole is gathered from.
+        strategy: of its layers.
+        book: process groups of the plan.
     """
-    info = HSDPMeshInfo(mesh, shard_mesh_dim=1, replicate_mesh_dim=0)
     state: Any = unit._get_fsdp_state()
     for group in state._fsdp_param_groups:
+        if group.mesh_info.mesh is book.data_mesh(strategy):
+            mesh: DeviceMesh | None = book.secondary_mesh(strategy)
+        else:
+            mesh = book.expert_secondary_mesh(strategy)
+        if mesh is None:
+            continue
+        info = HSDPMeshInfo(mesh, shard_mesh_dim=1, replicate_mesh_dim=0)
         group.post_forward_mesh_info = info
         for parameter in group.fsdp_params:
             parameter.post_forward_mesh_info = info

@@ -132,10 +132,24 @@ def expert_state_groups(strategy: LayerStrategy, stage_ranks: int) -> set[RankGr
         if 1 < degree < group.size:
             found.add(RankGroup(degree, group.stride))
             found.add(RankGroup(group.size // degree, group.stride * degree))
-    second = strategy.expert_degree(shard.secondary_parameters, stage_ranks)
-    if 1 < second < strategy.expert_degree(shard.parameters, stage_ranks):
-        found.add(RankGroup(second, group.stride))
+    if (second := expert_secondary(strategy, stage_ranks)) is not None:
+        found.add(second[0])
     return found
+
+
+def expert_secondary(
+    strategy: LayerStrategy, stage_ranks: int
+) -> tuple[RankGroup, RankGroup] | None:
+    """The ranks that a second copy of experts is cut over, and those that hold equal pieces.
+
+    None where the copy would be cut no narrower than the first, or not at all.
+    """
+    shard, stride = strategy.shard, strategy.ep * strategy.etp
+    second = strategy.expert_degree(shard.secondary_parameters, stage_ranks)
+    if not 1 < second < strategy.expert_degree(shard.parameters, stage_ranks):
+        return None
+    inner = stride * second
+    return RankGroup(second, stride), RankGroup(stage_ranks // inner, inner)
 
 
 def batch_group(tp_low: int, tp_high: int) -> RankGroup:

@@ -57,6 +57,7 @@ CASES = [
     case("ep4 zero1", MIXTURE, LayerStrategy(ep=4), "zero1"),
     case("ep2 zero3", MIXTURE, LayerStrategy(ep=2), "zero3"),
     case("ep2 zero2", GELU, LayerStrategy(ep=2), "zero2"),
+    case("ep2 hpz", MIXTURE, LayerStrategy(ep=2), "hpz:2"),
     case("ep2 hsdp", MIXTURE, LayerStrategy(ep=2), "hsdp:2"),
     case("etp2", MIXTURE, LayerStrategy(etp=2)),
     case("ep2 etp2", MIXTURE, LayerStrategy(ep=2, etp=2), "zero1"),

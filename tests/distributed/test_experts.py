@@ -24,6 +24,7 @@ from rank_pools import RankPool
 from shardwright.executor.launch import TRAIN_JOB
 from shardwright.executor.verify import bounds_of
 from shardwright.spec.feed_forward import Moe
+from shardwright.spec.groups import expert_secondary
 from shardwright.spec.plan import Plan
 from shardwright.spec.strategy import LayerStrategy
 
@@ -100,6 +101,7 @@ MIXED = (
 CASES = [
     *each_ep(),
     named("hsdp", BASE, LayerStrategy(ep=2), "hsdp:2"),
+    named("hpz", BASE, LayerStrategy(ep=2), "hpz:2"),
     named("tp2 sp ep2", BASE, replace(TP2_SP, ep=2)),
     named("tp2 sp ep2 zero3", BASE, replace(TP2_SP, ep=2), "zero3"),
     named("tp2 sp ep4", BASE, replace(TP2_SP, ep=4)),
@@ -141,6 +143,15 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_a_run_equals_the_reference(four_ranks: RankPool, case: Case) -> None:
     check(four_ranks, case)
+
+
+def test_a_second_copy_of_experts_on_eight_ranks(eight_ranks: RankPool) -> None:
+    """Eight ranks hold each dense parameter and four each expert: both keep pieces of two."""
+    case = named(
+        "hpz", replace(BASE, ranks=8, micro_batch=8, global_batch=16), LayerStrategy(ep=2), "hpz:2"
+    )
+    assert expert_secondary(case.layer_strategies()[1], 8) is not None
+    check(eight_ranks, case)
 
 
 def test_an_order_that_somebody_wrote(four_ranks: RankPool) -> None:

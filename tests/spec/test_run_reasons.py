@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from expert_runs import FOUR, LATENT, MIXTRAL, ExpertSizes
 from family_cases import FamilyCase, bert, t5, vit
+from plan_cases import Case
 
 from shardwright.datasets.catalogue.models import presets
 from shardwright.spec.expert_runs import mixture_run_reason
 from shardwright.spec.feed_forward import Moe
 from shardwright.spec.model import Attention, BlockLayer, ModelSpec, Tower
+from shardwright.spec.parameters import layer_parameters
+from shardwright.spec.run_together import together_reason
 from shardwright.spec.runnable import (
     combination_run_reason,
     model_run_reason,
 )
 from shardwright.spec.strategy import LayerStrategy
-from shardwright.spec.training import Lora
+from shardwright.spec.training import Lora, adapter_specs
 
 
 def _windowed(window: int) -> ModelSpec:
@@ -124,3 +128,34 @@ def test_adapters_beside_one_tower_alone() -> None:
     reason = combination_run_reason(FamilyCase(name="", model=t5(), adapters=lora).plan())
     assert reason is not None
     assert reason.startswith("adapters in a model of two towers")
+
+
+ADAPTED = ExpertSizes(moe=FOUR, latent=LATENT)
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (Case(name="", sizes=ADAPTED, adapters=Lora(targets=("kv_down", "output"))), None),
+        (Case(name="", sizes=ADAPTED, stages=2, kind="zero_bubble", micro_batch=2), None),
+        (Case(name="", adapters=Lora(), stages=2, kind="zero_bubble", micro_batch=2), None),
+        (
+            Case(name="", sizes=MIXTRAL, adapters=Lora(targets=("query", "experts_down"))),
+            "lora beside experts_down, the matrices of all experts, is not built",
+        ),
+    ],
+)
+def test_what_runs_beside_what(case: Case, words: str | None) -> None:
+    reason = together_reason(case.plan())
+    assert (reason is None) == (words is None)
+    assert (reason or "").startswith(words or "")
+
+
+def test_adapters_of_whole_projections_have_parts_of_gradients_as_these_do() -> None:
+    block = next(x for x in ADAPTED.model().layers() if isinstance(x, BlockLayer))
+    specs = {spec.name: spec for spec in layer_parameters(block)}
+    lora = Lora(targets=("kv_down", "kv_up"))
+    whole, split = (adapter_specs(specs[f"{n}.weight"], lora) for n in lora.targets)
+    assert [spec.partial_gradient for spec in whole] == ["sequence_parallel"] * 2
+    assert [spec.partial_gradient for spec in split] == ["never"] * 2
+    assert [spec.split_dim for spec in split] == [None, 0]
