@@ -3,8 +3,9 @@
 ``python -m shardwright.executor.rehearsal < PLAN.json`` builds one rank of every stage exactly as
 a run does, on a process group that communicates with nobody and with tensors that have shapes
 and no contents, and takes two steps. Collectives and live bytes of the second one are those of
-a run: sizes never depend on what tensors hold. Dense models of any size and any number of ranks
-take seconds, for a rank has its own part only and every layer is there once.
+a run: sizes depend on what tensors hold among experts only, whose load is even here. Models of any
+size and any number of ranks take seconds, for a rank has its own part only and every layer is
+there once.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ..kernels.rope import forget_tables
+from ..kernels.rope import forget_tables as forget_angles
 from ..spec.errors import ShardwrightError
+from ..spec.experts import experts_of
 from ..spec.kernels import Collective
 from ..spec.plan import Plan, load_plan
 from ..spec.shared_bias import table_blocks
@@ -31,6 +33,7 @@ from .build_options import BuildOptions
 from .engine import Engine
 from .layout import plan_world_size, stage_layout
 from .mesh import GroupBook
+from .models.routing import forget_numbers
 from .recorder import LiveBytes, Recorder
 from .tasks import plan_task
 from .technique import RunTechniques
@@ -131,9 +134,8 @@ def _step(plan: Plan, stage: int, options: BuildOptions) -> _Seen:
     rank = stage_layout(plan)[stage][0]
     with alone_in_world(rank, plan_world_size(plan)):
         book = GroupBook(plan, rank, HOST.type, TIMEOUT_S, options.techniques.values)
-        for strategy in plan.stage_strategies(stage):
-            book.data_mesh(strategy)  # made of numbers that have to be there
-        forget_tables()  # of tensors with contents
+        _make_meshes(plan, stage, book)
+        _forget_tables()  # of tensors with contents
         with FakeTensorMode():
             engine = Engine(plan, rank, options, _records(plan), book=book)
             engine.rehearse_step()  # makes the optimizer's state, and what libraries cache
@@ -141,8 +143,26 @@ def _step(plan: Plan, stage: int, options: BuildOptions) -> _Seen:
             with live, live.following_resizes(), Recorder() as seen:
                 resident = live.live_bytes
                 engine.rehearse_step()
-            forget_tables()
+            _forget_tables()
         return _Seen(resident, live.peak_bytes, live.host_peak_bytes, seen.collectives)
+
+
+def _make_meshes(plan: Plan, stage: int, book: GroupBook) -> None:
+    """Make what layers' states are cut over, of numbers that have to be there."""
+    for strategy in plan.stage_strategies(stage):
+        book.data_mesh(strategy)
+    for parts in plan.program.stages[stage].virtual_stages:
+        for _, layer, strategy in plan.chunk_layers(parts):
+            if strategy.shard.secondary_parameters > 1:
+                book.secondary_mesh(strategy)
+            if experts_of(layer) is not None:
+                book.expert_mesh(strategy)
+                book.expert_secondary_mesh(strategy)
+
+
+def _forget_tables() -> None:
+    forget_angles()
+    forget_numbers()
 
 
 @contextmanager

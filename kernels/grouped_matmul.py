@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from ..spec.errors import InputError
 from .dispatch import Dispatcher, Family, Request, Variant
 from .fused import capability
+from .group_ends import read_ends
 
 MOST_GROUPS = 1023
 ALIGNMENT_BYTES = 16
@@ -104,7 +105,7 @@ def filled_groups(offsets: Tensor, rows: int) -> Iterator[tuple[int, slice]]:
     Raises:
         InputError: the offsets do not rise to the number of rows.
     """
-    ends = [0, *offsets.tolist()]
+    ends = [0, *read_ends(offsets, rows)]
     if ends != sorted(ends) or ends[-1] != rows:
         raise InputError("offsets", ends[1:], f"rising to the {rows} rows")
     for group, (start, end) in enumerate(pairwise(ends)):

@@ -15,8 +15,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import Function
 
+from ...kernels.group_ends import read_ends
 from ...kernels.marks import mark
 from ...spec.marks import COMMUNICATE_EP, COMMUNICATE_TP
 from ..torch_api import all_gather_single, reduce_scatter_single
@@ -65,14 +67,15 @@ class Journey:
         return [sum(sizes) for sizes in zip(*self.pieces, strict=True)]
 
 
-def plan_journey(ends: Tensor, ranks: ExpertRanks) -> Journey:
+def plan_journey(ends: Tensor, rows: int, ranks: ExpertRanks) -> Journey:
     """Ask the other ranks how many rows come; waits for the device.
 
     Args:
         ends: (experts,) where the rows of each expert end on this rank.
+        rows: of all experts.
         ranks: that experts are spread over.
     """
-    counts = [after - before for before, after in pairwise([0, *ends.tolist()])]
+    counts = [after - before for before, after in pairwise([0, *read_ends(ends, rows)])]
     local = len(counts) // ranks.ep
     here = torch.tensor(counts, dtype=torch.int64, device=ends.device)
     if ranks.ep > 1:
@@ -85,7 +88,9 @@ def plan_journey(ends: Tensor, ranks: ExpertRanks) -> Journey:
         with mark(COMMUNICATE_EP):
             all_gather_single(every, here, group=ranks.parts)
         here = every
-    pieces = here.view(-1, local).tolist()
+    sources = here.view(-1, local)
+    is_dry = isinstance(here, FakeTensor)
+    pieces = [counts[:local]] * sources.shape[0] if is_dry else sources.tolist()
     own = pieces[ranks.etp_rank * ranks.ep :][: ranks.ep]
     return Journey(
         sent=[sum(counts[r * local :][:local]) for r in range(ranks.ep)],

@@ -44,7 +44,7 @@ def _through_experts(block: Block, spec: Moe, x: Tensor, rows: Rows, ranks: Expe
     """(rows, hidden) to the ranks of their experts, through these, and back."""
     if not ranks.travels or ranks.ep * ranks.etp == 1:
         return _experts(block, spec, x, rows.ends)
-    journey = plan_journey(rows.ends, ranks)
+    journey = plan_journey(rows.ends, x.shape[0], ranks)
     x = to_experts(x, journey, ranks)
     ends = row_ends(journey.of_experts, x.device)
     return from_experts(_experts(block, spec, x, ends), journey, ranks)

@@ -100,6 +100,11 @@ def _numbers(count: int, device: torch.device) -> Tensor:
     return torch.arange(count, device=device)
 
 
+def forget_numbers() -> None:
+    """Let the kept numbers go; they are made again when they are needed."""
+    _numbers.cache_clear()
+
+
 def sorted_rows(chosen: Tensor, experts: int) -> Rows:
     """The rows of (tokens, topk) choices among ``experts``; no token is dropped."""
     found = chosen.flatten().sort(stable=True)
@@ -178,4 +183,12 @@ def combine(made: Tensor, weights: Tensor, rows: Rows, shape: torch.Size) -> Ten
     return out
 
 
-__all__ = ["Rows", "best_experts", "combine", "permute", "route", "sorted_rows"]
+__all__ = [
+    "Rows",
+    "best_experts",
+    "combine",
+    "forget_numbers",
+    "permute",
+    "route",
+    "sorted_rows",
+]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from expert_runs import MIXTRAL, spread
 from family_cases import FamilyCase, bert, t5, vit
 from lowering_check import executor_stack
 from plan_cases import Case, Sizes, random_case, sharded
@@ -20,8 +21,10 @@ from rank_jobs import make_engine, recorded_step
 
 from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.simulate import Simulator
+from shardwright.costmodel.step import step_work
 from shardwright.executor.rehearsal import rehearse
 from shardwright.spec.codec import canonical_json
+from shardwright.spec.kernels import Collective
 from shardwright.spec.model import ModelSpec
 from shardwright.spec.plan import Plan
 from shardwright.spec.shared_bias import table_blocks
@@ -67,6 +70,20 @@ def test_encoders_are_rehearsed_as_they_step(
     plan = FamilyCase(name="", model=model(), strategies=strategy).plan()
     for row in rehearse(plan):
         assert counted(row["collectives"]) == recorded(plan, row["rank"], fake_ranks)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [LayerStrategy(ep=2), LayerStrategy(ep=2, etp=2), LayerStrategy(etp=2, recompute="full")],
+    ids=["ep2", "ep2 etp2", "etp2 full"],
+)
+def test_experts_are_rehearsed_under_an_even_load(strategy: LayerStrategy) -> None:
+    """As the lowering prices them: what a run moves depends on what its tokens choose."""
+    plan = spread(Case(name="", sizes=MIXTRAL), strategy).plan()
+    (row,) = rehearse(plan)
+    work = step_work(plan, executor_stack(True), 0)
+    lowered = Counter(tuple(item) for item in work if isinstance(item, Collective))
+    assert counted(row["collectives"]) == lowered
 
 
 @pytest.mark.parametrize("kind", ["1f1b", "gpipe"])
