@@ -92,6 +92,7 @@ LEANED_ON = (
     "torch.library:register_fake",
     "torch.nn.attention:sdpa_kernel",
     "torch.profiler.profiler:profile",
+    "torch._subclasses.fake_tensor:FakeTensor",
     "torch._subclasses.fake_tensor:FakeTensorMode",
     "torch.testing._internal.distributed.fake_pg:FakeStore",
     "torch.utils._python_dispatch:TorchDispatchMode",

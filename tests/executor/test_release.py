@@ -84,6 +84,9 @@ def test_memory_is_given_back_before_a_step_is_followed(monkeypatch: pytest.Monk
         def step(self) -> None:
             order.append("step")
 
+        def resident_tensors(self) -> tuple[torch.Tensor, ...]:
+            return ()
+
     for name in ("empty_cache", "reset_peak_memory_stats"):
         monkeypatch.setattr(torch.cuda, name, lambda *_, name=name: order.append(name))
     for name in ("max_memory_allocated", "max_memory_reserved"):

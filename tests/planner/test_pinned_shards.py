@@ -61,7 +61,7 @@ def test_the_space_names_pinned_degrees() -> None:
     space = report.search.space
     assert set(space) == {
         "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "sp", "shard", "schedule", "recompute",
-        "compile", "micro_batch",
+        "compile", "cpu_offload", "micro_batch",
     }  # fmt: skip
     assert space["shard"] == ["1/1/4"]
     assert (space["dp"], space["cp"], space["micro_batch"]) == ([8], [1], [2])
