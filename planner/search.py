@@ -70,6 +70,21 @@ class Found:
     nearest: Outcome | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoFar:
+    """What a search that still runs would end with now; as in :class:`Found`."""
+
+    outcome: Outcome
+    value: float
+    lower_bound: float
+    lower_bound_s: float
+
+    @property
+    def gap(self) -> float:
+        """How much better any plan may be, as a fraction of the bound."""
+        return self.value / self.lower_bound - 1 if self.lower_bound else 0.0
+
+
 class Search(Trials):
     """One search for the best plan of a request.
 
@@ -77,6 +92,7 @@ class Search(Trials):
         evaluator: of what is asked; simulates decisions once.
         limits: work limits.
         progress: called with (shapes seen, shapes in all, best seconds) now and then.
+        watch: called after every trial; looks through :meth:`so_far` when it likes to.
     """
 
     def __init__(
@@ -84,8 +100,11 @@ class Search(Trials):
         evaluator: Evaluator,
         limits: Limits,
         progress: Callable[[int, int, float], None] | None = None,
+        watch: Callable[[Search], None] | None = None,
     ) -> None:
         super().__init__(evaluator, limits)
+        if watch is not None:
+            self._tried = lambda: watch(self)
         self._progress = progress or (lambda seen, total, best: None)
         self._enough = 1 - (PROVEN_WITHIN if self.space.is_large else ROUNDING)
         self._shapes: list[Shape] = []
@@ -138,6 +157,26 @@ class Search(Trials):
             seconds=time.monotonic() - self._start,
             nearest=self._nearest,
         )
+
+    def so_far(self) -> SoFar | None:
+        """The best plan until now with what is proven until now; None before any fits."""
+        best = min(self._outcomes.values(), key=self.rank, default=None)
+        if best is None:
+            return None
+        value = self.value(best)
+        bound = min(self._bound_so_far(), value)
+        bound_s = self._seconds_bound(bound, self._shapes, best)
+        return SoFar(outcome=best, value=value, lower_bound=bound, lower_bound_s=bound_s)
+
+    @property
+    def best_value(self) -> float:
+        """The objective's value of the best plan until now; infinite before any fits."""
+        return self._best
+
+    @property
+    def shape_count(self) -> int:
+        """Shapes that are listed until now."""
+        return len(self._shapes)
 
     def _bound_so_far(self) -> float:
         """A proven bound on every plan of the space where the search ended early."""
