@@ -258,14 +258,16 @@ def calibrate(**given: Any) -> None:
                  show_default=True, help="Port; 0 takes a free one."),
     click.option("--token-file", type=FileSource(), metavar="F",
                  help="Tokens, one a line; every request needs one."),
-    unbuilt("--db"),
+    click.option("--db", metavar="URL",
+                 help="Where jobs are kept: sqlite:///FILE or postgresql://…; by default a file of "
+                      "this user."),
     unbuilt("--allow-execute", takes_value=False),
 )  # fmt: skip
-def serve(host: str, port: int, token_file: str | None) -> None:
+def serve(host: str, port: int, token_file: str | None, db: str | None) -> None:
     """Answer planning and simulation requests over HTTP."""
     from .server.serve import serve as run_server
 
-    run_server(host, port, token_file)
+    run_server(host, port, token_file, db)
 
 
 VERBS: dict[str, click.Command] = {

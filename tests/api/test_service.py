@@ -39,7 +39,9 @@ PROBLEM = "application/problem+json"
 
 def test_healthy_and_ready(service: Any) -> None:
     assert httpx.get(service.url + "/healthz").json() == {"status": "ok"}
-    assert httpx.get(service.url + "/readyz").json() == {"status": "ready"}
+    ready = httpx.get(service.url + "/readyz").json()
+    assert {**ready, "workers": 2} == {"status": "ready", "db": "ok", "workers": 2}
+    assert ready["workers"] >= 1
 
 
 def test_plan_is_that_of_the_command(service: Any, plan: Callable[..., Any]) -> None:
