@@ -11,7 +11,16 @@ from pydantic import ValidationError
 from ...spec.codec import parse_json
 from ...spec.errors import InfeasibleError, InputError, ShardwrightError
 from ..uniform import UniformStrategy
-from .asked import check_plan, check_what_if, checked, planned, simulated, traced, what_ifs
+from .asked import (
+    check_plan,
+    check_what_if,
+    checked,
+    planned,
+    simulated,
+    time_for,
+    traced,
+    what_ifs,
+)
 from .problems import INFEASIBLE, INVALID, MAX_ERRORS, NOT_BUILT, TOO_LARGE, encode, problem
 from .requests import PLAN_ADAPTER, SIMULATION_ADAPTER, WHAT_IF_ADAPTER
 from .telling import Tell
@@ -57,7 +66,7 @@ def answer(operation: str, body: bytes, limit_s: float, tell: Tell | None = None
             if operation == "what-if":
                 return 200, encode(what_ifs(asked, ends_s))
             check_what_if(asked)
-            return 200, checked(parsed, asked.deadline_s, asked.plan_id)
+            return 200, checked(parsed, time_for(asked), asked.plan_id)
         if operation == "trace":
             return 200, encode(traced(parsed))
         return 200, encode(simulated(SIMULATION_ADAPTER.validate_json(body)).to_document())

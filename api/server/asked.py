@@ -25,15 +25,25 @@ from ..what_if_document import what_if_document
 from ..what_if_inputs import question_of
 from ..what_ifs import check_question, equal_parts, what_if
 from .problems import encode
-from .requests import PlanBody, PricesBody, SimulationBody, WhatIfBody, WorkloadBody
+from .requests import DEADLINE_S, PlanBody, PricesBody, SimulationBody, WhatIfBody, WorkloadBody
 from .telling import SearchTelling, Tell
 
 CLUSTER_TEXT = re.compile(r"[A-Za-z0-9][A-Za-z0-9@:.=+_-]*", re.ASCII)
 FILE_SUFFIXES = (".json", ".yaml", ".yml")
 WITHIN = 0.8
 """Share of the time to answer in that searches get: the rest is for simulating and writing."""
+EACH_S = 3.0
+"""Of a sweep, for each value."""
 CHECKED_S = 1.5
 """Seconds in which the values of a long sweep are looked at before it becomes a job."""
+
+
+def time_for(body: WhatIfBody) -> float:
+    """The deadline of a what-if: that of its body, else by how many values it sweeps."""
+    if body.deadline_s is not None:
+        return body.deadline_s
+    rows = max(map(len, body.sweep.values())) if body.sweep else 1
+    return max(DEADLINE_S, EACH_S * rows)
 
 
 def checked(parsed: Any, deadline_s: float | None, plan_id: str | None) -> bytes:

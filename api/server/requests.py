@@ -22,6 +22,10 @@ Deadline = Annotated[
     float,
     Field(gt=0, le=MAX_DEADLINE_S, description=f"Seconds to search; {DEADLINE_S:g} if left out."),
 ]
+SweepDeadline = Annotated[
+    float,
+    Field(gt=0, le=86_400, description="Seconds for all rows; 60, or 3 a value, if left out."),
+]
 MOST_SWEPT = 5000
 OBJECTIVE_FIELD = Field(
     description="throughput, cost (with prices), largest-batch[:GRAIN] or largest-sequence[:GRAIN]."
@@ -157,7 +161,7 @@ class WhatIfBody:
     overlap: Overlap | None = None
     calibration: Name | None = None
     oom_risk: Annotated[float, Field(gt=0, le=0.5)] | None = None
-    deadline_s: Deadline | None = None
+    deadline_s: SweepDeadline | None = None
 
 
 PLAN_ADAPTER = TypeAdapter(PlanBody)

@@ -1,4 +1,4 @@
-"""How far a search is, as events of its job: ``progress`` now and then, ``best`` when it changes."""
+"""How far a search is, as events of its job: ``progress`` now and then, ``best`` plans."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A worker's part in one job: its attempt, its events, its end. The library calls it again when
-the worker died in the midst of it.
+"""A worker's part in one job: its attempt, its events, its end.
+
+The library calls it again when the worker died in the midst of it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import sqlalchemy as sa
-
 from ..problems import TOO_LARGE, encode, problem
+from .cache import RowCache
 from .search_child import ChildLostError, SearchChild
-from .store import JobStore, Outcome
+from .store import JobStore, Outcome, Row
+from .sweeping import Ask, Questions, Sweep
 
 MOST_ATTEMPTS = 20
 """A job whose workers died so often is given up: it may be what kills them."""
@@ -33,6 +34,7 @@ class JobRunner:
 
     def __init__(self, store: JobStore, write: Write) -> None:
         self._store, self._write = store, write
+        self._cache = RowCache(store.engine)
         self._child = SearchChild()
         self._child.start()
 
@@ -50,7 +52,7 @@ class JobRunner:
             return
         self._store.finish(job_id, *self._searched(row))
 
-    def _searched(self, row: sa.Row[Any]) -> tuple[Outcome, int | None, str | None]:
+    def _searched(self, row: Row) -> tuple[Outcome, int | None, str | None]:
         attempt, start_s = row.attempt, time.monotonic()
         self._event("progress", {"attempt": attempt, "candidates": 0, "seconds": 0.0})
 
@@ -63,13 +65,12 @@ class JobRunner:
                 self._store.keep_best(row.id, body.decode())
             self._event(name, {"attempt": attempt, **document})
 
-        body = row.body.encode()
-        if row.given_plan is not None:
-            body = _with_plan(body, row.given_plan)
+        def ask(body: bytes, limit_s: float) -> tuple[int, bytes, bool]:
+            ended = lambda: self._store.asked_to_end(row.id)  # noqa: E731
+            return self._child.run(row.kind, body, limit_s, tell, ended)
+
         try:
-            status, answer, cancelled = self._child.run(
-                row.kind, body, row.deadline_s, tell, lambda: self._store.asked_to_end(row.id)
-            )
+            status, answer, cancelled = self._answered(row, ask)
         except ChildLostError as lost:
             if lost.why == "cancelled":
                 return "cancelled", None, None
@@ -82,16 +83,25 @@ class JobRunner:
         self._event("progress", {"attempt": attempt, **known})
         return "done", status, answer.decode()
 
+    def _answered(self, row: Row, ask: Ask) -> tuple[int, bytes, bool]:
+        """The answer of a job; a sweep is answered row by row."""
+        if row.kind != "what-if":
+            return ask(row.body.encode(), row.deadline_s)
+        body = json.loads(row.body)  # ours: a child has written it
+        if row.given_plan is not None:
+            del body["plan_id"]
+            body["plan"] = json.loads(row.given_plan)
+        questions = Questions(self._cache, ask)
+        if body.get("sweep") is None:
+            return questions.answer(body, row.deadline_s)[:3]
+
+        def tell(name: str, data: dict[str, Any]) -> None:
+            self._event(name, {"attempt": row.attempt, **data})
+
+        return Sweep(body, questions, tell).run(row.deadline_s)
+
     def _event(self, name: str, data: dict[str, Any]) -> None:
         self._write({"event": name, "data": data})
-
-
-def _with_plan(body: bytes, plan: str) -> bytes:
-    """The body with the plan that it refers to by name in its place; both are JSON texts of ours."""
-    document = json.loads(body)
-    document.pop("plan_id", None)
-    document["plan"] = json.loads(plan)
-    return encode(document)
 
 
 def _lost(error: ChildLostError, deadline_s: float) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 
 from ..requests import DEADLINE_S
 from . import worker
-from .database import StoreError, open_engine
+from .database import StoreError, open_engine, store_errors
 from .ids import digest, new_id
 from .schema import CACHE
 from .slots import Slots
@@ -139,18 +140,17 @@ class JobService:
     async def _sweep(self) -> None:
         """Forget old jobs, now and then."""
         while True:
-            try:
+            with contextlib.suppress(StoreError):
                 await asyncio.to_thread(self._forget)
-            except StoreError:
-                pass
             await asyncio.sleep(self.rules.swept_s)
 
     def _forget(self) -> None:
         before_ms = now_ms() - int(self.rules.kept_days * DAY_MS)
         while old := self.store.old(before_ms):
-            self._client.delete_workflows(old)
+            with store_errors():
+                self._client.delete_workflows(old)
             self.store.forget(old)
-        with self._engine.begin() as connection:
+        with store_errors(), self._engine.begin() as connection:
             connection.execute(sa.delete(CACHE).where(CACHE.c.made_ms < before_ms))
 
     async def close(self) -> None:

@@ -105,8 +105,8 @@ class Slots:
                 "process": process_name(os.getpid()) or ""}  # fmt: skip
         with store_errors(), self._engine.begin() as connection:
             rows = connection.execute(late).all()
-            return [row.slot for row in rows
-                    if row.holder != self._holder and self._claim(connection, row, mine)]  # fmt: skip
+            others = [row for row in rows if row.holder != self._holder]
+            return [row.slot for row in others if self._claim(connection, row, mine)]
 
     def drop(self, slot: int) -> None:
         """Give a slot up."""

@@ -47,7 +47,8 @@ class NewJob:
     given_plan: str | None = None
 
 
-Row = sa.Row[Any]
+Row = Any
+"""A row of the columns that were asked for; the library types each selection on its own."""
 
 
 def now_ms() -> int:

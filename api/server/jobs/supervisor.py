@@ -28,7 +28,7 @@ class Supervisor:
         self._url, self._workers = url, workers
         self._tasks: list[asyncio.Task[None]] = []
         self._processes: set[asyncio.subprocess.Process] = set()
-        self._ending = False
+        self._ending = asyncio.Event()
         self.restarts = 0
 
     def start(self) -> None:
@@ -37,7 +37,7 @@ class Supervisor:
 
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
-        while not self._ending:
+        while not self._ending.is_set():
             start_s = loop.time()
             try:
                 process = await self._spawn()
@@ -45,11 +45,11 @@ class Supervisor:
                 await asyncio.sleep(RETRY_S)
                 continue
             self._processes.add(process)
-            if self._ending:
+            if self._ending.is_set():
                 process.kill()
             await process.wait()
             self._processes.discard(process)
-            if self._ending:
+            if self._ending.is_set():
                 return
             self.restarts += 1
             if loop.time() - start_s < QUICK_S:
@@ -66,7 +66,7 @@ class Supervisor:
             start_new_session=True,
         )
         if process.stdin is not None:
-            # Not in the arguments, which every user of the machine may read: it may hold a password.
+            # It may hold a password, and all users of the machine may read arguments.
             process.stdin.write(json.dumps({"db": self._url}).encode() + b"\n")
             with contextlib.suppress(OSError):
                 await process.stdin.drain()
@@ -74,7 +74,7 @@ class Supervisor:
 
     async def close(self) -> None:
         """End the workers; what they do is done again by the next ones. Twice is once."""
-        self._ending = True
+        self._ending.set()
         for process in tuple(self._processes):
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
