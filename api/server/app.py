@@ -17,9 +17,11 @@ from .gate import Gate, GateRules
 from .jobs.database import StoreError
 from .jobs.routes import JobRoutes
 from .jobs.service import JobRules, JobService
+from .observing import Metrics, Observer
 from .openapi import (
     CATALOGUE_DOCS,
     HEALTH_DOCS,
+    METRICS_DOCS,
     READY_DOCS,
     SIMULATION_DOCS,
     install_openapi,
@@ -63,12 +65,19 @@ def make_app(
         redirect_slashes=False,
     )
     app.state.pool, app.state.jobs = pool, service
+    metrics = Metrics()
     app.add_middleware(Gate, rules=rules or GateRules())
+    app.add_middleware(Observer, metrics=metrics)  # the last one added is the outermost
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(Exception, _unknown_problem)
     _add_catalogue(app)
     asker = Asker(pool)
     _add_computations(app, pool, service, asker)
+
+    @app.get("/metrics", **METRICS_DOCS)
+    async def read_metrics() -> Response:
+        return await metrics.read(service, pool)
+
     for kind in ("plan", "what-if"):
         JobRoutes(service, asker.ask, kind).add_to(app)
     install_openapi(app)

@@ -34,6 +34,23 @@ READY_DOCS: dict[str, Any] = {
         **problems(421, 431, 500, 503),
     },
 }
+METRICS_EXAMPLE = 'shardwright_jobs{state="running"} 2.0\nshardwright_workers 2.0\n'
+METRICS_DOCS: dict[str, Any] = {
+    "operation_id": "readMetrics",
+    "summary": "Figures as Prometheus reads them.",
+    "responses": {
+        200: {
+            "description": "Requests, jobs, workers.",
+            "content": {
+                "text/plain": {
+                    "schema": {"$ref": REF.format(model="Metrics")},
+                    "example": METRICS_EXAMPLE,
+                }
+            },
+        },
+        **problems(*EVERYWHERE),
+    },
+}
 CATALOGUE_DOCS: dict[str, dict[str, Any]] = {
     "models": {
         "operation_id": "listModels",
@@ -92,6 +109,7 @@ def _schemas() -> dict[str, Any]:
             "workers": {"type": "integer", "description": "That said they live, a moment ago."},
         }
     )
+    found["Metrics"] = {"type": "string", "description": "Prometheus' text format."}
     found["Status"] = _object({"status": {"type": "string"}})
     found["Models"] = _object({"default": {"type": "string"}, "models": _array_of_objects()})
     found["Clusters"] = _object(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
+from services import start_service, stop_service
 
 PLAN = {
     "model": {"layers": 2, "hidden": 64, "heads": 4, "vocab": 300},
@@ -24,10 +26,25 @@ SLOW = {
 PROBLEM = "application/problem+json"
 
 
-@pytest.fixture(scope="module")
-def client(service: Any) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=service.url, timeout=45) as made:
+POSTGRES = "SHARDWRIGHT_TEST_POSTGRES"
+"""A variable with the URL of a PostgreSQL database that the tests may fill."""
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def client(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[httpx.Client]:
+    """A client of a service on each kind of database."""
+    if request.param == "sqlite":
+        with httpx.Client(base_url=request.getfixturevalue("service").url, timeout=45) as made:
+            yield made
+        return
+    if POSTGRES not in os.environ:
+        pytest.skip(f"{POSTGRES} names no PostgreSQL database")
+    running = start_service(tmp_path_factory.mktemp("postgres"), "--db", os.environ[POSTGRES])
+    with httpx.Client(base_url=running.url, timeout=45) as made:
         yield made
+    assert stop_service(running) == (0, "")
 
 
 def ended(client: httpx.Client, place: str, within_s: float = 45) -> Any:
@@ -114,7 +131,7 @@ def test_what_is_infeasible_fails_with_its_problem(client: httpx.Client) -> None
     assert job["problem"] == answer.json()
 
 
-def test_the_same_key_is_the_same_job(client: httpx.Client, service: Any) -> None:
+def test_the_same_key_is_the_same_job(client: httpx.Client) -> None:
     headers = {"Idempotency-Key": f"key-{time.time_ns()}"}
     first = client.post("/v1/plans", json=PLAN, headers=headers)
     again = client.post("/v1/plans", json=dict(reversed(PLAN.items())), headers=headers)

@@ -116,6 +116,6 @@ class Slots:
 
     def living(self) -> int:
         """Workers that beat a short while ago."""
-        query = sa.select(sa.func.count()).where(SLOTS.c.beat_ms > now_ms() - STALE_MS)
+        query = sa.select(SLOTS).where(SLOTS.c.beat_ms > now_ms() - STALE_MS)
         with store_errors(), self._engine.connect() as connection:
-            return int(connection.execute(query).scalar_one())
+            return sum(not self._is_free(row) for row in connection.execute(query))
