@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
+from starlette.responses import Response
 
 from ...spec.report import Assumption, Prediction, Provenance, SearchResult, Sensitivity
 from .examples import (
@@ -38,6 +39,7 @@ METRICS_EXAMPLE = 'shardwright_jobs{state="running"} 2.0\nshardwright_workers 2.
 METRICS_DOCS: dict[str, Any] = {
     "operation_id": "readMetrics",
     "summary": "Figures as Prometheus reads them.",
+    "response_class": Response,
     "responses": {
         200: {
             "description": "Requests, jobs, workers.",

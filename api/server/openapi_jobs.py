@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from starlette.responses import Response
+
 from .examples import PLAN_EXAMPLE, PLAN_REPORT_EXAMPLE
 from .examples_what_if import WHAT_IF_ANSWER_EXAMPLE, WHAT_IF_EXAMPLE
 from .openapi_parts import COMPUTING, EVERYWHERE, PREFER_HEADER, REF, answer, body, problems
@@ -144,6 +146,7 @@ def job_docs(kind: str) -> dict[str, dict[str, Any]]:
             "operation_id": f"watch{name}",
             "summary": f"What the work on a {word} says, as server-sent events.",
             "openapi_extra": {"parameters": [ID_PARAMETER, LAST_EVENT]},
+            "response_class": Response,
             "responses": {
                 200: {
                     "description": "progress, best, row and at last done.",

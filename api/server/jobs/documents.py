@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import sqlalchemy as sa
-
 from ..problems import encode
 from .ids import cursor_of
+from .store import Row
 
 PATHS = {"plan": "/v1/plans", "what-if": "/v1/what-ifs", "run": "/v1/runs"}
 
 
-def state_of(row: sa.Row[Any]) -> str:
+def state_of(row: Row) -> str:
     """``queued``, ``running``, ``done``, ``failed`` or ``cancelled``."""
     if row.outcome is not None:
         return str(row.outcome)
@@ -27,7 +26,7 @@ def path_of(kind: str, job_id: str) -> str:
     return f"{PATHS[kind]}/{job_id}"
 
 
-def summary(row: sa.Row[Any]) -> dict[str, Any]:
+def summary(row: Row) -> dict[str, Any]:
     """What a list tells of a job."""
     return {
         "id": row.id,
@@ -42,7 +41,7 @@ def summary(row: sa.Row[Any]) -> dict[str, Any]:
     }
 
 
-def job_bytes(row: sa.Row[Any], event: str | None, answer: bool = True) -> bytes:
+def job_bytes(row: Row, event: str | None, answer: bool = True) -> bytes:
     """The whole document of a job.
 
     Args:
@@ -70,7 +69,7 @@ def _progress(event: str | None) -> dict[str, Any] | None:
     return {name: value for name, value in data.items() if name not in ("plan", "row")}
 
 
-def page_bytes(rows: Sequence[sa.Row[Any]], limit: int) -> bytes:
+def page_bytes(rows: Sequence[Row], limit: int) -> bytes:
     """A page of a list; ``rows`` has one more than ``limit`` where it goes on."""
     more = len(rows) > limit
     items = [summary(row) for row in rows[:limit]]

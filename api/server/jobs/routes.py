@@ -7,7 +7,6 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import sqlalchemy as sa
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,7 +26,7 @@ from .replies import (
     wait_s,
 )
 from .service import JobService
-from .store import KeyUsedError, QuotaError
+from .store import KeyUsedError, QuotaError, Row
 
 MOST_LISTED = 100
 CHECK_S = 10.0
@@ -138,43 +137,45 @@ class JobRoutes:
     async def _page(self, owner: str, limit: int, before: str | None) -> Any:
         return await asyncio.to_thread(self._jobs.store.page, owner, self._kind, limit + 1, before)
 
-    async def get(self, request: Request, job_id: str) -> Response:
+    async def get(self, request: Request) -> Response:
         """A job, with what it answered."""
-        row, event = await self._row(request, job_id)
+        row, event = await self._row(request)
         if row is None:
             return not_found()
         return conditional(request, job_bytes(row, event), row.outcome is not None)
 
-    async def _row(self, request: Request, job_id: str) -> tuple[sa.Row[Any] | None, str | None]:
+    async def _row(self, request: Request) -> tuple[Row | None, str | None]:
+        job_id = _asked_id(request)
         if not is_id(job_id):
             return None, None
         return await self._jobs.row(owner_of(request), self._kind, job_id)
 
-    async def delete(self, request: Request, job_id: str) -> Response:
+    async def delete(self, request: Request) -> Response:
         """Cancel a job."""
-        row, _ = await self._row(request, job_id)
+        row, _ = await self._row(request)
         if row is None:
             return not_found()
         if row.outcome is not None:
             return Response(status_code=204)
         after = await asyncio.to_thread(
-            self._jobs.store.cancel, owner_of(request), self._kind, job_id
+            self._jobs.store.cancel, owner_of(request), self._kind, row.id
         )
         if after is None:
             return not_found()
-        headers = {"Location": path_of(self._kind, job_id), "Retry-After": str(RETRY_S)}
+        headers = {"Location": path_of(self._kind, row.id), "Retry-After": str(RETRY_S)}
         body = job_bytes(after, None, answer=False)
         return Response(body, 202, headers, media_type="application/json")
 
-    async def events(self, request: Request, job_id: str) -> Response:
+    async def events(self, request: Request) -> Response:
         """What a job says while it runs."""
+        job_id = _asked_id(request)
         if not is_id(job_id):
             return not_found()
         return await events_response(request, self._jobs, self._kind, job_id)
 
-    async def trace(self, request: Request, job_id: str) -> Response:
+    async def trace(self, request: Request) -> Response:
         """The timeline of a plan that is done."""
-        row, _ = await self._row(request, job_id)
+        row, _ = await self._row(request)
         if row is None:
             return not_found()
         if row.status != 200 or row.answer is None:
@@ -184,7 +185,12 @@ class JobRoutes:
         return await self._ask(request, "trace", body, TRACE_S)
 
 
-def _kept(row: sa.Row[Any], headers: dict[str, str]) -> Response:
+def _asked_id(request: Request) -> str:
+    # Not an argument of the route: the framework would then describe errors of its own for it.
+    return str(request.path_params["job_id"])
+
+
+def _kept(row: Row, headers: dict[str, str]) -> Response:
     """What a job answered, as if it had been answered at once."""
     kind = "application/json" if row.status == 200 else MEDIA_TYPE
     return Response(row.answer.encode(), row.status, headers, media_type=kind)

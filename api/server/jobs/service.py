@@ -16,7 +16,7 @@ from .database import StoreError, open_engine, store_errors
 from .ids import digest, new_id
 from .schema import CACHE
 from .slots import Slots
-from .store import JobStore, NewJob, now_ms
+from .store import JobStore, NewJob, Row, now_ms
 from .supervisor import Supervisor
 from .watcher import Watcher
 
@@ -71,7 +71,7 @@ class JobService:
 
     async def submit(
         self, owner: str, kind: str, checked: bytes, key: str | None, given_plan: str | None
-    ) -> tuple[sa.Row[Any], bool]:
+    ) -> tuple[Row, bool]:
         """Keep a job and put it on the queue.
 
         Args:
@@ -121,12 +121,10 @@ class JobService:
         finally:
             self.watcher.leave(listener)
 
-    async def row(
-        self, owner: str, kind: str, job_id: str
-    ) -> tuple[sa.Row[Any] | None, str | None]:
+    async def row(self, owner: str, kind: str, job_id: str) -> tuple[Row | None, str | None]:
         """A job with its last event; None where this owner has none of that name."""
 
-        def read() -> tuple[sa.Row[Any] | None, str | None]:
+        def read() -> tuple[Row | None, str | None]:
             row = self.store.get(owner, kind, job_id)
             event = None if row is None else self.store.last_event(job_id)
             return row, None if event is None else str(event.value)

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any
-
-import sqlalchemy as sa
 
 from .database import StoreError
-from .store import JobStore, Outcome
+from .store import JobStore, Outcome, Row
 
 POLL_S = 0.05
 MOST_KEPT = 4000
@@ -30,7 +27,7 @@ class Listener:
     next_offset: int | None = None
     outcome: Outcome | None = None
     gone: bool = False
-    events: list[sa.Row[Any]] = field(default_factory=list)
+    events: list[Row] = field(default_factory=list)
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -93,7 +90,7 @@ class Watcher:
                 wanted[each.job_id] = min(
                     each.next_offset, wanted.get(each.job_id, each.next_offset)
                 )
-        found: list[sa.Row[Any]] = []
+        found: list[Row] = []
         names = sorted(wanted)
         full = False
         for start in range(0, len(names), 200):
@@ -107,7 +104,7 @@ class Watcher:
     def _tell(
         self,
         listener: Listener,
-        found: list[sa.Row[Any]],
+        found: list[Row],
         outcomes: dict[str, Outcome | None],
         full: bool,
     ) -> None:
