@@ -93,9 +93,9 @@ class JobStore:
         insert: Any = self._insert(JOBS).values(**values, created_ms=now_ms(), attempt=0)
         insert = insert.on_conflict_do_nothing(
             index_elements=[JOBS.c.owner, JOBS.c.kind, JOBS.c.idempotency_key]
-        )
+        ).returning(JOBS.c.id)
         with store_errors(), self.engine.begin() as connection:
-            if connection.execute(insert).rowcount == 0:
+            if connection.execute(insert).one_or_none() is None:
                 return self._earlier(connection, job), False
             still = sa.select(sa.func.count()).where(
                 JOBS.c.owner == job.owner, JOBS.c.outcome.is_(None)
