@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
-from services import start_service, stop_service
+from services import database, start_service, stop_service
 
 PLAN = {
     "model": {"layers": 2, "hidden": 64, "heads": 4, "vocab": 300},
@@ -26,10 +25,6 @@ SLOW = {
 PROBLEM = "application/problem+json"
 
 
-POSTGRES = "SHARDWRIGHT_TEST_POSTGRES"
-"""A variable with the URL of a PostgreSQL database that the tests may fill."""
-
-
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def client(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -39,12 +34,12 @@ def client(
         with httpx.Client(base_url=request.getfixturevalue("service").url, timeout=45) as made:
             yield made
         return
-    if POSTGRES not in os.environ:
-        pytest.skip(f"{POSTGRES} names no PostgreSQL database")
-    running = start_service(tmp_path_factory.mktemp("postgres"), "--db", os.environ[POSTGRES])
-    with httpx.Client(base_url=running.url, timeout=45) as made:
-        yield made
-    assert stop_service(running) == (0, "")
+    folder = tmp_path_factory.mktemp("postgres")
+    with database(request.param, folder) as url:
+        running = start_service(folder, "--db", url)
+        with httpx.Client(base_url=running.url, timeout=45) as made:
+            yield made
+        assert stop_service(running) == (0, "")
 
 
 def ended(client: httpx.Client, place: str, within_s: float = 45) -> Any:

@@ -6,13 +6,14 @@ import os
 import random
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from job_history import History
-from services import Service, start_service, stop_service
+from services import Service, database, start_service, stop_service
 
 KILLS = 10
 OF_SERVERS = (3, 7)
@@ -33,14 +34,20 @@ def _kill_a_worker(service: Service, chance: random.Random) -> None:
         os.kill(chance.choice(workers), signal.SIGKILL)
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """The flag of an empty database of each kind."""
+    with database(request.param, tmp_path) as url:
+        yield "--db", url
+
+
 @pytest.mark.timeout(400)
-def test_no_acknowledged_job_is_lost_or_doubled(tmp_path: Path) -> None:
+def test_no_acknowledged_job_is_lost_or_doubled(tmp_path: Path, where: tuple[str, str]) -> None:
     chance, history = random.Random(9), History()
-    database = ("--db", f"sqlite:///{tmp_path}/jobs.sqlite")
-    service = start_service(tmp_path, *database)
+    service = start_service(tmp_path, *where)
     client = httpx.Client(base_url=service.url, timeout=30)
     for kill in range(KILLS):
-        _post(client, history, f"job {kill}".replace(" ", "-"))
+        _post(client, history, f"job-{kill}")
         time.sleep(chance.uniform(0.0, 0.6))
         history.look(client)
         if kill not in OF_SERVERS:
@@ -49,7 +56,7 @@ def test_no_acknowledged_job_is_lost_or_doubled(tmp_path: Path) -> None:
         service.process.kill()
         service.process.communicate(timeout=10)
         client.close()
-        service = start_service(tmp_path, *database)
+        service = start_service(tmp_path, *where)
         client = httpx.Client(base_url=service.url, timeout=30)
         _post(client, history, f"job-{kill}")  # its sender cannot know that it arrived
     ends_s = time.monotonic() + 200
@@ -68,10 +75,9 @@ def test_no_acknowledged_job_is_lost_or_doubled(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(200)
-def test_a_slot_that_stays_dead_is_taken_over(tmp_path: Path) -> None:
+def test_a_slot_that_stays_dead_is_taken_over(tmp_path: Path, where: tuple[str, str]) -> None:
     """Two services on one database; one is killed in the midst of a search and stays dead."""
-    database = ("--db", f"sqlite:///{tmp_path}/jobs.sqlite")
-    first = start_service(tmp_path, *database)
+    first = start_service(tmp_path, *where)
     slow: dict[str, Any] = {
         "model": "llama-3-70b",
         "cluster": "8x8xH100",
@@ -84,7 +90,7 @@ def test_a_slot_that_stays_dead_is_taken_over(tmp_path: Path) -> None:
         if httpx.get(first.url + place).json()["state"] == "running":
             break
         time.sleep(0.05)
-    second = start_service(tmp_path, *database)
+    second = start_service(tmp_path, *where)
     first.process.kill()
     first.process.communicate(timeout=10)
     ends_s = time.monotonic() + 90

@@ -7,10 +7,37 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import pytest
+import sqlalchemy as sa
+
+POSTGRES = "SHARDWRIGHT_TEST_POSTGRES"
+"""A variable with the URL of a PostgreSQL server's database; tests make others beside it."""
+
+
+@contextmanager
+def database(kind: str, folder: Path) -> Iterator[str]:
+    """The URL of an empty database; the test is skipped, and counted, where there can be none."""
+    if kind == "sqlite":
+        yield f"sqlite:///{folder}/jobs.sqlite"
+        return
+    if POSTGRES not in os.environ:
+        pytest.skip(f"{POSTGRES} names no PostgreSQL database")
+    url = sa.make_url(os.environ[POSTGRES])
+    name = f"shardwright_{os.getpid()}_{time.time_ns()}"
+    engine = sa.create_engine(
+        url.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"
+    )
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+        yield url.set(database=name).render_as_string(hide_password=False)
+        connection.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
+    engine.dispose()
 
 
 @dataclass

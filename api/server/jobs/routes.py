@@ -16,6 +16,7 @@ from ..problems import MEDIA_TYPE, encode, problem_response
 from .documents import job_bytes, page_bytes, path_of
 from .events import events_response
 from .ids import cursor_id, is_id
+from .recent import Recent
 from .replies import (
     RETRY_S,
     conditional,
@@ -46,6 +47,7 @@ class JobRoutes:
 
     def __init__(self, jobs: JobService, ask: Ask, kind: str) -> None:
         self._jobs, self._ask, self._kind = jobs, ask, kind
+        self._ended = Recent()
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes."""
@@ -139,10 +141,16 @@ class JobRoutes:
 
     async def get(self, request: Request) -> Response:
         """A job, with what it answered."""
+        place = owner_of(request), _asked_id(request)
+        if (kept := self._ended.get(place)) is not None:
+            return conditional(request, kept, final=True)
         row, event = await self._row(request)
         if row is None:
             return not_found()
-        return conditional(request, job_bytes(row, event), row.outcome is not None)
+        body = job_bytes(row, event)
+        if row.outcome is not None:
+            self._ended.put(place, body)
+        return conditional(request, body, row.outcome is not None)
 
     async def _row(self, request: Request) -> tuple[Row | None, str | None]:
         job_id = _asked_id(request)
