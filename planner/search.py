@@ -25,13 +25,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from .bounded_shapes import Bounded, BoundedShapes
-from .candidates import Evaluator, Outcome
+from .candidates import Evaluator
 from .exhaustive import bounded_plans
+from .found import Found as Found
+from .found import SoFar as SoFar
 from .infeasible import no_plan
 from .leanest import leanest
 from .limits import Limits as Limits
@@ -50,39 +51,6 @@ PROVEN_WITHIN = 0.01
 """Shapes of large models whose bound is this near to the best plan are not looked into."""
 ROUNDING = 1e-12
 """Bounds within this relative distance of the best time count as passing it."""
-
-
-@dataclass(slots=True)
-class Found:
-    """What a search ends with; ``outcomes`` are feasible, best first.
-
-    ``lower_bound`` is proven of the objective's value of every plan, ``lower_bound_s`` of its
-    seconds.
-    """
-
-    outcomes: list[Outcome]
-    lower_bound: float
-    lower_bound_s: float
-    stopped_by: Literal["proof", "work", "deadline"]
-    simulated: int
-    shapes: list[Shape]
-    seconds: float
-    nearest: Outcome | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SoFar:
-    """What a search that still runs would end with now; as in :class:`Found`."""
-
-    outcome: Outcome
-    value: float
-    lower_bound: float
-    lower_bound_s: float
-
-    @property
-    def gap(self) -> float:
-        """How much better any plan may be, as a fraction of the bound."""
-        return self.value / self.lower_bound - 1 if self.lower_bound else 0.0
 
 
 class Search(Trials):
@@ -167,16 +135,6 @@ class Search(Trials):
         bound = min(self._bound_so_far(), value)
         bound_s = self._seconds_bound(bound, self._shapes, best)
         return SoFar(outcome=best, value=value, lower_bound=bound, lower_bound_s=bound_s)
-
-    @property
-    def best_value(self) -> float:
-        """The objective's value of the best plan until now; infinite before any fits."""
-        return self._best
-
-    @property
-    def shape_count(self) -> int:
-        """Shapes that are listed until now."""
-        return len(self._shapes)
 
     def _bound_so_far(self) -> float:
         """A proven bound on every plan of the space where the search ended early."""

@@ -50,6 +50,11 @@ class Trials(ShapeValues):
         self._may_be_best: dict[Shape, bool] = {}
         self._tried: Callable[[], None] = lambda: None
 
+    @property
+    def best_value(self) -> float:
+        """The objective's value of the best plan until now; infinite before any fits."""
+        return self._best
+
     def _try_relaxed(self, shape: Shape) -> bool:
         """Plans near the relaxed step of a shape in likely cuts, once a shape.
 

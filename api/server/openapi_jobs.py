@@ -93,25 +93,8 @@ READING = (*EVERYWHERE, 404, 503)
 def job_docs(kind: str) -> dict[str, dict[str, Any]]:
     """The description of every route over jobs of a kind, by method and path below theirs."""
     name, word = WORDS[kind]
-    bodies = {"plan": PLAN_EXAMPLE, "what-if": WHAT_IF_EXAMPLE}
-    answers = {
-        "plan": answer("PlanReport", "The best plan, in time.", PLAN_REPORT_EXAMPLE),
-        "what-if": answer("WhatIf", "Both answers, in time.", WHAT_IF_ANSWER_EXAMPLE),
-    }
-    accepted = answer("NewJob", "A job; its Location tells more.", NEW_JOB_EXAMPLE, 202)
-    asked = {**body(f"{name}Body", bodies[kind]), "parameters": [PREFER_HEADER, KEY_HEADER]}
-    summaries = {
-        "plan": "Search for the best plan of a model on a cluster, by default the fastest.",
-        "what-if": "Price a plan in changed settings, as it is and planned anew.",
-    }
     return {
-        "POST /": {
-            "operation_id": f"create{name}",
-            "summary": summaries[kind],
-            "status_code": 202,
-            "openapi_extra": asked,
-            "responses": {**answers[kind], **accepted, **problems(*EVERYWHERE, *COMPUTING)},
-        },
+        "POST /": _created(kind, name),
         "GET /": {
             "operation_id": f"list{name}s",
             "summary": f"The {word}s that were asked for, the newest first.",
@@ -142,25 +125,7 @@ def job_docs(kind: str) -> dict[str, dict[str, Any]]:
                 **problems(*READING),
             },
         },
-        "GET /{job_id}/events": {
-            "operation_id": f"watch{name}",
-            "summary": f"What the work on a {word} says, as server-sent events.",
-            "openapi_extra": {"parameters": [ID_PARAMETER, LAST_EVENT]},
-            "response_class": Response,
-            "responses": {
-                200: {
-                    "description": "progress, best, row and at last done.",
-                    "content": {
-                        "text/event-stream": {
-                            "schema": {"$ref": REF.format(model="Events")},
-                            "example": EVENTS_EXAMPLE,
-                        }
-                    },
-                },
-                204: {"description": "There is nothing after that event."},
-                **problems(*READING, 422),
-            },
-        },
+        "GET /{job_id}/events": _watched(name, word),
         "GET /{job_id}/trace": {
             "operation_id": f"trace{name}",
             "summary": "The timeline of the plan that was found, for ui.perfetto.dev.",
@@ -169,6 +134,47 @@ def job_docs(kind: str) -> dict[str, dict[str, Any]]:
                 **answer("Trace", "Trace events.", TRACE_EXAMPLE),
                 **problems(*READING, 409, 422, 429),
             },
+        },
+    }
+
+
+def _created(kind: str, name: str) -> dict[str, Any]:
+    bodies = {"plan": PLAN_EXAMPLE, "what-if": WHAT_IF_EXAMPLE}
+    answers = {
+        "plan": answer("PlanReport", "The best plan, in time.", PLAN_REPORT_EXAMPLE),
+        "what-if": answer("WhatIf", "Both answers, in time.", WHAT_IF_ANSWER_EXAMPLE),
+    }
+    summaries = {
+        "plan": "Search for the best plan of a model on a cluster, by default the fastest.",
+        "what-if": "Price a plan in changed settings, as it is and planned anew.",
+    }
+    accepted = answer("NewJob", "A job; its Location tells more.", NEW_JOB_EXAMPLE, 202)
+    return {
+        "operation_id": f"create{name}",
+        "summary": summaries[kind],
+        "status_code": 202,
+        "openapi_extra": {
+            **body(f"{name}Body", bodies[kind]),
+            "parameters": [PREFER_HEADER, KEY_HEADER],
+        },
+        "responses": {**answers[kind], **accepted, **problems(*EVERYWHERE, *COMPUTING)},
+    }
+
+
+def _watched(name: str, word: str) -> dict[str, Any]:
+    content = {"schema": {"$ref": REF.format(model="Events")}, "example": EVENTS_EXAMPLE}
+    return {
+        "operation_id": f"watch{name}",
+        "summary": f"What the work on a {word} says, as server-sent events.",
+        "openapi_extra": {"parameters": [ID_PARAMETER, LAST_EVENT]},
+        "response_class": Response,
+        "responses": {
+            200: {
+                "description": "progress, best, row and at last done.",
+                "content": {"text/event-stream": content},
+            },
+            204: {"description": "There is nothing after that event."},
+            **problems(*READING, 422),
         },
     }
 

@@ -154,7 +154,7 @@ def client(service: Any) -> Iterator[httpx.Client]:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_hostile_body(client: httpx.Client, name: str) -> None:
-    for path in ("/v1/simulations", "/v1/plans"):
+    for path in ("/v1/simulations", "/v1/plans", "/v1/what-ifs"):
         if path == "/v1/plans" and name in SIMULATION_ONLY:
             continue
         start_s = time.monotonic()

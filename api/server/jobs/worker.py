@@ -94,7 +94,6 @@ class Worker:
             JobStore(self._engine), lambda event: library.write_stream(EVENTS, event)
         )
 
-        @library.step(name="search")
         def search(job_id: str) -> None:
             try:
                 runner.run(job_id)
@@ -104,9 +103,12 @@ class Worker:
                 sys.stderr.flush()
                 os._exit(1)
 
-        @library.workflow(name=WORKFLOW, max_recovery_attempts=None)
+        step = library.step(name="search")(search)
+
         def job(job_id: str) -> None:
-            search(job_id)
+            step(job_id)
+
+        library.workflow(name=WORKFLOW, max_recovery_attempts=None)(job)
 
     def _beat(self, library: Any) -> None:
         from .database import StoreError

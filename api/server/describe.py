@@ -1,0 +1,21 @@
+"""The service's OpenAPI document, as it is committed.
+
+``python -m shardwright.api.server.describe`` writes it. A test holds docs/openapi.json to it, so
+that a change of the contract is seen as one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from .app import make_app
+
+
+def document_text() -> str:
+    """The document, its keys sorted."""
+    return json.dumps(make_app().openapi(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(document_text())
