@@ -20,7 +20,6 @@ from .cli_options import (
     PROBLEM,
     RUN,
     together,
-    unbuilt,
 )
 from .cli_types import FileSource, FileTarget, Number, WholeNumber, Word
 from .cli_verb_what_if import what_if
@@ -261,13 +260,16 @@ def calibrate(**given: Any) -> None:
     click.option("--db", metavar="URL",
                  help="Where jobs are kept: sqlite:///FILE or postgresql://…; by default a file of "
                       "this user."),
-    unbuilt("--allow-execute", takes_value=False),
+    click.option("--allow-execute", is_flag=True,
+                 help="Whoever may ask may also run plans on this machine: POST /v1/runs."),
 )  # fmt: skip
-def serve(host: str, port: int, token_file: str | None, db: str | None) -> None:
+def serve(
+    host: str, port: int, token_file: str | None, db: str | None, allow_execute: bool
+) -> None:
     """Answer planning and simulation requests over HTTP."""
     from .server.serve import serve as run_server
 
-    run_server(host, port, token_file, db)
+    run_server(host, port, token_file, db, allow_execute)
 
 
 VERBS: dict[str, click.Command] = {

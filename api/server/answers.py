@@ -13,6 +13,7 @@ from ...spec.errors import InfeasibleError, InputError, ShardwrightError
 from ..uniform import UniformStrategy
 from .asked import (
     check_plan,
+    check_run,
     check_what_if,
     checked,
     planned,
@@ -22,7 +23,7 @@ from .asked import (
     what_ifs,
 )
 from .problems import INFEASIBLE, INVALID, MAX_ERRORS, NOT_BUILT, TOO_LARGE, encode, problem
-from .requests import PLAN_ADAPTER, SIMULATION_ADAPTER, WHAT_IF_ADAPTER
+from .requests import PLAN_ADAPTER, RUN_ADAPTER, RUN_S, SIMULATION_ADAPTER, WHAT_IF_ADAPTER
 from .telling import Tell
 
 Answer = tuple[int, bytes]
@@ -45,8 +46,8 @@ def answer(operation: str, body: bytes, limit_s: float, tell: Tell | None = None
     """Status and JSON body for a request; every failure is a problem, none is raised.
 
     Args:
-        operation: ``plan``, ``simulation``, ``what-if``, ``trace``, or ``check-plan`` and
-            ``check-what-if``, which look whether such a job can be asked for.
+        operation: ``plan``, ``simulation``, ``what-if``, ``trace``, or ``check-plan``,
+            ``check-what-if`` and ``check-run``, which look whether such a job can be asked for.
         body: as it was sent.
         limit_s: seconds in which to answer.
         tell: called with events of a search: a name and JSON.
@@ -67,6 +68,10 @@ def answer(operation: str, body: bytes, limit_s: float, tell: Tell | None = None
                 return 200, encode(what_ifs(asked, ends_s))
             check_what_if(asked)
             return 200, checked(parsed, time_for(asked), asked.plan_id)
+        if operation == "check-run":
+            wanted = RUN_ADAPTER.validate_json(body)
+            check_run(wanted)
+            return 200, checked(parsed, wanted.deadline_s or RUN_S, wanted.plan_id)
         if operation == "trace":
             return 200, encode(traced(parsed))
         return 200, encode(simulated(SIMULATION_ADAPTER.validate_json(body)).to_document())

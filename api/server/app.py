@@ -30,6 +30,8 @@ from .pool import ChildPool, PoolLimits
 from .problems import encode, problem_response
 
 SIMULATION_S = 10.0
+NO_URL = "sqlite:////dev/null"
+"""Of a service that only describes itself."""
 
 
 def make_app(
@@ -46,7 +48,7 @@ def make_app(
             itself.
     """
     pool = ChildPool(limits)
-    service = JobService(jobs or JobRules(url="sqlite:////dev/null"))
+    service = JobService(jobs or JobRules(url=NO_URL))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -78,7 +80,8 @@ def make_app(
     async def read_metrics() -> Response:
         return await metrics.read(service, pool)
 
-    for kind in ("plan", "what-if"):
+    kinds = ("plan", "what-if", "run") if service.rules.may_execute else ("plan", "what-if")
+    for kind in kinds:
         JobRoutes(service, asker.ask, kind).add_to(app)
     install_openapi(app)
     return app

@@ -25,7 +25,15 @@ from ..what_if_document import what_if_document
 from ..what_if_inputs import question_of
 from ..what_ifs import check_question, equal_parts, what_if
 from .problems import encode
-from .requests import DEADLINE_S, PlanBody, PricesBody, SimulationBody, WhatIfBody, WorkloadBody
+from .requests import (
+    DEADLINE_S,
+    PlanBody,
+    PricesBody,
+    RunBody,
+    SimulationBody,
+    WhatIfBody,
+    WorkloadBody,
+)
 from .telling import SearchTelling, Tell
 
 CLUSTER_TEXT = re.compile(r"[A-Za-z0-9][A-Za-z0-9@:.=+_-]*", re.ASCII)
@@ -149,11 +157,22 @@ def _question(body: WhatIfBody) -> Question:
     )
 
 
-def check_what_if(body: WhatIfBody) -> None:
-    """Refuse a question without a plan, and what can be seen to be no question at all."""
+def check_run(body: RunBody) -> None:
+    """Refuse a run without a plan."""
+    _require_one_plan(body)
+    if body.plan is not None:
+        plan_from_text(encode(body.plan), "plan")
+
+
+def _require_one_plan(body: WhatIfBody | RunBody) -> None:
     if (body.plan is None) == (body.plan_id is None):
         allowed = "a plan, such as POST /v1/plans answers with, or the plan_id of one, not both"
         raise InputError("plan", "nothing" if body.plan is None else "both", allowed)
+
+
+def check_what_if(body: WhatIfBody) -> None:
+    """Refuse a question without a plan, and what can be seen to be no question at all."""
+    _require_one_plan(body)
     question = _question(body)
     if body.plan is None:
         return

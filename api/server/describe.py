@@ -9,12 +9,21 @@ from __future__ import annotations
 import json
 import sys
 
-from .app import make_app
+from .app import NO_URL, make_app
+from .jobs.service import JobRules
 
 
 def document_text() -> str:
     """The document, its keys sorted."""
-    return json.dumps(make_app().openapi(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    return (
+        json.dumps(
+            make_app(jobs=JobRules(url=NO_URL, may_execute=True)).openapi(),
+            indent=1,
+            sort_keys=True,
+            ensure_ascii=False,
+        )
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from .examples import (
 from .openapi_jobs import job_schemas
 from .openapi_parts import COMPUTING, EVERYWHERE, PROBLEM_SCHEMA, REF, answer, body, problems
 from .openapi_what_if import what_if_schemas
-from .requests import PLAN_ADAPTER, SIMULATION_ADAPTER, WHAT_IF_ADAPTER
+from .requests import PLAN_ADAPTER, RUN_ADAPTER, SIMULATION_ADAPTER, WHAT_IF_ADAPTER
 
 HEALTH_DOCS: dict[str, Any] = {
     "operation_id": "health",
@@ -89,6 +89,7 @@ def _schemas() -> dict[str, Any]:
         "PlanBody": PLAN_ADAPTER,
         "SimulationBody": SIMULATION_ADAPTER,
         "WhatIfBody": WHAT_IF_ADAPTER,
+        "RunBody": RUN_ADAPTER,
         **{kind.__name__: TypeAdapter(kind) for kind in REPORT_PARTS},
     }
     for name, adapter in adapters.items():

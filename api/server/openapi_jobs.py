@@ -43,7 +43,13 @@ EVENTS_EXAMPLE = (
     'event: done\ndata: {"state": "done"}\nid: 4\n\n'
 )
 TRACE_EXAMPLE = {"displayTimeUnit": "ms", "traceEvents": [{"ph": "X", "name": "forward"}]}
-WORDS = {"plan": ("Plan", "plan"), "what-if": ("WhatIf", "question")}
+WORDS = {"plan": ("Plan", "plan"), "what-if": ("WhatIf", "question"), "run": ("Run", "run")}
+RUN_EXAMPLE = {"plan_id": ID, "steps": 20}
+RUN_ANSWER_EXAMPLE: dict[str, Any] = {
+    "plan_hash": PLAN_REPORT_EXAMPLE["plan_hash"],
+    "measured": {"step_time_s": 0.21, "losses": [6.9, 6.7]},
+    "predicted": {"step_time_s": 0.2},
+}
 ID_PARAMETER = {
     "name": "job_id",
     "in": "path",
@@ -139,14 +145,16 @@ def job_docs(kind: str) -> dict[str, dict[str, Any]]:
 
 
 def _created(kind: str, name: str) -> dict[str, Any]:
-    bodies = {"plan": PLAN_EXAMPLE, "what-if": WHAT_IF_EXAMPLE}
+    bodies = {"plan": PLAN_EXAMPLE, "what-if": WHAT_IF_EXAMPLE, "run": RUN_EXAMPLE}
     answers = {
         "plan": answer("PlanReport", "The best plan, in time.", PLAN_REPORT_EXAMPLE),
         "what-if": answer("WhatIf", "Both answers, in time.", WHAT_IF_ANSWER_EXAMPLE),
+        "run": answer("RunReport", "What was measured, in time.", RUN_ANSWER_EXAMPLE),
     }
     summaries = {
         "plan": "Search for the best plan of a model on a cluster, by default the fastest.",
         "what-if": "Price a plan in changed settings, as it is and planned anew.",
+        "run": "Run a plan on the service's machine; only with plan serve --allow-execute.",
     }
     accepted = answer("NewJob", "A job; its Location tells more.", NEW_JOB_EXAMPLE, 202)
     return {
@@ -184,7 +192,7 @@ def job_schemas() -> dict[str, Any]:
     time = {"type": ["string", "null"], "format": "date-time"}
     summary: dict[str, Any] = {
         "id": {"type": "string"},
-        "kind": {"enum": ["plan", "what-if"]},
+        "kind": {"enum": ["plan", "what-if", "run"]},
         "state": {"enum": ["queued", "running", "done", "failed", "cancelled"]},
         "attempt": {"type": "integer", "description": "More than one where a worker died."},
         "deadline_s": {"type": "number"},
@@ -193,7 +201,7 @@ def job_schemas() -> dict[str, Any]:
     progress = {"type": ["object", "null"], "description": "As in the last event."}
     whole = {
         "best": {"type": ["object", "null"], "description": "The best plan so far, with its gap."},
-        "answer": {"type": ["object", "null"], "description": "PlanReport or WhatIf."},
+        "answer": {"type": ["object", "null"], "description": "PlanReport, WhatIf or RunReport."},
         "problem": {"type": ["object", "null"], "description": "Why it failed: a Problem."},
     }
     return {
@@ -204,6 +212,13 @@ def job_schemas() -> dict[str, Any]:
             {
                 "items": {"type": "array", "items": {"$ref": REF.format(model="JobSummary")}},
                 "next_cursor": {"type": ["string", "null"]},
+            }
+        ),
+        "RunReport": _object(
+            {
+                "plan_hash": {"type": "string"},
+                "measured": {"type": "object"},
+                "predicted": {"type": "object"},
             }
         ),
         "Events": {"type": "string", "description": "Events with event, data (JSON) and id."},

@@ -164,6 +164,21 @@ class WhatIfBody:
     deadline_s: SweepDeadline | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunBody:
+    """A plan to run on the service's machine, and the step to reach."""
+
+    __pydantic_config__ = STRICT
+
+    plan: dict[str, Any] | None = None
+    plan_id: Name | None = None
+    steps: Annotated[int, Field(ge=1, le=10_000)]
+    deadline_s: SweepDeadline | None = None
+
+
+RUN_ADAPTER = TypeAdapter(RunBody)
+RUN_S = 3600.0
+"""The deadline of a run that names none."""
 PLAN_ADAPTER = TypeAdapter(PlanBody)
 SIMULATION_ADAPTER = TypeAdapter(SimulationBody)
 WHAT_IF_ADAPTER = TypeAdapter(WhatIfBody)

@@ -18,7 +18,13 @@ MIN_TOKEN = 16
 MAX_CHILDREN = 4
 
 
-def serve(host: str, port: int, token_file: str | None, db: str | None = None) -> None:
+def serve(
+    host: str,
+    port: int,
+    token_file: str | None,
+    db: str | None = None,
+    may_execute: bool = False,
+) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:
@@ -26,6 +32,7 @@ def serve(host: str, port: int, token_file: str | None, db: str | None = None) -
         port: port; 0 for a free one.
         token_file: file of tokens, one a line.
         db: where jobs live: a database URL; a file of this user if None.
+        may_execute: whether who asks may run plans on this machine.
 
     Raises:
         InputError: an address that cannot be had, a port that is taken, an open service without
@@ -49,7 +56,10 @@ def serve(host: str, port: int, token_file: str | None, db: str | None = None) -
 
         rules = GateRules(hosts=LOOPBACK_HOSTS if local else None, token_hashes=hashes)
         processes = max(2, min(MAX_CHILDREN, os.cpu_count() or 2))
-        limits, jobs = PoolLimits(children=processes), JobRules(url=url, workers=processes)
+        limits, jobs = (
+            PoolLimits(children=processes),
+            JobRules(url=url, workers=processes, may_execute=may_execute),
+        )
         shown = f"[{host}]" if ":" in host else host
         sys.stdout.write(f"serving on http://{shown}:{bound.getsockname()[1]} (Ctrl-C ends it)\n")
         sys.stdout.flush()

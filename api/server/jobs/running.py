@@ -12,6 +12,7 @@ from typing import Any
 
 from ..problems import TOO_LARGE, encode, problem
 from .cache import RowCache
+from .executing import execute
 from .search_child import ChildLostError, SearchChild
 from .store import JobStore, Outcome, Row
 from .sweeping import Ask, Questions, Sweep
@@ -85,12 +86,15 @@ class JobRunner:
 
     def _answered(self, row: Row, ask: Ask) -> tuple[int, bytes, bool]:
         """The answer of a job; a sweep is answered row by row."""
-        if row.kind != "what-if":
+        if row.kind == "plan":
             return ask(row.body.encode(), row.deadline_s)
         body = json.loads(row.body)  # ours: a child has written it
         if row.given_plan is not None:
             del body["plan_id"]
             body["plan"] = json.loads(row.given_plan)
+        if row.kind == "run":
+            ended = lambda: self._store.asked_to_end(row.id)  # noqa: E731
+            return execute(body["plan"], body["steps"], row.deadline_s, ended)
         questions = Questions(self._cache, ask)
         if body.get("sweep") is None:
             return questions.answer(body, row.deadline_s)[:3]

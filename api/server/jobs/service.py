@@ -27,7 +27,8 @@ DAY_MS = 86_400_000
 class JobRules:
     """Where jobs live and how many there may be.
 
-    ``quota``: open jobs of one token; ``kept_days``: after which ended ones are forgotten.
+    ``quota``: open jobs of one token; ``kept_days``: after which ended ones are forgotten;
+    ``may_execute``: whether plans are run on this machine.
     """
 
     url: str
@@ -35,6 +36,7 @@ class JobRules:
     quota: int = 100
     kept_days: float = 30.0
     swept_s: float = 600.0
+    may_execute: bool = False
 
 
 class JobService:
@@ -50,7 +52,7 @@ class JobService:
         self.store = JobStore(self._engine)
         self.slots = Slots(self._engine)
         self.watcher = Watcher(self.store)
-        self.supervisor = Supervisor(rules.url, rules.workers)
+        self.supervisor = Supervisor(rules.url, rules.workers, rules.may_execute)
         self._client: Any = None
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -76,7 +78,7 @@ class JobService:
 
         Args:
             owner: whose it is.
-            kind: ``plan`` or ``what-if``.
+            kind: ``plan``, ``what-if`` or ``run``.
             checked: what a child said of the body: a line of JSON, then the body.
             key: of its sender, so that the same request sent twice is one job.
             given_plan: the plan that it refers to.
@@ -96,16 +98,16 @@ class JobService:
             idempotency_key=key,
             given_plan=given_plan,
         )
-        return await asyncio.to_thread(self.store.add, job, self.rules.quota, self._queued(job.id))
+        return await asyncio.to_thread(self.store.add, job, self.rules.quota, self._queued(job))
 
-    def _queued(self, job_id: str) -> Any:
+    def _queued(self, job: NewJob) -> Any:
         options = {
-            "queue_name": worker.QUEUE,
+            "queue_name": worker.RUNS if job.kind == "run" else worker.QUEUE,
             "workflow_name": worker.WORKFLOW,
-            "workflow_id": job_id,
+            "workflow_id": job.id,
             "app_version": worker.VERSION,
         }
-        return lambda connection: self._client.enqueue_in_transaction(connection, options, job_id)
+        return lambda connection: self._client.enqueue_in_transaction(connection, options, job.id)
 
     async def wait(self, job_id: str, seconds: float) -> None:
         """Return when a job has ended, or after so many seconds, or when the service ends."""

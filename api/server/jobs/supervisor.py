@@ -22,10 +22,12 @@ class Supervisor:
     Args:
         url: of the jobs' database.
         workers: how many.
+        may_execute: whether they run plans.
     """
 
-    def __init__(self, url: str, workers: int) -> None:
-        self._url, self._workers = url, workers
+    def __init__(self, url: str, workers: int, may_execute: bool = False) -> None:
+        self._workers = workers
+        self._given = json.dumps({"db": url, "execute": may_execute}).encode() + b"\n"
         self._tasks: list[asyncio.Task[None]] = []
         self._processes: set[asyncio.subprocess.Process] = set()
         self._ending = asyncio.Event()
@@ -67,7 +69,7 @@ class Supervisor:
         )
         if process.stdin is not None:
             # It may hold a password, and all users of the machine may read arguments.
-            process.stdin.write(json.dumps({"db": self._url}).encode() + b"\n")
+            process.stdin.write(self._given)
             with contextlib.suppress(OSError):
                 await process.stdin.drain()
         return process

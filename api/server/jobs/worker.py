@@ -1,9 +1,9 @@
 """A worker: takes jobs off the durable queue, one at a time. ``plan serve`` starts and watches it.
 
-Its standard input brings one JSON line ``{"db": URL}`` and stays open; when it closes, the service
-is gone and the worker ends with it. A worker holds a slot (:mod:`.slots`), whose number is its
-executor id: jobs of a worker that died are run again by the next holder of its slot, or, where the
-slot stays dead, by whoever notices.
+Its standard input brings one JSON line ``{"db": URL, "execute": whether it may run plans}`` and
+stays open; when it closes, the service is gone and the worker ends with it. A worker holds a slot
+(:mod:`.slots`), whose number is its executor id: jobs of a worker that died are run again by the
+next holder of its slot, or, where the slot stays dead, by whoever notices.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ APPLICATION = "shardwright"
 VERSION = "1"
 """Of how jobs are stored. A release that could not run older jobs would raise it."""
 QUEUE = "jobs"
+RUNS = "runs"
+"""The queue of runs, which only workers that may execute take from."""
 WORKFLOW = "job"
 POLL_S = 0.05
 GIVE_UP_S = 5.0
@@ -31,7 +33,7 @@ def main() -> None:
     given = json.loads(sys.stdin.readline())
     _end_with_the_service()
     try:
-        Worker(given["db"]).work()
+        Worker(given["db"], given["execute"]).work()
     except Exception as error:  # one line for the operator; the service starts another worker
         sys.stderr.write(f"plan serve: a worker ended: {type(error).__name__}\n")
         sys.stderr.flush()
@@ -54,13 +56,15 @@ class Worker:
 
     Args:
         url: of the database.
+        may_execute: whether it takes runs.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, may_execute: bool) -> None:
         from .database import open_engine
         from .slots import Slots
 
         self._url = url
+        self._queues = [QUEUE, RUNS] if may_execute else [QUEUE]
         self._engine = open_engine(url)
         self._slots = Slots(self._engine)
         self._slot = self._slots.take()
@@ -81,9 +85,10 @@ class Worker:
             }
         )
         self._register(DBOS)
-        DBOS.listen_queues([QUEUE])
+        DBOS.listen_queues(self._queues)
         DBOS.launch()
-        DBOS.register_queue(QUEUE, worker_concurrency=1, polling_interval_sec=POLL_S)
+        for queue in self._queues:
+            DBOS.register_queue(queue, worker_concurrency=1, polling_interval_sec=POLL_S)
         self._beat(DBOS)
 
     def _register(self, library: Any) -> None:
