@@ -8,11 +8,11 @@ from collections import OrderedDict
 KEPT_S = 30.0
 """After so long a job is looked up again: it may have been forgotten."""
 MOST_BYTES = 32 * 2**20
-Place = tuple[str, str]
+Place = tuple[str, str, str]
 
 
 class Recent:
-    """Bytes by owner and job, the latest ones, for a short while."""
+    """Bytes by owner, kind and job, the latest ones, for a short while."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Place, tuple[float, bytes]] = OrderedDict()
@@ -38,6 +38,11 @@ class Recent:
         self._size += len(body)
         while self._size > MOST_BYTES:
             self._drop(next(iter(self._kept)))
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        self._kept.clear()
+        self._size = 0
 
     def _drop(self, place: Place) -> None:
         self._size -= len(self._kept.pop(place)[1])

@@ -16,7 +16,6 @@ from ..problems import MEDIA_TYPE, encode, problem_response
 from .documents import job_bytes, page_bytes, path_of
 from .events import events_response
 from .ids import cursor_id, is_id
-from .recent import Recent
 from .replies import (
     RETRY_S,
     conditional,
@@ -47,7 +46,6 @@ class JobRoutes:
 
     def __init__(self, jobs: JobService, ask: Ask, kind: str) -> None:
         self._jobs, self._ask, self._kind = jobs, ask, kind
-        self._ended = Recent()
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes."""
@@ -141,15 +139,15 @@ class JobRoutes:
 
     async def get(self, request: Request) -> Response:
         """A job, with what it answered."""
-        place = owner_of(request), _asked_id(request)
-        if (kept := self._ended.get(place)) is not None:
+        place = owner_of(request), self._kind, _asked_id(request)
+        if (kept := self._jobs.recent.get(place)) is not None:
             return conditional(request, kept, final=True)
         row, event = await self._row(request)
         if row is None:
             return not_found()
         body = job_bytes(row, event)
         if row.outcome is not None:
-            self._ended.put(place, body)
+            self._jobs.recent.put(place, body)
         return conditional(request, body, row.outcome is not None)
 
     async def _row(self, request: Request) -> tuple[Row | None, str | None]:

@@ -14,6 +14,7 @@ from ..requests import DEADLINE_S
 from . import worker
 from .database import StoreError, open_engine, store_errors
 from .ids import digest, new_id
+from .recent import Recent
 from .schema import CACHE
 from .slots import Slots
 from .store import JobStore, NewJob, Row, now_ms
@@ -53,6 +54,7 @@ class JobService:
         self.slots = Slots(self._engine)
         self.watcher = Watcher(self.store)
         self.supervisor = Supervisor(rules.url, rules.workers, rules.may_execute)
+        self.recent = Recent()
         self._client: Any = None
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -141,17 +143,22 @@ class JobService:
         """Forget old jobs, now and then."""
         while True:
             with contextlib.suppress(StoreError):
-                await asyncio.to_thread(self._forget)
+                if await asyncio.to_thread(self._forget):
+                    self.recent.clear()
             await asyncio.sleep(self.rules.swept_s)
 
-    def _forget(self) -> None:
+    def _forget(self) -> bool:
+        """Drop what is old; whether there were such jobs."""
         before_ms = now_ms() - int(self.rules.kept_days * DAY_MS)
+        some = False
         while old := self.store.old(before_ms):
+            some = True
             with store_errors():
                 self._client.delete_workflows(old)
             self.store.forget(old)
         with store_errors(), self._engine.begin() as connection:
             connection.execute(sa.delete(CACHE).where(CACHE.c.made_ms < before_ms))
+        return some
 
     async def close(self) -> None:
         """End the workers and everyone's waiting."""
