@@ -164,7 +164,7 @@ CHECKPOINTS = together(
 """Where a run saves and where it goes on."""
 
 
-def unbuilt(*flags: str, takes_value: bool = True) -> Decorator[Any]:
+def unbuilt(*flags: str) -> Decorator[Any]:
     """Hidden flags that refuse in one line: the contract names them, this version lacks them."""
 
     def refuse(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -172,9 +172,7 @@ def unbuilt(*flags: str, takes_value: bool = True) -> Decorator[Any]:
             raise NotBuiltError(flag_of(param))
 
     def option(flag: str) -> Decorator[Any]:
-        return click.option(
-            flag, hidden=True, expose_value=False, callback=refuse, is_flag=not takes_value
-        )
+        return click.option(flag, hidden=True, expose_value=False, callback=refuse)
 
     return together(*(option(flag) for flag in flags))
 

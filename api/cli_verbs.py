@@ -26,7 +26,6 @@ from .cli_options import (
     PROBLEM,
     RUN,
     together,
-    unbuilt,
 )
 from .cli_types import FileSource, FileTarget, Number, WholeNumber, Word
 from .cli_verb_what_if import what_if
@@ -301,14 +300,19 @@ def calibrate(**given: Any) -> None:
                  show_default=True, help="Port; 0 takes a free one."),
     click.option("--token-file", type=FileSource(), metavar="F",
                  help="Tokens, one a line; every request needs one."),
-    unbuilt("--db"),
-    unbuilt("--allow-execute", takes_value=False),
+    click.option("--db", metavar="URL",
+                 help="Where jobs are kept: sqlite:///FILE or postgresql://…; by default a file of "
+                      "this user."),
+    click.option("--allow-execute", is_flag=True,
+                 help="Whoever may ask may also run plans on this machine: POST /v1/runs."),
 )  # fmt: skip
-def serve(host: str, port: int, token_file: str | None) -> None:
+def serve(
+    host: str, port: int, token_file: str | None, db: str | None, allow_execute: bool
+) -> None:
     """Answer planning and simulation requests over HTTP."""
     from .server.serve import serve as run_server
 
-    run_server(host, port, token_file)
+    run_server(host, port, token_file, db, allow_execute)
 
 
 VERBS: dict[str, click.Command] = {

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -47,6 +48,8 @@ from .simulators import simulator_for
 from .smallest_change import with_changes
 
 Progress = Callable[[int, int, float], None]
+Watch = Callable[[Search, bool], None]
+"""Looks at a search that runs; the flag says whether its best plan would be the whole answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +172,7 @@ def search_plan(
     executable: bool = False,
     progress: Progress | None = None,
     prefer: Preference = "best",
+    watch: Watch | None = None,
 ) -> Report:
     """The best plan of a problem, with what else was found.
 
@@ -181,13 +185,16 @@ def search_plan(
         executable: keep to what the bundled executor runs.
         progress: called with (shapes seen, shapes in all, best value of the objective).
         prefer: ``simple`` answers with the simplest of the plans that tie with the best.
+        watch: called after every trial of a search; it must change nothing.
 
     Raises:
         InfeasibleError: nothing fits.
     """
+    whole = len(problem.cluster.groups) == 1 and not problem.goal.grain
+    look = None if watch is None else partial(_watched, watch, whole)
 
     def search_one(asked: Problem, left_s: float | None) -> Report:
-        return _search(asked, pins, top, left_s, risk, executable, progress, prefer)
+        return _search(asked, pins, top, left_s, risk, executable, progress, prefer, look)
 
     def any_fits(asked: Problem, left_s: float | None) -> InfeasibleError | None:
         return fit_error(asked, pins, left_s, risk, executable)
@@ -215,6 +222,10 @@ def search_plan(
             )
 
     raise with_changes(known, problem, pins, fits)
+
+
+def _watched(watch: Watch, whole: bool, search: Search) -> None:
+    watch(search, whole)
 
 
 def fit_error(
@@ -245,13 +256,14 @@ def _search(
     executable: bool,
     progress: Progress | None,
     prefer: Preference,
+    look: Callable[[Search], None] | None,
 ) -> Report:
     """The best plan of a problem whose sizes are known."""
     if len(problem.cluster.groups) > 1:
         each_s = deadline_s and deadline_s / (len(problem.cluster.groups) + 1)
 
         def search_one(alone: Problem) -> Report:
-            return _search(alone, pins, top, each_s, risk, executable, progress, prefer)
+            return _search(alone, pins, top, each_s, risk, executable, progress, prefer, look)
 
         def search_together(best_s: float) -> Mixed:
             limits = MixedLimits(deadline_s=each_s, alternatives=max(8, top))
@@ -264,7 +276,8 @@ def _search(
         fastest = problem.goal.objective == "throughput"
         return search_groups(problem, search_one, search_together if fastest else None)
     evaluator = evaluator_of(problem, pins, risk, executable)
-    search = Search(evaluator, Limits(deadline_s=deadline_s, alternatives=max(8, top)), progress)
+    limits = Limits(deadline_s=deadline_s, alternatives=max(8, top))
+    search = Search(evaluator, limits, progress, look)
     found = _run(search)
     with no_garbage_collection():
         stands = standing(search, found, prefer == "simple")

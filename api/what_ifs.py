@@ -180,6 +180,23 @@ def what_if(
     )
 
 
+def check_question(plan: Plan, question: Question, inputs: Inputs, risk: float) -> None:
+    """Refuse what :func:`what_if` would refuse, and price nothing.
+
+    Args:
+        plan: a legal plan.
+        question: what changes.
+        inputs: stack, attention, overlap and calibration as flags of ``plan simulate``.
+        risk: accepted chance of running out of memory.
+
+    Raises:
+        InputError: a question that cannot be asked of this plan.
+    """
+    pricing = SettingPricing(inputs, risk, lambda: None)
+    for row in rows_of(question, base_setting(plan, inputs)):
+        _check(row, pricing)
+
+
 def equal_parts(deadline_s: float) -> Clock:
     """What is left of a deadline that begins now, in equal parts for the searches that are left."""
     ends_s = time.monotonic() + deadline_s

@@ -25,13 +25,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from .bounded_shapes import Bounded, BoundedShapes
-from .candidates import Evaluator, Outcome
+from .candidates import Evaluator
 from .exhaustive import bounded_plans
+from .found import Found as Found
+from .found import SoFar as SoFar
 from .infeasible import no_plan
 from .leanest import leanest
 from .limits import Limits as Limits
@@ -52,24 +53,6 @@ ROUNDING = 1e-12
 """Bounds within this relative distance of the best time count as passing it."""
 
 
-@dataclass(slots=True)
-class Found:
-    """What a search ends with; ``outcomes`` are feasible, best first.
-
-    ``lower_bound`` is proven of the objective's value of every plan, ``lower_bound_s`` of its
-    seconds.
-    """
-
-    outcomes: list[Outcome]
-    lower_bound: float
-    lower_bound_s: float
-    stopped_by: Literal["proof", "work", "deadline"]
-    simulated: int
-    shapes: list[Shape]
-    seconds: float
-    nearest: Outcome | None = None
-
-
 class Search(Trials):
     """One search for the best plan of a request.
 
@@ -77,6 +60,7 @@ class Search(Trials):
         evaluator: of what is asked; simulates decisions once.
         limits: work limits.
         progress: called with (shapes seen, shapes in all, best seconds) now and then.
+        watch: called after every trial; looks through :meth:`so_far` when it likes to.
     """
 
     def __init__(
@@ -84,8 +68,11 @@ class Search(Trials):
         evaluator: Evaluator,
         limits: Limits,
         progress: Callable[[int, int, float], None] | None = None,
+        watch: Callable[[Search], None] | None = None,
     ) -> None:
         super().__init__(evaluator, limits)
+        if watch is not None:
+            self._tried = lambda: watch(self)
         self._progress = progress or (lambda seen, total, best: None)
         self._enough = 1 - (PROVEN_WITHIN if self.space.is_large else ROUNDING)
         self._shapes: list[Shape] = []
@@ -138,6 +125,16 @@ class Search(Trials):
             seconds=time.monotonic() - self._start,
             nearest=self._nearest,
         )
+
+    def so_far(self) -> SoFar | None:
+        """The best plan until now with what is proven until now; None before any fits."""
+        best = min(self._outcomes.values(), key=self.rank, default=None)
+        if best is None:
+            return None
+        value = self.value(best)
+        bound = min(self._bound_so_far(), value)
+        bound_s = self._seconds_bound(bound, self._shapes, best)
+        return SoFar(outcome=best, value=value, lower_bound=bound, lower_bound_s=bound_s)
 
     def _bound_so_far(self) -> float:
         """A proven bound on every plan of the space where the search ended early."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from .candidates import Decision, Evaluator, Outcome
 from .likely import LikelyPlans
@@ -47,6 +48,12 @@ class Trials(ShapeValues):
         self._passes = 0
         self._relaxed = 0
         self._may_be_best: dict[Shape, bool] = {}
+        self._tried: Callable[[], None] = lambda: None
+
+    @property
+    def best_value(self) -> float:
+        """The objective's value of the best plan until now; infinite before any fits."""
+        return self._best
 
     def _try_relaxed(self, shape: Shape) -> bool:
         """Plans near the relaxed step of a shape in likely cuts, once a shape.
@@ -99,13 +106,14 @@ class Trials(ShapeValues):
     def _try_order(self, decision: Decision) -> Outcome | None:
         self._check_deadline()
         outcome = self.evaluator(decision, self._keep_s(decision.shape))
-        if outcome is None:
-            return None
-        if outcome.feasible:
+        if outcome is not None and outcome.feasible:
             self._outcomes[decision] = outcome
             self._best = min(self._best, self.value(outcome))
-        elif self._nearest is None or outcome.excess_bytes < self._nearest.excess_bytes:
+        elif outcome is not None and (
+            self._nearest is None or outcome.excess_bytes < self._nearest.excess_bytes
+        ):
             self._nearest = outcome
+        self._tried()
         return outcome
 
     def _best_s(self, shape: Shape) -> float:

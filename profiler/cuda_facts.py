@@ -58,11 +58,18 @@ def installed(package: str) -> str:
 
 def _first_installed(packages: Iterable[str]) -> str:
     for package in packages:
-        try:
-            return metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
+        if (version := _version(package)) is not None:
+            return version
     return NOT_INSTALLED
+
+
+@cache
+def _version(package: str) -> str | None:
+    """Read once a process: finding and parsing a distribution's data takes milliseconds."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _driver(root: Path) -> str:

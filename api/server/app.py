@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
@@ -15,38 +12,50 @@ from starlette.responses import Response
 from ... import __version__
 from ..catalogue import models_document
 from ..cluster_catalogue import clusters_document
+from .asking import Asker, json_response
 from .gate import Gate, GateRules
+from .jobs.database import StoreError
+from .jobs.routes import JobRoutes
+from .jobs.service import JobRules, JobService
+from .observing import Metrics, Observer
 from .openapi import (
     CATALOGUE_DOCS,
     HEALTH_DOCS,
-    PLAN_DOCS,
+    METRICS_DOCS,
     READY_DOCS,
     SIMULATION_DOCS,
-    WHAT_IF_DOCS,
     install_openapi,
 )
-from .pool import BusyError, ChildPool, EndingError, LostError, PoolLimits
-from .problems import MEDIA_TYPE, TOO_LARGE, encode, problem_response
+from .pool import ChildPool, PoolLimits
+from .problems import encode, problem_response
 
-MAX_WAIT_S = 30
 SIMULATION_S = 10.0
-PREFERENCE = re.compile(r'^wait\s*=\s*"?(\d{1,6})"?$', re.IGNORECASE)
+NO_URL = "sqlite:////dev/null"
+"""Of a service that only describes itself."""
 
 
-def make_app(rules: GateRules | None = None, limits: PoolLimits | None = None) -> FastAPI:
+def make_app(
+    rules: GateRules | None = None,
+    limits: PoolLimits | None = None,
+    jobs: JobRules | None = None,
+) -> FastAPI:
     """The service.
 
     Args:
         rules: who may ask; by default anyone who names this machine itself.
-        limits: of the children.
+        limits: of the children that answer at once.
+        jobs: where jobs live; the database is ready. Without them the service only describes
+            itself.
     """
     pool = ChildPool(limits)
+    service = JobService(jobs or JobRules(url=NO_URL))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         pool.start()
+        service.start()
         yield
-        await pool.close()
+        await close_all(app)
 
     app = FastAPI(
         title="Shardwright",
@@ -57,14 +66,31 @@ def make_app(rules: GateRules | None = None, limits: PoolLimits | None = None) -
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.pool = pool
+    app.state.pool, app.state.jobs = pool, service
+    metrics = Metrics()
     app.add_middleware(Gate, rules=rules or GateRules())
+    app.add_middleware(Observer, metrics=metrics)  # the last one added is the outermost
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(Exception, _unknown_problem)
     _add_catalogue(app)
-    _add_computations(app, pool)
+    asker = Asker(pool)
+    _add_computations(app, pool, service, asker)
+
+    @app.get("/metrics", **METRICS_DOCS)
+    async def read_metrics() -> Response:
+        return await metrics.read(service, pool)
+
+    kinds = ("plan", "what-if", "run") if service.rules.may_execute else ("plan", "what-if")
+    for kind in kinds:
+        JobRoutes(service, asker.ask, kind).add_to(app)
     install_openapi(app)
     return app
+
+
+async def close_all(app: FastAPI) -> None:
+    """Answer all that waits and end every process. Twice is once."""
+    await app.state.jobs.close()
+    await app.state.pool.close()
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:
@@ -79,104 +105,39 @@ async def _unknown_problem(request: Request, error: Exception) -> Response:
     return problem_response(500, f"{type(error).__name__}; please report it")
 
 
-def _json(status: int, body: bytes, headers: dict[str, str] | None = None) -> Response:
-    media_type = "application/json" if status < 400 else MEDIA_TYPE
-    return Response(body, status, headers, media_type=media_type)
-
-
 def _add_catalogue(app: FastAPI) -> None:
     known: dict[str, bytes] = {}
 
     @app.get("/healthz", **HEALTH_DOCS)
     async def healthz() -> Response:
-        return _json(200, b'{"status": "ok"}')
+        return json_response(200, b'{"status": "ok"}')
 
     @app.get("/v1/models", **CATALOGUE_DOCS["models"])
     async def models() -> Response:
         if "models" not in known:
             known["models"] = encode(models_document())
-        return _json(200, known["models"])
+        return json_response(200, known["models"])
 
     @app.get("/v1/clusters", **CATALOGUE_DOCS["clusters"])
     async def clusters() -> Response:
         if "clusters" not in known:
             known["clusters"] = encode(clusters_document())
-        return _json(200, known["clusters"])
+        return json_response(200, known["clusters"])
 
 
-def _add_computations(app: FastAPI, pool: ChildPool) -> None:
+def _add_computations(app: FastAPI, pool: ChildPool, jobs: JobService, asker: Asker) -> None:
     @app.get("/readyz", **READY_DOCS)
     async def readyz() -> Response:
-        if pool.ready:
-            return _json(200, b'{"status": "ready"}')
-        return problem_response(503, "no child process is alive", headers={"Retry-After": "1"})
-
-    @app.post("/v1/plans", **PLAN_DOCS)
-    async def plans(request: Request) -> Response:
-        return await _searched(request, pool, "plan")
+        try:
+            workers = await jobs.living_workers()
+        except StoreError:
+            detail = "the jobs' database cannot be read"
+            return problem_response(503, detail, headers={"Retry-After": "5"})
+        if not (pool.ready and workers):
+            lacking = "no worker has said that it lives" if pool.ready else "no child is alive"
+            return problem_response(503, lacking, headers={"Retry-After": "1"})
+        return json_response(200, encode({"status": "ready", "db": "ok", "workers": workers}))
 
     @app.post("/v1/simulations", **SIMULATION_DOCS)
     async def simulations(request: Request) -> Response:
-        return await _compute(request, pool, "simulation", SIMULATION_S, {})
-
-    @app.post("/v1/what-ifs", **WHAT_IF_DOCS)
-    async def what_ifs(request: Request) -> Response:
-        return await _searched(request, pool, "what-if")
-
-
-async def _searched(request: Request, pool: ChildPool, operation: str) -> Response:
-    """Ask a child for what needs a search, within the seconds that the client prefers."""
-    asked = _wait_s(request.headers.get("prefer", ""))
-    headers = {} if asked is None else {"Preference-Applied": f"wait={asked}"}
-    limit_s = float(MAX_WAIT_S if asked is None else asked)
-    return await _compute(request, pool, operation, limit_s, headers)
-
-
-def _wait_s(preferences: str) -> int | None:
-    """The seconds of ``Prefer: wait=N``, at most 30; None without a usable one (RFC 7240)."""
-    for part in preferences.split(","):
-        if found := PREFERENCE.match(part.split(";")[0].strip()):
-            return max(1, min(MAX_WAIT_S, int(found[1])))
-    return None
-
-
-async def _compute(
-    request: Request, pool: ChildPool, operation: str, limit_s: float, headers: dict[str, str]
-) -> Response:
-    """Ask a child; stop it when the client goes away."""
-    body = await request.body()
-    asking = asyncio.ensure_future(pool.ask(operation, body, limit_s, cpu_s=limit_s + 5))
-    leaving = asyncio.ensure_future(_gone(request))
-    try:
-        await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not asking.done():
-            return Response(status_code=499)  # nobody reads it
-        status, answer = asking.result()
-        return _json(status, answer, headers if status == 200 else None)
-    except BusyError as busy:
-        detail = "every worker is busy and the queue is full" if busy.full else "no worker was free"
-        return problem_response(429 if busy.full else 503, detail, headers={"Retry-After": "5"})
-    except LostError as lost:
-        return _lost(lost, limit_s)
-    except EndingError:
-        return problem_response(503, "the service is ending", headers={"Connection": "close"})
-    finally:
-        for task in (asking, leaving):
-            task.cancel()
-        await asyncio.gather(asking, leaving, return_exceptions=True)
-
-
-def _lost(error: LostError, limit_s: float) -> Response:
-    if error.timed_out:
-        detail = f"no answer within {limit_s:g} s; allow more by Prefer: wait=N (N up to 30)"
-        return problem_response(503, detail, headers={"Retry-After": "1"})
-    detail = "the request needs more memory or processor time than one request may use"
-    return problem_response(422, detail, TOO_LARGE)
-
-
-async def _gone(request: Request) -> None:
-    """Return when the client closes its connection."""
-    while True:
-        message: Any = await request.receive()
-        if message["type"] == "http.disconnect":
-            return
+        return await asker.ask(request, "simulation", await request.body(), SIMULATION_S)

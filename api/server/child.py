@@ -1,8 +1,9 @@
 """A child of the service: takes requests on its standard input, one after another, under limits.
 
-Message in: one JSON line ``{"operation", "limit_s", "cpu_s", "length"}`` and the body. Message
-out: one JSON line ``{"status", "length"}`` and the body. It has no network use, runs no code
-that it was sent, and lives in an empty folder.
+Message in: one JSON line ``{"operation", "limit_s", "cpu_s", "length", "events"?}`` and the body.
+Message out: one JSON line ``{"status", "length"}`` and the body; before it, where ``events`` is
+true, any number with ``event`` in the place of ``status``. SIGINT ends a search with its best plan
+so far. It has no network use, runs no code that it was sent, and lives in an empty folder.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import json
 import os
 import resource
 import select
+import signal
 import sys
 import threading
+from functools import partial
 from typing import BinaryIO
 
 MEMORY_BYTES = 1024**3
@@ -32,13 +35,16 @@ def main() -> None:
     from .answers import answer
 
     _warm_up()
-    _send(target, 0, b"")
+    stops = _Stops()
+    _send(target, {"status": 0}, b"")
     while line := source.readline():
         header = json.loads(line)
         body = source.read(header["length"])
         _allow_seconds(header["cpu_s"])
-        status, reply = answer(header["operation"], body, header["limit_s"])
-        _send(target, status, reply)
+        tell = partial(stops.telling, target) if header.get("events") else None
+        with stops:
+            status, reply = answer(header["operation"], body, header["limit_s"], tell)
+        _send(target, {"status": status}, reply)
 
 
 def _end_with_the_service() -> None:
@@ -53,8 +59,42 @@ def _end_with_the_service() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _send(target: BinaryIO, status: int, body: bytes) -> None:
-    line = json.dumps({"status": status, "length": len(body)}).encode() + b"\n"
+class _Stops:
+    """SIGINT as a KeyboardInterrupt inside a request only, and never inside a message."""
+
+    def __init__(self) -> None:
+        self._inside = self._telling = self._pending = False
+        signal.signal(signal.SIGINT, self._heard)
+
+    def __enter__(self) -> None:
+        self._inside, self._pending = True, False
+
+    def __exit__(self, *error: object) -> None:
+        self._inside = False
+
+    def _heard(self, number: int, frame: object) -> None:
+        if not self._inside:
+            return
+        if self._telling:
+            self._pending = True
+        else:
+            self._inside = False  # once is enough: the answer is being written now
+            raise KeyboardInterrupt
+
+    def telling(self, target: BinaryIO, event: str, body: bytes) -> None:
+        """Send an event whole."""
+        self._telling = True
+        try:
+            _send(target, {"event": event}, body)
+        finally:
+            self._telling = False
+        if self._pending and self._inside:
+            self._inside = False
+            raise KeyboardInterrupt
+
+
+def _send(target: BinaryIO, header: dict[str, object], body: bytes) -> None:
+    line = json.dumps({**header, "length": len(body)}).encode() + b"\n"
     target.write(line + body)
     target.flush()
 

@@ -25,6 +25,7 @@ MAX_PATH = 2048
 MAX_HEADER_BYTES = 16384
 OPEN_PATHS = ("/healthz", "/readyz")
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+EVERYONE = "everyone"
 SAFE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
@@ -72,7 +73,7 @@ class Gate:
         }
         try:
             self._check_host(headers)
-            self._check_token(scope["path"], headers)
+            scope["owner"] = self._owner(scope["path"], headers)
             if len(scope["raw_path"] or b"") > MAX_PATH:
                 raise _refused(404, "the path is too long")
             if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
@@ -95,9 +96,10 @@ class Gate:
         if name.casefold() not in self._rules.hosts:
             raise _refused(421, "allowed: requests for this machine by its own name or address")
 
-    def _check_token(self, path: str, headers: MutableMapping[str, str]) -> None:
+    def _owner(self, path: str, headers: MutableMapping[str, str]) -> str:
+        """Whose request it is: a hash of its token, or everyone's where none is asked for."""
         if not self._rules.token_hashes or path in OPEN_PATHS:
-            return
+            return EVERYONE
         scheme, _, token = headers.get("authorization", "").partition(" ")
         given = hash_token(token.strip())
         # Every stored token is compared, so that the time tells nothing.
@@ -105,6 +107,7 @@ class Gate:
         if scheme.casefold() != "bearer" or not any(matches):
             detail = "send the header Authorization: Bearer TOKEN"
             raise _refused(401, detail, {"WWW-Authenticate": "Bearer"})
+        return hashlib.sha256(given).hexdigest()[:32]
 
 
 def _refused(status: int, detail: str, headers: dict[str, str] | None = None) -> _RefusedError:
@@ -170,7 +173,9 @@ def _with_headers(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             have: list[Any] = list(message.get("headers", []))
-            have += [(k.encode(), v.encode()) for k, v in SAFE_HEADERS.items()]
+            known = {name.lower() for name, _ in have}
+            safe = [(k.encode(), v.encode()) for k, v in SAFE_HEADERS.items()]
+            have += [(name, value) for name, value in safe if name not in known]
             message = {**message, "headers": have}
         await send(message)
 

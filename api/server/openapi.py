@@ -7,98 +7,50 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
+from starlette.responses import Response
 
 from ...spec.report import Assumption, Prediction, Provenance, SearchResult, Sensitivity
 from .examples import (
     CLUSTERS_EXAMPLE,
     MODELS_EXAMPLE,
-    PLAN_EXAMPLE,
-    PLAN_REPORT_EXAMPLE,
     REPORT_EXAMPLE,
     SIMULATION_EXAMPLE,
 )
-from .examples_what_if import WHAT_IF_ANSWER_EXAMPLE, WHAT_IF_EXAMPLE
+from .openapi_jobs import job_schemas
+from .openapi_parts import COMPUTING, EVERYWHERE, PROBLEM_SCHEMA, REF, answer, body, problems
 from .openapi_what_if import what_if_schemas
-from .problems import MEDIA_TYPE, TITLES, problem
-from .requests import PLAN_ADAPTER, SIMULATION_ADAPTER, WHAT_IF_ADAPTER
+from .requests import PLAN_ADAPTER, RUN_ADAPTER, SIMULATION_ADAPTER, WHAT_IF_ADAPTER
 
-REF = "#/components/schemas/{model}"
-PROBLEM_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "description": "An RFC 9457 problem.",
-    "required": ["type", "title", "status", "detail"],
-    "properties": {
-        "type": {"type": "string", "format": "uri-reference"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "errors": {
-            "type": "array",
-            "maxItems": 20,
-            "items": {
-                "type": "object",
-                "required": ["pointer", "msg"],
-                "properties": {
-                    "pointer": {"type": "string", "description": "A JSON pointer."},
-                    "msg": {"type": "string"},
-                },
-            },
-        },
-    },
-}
-EVERYWHERE = (401, 421, 431, 500)
-COMPUTING = (400, 408, 413, 415, 422, 429, 503)
-PROBLEM_TEXT = {
-    401: "send the header Authorization: Bearer TOKEN",
-    421: "allowed: requests for this machine by its own name or address",
-    422: "/workload/seq_len: allowed: a positive whole number, such as 4096; nearest: 4096",
-}
-
-
-def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Responses of these statuses, each with an example."""
-    return {
-        status: {
-            "description": TITLES[status],
-            "content": {
-                MEDIA_TYPE: {
-                    "schema": {"$ref": REF.format(model="Problem")},
-                    "example": problem(status, PROBLEM_TEXT.get(status, TITLES[status])),
-                }
-            },
-        }
-        for status in sorted(statuses)
-    }
-
-
-def _answer(model: str, description: str, example: dict[str, Any]) -> dict[int | str, Any]:
-    content = {"schema": {"$ref": REF.format(model=model)}, "example": example}
-    return {200: {"description": description, "content": {"application/json": content}}}
-
-
-def _body(model: str, example: dict[str, Any]) -> dict[str, Any]:
-    content = {"schema": {"$ref": REF.format(model=model)}, "example": example}
-    return {"requestBody": {"required": True, "content": {"application/json": content}}}
-
-
-PREFER_HEADER: dict[str, Any] = {
-    "name": "Prefer",
-    "in": "header",
-    "description": "wait=N: seconds (up to 30) in which to answer with the best plan so far.",
-    "schema": {"type": "string"},
-    "example": "wait=20",
-}
 HEALTH_DOCS: dict[str, Any] = {
     "operation_id": "health",
     "summary": "Whether the service runs.",
-    "responses": {**_answer("Status", "It runs.", {"status": "ok"}), **_problems(421, 431, 500)},
+    "responses": {**answer("Status", "It runs.", {"status": "ok"}), **problems(421, 431, 500)},
 }
+READY_EXAMPLE = {"status": "ready", "db": "ok", "workers": 2}
 READY_DOCS: dict[str, Any] = {
     "operation_id": "readiness",
     "summary": "Whether the service can compute.",
     "responses": {
-        **_answer("Status", "It can.", {"status": "ready"}),
-        **_problems(421, 431, 500, 503),
+        **answer("Ready", "It can.", READY_EXAMPLE),
+        **problems(421, 431, 500, 503),
+    },
+}
+METRICS_EXAMPLE = 'shardwright_jobs{state="running"} 2.0\nshardwright_workers 2.0\n'
+METRICS_DOCS: dict[str, Any] = {
+    "operation_id": "readMetrics",
+    "summary": "Figures as Prometheus reads them.",
+    "response_class": Response,
+    "responses": {
+        200: {
+            "description": "Requests, jobs, workers.",
+            "content": {
+                "text/plain": {
+                    "schema": {"$ref": REF.format(model="Metrics")},
+                    "example": METRICS_EXAMPLE,
+                }
+            },
+        },
+        **problems(*EVERYWHERE),
     },
 }
 CATALOGUE_DOCS: dict[str, dict[str, Any]] = {
@@ -106,44 +58,26 @@ CATALOGUE_DOCS: dict[str, dict[str, Any]] = {
         "operation_id": "listModels",
         "summary": "Models that have a name here.",
         "responses": {
-            **_answer("Models", "Sizes and sources.", MODELS_EXAMPLE),
-            **_problems(*EVERYWHERE),
+            **answer("Models", "Sizes and sources.", MODELS_EXAMPLE),
+            **problems(*EVERYWHERE),
         },
     },
     "clusters": {
         "operation_id": "listClusters",
         "summary": "Devices, nodes and fabrics that have a name here.",
         "responses": {
-            **_answer("Clusters", "Figures and sources.", CLUSTERS_EXAMPLE),
-            **_problems(*EVERYWHERE),
+            **answer("Clusters", "Figures and sources.", CLUSTERS_EXAMPLE),
+            **problems(*EVERYWHERE),
         },
-    },
-}
-PLAN_DOCS: dict[str, Any] = {
-    "operation_id": "createPlan",
-    "summary": "Search for the best plan of a model on a cluster, by default the fastest.",
-    "openapi_extra": {**_body("PlanBody", PLAN_EXAMPLE), "parameters": [PREFER_HEADER]},
-    "responses": {
-        **_answer("PlanReport", "The best plan, and how far the search got.", PLAN_REPORT_EXAMPLE),
-        **_problems(*EVERYWHERE, *COMPUTING),
     },
 }
 SIMULATION_DOCS: dict[str, Any] = {
     "operation_id": "createSimulation",
     "summary": "Price one plan, whether it fits or not.",
-    "openapi_extra": _body("SimulationBody", SIMULATION_EXAMPLE),
+    "openapi_extra": body("SimulationBody", SIMULATION_EXAMPLE),
     "responses": {
-        **_answer("Report", "What is predicted of the plan.", REPORT_EXAMPLE),
-        **_problems(*EVERYWHERE, *COMPUTING),
-    },
-}
-WHAT_IF_DOCS: dict[str, Any] = {
-    "operation_id": "createWhatIf",
-    "summary": "Price a plan in a changed setting, as it is and planned anew.",
-    "openapi_extra": {**_body("WhatIfBody", WHAT_IF_EXAMPLE), "parameters": [PREFER_HEADER]},
-    "responses": {
-        **_answer("WhatIf", "Both answers, and the term that moved.", WHAT_IF_ANSWER_EXAMPLE),
-        **_problems(*EVERYWHERE, *COMPUTING),
+        **answer("Report", "What is predicted of the plan.", REPORT_EXAMPLE),
+        **problems(*EVERYWHERE, *COMPUTING),
     },
 }
 
@@ -155,6 +89,7 @@ def _schemas() -> dict[str, Any]:
         "PlanBody": PLAN_ADAPTER,
         "SimulationBody": SIMULATION_ADAPTER,
         "WhatIfBody": WHAT_IF_ADAPTER,
+        "RunBody": RUN_ADAPTER,
         **{kind.__name__: TypeAdapter(kind) for kind in REPORT_PARTS},
     }
     for name, adapter in adapters.items():
@@ -169,6 +104,15 @@ def _schemas() -> dict[str, Any]:
     }
     found["PlanReport"] = _object({**_report_properties(), **searched})
     found.update(what_if_schemas())
+    found.update(job_schemas())
+    found["Ready"] = _object(
+        {
+            "status": {"type": "string"},
+            "db": {"type": "string"},
+            "workers": {"type": "integer", "description": "That said they live, a moment ago."},
+        }
+    )
+    found["Metrics"] = {"type": "string", "description": "Prometheus' text format."}
     found["Status"] = _object({"status": {"type": "string"}})
     found["Models"] = _object({"default": {"type": "string"}, "models": _array_of_objects()})
     found["Clusters"] = _object(

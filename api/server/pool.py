@@ -23,6 +23,19 @@ KEPT_VARIABLES = ("PATH", "PYTHONPATH", "HOME", "XDG_DATA_HOME", "LANG", "LC_ALL
 RETRY_S = 1.0
 
 
+def child_environment() -> dict[str, str]:
+    """The environment of a child: few of the service's own variables."""
+    environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    return environment | {
+        "PYTHONSAFEPATH": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # A thread reserves address space, which is limited.
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
 class BusyError(Exception):
     """No child was free: too many requests wait already (``full``), or none came in time."""
 
@@ -210,15 +223,6 @@ class ChildPool:
                     await asyncio.sleep(RETRY_S)
 
     async def _process(self) -> asyncio.subprocess.Process:
-        environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-        environment |= {
-            "PYTHONSAFEPATH": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            # A thread reserves address space, which is limited.
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
-        }
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",
@@ -227,7 +231,7 @@ class ChildPool:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            env=environment,
+            env=child_environment(),
             cwd=self._folder.name,
             start_new_session=True,  # Ctrl-C is the service's to handle
             limit=2**16,

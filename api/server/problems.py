@@ -16,12 +16,14 @@ TITLES = {
     401: "A token is needed",
     404: "There is no such resource",
     405: "The resource has no such method",
+    409: "The resource is not so far",
     408: "The request took too long to arrive",
     413: "The request is too large",
     415: "The request is not JSON",
     421: "The request is for another host",
     422: "The request cannot be answered as it is",
     431: "The headers are too large",
+    499: "The request was cancelled",
     429: "Too many requests at once",
     500: "The service failed",
     503: "The service has no time for this now",
@@ -71,7 +73,8 @@ def problem_response(
     detail: str,
     kind: str | None = None,
     headers: Mapping[str, str] | None = None,
+    errors: Sequence[Mapping[str, str]] = (),
 ) -> Response:
     """A problem as a response."""
-    body = encode(problem(status, detail, kind))
+    body = encode(problem(status, detail, kind, errors))
     return Response(body, status, dict(headers or {}), media_type=MEDIA_TYPE)

@@ -15,6 +15,18 @@ Degree = Annotated[int, Field(ge=1, le=2**24)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Positive = Annotated[float, Field(gt=0, le=2.0**40)]
 PriceOrNone = Annotated[float, Field(ge=0, le=2.0**40)]
+MAX_DEADLINE_S = 600.0
+DEADLINE_S = 60.0
+"""Of a job that names none."""
+Deadline = Annotated[
+    float,
+    Field(gt=0, le=MAX_DEADLINE_S, description=f"Seconds to search; {DEADLINE_S:g} if left out."),
+]
+SweepDeadline = Annotated[
+    float,
+    Field(gt=0, le=86_400, description="Seconds for all rows; 60, or 3 a value, if left out."),
+]
+MOST_SWEPT = 5000
 OBJECTIVE_FIELD = Field(
     description="throughput, cost (with prices), largest-batch[:GRAIN] or largest-sequence[:GRAIN]."
 )
@@ -82,7 +94,7 @@ class PlanBody:
     stack: Name | None = None
     calibration: Name | None = None
     constraints: ConstraintsBody | None = None
-    deadline_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    deadline_s: Deadline | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +151,7 @@ class WhatIfBody:
     set: Annotated[dict[Name, Value], Field(max_length=30)] | None = None
     sweep: (
         Annotated[
-            dict[Name, Annotated[list[Value], Field(min_length=1, max_length=20)]],
+            dict[Name, Annotated[list[Value], Field(min_length=1, max_length=MOST_SWEPT)]],
             Field(min_length=1, max_length=1),
         ]
         | None
@@ -151,9 +163,24 @@ class WhatIfBody:
     overlap: Overlap | None = None
     calibration: Name | None = None
     oom_risk: Annotated[float, Field(gt=0, le=0.5)] | None = None
-    deadline_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    deadline_s: SweepDeadline | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunBody:
+    """A plan to run on the service's machine, and the step to reach."""
+
+    __pydantic_config__ = STRICT
+
+    plan: dict[str, Any] | None = None
+    plan_id: Name | None = None
+    steps: Annotated[int, Field(ge=1, le=10_000)]
+    deadline_s: SweepDeadline | None = None
+
+
+RUN_ADAPTER = TypeAdapter(RunBody)
+RUN_S = 3600.0
+"""The deadline of a run that names none."""
 PLAN_ADAPTER = TypeAdapter(PlanBody)
 SIMULATION_ADAPTER = TypeAdapter(SimulationBody)
 WHAT_IF_ADAPTER = TypeAdapter(WhatIfBody)

@@ -11,6 +11,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
+from .app import close_all
 from .gate import MAX_HEADER_BYTES
 from .wire import ProblemProtocol
 
@@ -37,11 +38,11 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
         super().__init__(config)
-        self._pool = app.state.pool
+        self._app = app
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer what waits with a problem, then close."""
-        await self._pool.close()
+        await close_all(self._app)
         await super().shutdown(sockets)
 
 

@@ -18,35 +18,52 @@ MIN_TOKEN = 16
 MAX_CHILDREN = 4
 
 
-def serve(host: str, port: int, token_file: str | None) -> None:
+def serve(
+    host: str,
+    port: int,
+    token_file: str | None,
+    db: str | None = None,
+    may_execute: bool = False,
+) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:
         host: address to listen on.
         port: port; 0 for a free one.
         token_file: file of tokens, one a line.
+        db: where jobs live: a database URL; a file of this user if None.
+        may_execute: whether who asks may run plans on this machine.
 
     Raises:
         InputError: an address that cannot be had, a port that is taken, an open service without
-            tokens, or an unusable token file.
+            tokens, an unusable token file or database.
     """
     hashes = () if token_file is None else read_tokens(token_file)
     local = is_loopback(host)
     if not local and not hashes:
         allowed = "this machine's own address, or another one with --token-file"
         raise InputError("--host", host, allowed, "127.0.0.1")
+    from .jobs.database import checked_url, prepare
+
+    url = checked_url(db)
     bound = bind(host, port)
     try:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as Ctrl-C does
+        prepare(url)
         from .app import make_app
+        from .jobs.service import JobRules
         from .running import run_until_told
 
         rules = GateRules(hosts=LOOPBACK_HOSTS if local else None, token_hashes=hashes)
-        limits = PoolLimits(children=max(2, min(MAX_CHILDREN, os.cpu_count() or 2)))
+        processes = max(2, min(MAX_CHILDREN, os.cpu_count() or 2))
+        limits, jobs = (
+            PoolLimits(children=processes),
+            JobRules(url=url, workers=processes, may_execute=may_execute),
+        )
         shown = f"[{host}]" if ":" in host else host
         sys.stdout.write(f"serving on http://{shown}:{bound.getsockname()[1]} (Ctrl-C ends it)\n")
         sys.stdout.flush()
-        run_until_told(make_app(rules, limits), bound)
+        run_until_told(make_app(rules, limits, jobs), bound)
     except KeyboardInterrupt:  # the usual way to end it
         return
     finally:
@@ -86,7 +103,8 @@ def bind(host: str, port: int) -> socket.socket:
         InputError: the name is not an address here, or the port is taken.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named: only then does asyncio send small answers without a delay of 40 ms.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))

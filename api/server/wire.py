@@ -16,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from .problems import MEDIA_TYPE, encode, problem
 
 MAX_CONNECTIONS = 256
+EVENTS = "/events"
 HEAD_S = 10.0
 """Seconds for a request's head to arrive, and for a refused one's body to end."""
 ANSWERED_S = 60.0
@@ -87,8 +88,15 @@ class ProblemProtocol(H11Protocol):
         if self.transport.is_closing():
             return
         if self.conn.our_state in (h11.SEND_RESPONSE, h11.SEND_BODY):
+            if self._is_read_on():
+                self.patience = self.loop.call_later(HEAD_S, self._lose_patience)
+                return
             self.patience = self.loop.call_later(ANSWERED_S, self.transport.abort)
         elif self.heard:
             self.refuse(408, f"allowed: a request's head within {HEAD_S:g} s")
         else:
             self.transport.close()
+
+    def _is_read_on(self) -> bool:
+        """Whether it is a stream of events, without an end, whose client reads what comes."""
+        return self.scope["path"].endswith(EVENTS) and not self.transport.get_write_buffer_size()

@@ -23,7 +23,8 @@ from shardwright.api.cli import run
 
 Process = Callable[..., Any]
 HEAVY = {"torch", "xgboost", "sklearn", "pandas"}
-SLOW_TO_LOAD = {"numpy", "pydantic", "rich", "fastapi", *HEAVY}
+SERVING = {"fastapi", "uvicorn", "dbos", "sqlalchemy", "psycopg", "prometheus_client"}
+SLOW_TO_LOAD = {"numpy", "pydantic", "rich", *SERVING, *HEAVY}
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
 SIMULATE = (
     "simulate", "--model", "gpt2", "--cluster", "8xH100", "--global-batch", "64",
@@ -46,7 +47,9 @@ def loaded_after(*arguments: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("simulate", "--help"), ("--version",)])
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("simulate", "--help"), ("serve", "--help"), ("--version",)]
+)
 def test_help_loads_nothing_slow(arguments: tuple[str, ...]) -> None:
     loaded = loaded_after(*arguments)
     assert "shardwright.api.cli" in loaded
@@ -56,7 +59,7 @@ def test_help_loads_nothing_slow(arguments: tuple[str, ...]) -> None:
 def test_a_plan_loads_no_training_library() -> None:
     loaded = loaded_after("--calibration", "none", "--json", "-")
     assert "shardwright.planner.search" in loaded
-    assert loaded & HEAVY == set()
+    assert loaded & (HEAVY | SERVING) == set()
     assert "rich.table" not in loaded_after(*SIMULATE, "--json", "-")
     loaded = loaded_after("doctor", "gpt2", "8xH100", "--json", "-")
     assert "shardwright.api.doctor" in loaded

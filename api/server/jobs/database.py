@@ -1,0 +1,150 @@
+"""The database of the jobs: opened, made ready, and refused at the start where it is of no use."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from ....profiler.store import profile_folder
+from ....spec.errors import InputError
+from .schema import METADATA
+
+FLAG = "--db"
+ALLOWED = "sqlite:///FILE, postgresql://USER@HOST/NAME, or nothing, for a file of this user"
+BUSY_MS = 10_000
+CHECKED_BYTES = 2**28
+"""Larger files are not read whole at the start."""
+
+
+class StoreError(Exception):
+    """The database cannot be read or written now: full, locked, gone."""
+
+
+def default_url() -> str:
+    """The file in the user's data folder."""
+    return f"sqlite:///{profile_folder().parent / 'service.sqlite'}"
+
+
+def checked_url(text: str | None) -> str:
+    """A database URL that can be opened by this service, with an absolute path.
+
+    Raises:
+        InputError: another kind of URL.
+    """
+    if text is None:
+        return default_url()
+    try:
+        url = sa.make_url(text)
+    except (sa.exc.ArgumentError, ValueError):
+        raise InputError(FLAG, "what is no URL", ALLOWED, default_url()) from None
+    kind = url.get_backend_name()
+    if kind == "sqlite":
+        if not url.database or url.database == ":memory:" or url.query:
+            raise InputError(FLAG, "a database that is no file", ALLOWED, default_url())
+        return f"sqlite:///{Path(url.database).expanduser().absolute()}"
+    if kind != "postgresql" or not url.database:
+        raise InputError(FLAG, f"{kind}://…", ALLOWED, default_url())
+    return url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def open_engine(url: str, pool_size: int = 5) -> sa.Engine:
+    """Connections to the jobs' tables; nothing is opened yet."""
+    made = sa.make_url(url)
+    if made.get_backend_name() == "postgresql":
+        return sa.create_engine(
+            made.set(drivername="postgresql+psycopg"),
+            pool_size=pool_size,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": 5, "application_name": "shardwright"},
+        )
+    engine = sa.create_engine(
+        made, pool_size=pool_size, execution_options={"schema_translate_map": {"dbos": None}}
+    )
+    sa.event.listen(engine, "connect", _prepare_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, record: Any) -> None:
+    connection.isolation_level = "IMMEDIATE"
+    connection.execute(f"PRAGMA busy_timeout={BUSY_MS}")
+    connection.execute("PRAGMA foreign_keys=ON")
+    connection.execute("PRAGMA synchronous=FULL")
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Turn every failure of the database into a :class:`StoreError`."""
+    try:
+        yield
+    except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+        raise StoreError(type(error).__name__) from error
+
+
+def prepare(url: str) -> None:
+    """Make the tables, the library's and ours, where they are missing.
+
+    Raises:
+        InputError: the database cannot be reached, read or written; it says what to do.
+    """
+    sqlite = url.startswith("sqlite")
+    file = Path(sa.make_url(url).database or "") if sqlite else None
+    if file is not None:
+        _make_file(file)
+    try:
+        from dbos import DBOS
+
+        DBOS.migrate(url)
+        engine = open_engine(url)
+        METADATA.create_all(engine)
+        engine.dispose()
+    except Exception as error:  # the library raises many kinds, its drivers' among them
+        if file is not None:
+            raise _unusable(file, _reason(error)) from None
+        shown = sa.make_url(url).render_as_string(hide_password=True)
+        allowed = f"a PostgreSQL database that answers and may be written ({_reason(error)})"
+        raise InputError(FLAG, shown, allowed, default_url()) from None
+
+
+def _make_file(file: Path) -> None:
+    """An SQLite file with a write-ahead log, so that readers and the writer do not wait."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        made = not file.exists()
+        if not made and not os.access(file, os.W_OK):
+            raise PermissionError(13, "it may not be written")
+        with sqlite3.connect(file, timeout=BUSY_MS / 1000) as connection:
+            connection.execute("PRAGMA journal_mode=WAL")
+            if not made and file.stat().st_size <= CHECKED_BYTES:
+                found = connection.execute("PRAGMA quick_check(1)").fetchone()
+                if found is None or found[0] != "ok":
+                    raise sqlite3.DatabaseError("it is damaged")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.rollback()
+        connection.close()
+        if made:
+            file.chmod(0o600)  # models and plans of everyone who asks
+    except (OSError, sqlite3.Error) as error:
+        raise _unusable(file, _reason(error)) from None
+
+
+def _reason(error: BaseException) -> str:
+    known = error.__cause__ if isinstance(error, SQLAlchemyError) and error.__cause__ else error
+    original = getattr(known, "orig", known)
+    text = getattr(original, "strerror", None) or str(original) or type(original).__name__
+    return " ".join(text.split())[:150]
+
+
+def _unusable(file: Path, reason: str) -> InputError:
+    allowed = (
+        f"a database file that is whole, on a disk with room, in a folder that may be written "
+        f"({reason}); to start anew move {file.name} and {file.name}-wal away, or to save what "
+        f"is left: sqlite3 {file.name} .recover | sqlite3 new.sqlite"
+    )
+    return InputError(FLAG, str(file), allowed)

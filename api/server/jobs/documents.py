@@ -1,0 +1,82 @@
+"""A job as JSON: what clients are told of it. Kept answers are put in as they stand, unparsed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from ..problems import encode
+from .ids import cursor_of
+from .store import Row
+
+PATHS = {"plan": "/v1/plans", "what-if": "/v1/what-ifs", "run": "/v1/runs"}
+
+
+def state_of(row: Row) -> str:
+    """``queued``, ``running``, ``done``, ``failed`` or ``cancelled``."""
+    if row.outcome is not None:
+        return str(row.outcome)
+    return "queued" if row.started_ms is None else "running"
+
+
+def path_of(kind: str, job_id: str) -> str:
+    """Where a job is found."""
+    return f"{PATHS[kind]}/{job_id}"
+
+
+def summary(row: Row) -> dict[str, Any]:
+    """What a list tells of a job."""
+    return {
+        "id": row.id,
+        "kind": row.kind,
+        "state": state_of(row),
+        "attempt": row.attempt,
+        "deadline_s": row.deadline_s,
+        "created_at": _time(row.created_ms),
+        "started_at": _time(row.started_ms),
+        "finished_at": _time(row.finished_ms),
+        "cancel_asked_at": _time(row.cancel_ms),
+    }
+
+
+def job_bytes(row: Row, event: str | None, answer: bool = True) -> bytes:
+    """The whole document of a job.
+
+    Args:
+        row: of the job, with its answer and its best plan.
+        event: the last event on its stream.
+        answer: False for what a new job is answered with.
+    """
+    parts = encode(summary(row))[:-1]
+    progress = _progress(event)
+    parts += b', "progress": ' + (b"null" if progress is None else encode(progress))
+    if answer:
+        best = None if row.best is None else row.best.encode()
+        parts += b', "best": ' + (best or b"null")
+        kept = None if row.answer is None else row.answer.encode()
+        well = row.outcome in ("done", "cancelled")
+        parts += b', "answer": ' + (kept if well and kept else b"null")
+        parts += b', "problem": ' + (kept if not well and kept else b"null")
+    return parts + b"}"
+
+
+def _progress(event: str | None) -> dict[str, Any] | None:
+    if event is None:
+        return None
+    data: dict[str, Any] = json.loads(event)["data"]
+    return {name: value for name, value in data.items() if name not in ("plan", "row")}
+
+
+def page_bytes(rows: Sequence[Row], limit: int) -> bytes:
+    """A page of a list; ``rows`` has one more than ``limit`` where it goes on."""
+    more = len(rows) > limit
+    items = [summary(row) for row in rows[:limit]]
+    return encode({"items": items, "next_cursor": cursor_of(rows[limit - 1].id) if more else None})
+
+
+def _time(at_ms: int | None) -> str | None:
+    if at_ms is None:
+        return None
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")

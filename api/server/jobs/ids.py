@@ -1,0 +1,44 @@
+"""Names of jobs, cursors of lists, fingerprints of bodies."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import secrets
+import time
+
+ID = re.compile(r"[0-9a-f]{32}")
+KEY = re.compile(r"[\x21-\x7e]{1,200}")
+
+
+def new_id() -> str:
+    """A name that no one guesses; later ones sort later."""
+    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
+
+
+def is_id(text: str) -> bool:
+    """Whether a text has the form of a job's name."""
+    return ID.fullmatch(text) is not None
+
+
+def cursor_of(last: str) -> str:
+    """Where a list goes on after the job ``last``."""
+    return base64.urlsafe_b64encode(bytes.fromhex(last)).rstrip(b"=").decode()
+
+
+def cursor_id(cursor: str) -> str | None:
+    """The job after which a list goes on; None where the text is no cursor."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]{22}", cursor):
+        return None
+    found = base64.urlsafe_b64decode(cursor + "==").hex()
+    return found if cursor_of(found) == cursor else None
+
+
+def digest(*parts: bytes | str) -> str:
+    """A hash of texts, each with its length."""
+    made = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        made.update(len(data).to_bytes(8, "big") + data)
+    return made.hexdigest()

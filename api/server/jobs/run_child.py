@@ -1,0 +1,41 @@
+"""``plan execute`` that ends with the worker that started it.
+
+Its standard input stays open as long as the worker lives. When it closes, the run is interrupted as
+by Ctrl-C, which ends its ranks, and the process is ended for good a few seconds later.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+import time
+
+END_S = 10.0
+
+
+def main() -> None:
+    """Run the command line with this process's arguments."""
+    _end_with_the_worker()
+    from ...cli import run
+
+    raise SystemExit(run(sys.argv[1:]))
+
+
+def _end_with_the_worker() -> None:
+    watch = select.poll()
+    watch.register(sys.stdin.fileno(), 0)
+
+    def wait() -> None:
+        watch.poll()
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(END_S)
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()

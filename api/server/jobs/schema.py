@@ -1,0 +1,70 @@
+"""The tables of the service's jobs, beside those of the durable-execution library.
+
+A job's row is what a client is told of it; that it is run, and run again when its worker died, is
+the library's part. ``outcome`` is set once and never changes.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+METADATA = sa.MetaData()
+JOBS = sa.Table(
+    "shardwright_jobs",
+    METADATA,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("given_plan", sa.Text),
+    sa.Column("fingerprint", sa.Text, nullable=False),
+    sa.Column("idempotency_key", sa.Text),
+    sa.Column("deadline_s", sa.Float, nullable=False),
+    sa.Column("created_ms", sa.BigInteger, nullable=False),
+    sa.Column("started_ms", sa.BigInteger),
+    sa.Column("finished_ms", sa.BigInteger),
+    sa.Column("cancel_ms", sa.BigInteger),
+    sa.Column("attempt", sa.Integer, nullable=False, default=0),
+    sa.Column("outcome", sa.Text),
+    sa.Column("status", sa.Integer),
+    sa.Column("answer", sa.Text),
+    sa.Column("best", sa.Text),
+    sa.Index("shardwright_jobs_key", "owner", "kind", "idempotency_key", unique=True),
+    sa.Index("shardwright_jobs_listed", "owner", "kind", "id"),
+    sa.Index("shardwright_jobs_open", "owner", "outcome"),
+)
+SLOTS = sa.Table(
+    "shardwright_slots",
+    METADATA,
+    sa.Column("slot", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("holder", sa.Text, nullable=False),
+    sa.Column("machine", sa.Text, nullable=False),
+    sa.Column("process", sa.Text, nullable=False),
+    sa.Column("beat_ms", sa.BigInteger, nullable=False),
+)
+CACHE = sa.Table(
+    "shardwright_cache",
+    METADATA,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+    sa.Column("made_ms", sa.BigInteger, nullable=False),
+)
+PROFILES = sa.Table(
+    "shardwright_profiles",
+    METADATA,
+    sa.Column("owner", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("hash", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("created_ms", sa.BigInteger, nullable=False),
+)
+LIBRARY = sa.MetaData(schema="dbos")
+"""Tables of the library that are read here; it documents them. SQLite has no schemas."""
+STREAMS = sa.Table(
+    "streams",
+    LIBRARY,
+    sa.Column("workflow_uuid", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("offset", sa.Integer, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)

@@ -1,0 +1,172 @@
+"""Jobs as the routes use them: accepted, waited for, listed, cancelled; threads do the reading."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from ..requests import DEADLINE_S
+from . import worker
+from .database import StoreError, open_engine, store_errors
+from .ids import digest, new_id
+from .recent import Recent
+from .schema import CACHE
+from .slots import Slots
+from .store import JobStore, NewJob, Row, now_ms
+from .supervisor import Supervisor
+from .watcher import Watcher
+
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRules:
+    """Where jobs live and how many there may be.
+
+    ``quota``: open jobs of one token; ``kept_days``: after which ended ones are forgotten;
+    ``may_execute``: whether plans are run on this machine.
+    """
+
+    url: str
+    workers: int = 2
+    quota: int = 100
+    kept_days: float = 30.0
+    swept_s: float = 600.0
+    may_execute: bool = False
+
+
+class JobService:
+    """The jobs of one service.
+
+    Args:
+        rules: where and how many.
+    """
+
+    def __init__(self, rules: JobRules) -> None:
+        self.rules = rules
+        self._engine = open_engine(rules.url)
+        self.store = JobStore(self._engine)
+        self.slots = Slots(self._engine)
+        self.watcher = Watcher(self.store)
+        self.supervisor = Supervisor(rules.url, rules.workers, rules.may_execute)
+        self.recent = Recent()
+        self._client: Any = None
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to work; the database is ready."""
+        from dbos import DBOSClient, DBOSPortableJSONSerializer
+
+        self._client = DBOSClient(
+            system_database_url=self.rules.url,
+            serializer=DBOSPortableJSONSerializer(),
+            application_name=worker.APPLICATION,
+            retry_connection_errors=False,
+            lazy=True,
+        )
+        self.supervisor.start()
+        self.watcher.start()
+        self._sweeping = asyncio.create_task(self._sweep())
+
+    async def submit(
+        self, owner: str, kind: str, checked: bytes, key: str | None, given_plan: str | None
+    ) -> tuple[Row, bool]:
+        """Keep a job and put it on the queue.
+
+        Args:
+            owner: whose it is.
+            kind: ``plan``, ``what-if`` or ``run``.
+            checked: what a child said of the body: a line of JSON, then the body.
+            key: of its sender, so that the same request sent twice is one job.
+            given_plan: the plan that it refers to.
+
+        Returns:
+            The job's row and whether it is new.
+        """
+        head, _, body = checked.partition(b"\n")
+        deadline_s = json.loads(head)["deadline_s"] or DEADLINE_S
+        job = NewJob(
+            id=new_id(),
+            owner=owner,
+            kind=kind,
+            body=body.decode("ascii"),
+            fingerprint=digest(kind, body),
+            deadline_s=deadline_s,
+            idempotency_key=key,
+            given_plan=given_plan,
+        )
+        return await asyncio.to_thread(self.store.add, job, self.rules.quota, self._queued(job))
+
+    def _queued(self, job: NewJob) -> Any:
+        options = {
+            "queue_name": worker.RUNS if job.kind == "run" else worker.QUEUE,
+            "workflow_name": worker.WORKFLOW,
+            "workflow_id": job.id,
+            "app_version": worker.VERSION,
+        }
+        return lambda connection: self._client.enqueue_in_transaction(connection, options, job.id)
+
+    async def wait(self, job_id: str, seconds: float) -> None:
+        """Return when a job has ended, or after so many seconds, or when the service ends."""
+        listener = self.watcher.listen(job_id)
+        ends_s = asyncio.get_running_loop().time() + seconds
+        try:
+            while listener.outcome is None and not listener.gone and not self.watcher.ending:
+                listener.news.clear()
+                left_s = ends_s - asyncio.get_running_loop().time()
+                await asyncio.wait_for(listener.news.wait(), max(0.0, left_s))
+        except TimeoutError:
+            return
+        finally:
+            self.watcher.leave(listener)
+
+    async def row(self, owner: str, kind: str, job_id: str) -> tuple[Row | None, str | None]:
+        """A job with its last event; None where this owner has none of that name."""
+
+        def read() -> tuple[Row | None, str | None]:
+            row = self.store.get(owner, kind, job_id)
+            event = None if row is None else self.store.last_event(job_id)
+            return row, None if event is None else str(event.value)
+
+        return await asyncio.to_thread(read)
+
+    async def living_workers(self) -> int:
+        """Workers that beat a short while ago."""
+        return await asyncio.to_thread(self.slots.living)
+
+    async def _sweep(self) -> None:
+        """Forget old jobs, now and then."""
+        while True:
+            with contextlib.suppress(StoreError):
+                if await asyncio.to_thread(self._forget):
+                    self.recent.clear()
+            await asyncio.sleep(self.rules.swept_s)
+
+    def _forget(self) -> bool:
+        """Drop what is old; whether there were such jobs."""
+        before_ms = now_ms() - int(self.rules.kept_days * DAY_MS)
+        some = False
+        while old := self.store.old(before_ms):
+            some = True
+            with store_errors():
+                self._client.delete_workflows(old)
+            self.store.forget(old)
+        with store_errors(), self._engine.begin() as connection:
+            connection.execute(sa.delete(CACHE).where(CACHE.c.made_ms < before_ms))
+        return some
+
+    async def close(self) -> None:
+        """End the workers and everyone's waiting."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
+        await self.watcher.close()
+        await self.supervisor.close()
+        if self._client is not None:
+            await asyncio.to_thread(self._client.destroy)
+        self._engine.dispose()

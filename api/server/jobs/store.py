@@ -1,0 +1,252 @@
+"""What is kept of jobs: made, listed, begun, cancelled and finished, each in one transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from .database import store_errors
+from .schema import JOBS, STREAMS
+
+Outcome = Literal["done", "failed", "cancelled"]
+EVENTS = "events"
+"""The key of a job's durable stream."""
+LIGHT = tuple(
+    JOBS.c[name]
+    for name in (
+        "id", "kind", "created_ms", "started_ms", "finished_ms", "cancel_ms", "attempt", "outcome",
+        "status", "deadline_s",
+    )
+)  # fmt: skip
+
+
+class KeyUsedError(Exception):
+    """An idempotency key that came with another body before."""
+
+
+class QuotaError(Exception):
+    """As many jobs of one owner are open as may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """What is asked for; ``given_plan`` is the plan that the body refers to."""
+
+    id: str
+    owner: str
+    kind: str
+    body: str
+    fingerprint: str
+    deadline_s: float
+    idempotency_key: str | None = None
+    given_plan: str | None = None
+
+
+Row = Any
+"""A row of the columns that were asked for; the library types each selection on its own."""
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class JobStore:
+    """Jobs in a database; every method may raise StoreError.
+
+    Args:
+        engine: of the database.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self.engine = engine
+        postgres = engine.dialect.name == "postgresql"
+        self._insert = postgresql.insert if postgres else sqlite.insert
+
+    def add(
+        self, job: NewJob, quota: int, enqueue: Callable[[sa.Connection], object]
+    ) -> tuple[Row, bool]:
+        """Keep a job and put it on the queue, both or neither.
+
+        Args:
+            job: to keep.
+            quota: most jobs of one owner that may be open.
+            enqueue: puts it on the queue in the same transaction.
+
+        Returns:
+            The job's row, and whether it is new: the same key and body give the same job.
+
+        Raises:
+            KeyUsedError: the key came with another body.
+            QuotaError: too many jobs are open.
+        """
+        values = {
+            name: getattr(job, name)
+            for name in ("id", "owner", "kind", "body", "fingerprint", "deadline_s",
+                         "idempotency_key", "given_plan")
+        }  # fmt: skip
+        insert: Any = self._insert(JOBS).values(**values, created_ms=now_ms(), attempt=0)
+        insert = insert.on_conflict_do_nothing(
+            index_elements=[JOBS.c.owner, JOBS.c.kind, JOBS.c.idempotency_key]
+        ).returning(JOBS.c.id)
+        with store_errors(), self.engine.begin() as connection:
+            if connection.execute(insert).one_or_none() is None:
+                return self._earlier(connection, job), False
+            still = sa.select(sa.func.count()).where(
+                JOBS.c.owner == job.owner, JOBS.c.outcome.is_(None)
+            )
+            if connection.execute(still).scalar_one() > quota:
+                raise QuotaError
+            enqueue(connection)
+            return self._row(connection, job.owner, job.id), True
+
+    def _earlier(self, connection: sa.Connection, job: NewJob) -> Row:
+        query = sa.select(*LIGHT, JOBS.c.fingerprint).where(
+            JOBS.c.owner == job.owner,
+            JOBS.c.kind == job.kind,
+            JOBS.c.idempotency_key == job.idempotency_key,
+        )
+        row = connection.execute(query).one()
+        if row.fingerprint != job.fingerprint:
+            raise KeyUsedError
+        return row
+
+    def _row(self, connection: sa.Connection, owner: str, job_id: str) -> Row:
+        query = sa.select(*LIGHT).where(JOBS.c.owner == owner, JOBS.c.id == job_id)
+        return connection.execute(query).one()
+
+    def get(self, owner: str, kind: str, job_id: str) -> Row | None:
+        """A job with its answer; None where this owner has none of that name."""
+        query = sa.select(*LIGHT, JOBS.c.answer, JOBS.c.best).where(
+            JOBS.c.owner == owner, JOBS.c.kind == kind, JOBS.c.id == job_id
+        )
+        with store_errors(), self.engine.connect() as connection:
+            return connection.execute(query).one_or_none()
+
+    def body(self, job_id: str) -> str:
+        """What a job was asked."""
+        with store_errors(), self.engine.connect() as connection:
+            return str(
+                connection.execute(sa.select(JOBS.c.body).where(JOBS.c.id == job_id)).scalar()
+            )
+
+    def page(self, owner: str, kind: str, limit: int, before: str | None) -> Sequence[Row]:
+        """The newest jobs of an owner, or those before one."""
+        query = sa.select(*LIGHT).where(JOBS.c.owner == owner, JOBS.c.kind == kind)
+        if before is not None:
+            query = query.where(JOBS.c.id < before)
+        query = query.order_by(JOBS.c.id.desc()).limit(limit)
+        with store_errors(), self.engine.connect() as connection:
+            return connection.execute(query).all()
+
+    def cancel(self, owner: str, kind: str, job_id: str) -> Row | None:
+        """Ask that a job ends; one that has not begun is cancelled at once."""
+        mine = (JOBS.c.owner == owner, JOBS.c.kind == kind, JOBS.c.id == job_id)
+        open_ones = (*mine, JOBS.c.outcome.is_(None))
+        now = now_ms()
+        unbegun = sa.update(JOBS).where(*open_ones, JOBS.c.started_ms.is_(None))
+        begun = sa.update(JOBS).where(*open_ones, JOBS.c.cancel_ms.is_(None))
+        with store_errors(), self.engine.begin() as connection:
+            ended = {"outcome": "cancelled", "cancel_ms": now, "finished_ms": now}
+            if connection.execute(unbegun.values(**ended)).rowcount == 0:
+                connection.execute(begun.values(cancel_ms=now))
+            query = sa.select(*LIGHT).where(*mine)
+            return connection.execute(query).one_or_none()
+
+    def begin(self, job_id: str) -> Row | None:
+        """A job that a worker is to do now, counted as one more attempt; None if it has ended."""
+        update = (
+            sa.update(JOBS)
+            .where(JOBS.c.id == job_id, JOBS.c.outcome.is_(None))
+            .values(
+                attempt=JOBS.c.attempt + 1,
+                started_ms=sa.func.coalesce(JOBS.c.started_ms, now_ms()),
+            )
+            .returning(*LIGHT, JOBS.c.owner, JOBS.c.body, JOBS.c.given_plan, JOBS.c.best)
+        )
+        with store_errors(), self.engine.begin() as connection:
+            return connection.execute(update).one_or_none()
+
+    def asked_to_end(self, job_id: str) -> bool:
+        """Whether someone cancelled a job."""
+        query = sa.select(JOBS.c.cancel_ms, JOBS.c.outcome).where(JOBS.c.id == job_id)
+        with store_errors(), self.engine.connect() as connection:
+            row = connection.execute(query).one_or_none()
+        return row is None or row.cancel_ms is not None or row.outcome is not None
+
+    def keep_best(self, job_id: str, best: str) -> None:
+        """Keep the best plan so far of a job that runs."""
+        update = sa.update(JOBS).where(JOBS.c.id == job_id, JOBS.c.outcome.is_(None))
+        with store_errors(), self.engine.begin() as connection:
+            connection.execute(update.values(best=best))
+
+    def finish(self, job_id: str, outcome: Outcome, status: int | None, answer: str | None) -> None:
+        """Set how a job ended, once; whoever comes later changes nothing."""
+        update = sa.update(JOBS).where(JOBS.c.id == job_id, JOBS.c.outcome.is_(None))
+        values = {"outcome": outcome, "status": status, "answer": answer, "finished_ms": now_ms()}
+        with store_errors(), self.engine.begin() as connection:
+            connection.execute(update.values(**values))
+
+    def outcomes(self, job_ids: Sequence[str]) -> dict[str, Outcome | None]:
+        """How jobs ended, None for those that have not; jobs that are gone are missing."""
+        query = sa.select(JOBS.c.id, JOBS.c.outcome).where(JOBS.c.id.in_(job_ids))
+        with store_errors(), self.engine.connect() as connection:
+            return {row.id: row.outcome for row in connection.execute(query)}
+
+    def events(self, wanted: dict[str, int], most: int = 1000) -> list[Row]:
+        """Events of jobs from an offset on, by job and offset: ``(workflow_uuid, offset, value)``.
+
+        Args:
+            wanted: the first offset that is wanted, by job.
+            most: events in all; more come with the next call.
+        """
+        each = [
+            sa.and_(STREAMS.c.workflow_uuid == job_id, STREAMS.c.offset >= offset)
+            for job_id, offset in wanted.items()
+        ]
+        query = (
+            sa.select(STREAMS.c.workflow_uuid, STREAMS.c.offset, STREAMS.c.value)
+            .where(STREAMS.c.key == EVENTS, sa.or_(*each))
+            .order_by(STREAMS.c.workflow_uuid, STREAMS.c.offset)
+            .limit(most)
+        )
+        with store_errors(), self.engine.connect() as connection:
+            return list(connection.execute(query))
+
+    def last_event(self, job_id: str) -> Row | None:
+        """The newest event of a job."""
+        query = (
+            sa.select(STREAMS.c.offset, STREAMS.c.value)
+            .where(STREAMS.c.workflow_uuid == job_id, STREAMS.c.key == EVENTS)
+            .order_by(STREAMS.c.offset.desc())
+            .limit(1)
+        )
+        with store_errors(), self.engine.connect() as connection:
+            return connection.execute(query).one_or_none()
+
+    def counts(self) -> dict[str, int]:
+        """Jobs by state."""
+        state = sa.case(
+            (JOBS.c.outcome.is_not(None), JOBS.c.outcome),
+            (JOBS.c.started_ms.is_not(None), "running"),
+            else_="queued",
+        ).label("state")
+        query = sa.select(state, sa.func.count()).group_by(state)
+        with store_errors(), self.engine.connect() as connection:
+            return {row[0]: row[1] for row in connection.execute(query)}
+
+    def old(self, before_ms: int, most: int = 200) -> list[str]:
+        """Jobs that ended before a time."""
+        query = sa.select(JOBS.c.id).where(JOBS.c.finished_ms < before_ms).limit(most)
+        with store_errors(), self.engine.connect() as connection:
+            return [row.id for row in connection.execute(query)]
+
+    def forget(self, job_ids: Sequence[str]) -> None:
+        """Drop jobs."""
+        with store_errors(), self.engine.begin() as connection:
+            connection.execute(sa.delete(JOBS).where(JOBS.c.id.in_(job_ids)))

@@ -1,0 +1,136 @@
+"""Who waits for a job is woken when it ends or says something: one reader for all who wait.
+
+While anyone waits, the database is asked once every ``POLL_S`` about all jobs that are waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from .database import StoreError
+from .store import JobStore, Outcome, Row
+
+POLL_S = 0.05
+MOST_KEPT = 4000
+"""Events that one listener may be behind before it is told to come again."""
+
+
+@dataclass(eq=False, slots=True)
+class Listener:
+    """One who waits for a job.
+
+    ``events`` are those that came, in order; None ends them. ``outcome`` is set when it ends.
+    """
+
+    job_id: str
+    next_offset: int | None = None
+    outcome: Outcome | None = None
+    gone: bool = False
+    events: list[Row] = field(default_factory=list)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Watcher:
+    """Reads for all listeners.
+
+    Args:
+        store: of the jobs.
+    """
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+        self._listeners: set[Listener] = set()
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.ending = False
+
+    def start(self) -> None:
+        """Begin to read when someone listens."""
+        self._task = asyncio.create_task(self._read())
+
+    def listen(self, job_id: str, next_offset: int | None = None) -> Listener:
+        """Wait for a job: for its end, and for its events from an offset on where one is given."""
+        listener = Listener(job_id=job_id, next_offset=next_offset)
+        self._listeners.add(listener)
+        self._wanted.set()
+        return listener
+
+    def leave(self, listener: Listener) -> None:
+        """Wait no longer."""
+        self._listeners.discard(listener)
+
+    @property
+    def count(self) -> int:
+        """How many wait."""
+        return len(self._listeners)
+
+    async def _read(self) -> None:
+        while True:
+            if not self._listeners:
+                self._wanted.clear()
+                await self._wanted.wait()
+            listeners = [each for each in self._listeners if each.outcome is None]
+            try:
+                if listeners:
+                    await self._look(listeners)
+            except StoreError:
+                await asyncio.sleep(1.0)
+            await asyncio.sleep(POLL_S)
+
+    async def _look(self, listeners: list[Listener]) -> None:
+        jobs = sorted({each.job_id for each in listeners})
+        outcomes: dict[str, Outcome | None] = {}
+        for start in range(0, len(jobs), 500):
+            part = await asyncio.to_thread(self._store.outcomes, jobs[start : start + 500])
+            outcomes |= part
+        wanted: dict[str, int] = {}
+        for each in listeners:
+            if each.next_offset is not None:
+                wanted[each.job_id] = min(
+                    each.next_offset, wanted.get(each.job_id, each.next_offset)
+                )
+        found: list[Row] = []
+        names = sorted(wanted)
+        full = False
+        for start in range(0, len(names), 200):
+            part_of = {name: wanted[name] for name in names[start : start + 200]}
+            some = await asyncio.to_thread(self._store.events, part_of)
+            full = full or len(some) >= 1000
+            found += some
+        for each in listeners:
+            self._tell(each, found, outcomes, full)
+
+    def _tell(
+        self,
+        listener: Listener,
+        found: list[Row],
+        outcomes: dict[str, Outcome | None],
+        full: bool,
+    ) -> None:
+        before = len(listener.events)
+        for row in found:
+            if (
+                listener.next_offset is not None
+                and row.workflow_uuid == listener.job_id
+                and row.offset >= listener.next_offset
+            ):
+                listener.events.append(row)
+                listener.next_offset = row.offset + 1
+        # The end was read before the events, so that all events of an ended job are here; unless
+        # there were more than one reading takes.
+        if listener.job_id not in outcomes:
+            listener.gone = True
+        elif not full:
+            listener.outcome = outcomes[listener.job_id]
+        if len(listener.events) > before or listener.outcome is not None or listener.gone:
+            listener.news.set()
+
+    async def close(self) -> None:
+        """Wake all who wait, and read no more."""
+        self.ending = True
+        for listener in self._listeners:
+            listener.news.set()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
