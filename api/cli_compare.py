@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..spec.errors import InputError
-from .cli_options import typed_inputs
 from .cli_output import check_targets, emit
+from .cli_plan_file import priced_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,11 +55,6 @@ def _names(files: tuple[str, str]) -> tuple[str, str]:
 
 def _side(file: str, name: str, given: dict[str, Any]) -> Side:
     from .comparing import Side
-    from .inputs import Inputs, plan_pricing
-    from .plans import read_plan
-    from .reports import memory_rule, simulate_plan
 
-    plan = read_plan(file)
-    stack, measured, notes = plan_pricing(plan, Inputs(**typed_inputs(given)))
-    risk = memory_rule(given["oom_risk"]).risk
-    return Side(name=name, report=simulate_plan(plan, stack, measured, notes, risk).report)
+    found, _ = priced_file(file, given)
+    return Side(name=name, report=found.report)

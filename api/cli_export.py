@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..spec.errors import InputError, NotBuiltError, nearest_name
-from .cli_options import typed_inputs
 from .cli_output import check_targets, note, write_file
+from .cli_plan_file import priced_file
 
 TARGETS = ("html",)
 PLANNED = ("megatron", "torchtitan", "deepspeed", "accelerate", "galvatron", "torchrun", "slurm",
@@ -44,18 +44,12 @@ def export_command(given: dict[str, Any]) -> None:
 
 
 def _page(given: dict[str, Any]) -> str:
-    from .inputs import Inputs, plan_pricing
     from .page_file import page_file
-    from .plans import read_plan
     from .report_view import report_view
-    from .reports import memory_rule, simulate_plan
 
-    plan = read_plan(given["plan_file"])
-    stack, measured, notes = plan_pricing(plan, Inputs(**typed_inputs(given)))
-    rule = memory_rule(given["oom_risk"])
-    found = simulate_plan(plan, stack, measured, notes, rule.risk)
-    view = report_view(found.report, rule.measured_by(found.simulator.pricer.machine.measured))
-    return page_file(view, plan.to_document(), _trace(found))
+    found, rule = priced_file(given["plan_file"], given)
+    plan = found.report.plan.to_document()
+    return page_file(report_view(found.report, rule), plan, _trace(found))
 
 
 def _trace(found: Any) -> dict[str, Any] | str:

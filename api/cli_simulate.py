@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 from ..spec.errors import InputError
 from .cli_options import typed_inputs
 from .cli_output import check_targets, emit, note, write_file
+from .cli_plan_file import priced_file
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ..costmodel.feasibility import MemoryRule
-    from ..spec.plan import Plan
-    from ..spec.report import Assumption
-    from ..spec.stack import StackSpec
     from .reports import Simulated
 
 BESIDE_A_PLAN = ("stack", "calibration", "oom_risk", "attention", "overlap", "json_target", "trace")
@@ -27,50 +25,38 @@ def simulate_command(given: dict[str, Any]) -> None:
     Raises:
         InputError: flags, files or strategies that cannot be used.
     """
-    from .reports import memory_rule
-
     check_targets(json=given["json_target"], trace=given["trace"])
-    rule = memory_rule(given["oom_risk"])
-    found = _simulated(given, rule)
+    found, rule = _simulated(given)
     if given["trace"]:
         from ..costmodel.trace import simulated_timeline
 
         timeline = simulated_timeline(found.simulation, found.simulator)
         write_file(given["trace"], timeline.to_perfetto())
-    _emit_simulation(found, given, rule.measured_by(found.simulator.pricer.machine.measured))
+    _emit_simulation(found, given, rule)
 
 
-def _simulated(given: dict[str, Any], rule: MemoryRule) -> Simulated:
+def _simulated(given: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
     from .inputs import Inputs, resolve
-    from .reports import simulate_plan
+    from .reports import memory_rule, simulate_plan
     from .uniform import UniformStrategy, uniform_plan
 
     if given["plan_file"] is not None:
-        return _simulated_file(given, rule)
+        return _simulated_file(given)
+    rule = memory_rule(given["oom_risk"])
     problem = resolve(Inputs(**typed_inputs(given)))
     flags = UniformStrategy(**{f.name: given[f.name] for f in fields(UniformStrategy)})
     plan, notes = uniform_plan(problem, flags)
     every = problem.assumptions + notes
-    return simulate_plan(plan, problem.stack, problem.measured, every, rule.risk)
+    found = simulate_plan(plan, problem.stack, problem.measured, every, rule.risk)
+    return found, rule.measured_by(found.simulator.pricer.machine.measured)
 
 
-def _simulated_file(given: dict[str, Any], rule: MemoryRule) -> Simulated:
-    from .plans import read_plan
-    from .reports import simulate_plan
-
+def _simulated_file(given: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
     for name, value in given.items():
         if name not in (*BESIDE_A_PLAN, "plan_file") and value is not None:
             flag = f"--{name.replace('_', '-')}"
             raise InputError(flag, value, f"nothing beside {given['plan_file']}, which decides it")
-    plan = read_plan(given["plan_file"])
-    stack, measured, notes = _pricing(plan, given)
-    return simulate_plan(plan, stack, measured, notes, rule.risk)
-
-
-def _pricing(plan: Plan, given: dict[str, Any]) -> tuple[StackSpec, Any, tuple[Assumption, ...]]:
-    from .inputs import Inputs, plan_pricing
-
-    return plan_pricing(plan, Inputs(**typed_inputs(given)))
+    return priced_file(given["plan_file"], given)
 
 
 def _emit_simulation(found: Simulated, given: dict[str, Any], rule: MemoryRule) -> None:
@@ -105,14 +91,11 @@ def explain_command(given: dict[str, Any]) -> None:
         InputError: no usable plan.
     """
     from .explaining import explain_report
-    from .reports import memory_rule
 
     check_targets(json=given["json_target"])
     if given["plan_file"] is None:
         raise InputError("PLAN.json", "nothing", "a plan file", "plan explain plan.json")
-    rule = memory_rule(given["oom_risk"])
-    found = _simulated_file(given, rule)
-    rule = rule.measured_by(found.simulator.pricer.machine.measured)
+    found, rule = _simulated_file(given)
     explanation = explain_report(found.report, found.simulation, found.simulator)
 
     def show(out: Console) -> None:

@@ -27,12 +27,8 @@ def print_comparison(out: Console, found: Comparison) -> None:
     for side in (found.first, found.second):
         out.print(Text.assemble((side.name, "bold"), f": {_side_text(side)}"), overflow="fold")
     out.print(verdict(found), overflow="fold")
-    for title, rows in (
-        ("asked otherwise", found.questions),
-        ("decided otherwise", found.decisions),
-    ):
-        if rows:
-            out.print(f"{title}: " + ", ".join(map(str, rows)), overflow="fold")
+    for line in _differences(found):
+        out.print(line, overflow="fold")
     for title, heads, cells in _tables(found):
         heading(out, title)
         table = columns(*heads, right=heads[1:])
@@ -46,12 +42,7 @@ def comparison_html(found: Comparison) -> str:
     lines = [
         f"<b>{escape(s.name)}</b>: {escape(_side_text(s))}" for s in (found.first, found.second)
     ]
-    lines.append(escape(verdict(found)))
-    for title, rows in (
-        ("asked otherwise", found.questions),
-        ("decided otherwise", found.decisions),
-    ):
-        lines += [escape(f"{title}: " + ", ".join(map(str, rows)))] if rows else []
+    lines += [escape(text) for text in (verdict(found), *_differences(found))]
     tables = "".join(
         f"<p><b>{escape(title)}</b></p>"
         + html_table(heads, [[escape(cell) for cell in row] for row in cells])
@@ -75,6 +66,12 @@ def verdict(found: Comparison) -> str:
         f"{faster.name} does {percent(more)} more tokens a second than {slower.name}{fits}; "
         f"most of it: {seconds} a {found.unit} less of {term}"
     )
+
+
+def _differences(found: Comparison) -> list[str]:
+    """What was asked and what was decided otherwise, a line each."""
+    both = ("asked otherwise", found.questions), ("decided otherwise", found.decisions)
+    return [f"{title}: " + ", ".join(map(str, rows)) for title, rows in both if rows]
 
 
 def _side_text(side: Side) -> str:

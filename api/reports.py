@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -191,7 +190,7 @@ def search_plan(
         InfeasibleError: nothing fits.
     """
     whole = len(problem.cluster.groups) == 1 and not problem.goal.grain
-    look = None if watch is None else partial(_watched, watch, whole)
+    look = None if watch is None else lambda search: watch(search, whole)
 
     def search_one(asked: Problem, left_s: float | None) -> Report:
         return _search(asked, pins, top, left_s, risk, executable, progress, prefer, look)
@@ -222,10 +221,6 @@ def search_plan(
             )
 
     raise with_changes(known, problem, pins, fits)
-
-
-def _watched(watch: Watch, whole: bool, search: Search) -> None:
-    watch(search, whole)
 
 
 def fit_error(

@@ -12,12 +12,12 @@ import contextlib
 import json
 import os
 import resource
-import select
 import signal
 import sys
-import threading
 from functools import partial
 from typing import BinaryIO
+
+from .lifeline import when_input_closes
 
 MEMORY_BYTES = 1024**3
 FILE_BYTES = 1024**2
@@ -27,7 +27,7 @@ OPEN_FILES = 64
 def main() -> None:
     """Answer until the input ends."""
     limit_resources()
-    _end_with_the_service()
+    when_input_closes(lambda: os._exit(0))
     source = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     target = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     # Whatever a library prints must not reach the channel.
@@ -45,18 +45,6 @@ def main() -> None:
         with stops:
             status, reply = answer(header["operation"], body, header["limit_s"], tell)
         _send(target, {"status": status}, reply)
-
-
-def _end_with_the_service() -> None:
-    """End this process when the service is gone, killed or not, in the midst of a search, too."""
-    watch = select.poll()
-    watch.register(sys.stdin.fileno(), 0)  # no event but the other end's closing
-
-    def wait() -> None:
-        watch.poll()
-        os._exit(0)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 class _Stops:

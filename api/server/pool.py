@@ -7,14 +7,14 @@ end the child, never the service.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from .lifeline import kill_group
 
 MODULE = "shardwright.api.server.child"
 START_S = 60.0
@@ -96,8 +96,7 @@ class _Child:
         # Not process.kill(): that looks whether the child has ended, and where it has, takes the
         # exit status from under the event loop, which then complains.
         if self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+            kill_group(self.process.pid)
 
 
 class ChildPool:

@@ -10,33 +10,30 @@ from typing import Any
 
 import pytest
 import torch
+from bytes_check import check_live_bytes
 from compiled import with_mode
 from hf_checkpoints import apart, case_for, library_logits, save_tiny, some_tokens
-from lowering_check import compare, executor_stack
+from lowering_check import check_lowering
 from plan_cases import GPT2, QWEN3, Case, Sizes, sharded
 from rank_pools import RankPool
+from run_checks import STEPS, check_run, run_verified
 
-from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.simulate import Simulator
 from shardwright.executor.data import RandomBatches
 from shardwright.executor.launch import TRAIN_JOB
 from shardwright.executor.models.weights.reader import Checkpoint
 from shardwright.executor.reference import Reference
 from shardwright.executor.update import AdamWOptions
-from shardwright.executor.verify import BOUNDS
 from shardwright.spec.errors import ShardwrightError
 from shardwright.spec.learning_rate import LearningRate
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.training import Lora
 
-STEPS = 3
 FILLED_JOB = "weight_jobs:with_filled_adapters"
 EVERYWHERE = ("query", "key", "value", "output", "gate", "up", "down")
 LORA = Lora(rank=4, alpha=8.0, targets=EVERYWHERE)
 FEW = Lora(rank=4, alpha=8.0, targets=("query", "value"))
 TP2 = LayerStrategy(tp=2)
 TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")
-LIVE_TOLERANCE = 0.02
 
 
 def wide(sizes: Sizes) -> Sizes:
@@ -123,47 +120,19 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_adapters_train_as_in_one_process(four_ranks: RankPool, case: Case) -> None:
-    payload = {
-        "plan": case.plan().to_document(),
-        "steps": STEPS,
-        "verify": True,
-        "random_tokens": True,
-        "follow_bytes": False,
-    }
-    bounds = BOUNDS[case.dtype]
     for job in (TRAIN_JOB, FILLED_JOB):
-        found = four_ranks.run(job, payload)[0]["verify"]
-        assert found["max_rel_grad_diff"] <= bounds.gradient, found["worst_tensor"]
-        assert found["max_rel_loss_diff"] <= bounds.loss
+        found = check_run(four_ranks, case.plan(), job)["verify"]
         assert "adapter" in found["worst_tensor"]  # nothing else has a gradient
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_the_work_is_the_lowered_work(four_ranks: RankPool, case: Case) -> None:
-    case = replace(case, sizes=wide(case.sizes), seq_len=64)
-    plan = case.plan()
-    for rank, record in enumerate(
-        four_ranks.run("rank_jobs:record", {"plan": plan.to_document(), "flash": case.flash})
-    ):
-        found = compare(case, plan, record)
-        assert found.recorded_flops == found.lowered_flops, rank
-        assert found.kernels_apart == {}, rank
-        assert found.collectives_apart == {}, rank
-        assert found.matched_bytes >= 0.99 * found.recorded_bytes, rank
-        assert found.lowered_bytes <= found.recorded_bytes / 0.99, rank
+    check_lowering(four_ranks, replace(case, sizes=wide(case.sizes), seq_len=64))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_live_bytes_are_the_predicted_ones(four_ranks: RankPool, case: Case) -> None:
-    case = replace(case, sizes=wide(case.sizes), seq_len=128)
-    plan = case.plan()
-    simulator = Simulator.for_plan(plan, Machine(plan.cluster), executor_stack(case.flash))
-    predicted = [row.allocated_bytes for row in simulator.run(plan).memory]
-    payload = {"plan": plan.to_document(), "flash": case.flash, "steps": 3}
-    for rank, traced in enumerate(four_ranks.run("rank_jobs:live_bytes", payload)):
-        peak_bytes = min(traced["peak_bytes"])
-        expected = predicted[traced["stage"]]
-        assert abs(peak_bytes - expected) <= LIVE_TOLERANCE * expected, rank
+    check_live_bytes(four_ranks, replace(case, sizes=wide(case.sizes), seq_len=128))
 
 
 @pytest.fixture(scope="module")
@@ -200,17 +169,12 @@ def test_peft_loads_what_a_run_saved(two_ranks: RankPool, tmp_path: Path, kind: 
     assert apart(library_logits(folder, tokens), expected) > 1e-3
     for name, fields in PLANS.items():
         case, target = case_for(folder, name, 2, adapters=adapters, **fields), tmp_path / name
-        payload = {
-            "plan": case.plan().to_document(),
-            "steps": STEPS,
-            "verify": True,
-            "random_tokens": True,
-            "follow_bytes": False,
+        settings = {
             "init_from": str(folder),
             "save_hf": str(target),
             "adamw": {"learning_rate": {"peak": 1e-2}},
         }
-        two_ranks.run(TRAIN_JOB, payload)
+        run_verified(two_ranks, case.plan(), **settings)
         files = sorted(path.name for path in target.iterdir())
         assert files[:2] == ["adapter_config.json", "adapter_model.safetensors"]
         saved = json.loads((target / "adapter_config.json").read_text())

@@ -14,13 +14,13 @@ from expert_runs import MIXTRAL, spread
 from lowering_check import check_lowering, executor_stack
 from plan_cases import PLAIN, Case, Sizes, sharded
 from rank_pools import RankPool
+from run_checks import check_run
 from technique_ranks import TechniqueRankSuite
 
 from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.simulate import Simulator
 from shardwright.costmodel.techniques import TECHNIQUES as PRICES
 from shardwright.executor.launch import TRAIN_JOB
-from shardwright.executor.verify import BOUNDS
 from shardwright.spec.parameters import layer_parameters
 from shardwright.spec.plan import Plan
 from shardwright.spec.strategy import LayerStrategy
@@ -144,14 +144,7 @@ FOUR = (
 
 @pytest.mark.parametrize("case", FOUR, ids=lambda case: case.name)
 def test_a_run_is_the_reference_on_four_ranks(four_ranks: RankPool, case: Case) -> None:
-    verified(four_ranks, case.plan())
-
-
-def verified(pool: RankPool, plan: Plan) -> None:
-    payload = {"plan": plan.to_document(), "steps": 3, "random_tokens": True, "verify": True}
-    found = pool.run(TRAIN_JOB, {**payload, "follow_bytes": False})[0]["verify"]
-    assert found["max_rel_grad_diff"] <= BOUNDS["fp32"].gradient, found["worst_tensor"]
-    assert found["max_rel_loss_diff"] <= BOUNDS["fp32"].loss
+    check_run(four_ranks, case.plan())
 
 
 @pytest.mark.parametrize("case", FOUR[1:3], ids=lambda case: case.name)
@@ -164,7 +157,7 @@ def test_states_of_experts_may_be_on_the_host(four_ranks: RankPool) -> None:
     case = spread(Case(name="experts", sizes=MIXTRAL), LayerStrategy(ep=2), "zero1")
     strategies = case.layer_strategies()
     moved = [strategies[0], *map(offloaded, strategies[1:-1]), strategies[-1]]
-    verified(four_ranks, replace(case, strategies=moved).plan())
+    check_run(four_ranks, replace(case, strategies=moved).plan())
 
 
 def test_the_host_s_update_is_the_device_s(four_ranks: RankPool) -> None:

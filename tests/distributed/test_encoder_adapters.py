@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from bytes_check import check_live_bytes
 from family_cases import FamilyCase, bert, vit
-from family_checks import check_live_bytes, check_lowering, check_parity
+from lowering_check import check_lowering
 from plan_cases import sharded
 from rank_pools import RankPool
+from run_checks import check_case
 
 from shardwright.executor.launch import TRAIN_JOB
 from shardwright.spec.strategy import LayerStrategy
@@ -41,7 +43,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_adapters_train_as_in_one_process(four_ranks: RankPool, case: FamilyCase) -> None:
     for job in (TRAIN_JOB, FILLED_JOB):
-        check_parity(four_ranks, case, job)
+        check_case(four_ranks, case, job)
 
 
 @pytest.mark.parametrize("case", CASES[:5], ids=lambda c: c.name)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from bytes_check import check_live_bytes
 from family_cases import FamilyCase, t5
-from family_checks import check_live_bytes, check_lowering, check_parity
+from lowering_check import check_lowering
 from plan_cases import sharded
 from rank_pools import RankPool
+from run_checks import check_case
 
 from shardwright.spec.errors import ShardwrightError
 from shardwright.spec.strategy import LayerStrategy
@@ -64,7 +66,7 @@ PLANS = [
 
 @pytest.mark.parametrize("case", PLANS, ids=lambda c: c.name)
 def test_runs_equal_the_reference(four_ranks: RankPool, case: FamilyCase) -> None:
-    check_parity(four_ranks, case)
+    check_case(four_ranks, case)
 
 
 WIDE = FamilyCase(name="", model=t5(hidden=64, ffn=160, vocab=512), flash=False, seq_len=64)
@@ -101,4 +103,4 @@ def test_runs_hold_what_is_predicted(four_ranks: RankPool, case: FamilyCase) -> 
 def test_flash_attention_learns_no_bias(four_ranks: RankPool) -> None:
     case = replace(CASE, flash=True)
     with pytest.raises(ShardwrightError, match="unfused for a model that learns biases of scores"):
-        check_parity(four_ranks, case)
+        check_case(four_ranks, case)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from bytes_check import check_live_bytes
 from family_cases import FamilyCase, bert, vit
-from family_checks import check_live_bytes, check_lowering, check_parity
+from lowering_check import check_lowering
 from plan_cases import sharded
 from rank_pools import RankPool
+from run_checks import check_case
 
 from shardwright.spec.strategy import LayerStrategy
 
@@ -63,7 +65,7 @@ PLANS = [
 
 @pytest.mark.parametrize("case", PLANS, ids=lambda c: c.name)
 def test_runs_equal_the_reference(four_ranks: RankPool, case: FamilyCase) -> None:
-    check_parity(four_ranks, case)
+    check_case(four_ranks, case)
 
 
 WIDE = replace(BERT, model=bert(hidden=64, ffn=160, vocab=512), seq_len=64)

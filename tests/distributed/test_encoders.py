@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from bytes_check import check_live_bytes
 from family_cases import FamilyCase, bert, block, tower, vit
-from family_checks import check_live_bytes, check_lowering, check_parity
+from lowering_check import check_lowering
 from plan_cases import sharded
 from rank_pools import RankPool
+from run_checks import check_case
 
 from shardwright.spec.layers import EmbeddingLayer, HeadLayer
 from shardwright.spec.model import Mlp, ModelSpec
@@ -102,7 +104,7 @@ PLANS += [
 
 @pytest.mark.parametrize("case", PLANS, ids=lambda c: c.name)
 def test_runs_equal_the_reference(four_ranks: RankPool, case: FamilyCase) -> None:
-    check_parity(four_ranks, case)
+    check_case(four_ranks, case)
 
 
 WIDE_FORMS = replace(

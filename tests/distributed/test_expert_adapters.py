@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bytes_check import TOLERANCE
+from bytes_check import check_live_bytes
 from expert_runs import (
     DEEPSEEK,
     DIRECT_LATENT,
@@ -17,14 +17,12 @@ from expert_runs import (
     ExpertSizes,
     spread,
 )
-from lowering_check import MIN_BYTES_SHARE, compare, executor_stack
+from lowering_check import check_lowering
 from plan_cases import Case
 from rank_pools import RankPool
+from run_checks import check_run
 
-from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.simulate import Simulator
 from shardwright.executor.launch import TRAIN_JOB
-from shardwright.executor.verify import bounds_of
 from shardwright.spec.errors import ShardwrightError
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.training import Lora
@@ -72,19 +70,8 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_adapters_train_as_in_one_process(four_ranks: RankPool, case: Case) -> None:
-    plan = case.plan()
-    payload = {
-        "plan": plan.to_document(),
-        "steps": 3,
-        "verify": True,
-        "random_tokens": True,
-        "follow_bytes": False,
-    }
-    bounds = bounds_of(plan)
     for job in (TRAIN_JOB, FILLED_JOB):
-        found = four_ranks.run(job, payload)[0]["verify"]
-        assert found["max_rel_grad_diff"] <= bounds.gradient, found["worst_tensor"]
-        assert found["max_rel_loss_diff"] <= bounds.loss
+        found = check_run(four_ranks, case.plan(), job)["verify"]
         assert "adapter" in found["worst_tensor"]  # nothing else has a gradient
 
 
@@ -100,28 +87,12 @@ def wide(case: Case) -> Case:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_the_work_is_the_lowered_work(four_ranks: RankPool, case: Case) -> None:
-    case = wide(case)
-    plan = case.plan()
-    payload = {"plan": plan.to_document(), "flash": case.flash}
-    for rank, record in enumerate(four_ranks.run("expert_jobs:record", payload)):
-        found = compare(case, plan, record)
-        assert found.kernels_apart == {}, rank
-        assert found.collectives_apart == {}, rank
-        assert found.recorded_flops == found.lowered_flops, rank
-        assert found.matched_bytes >= MIN_BYTES_SHARE * found.recorded_bytes, rank
-        assert found.lowered_bytes <= found.recorded_bytes / MIN_BYTES_SHARE, rank
+    check_lowering(four_ranks, wide(case), job="expert_jobs:record")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_live_bytes_are_the_predicted_ones(four_ranks: RankPool, case: Case) -> None:
-    case = wide(case)
-    plan = case.plan()
-    simulator = Simulator.for_plan(plan, Machine(plan.cluster), executor_stack(case.flash))
-    predicted = [row.allocated_bytes for row in simulator.run(plan).memory]
-    payload = {"plan": plan.to_document(), "flash": case.flash, "steps": 3}
-    for rank, traced in enumerate(four_ranks.run("expert_jobs:live_bytes", payload)):
-        peak_bytes = min(traced["peak_bytes"])
-        assert predicted[traced["stage"]] == pytest.approx(peak_bytes, rel=TOLERANCE), rank
+    check_live_bytes(four_ranks, wide(case), job="expert_jobs:live_bytes")
 
 
 def test_adapters_on_experts_are_refused_by_name(four_ranks: RankPool) -> None:

@@ -15,7 +15,7 @@ from expert_runs import (
     ExpertSizes,
     spread,
 )
-from lowering_check import compare
+from lowering_check import check_lowering
 from plan_cases import Case, sharded
 from rank_pools import RankPool
 
@@ -99,12 +99,4 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_a_run_issues_what_is_lowered(four_ranks: RankPool, case: Case) -> None:
-    plan = case.plan()
-    payload = {"plan": plan.to_document(), "flash": case.flash}
-    for rank, record in enumerate(four_ranks.run("expert_jobs:record", payload)):
-        found = compare(case, plan, record)
-        assert found.kernels_apart == {}, rank
-        assert found.collectives_apart == {}, rank
-        assert found.recorded_flops == found.lowered_flops, rank
-        assert found.matched_bytes >= MIN_BYTES_SHARE * found.recorded_bytes, rank
-        assert found.lowered_bytes <= found.recorded_bytes / MIN_BYTES_SHARE, rank
+    check_lowering(four_ranks, case, job="expert_jobs:record")

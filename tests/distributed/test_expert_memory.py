@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from bytes_check import check_live_bytes
 from expert_runs import DEEPSEEK, MIXTRAL, QWEN2, ExpertSizes, spread
-from lowering_check import executor_stack
 from plan_cases import Case
 from rank_pools import RankPool
 
-from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.simulate import Simulator
 from shardwright.spec.strategy import LayerStrategy
 
 TOLERANCE = 0.02
@@ -57,13 +55,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_bytes_are_within_two_per_cent(four_ranks: RankPool, case: Case) -> None:
-    plan = case.plan()
-    simulator = Simulator.for_plan(plan, Machine(plan.cluster), executor_stack(case.flash))
-    predicted = [row.allocated_bytes for row in simulator.run(plan).memory]
-    payload = {"plan": plan.to_document(), "flash": case.flash, "steps": 3}
-    for rank, traced in enumerate(four_ranks.run("expert_jobs:live_bytes", payload)):
-        peak_bytes = min(traced["peak_bytes"])
-        assert predicted[traced["stage"]] == pytest.approx(peak_bytes, rel=TOLERANCE), rank
+    check_live_bytes(four_ranks, case, job="expert_jobs:live_bytes")
 
 
 NORMS = [

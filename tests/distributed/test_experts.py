@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from expert_runs import (
@@ -20,37 +19,16 @@ from expert_runs import (
 from plan_cases import Case, sharded
 from random_orders import random_order
 from rank_pools import RankPool
+from run_checks import check_case
 
-from shardwright.executor.launch import TRAIN_JOB
-from shardwright.executor.verify import bounds_of
 from shardwright.spec.feed_forward import Moe
 from shardwright.spec.groups import expert_secondary
-from shardwright.spec.plan import Plan
 from shardwright.spec.strategy import LayerStrategy
 
-STEPS = 3
 TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")
 BASE = Case(name="", sizes=MIXTRAL)
 FEW = replace(BASE, sizes=replace(MIXTRAL, moe=Moe(experts=8, topk=1, ffn=16)), seq_len=2)
 DEEP = Case(name="", sizes=DEEPSEEK)
-
-
-def check(pool: RankPool, case: Case, plan: Plan | None = None) -> None:
-    """The case's plan, or another of its kind, held to the norm."""
-    plan = case.plan() if plan is None else plan
-    payload: dict[str, Any] = {
-        "plan": plan.to_document(),
-        "steps": STEPS,
-        "verify": True,
-        "random_tokens": True,
-        "follow_bytes": False,
-        "attention": "flash" if case.flash else "unfused",
-    }
-    result = pool.run(TRAIN_JOB, payload)[0]
-    found, bounds = result["verify"], bounds_of(plan)
-    assert len(result["measured"]["losses"]) == STEPS
-    assert found["max_rel_grad_diff"] <= bounds.gradient, found["worst_tensor"]
-    assert found["max_rel_loss_diff"] <= bounds.loss
 
 
 def named(name: str, case: Case, strategy: LayerStrategy, shard: str = "zero0") -> Case:
@@ -142,7 +120,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_a_run_equals_the_reference(four_ranks: RankPool, case: Case) -> None:
-    check(four_ranks, case)
+    check_case(four_ranks, case)
 
 
 def test_a_second_copy_of_experts_on_eight_ranks(eight_ranks: RankPool) -> None:
@@ -151,13 +129,13 @@ def test_a_second_copy_of_experts_on_eight_ranks(eight_ranks: RankPool) -> None:
         "hpz", replace(BASE, ranks=8, micro_batch=8, global_batch=16), LayerStrategy(ep=2), "hpz:2"
     )
     assert expert_secondary(case.layer_strategies()[1], 8) is not None
-    check(eight_ranks, case)
+    check_case(eight_ranks, case)
 
 
 def test_an_order_that_somebody_wrote(four_ranks: RankPool) -> None:
     shape = replace(BASE, stages=2, chunks=2, kind="zbv", micro_batch=2)
     case = named("order", shape, LayerStrategy(ep=2), "zero3")
-    check(four_ranks, case, random_order(case.plan(), 1))
+    check_case(four_ranks, case, plan=random_order(case.plan(), 1))
 
 
 @pytest.mark.parametrize(
@@ -169,4 +147,4 @@ def test_an_order_that_somebody_wrote(four_ranks: RankPool) -> None:
     ids=lambda c: c.name,
 )
 def test_bf16_stays_within_its_bounds(four_ranks: RankPool, case: Case) -> None:
-    check(four_ranks, case)
+    check_case(four_ranks, case)

@@ -21,18 +21,17 @@ from hf_checkpoints import (
 )
 from plan_cases import Case, sharded
 from rank_pools import RankPool
+from run_checks import STEPS, check_run
 
 from shardwright.executor.data import RandomBatches
 from shardwright.executor.launch import TRAIN_JOB
 from shardwright.executor.models.weights.reader import Checkpoint
 from shardwright.executor.reference import Reference
 from shardwright.executor.update import AdamWOptions
-from shardwright.executor.verify import BOUNDS
 from shardwright.spec.errors import ShardwrightError
 from shardwright.spec.strategy import LayerStrategy
 
 CLOSE = 1e-5
-STEPS = 3
 TP2 = LayerStrategy(tp=2)
 ETP2 = LayerStrategy(etp=2)
 TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")
@@ -122,18 +121,7 @@ def test_three_plans_train_it_and_the_library_loads_what_they_saved(
     }
     for name, fields in plans.items():
         case, target = case_for(folder, name, 2, **fields), tmp_path / name
-        payload = {
-            "plan": case.plan().to_document(),
-            "steps": STEPS,
-            "verify": True,
-            "random_tokens": True,
-            "follow_bytes": False,
-            "init_from": str(folder),
-            "save_hf": str(target),
-        }
-        found = two_ranks.run(TRAIN_JOB, payload)[0]["verify"]
-        assert found["max_rel_grad_diff"] <= BOUNDS["fp32"].gradient
-        assert found["max_rel_loss_diff"] <= BOUNDS["fp32"].loss
+        check_run(two_ranks, case.plan(), init_from=str(folder), save_hf=str(target))
         logits = library_logits(target, tokens)
         assert apart(reference(case_for(target, name, 2), target).logits(tokens), logits) <= CLOSE
         # Adam divides by the root of tiny squares, so the rounding of a sum grows in an update

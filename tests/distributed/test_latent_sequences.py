@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from bytes_check import check_live_bytes
 from expert_runs import DEEPSEEK, DIRECT_LATENT, LATENT_DENSE
 from family_cases import FamilyCase
-from family_checks import check_live_bytes, check_lowering, check_parity
+from lowering_check import check_lowering
 from plan_cases import sharded
 from rank_pools import RankPool
+from run_checks import check_case
 
 from shardwright.spec.strategy import LayerStrategy
 
@@ -51,7 +53,7 @@ PLANS = [
 
 @pytest.mark.parametrize("case", PLANS, ids=lambda c: c.name)
 def test_runs_equal_the_reference(four_ranks: RankPool, case: FamilyCase) -> None:
-    check_parity(four_ranks, case)
+    check_case(four_ranks, case)
 
 
 WIDE = FamilyCase(

@@ -12,11 +12,11 @@ from lowering_check import executor_stack, recorded_items
 from mixed_cases import FAST, SLOW, MixedCase, ranks
 from plan_cases import GPT2, Case, Sizes, sharded
 from rank_pools import RankPool
+from run_checks import check_run
 
 from shardwright.costmodel.step import step_work
 from shardwright.executor.launch import TRAIN_JOB
 from shardwright.executor.layout import stage_layout
-from shardwright.executor.verify import BOUNDS
 from shardwright.spec.formats import DTYPE_BYTES
 from shardwright.spec.kernels import Collective
 from shardwright.spec.plan import Plan
@@ -148,30 +148,14 @@ def tiered(cases: Sequence[MixedCase], quick: int) -> list[Any]:
     return [*cases[:quick], *long]
 
 
-def check(pool: RankPool, case: MixedCase) -> dict[str, Any]:
-    payload = {
-        "plan": case.plan().to_document(),
-        "steps": STEPS,
-        "verify": True,
-        "random_tokens": True,
-        "follow_bytes": False,
-    }
-    result: dict[str, Any] = pool.run(TRAIN_JOB, payload)[0]
-    found, bounds = result["verify"], BOUNDS[case.base.dtype]
-    assert len(result["measured"]["losses"]) == STEPS
-    assert found["max_rel_grad_diff"] <= bounds.gradient, found["worst_tensor"]
-    assert found["max_rel_loss_diff"] <= bounds.loss
-    return result
-
-
 @pytest.mark.parametrize("case", THREE, ids=lambda c: c.name)
 def test_three_ranks(three_ranks: RankPool, case: MixedCase) -> None:
-    check(three_ranks, case)
+    check_run(three_ranks, case.plan(), steps=STEPS)
 
 
 @pytest.mark.parametrize("case", tiered(FOUR, 8), ids=lambda c: c.name)
 def test_four_ranks(four_ranks: RankPool, case: MixedCase) -> None:
-    check(four_ranks, case)
+    check_run(four_ranks, case.plan(), steps=STEPS)
 
 
 def expected_messages(plan: Plan, rank: int) -> Counter[Collective]:

@@ -3,53 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from plan_cases import GPT2, LLAMA, QWEN3, Case, Sizes, random_case, sharded
 from random_orders import random_order
 from rank_pools import RankPool
+from run_checks import check_case
 
-from shardwright.executor.launch import TRAIN_JOB
-from shardwright.executor.verify import BOUNDS
 from shardwright.spec.errors import RunError
-from shardwright.spec.plan import Plan
 from shardwright.spec.strategy import LayerStrategy
 
-STEPS = 3
 FUSED_JOB = "rank_jobs:train_fused"
 TP2 = LayerStrategy(tp=2)
 TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")
 TP4_SP = LayerStrategy(tp=4, sequence_parallel="megatron")
 FULL_HEADS = Sizes(kv_heads=4)
-
-
-def run(pool: RankPool, plan: Plan, case: Case, job: str, **settings: Any) -> dict[str, Any]:
-    """Rank 0's result of three verified steps."""
-    payload = {
-        "plan": plan.to_document(),
-        "steps": STEPS,
-        "verify": True,
-        "random_tokens": True,
-        "follow_bytes": False,
-        "attention": "flash" if case.flash else "unfused",
-        **settings,
-    }
-    result: dict[str, Any] = pool.run(job, payload)[0]
-    return result
-
-
-def check(pool: RankPool, case: Case, job: str = TRAIN_JOB) -> None:
-    check_plan(pool, case.plan(), case, job)
-
-
-def check_plan(pool: RankPool, plan: Plan, case: Case, job: str = TRAIN_JOB) -> None:
-    """A plan of a case's kind, held to the norm."""
-    result = run(pool, plan, case, job)
-    found, bounds = result["verify"], BOUNDS[case.dtype]
-    assert len(result["measured"]["losses"]) == STEPS
-    assert found["max_rel_grad_diff"] <= bounds.gradient, found["worst_tensor"]
-    assert found["max_rel_loss_diff"] <= bounds.loss
 
 
 LEVELS = ("zero0", "zero1", "zero2", "zero3", "hsdp:2")
@@ -185,12 +153,12 @@ def split_pipelines() -> list[Case]:
 
 @pytest.mark.parametrize("case", ONE_STAGE, ids=lambda c: c.name)
 def test_one_stage(four_ranks: RankPool, case: Case) -> None:
-    check(four_ranks, case)
+    check_case(four_ranks, case)
 
 
 @pytest.mark.parametrize("case", pipelines(), ids=lambda c: c.name)
 def test_pipelines(four_ranks: RankPool, case: Case) -> None:
-    check(four_ranks, case)
+    check_case(four_ranks, case)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -204,19 +172,19 @@ def test_orders_that_somebody_wrote(four_ranks: RankPool, seed: int) -> None:
         strategies=sharded(("zero1", "zero2", "zero3")[seed], 2),
         sizes=GPT2,
     )
-    check_plan(four_ranks, random_order(case.plan(), seed), case)
+    check_case(four_ranks, case, plan=random_order(case.plan(), seed))
 
 
 @pytest.mark.parametrize("case", split_pipelines(), ids=lambda c: c.name)
 def test_schedules_that_split_the_backward(
     three_ranks: RankPool, four_ranks: RankPool, case: Case
 ) -> None:
-    check(three_ranks if case.ranks == 3 else four_ranks, case)
+    check_case(three_ranks if case.ranks == 3 else four_ranks, case)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_plans(four_ranks: RankPool, seed: int) -> None:
-    check(four_ranks, random_case(seed))
+    check_case(four_ranks, random_case(seed))
 
 
 def few_tokens(case: Case) -> Case:
@@ -230,13 +198,13 @@ FUSED_CASES = ("tp2 sp qwen3", "mixed")
 
 @pytest.mark.parametrize("name", FUSED_CASES)
 def test_fused_kernels(four_ranks: RankPool, name: str) -> None:
-    check(four_ranks, few_tokens(EVERY_CASE[name]), FUSED_JOB)
+    check_case(four_ranks, few_tokens(EVERY_CASE[name]), FUSED_JOB)
 
 
 @pytest.mark.evidence
 @pytest.mark.parametrize("name", [n for n in EVERY_CASE if n not in FUSED_CASES])
 def test_fused_kernels_in_every_case(four_ranks: RankPool, name: str) -> None:
-    check(four_ranks, few_tokens(EVERY_CASE[name]), FUSED_JOB)
+    check_case(four_ranks, few_tokens(EVERY_CASE[name]), FUSED_JOB)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +231,7 @@ def test_fused_kernels_in_every_case(four_ranks: RankPool, name: str) -> None:
     ids=lambda c: c.name,
 )
 def test_eight_ranks(eight_ranks: RankPool, case: Case) -> None:
-    check(eight_ranks, case)
+    check_case(eight_ranks, case)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +256,7 @@ def test_eight_ranks(eight_ranks: RankPool, case: Case) -> None:
     ids=lambda c: c.name,
 )
 def test_16_bits_stay_within_their_bounds(four_ranks: RankPool, case: Case) -> None:
-    check(four_ranks, case)
+    check_case(four_ranks, case)
 
 
 def test_verification_catches_a_gradient_that_is_off(four_ranks: RankPool) -> None:
@@ -308,10 +276,10 @@ def test_verification_catches_a_loss_that_is_off(four_ranks: RankPool) -> None:
 @pytest.mark.evidence
 @pytest.mark.parametrize("seed", range(20, 200))
 def test_many_random_plans(four_ranks: RankPool, seed: int) -> None:
-    check(four_ranks, random_case(seed))
+    check_case(four_ranks, random_case(seed))
 
 
 @pytest.mark.evidence
 @pytest.mark.parametrize("seed", range(30))
 def test_many_random_plans_on_eight_ranks(eight_ranks: RankPool, seed: int) -> None:
-    check(eight_ranks, random_case(1000 + seed, ranks=8))
+    check_case(eight_ranks, random_case(1000 + seed, ranks=8))

@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from mixed_cases import FAST, SLOW, MixedCase, ranks
 from plan_cases import GPT2, QWEN3, Case, Sizes, random_case, sharded
 from rank_pools import RankPool
+from run_checks import check_case, check_run
 
-from shardwright.executor.launch import TRAIN_JOB
-from shardwright.executor.verify import BOUNDS
 from shardwright.spec.errors import ShardwrightError
 from shardwright.spec.strategy import LayerStrategy
 
-STEPS = 3
 HEADS = Sizes(kv_heads=4)
 CP2, CP4 = LayerStrategy(cp=2), LayerStrategy(cp=4)
 TP2, TP2_SP = LayerStrategy(tp=2), LayerStrategy(tp=2, sequence_parallel="megatron")
 ULYSSES2 = LayerStrategy(tp=2, sequence_parallel="ulysses")
 ULYSSES4 = LayerStrategy(tp=4, sequence_parallel="ulysses")
 HYBRID = replace(ULYSSES2, cp=2)
-
-
-def check(pool: RankPool, case: Case | MixedCase, flash: bool = True) -> None:
-    payload: dict[str, Any] = {
-        "plan": case.plan().to_document(),
-        "steps": STEPS,
-        "verify": True,
-        "random_tokens": True,
-        "follow_bytes": False,
-        "attention": "flash" if flash else "unfused",
-    }
-    result = pool.run(TRAIN_JOB, payload)[0]
-    found = result["verify"]
-    bounds = BOUNDS[case.plan().workload.dtype.param]
-    assert len(result["measured"]["losses"]) == STEPS
-    assert found["max_rel_grad_diff"] <= bounds.gradient, found["worst_tensor"]
-    assert found["max_rel_loss_diff"] <= bounds.loss
 
 
 UNIFORM = {
@@ -64,7 +44,7 @@ UNIFORM = {
 
 @pytest.mark.parametrize("name", UNIFORM)
 def test_one_split_everywhere(four_ranks: RankPool, name: str) -> None:
-    check(four_ranks, Case(name=name, sizes=HEADS, strategies=UNIFORM[name]))
+    check_case(four_ranks, Case(name=name, sizes=HEADS, strategies=UNIFORM[name]))
 
 
 MIXED = (CP2, TP2, CP2, ULYSSES4, replace(TP2_SP, cp=2), HYBRID)
@@ -111,32 +91,32 @@ def pipelines() -> list[Case]:
 
 @pytest.mark.parametrize("case", OTHERS, ids=lambda c: c.name)
 def test_other_models_and_mixes(four_ranks: RankPool, case: Case) -> None:
-    check(four_ranks, case, case.flash)
+    check_case(four_ranks, case)
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_random_plans(four_ranks: RankPool, seed: int) -> None:
     case = random_case(seed, sizes=HEADS, splits=True)
-    check(four_ranks, case, case.flash)
+    check_case(four_ranks, case)
 
 
 @pytest.mark.evidence
 @pytest.mark.parametrize("seed", range(10, 100))
 def test_many_random_plans(four_ranks: RankPool, seed: int) -> None:
     case = random_case(seed, sizes=HEADS, splits=True)
-    check(four_ranks, case, case.flash)
+    check_case(four_ranks, case)
 
 
 @pytest.mark.evidence
 @pytest.mark.parametrize("seed", range(20))
 def test_many_random_plans_on_eight_ranks(eight_ranks: RankPool, seed: int) -> None:
     case = random_case(seed, ranks=8, sizes=HEADS, splits=True)
-    check(eight_ranks, case, case.flash)
+    check_case(eight_ranks, case)
 
 
 def test_a_ring_needs_the_flash_kernel(four_ranks: RankPool) -> None:
     with pytest.raises(ShardwrightError, match=r"attention: got unfused.*flash"):
-        check(four_ranks, Case(name="cp 2", strategies=CP2), flash=False)
+        check_case(four_ranks, Case(name="cp 2", strategies=CP2, flash=False))
 
 
 PIPELINE = Case(name="", global_batch=8, micro_batch=4)
@@ -164,19 +144,20 @@ MIXED_STAGES = [
 
 @pytest.mark.parametrize("case", MIXED_STAGES, ids=lambda c: c.name)
 def test_stages_of_other_widths(three_ranks: RankPool, case: MixedCase) -> None:
-    check(three_ranks, case)
+    check_run(three_ranks, case.plan())
 
 
 def test_device_groups_with_shares_of_their_own(four_ranks: RankPool) -> None:
     held = ((FAST, 2, 0.75), (SLOW, 2, 0.25))
     turns = (CP2, TP2, LayerStrategy(), ULYSSES2)
     base = Case(name="", global_batch=16, micro_batch=8)
-    check(four_ranks, MixedCase(name="shared", held=(held,), strategies=(turns,), base=base))
+    case = MixedCase(name="shared", held=(held,), strategies=(turns,), base=base)
+    check_run(four_ranks, case.plan())
 
 
 @pytest.mark.parametrize("case", pipelines(), ids=lambda c: c.name)
 def test_pipelines(four_ranks: RankPool, case: Case) -> None:
-    check(four_ranks, case)
+    check_case(four_ranks, case)
 
 
 @pytest.mark.parametrize(
@@ -188,4 +169,4 @@ def test_pipelines(four_ranks: RankPool, case: Case) -> None:
     ids=lambda c: c.name,
 )
 def test_bf16_stays_within_its_bounds(four_ranks: RankPool, case: Case) -> None:
-    check(four_ranks, case)
+    check_case(four_ranks, case)

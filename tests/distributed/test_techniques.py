@@ -48,9 +48,9 @@ class TestCompile(TechniqueRankSuite):
         Case(name="in parts", strategies=with_mode(replace(TP2, recompute="full"), "default")),
     )
 
-    def check_kernels(self, found: Comparison) -> None:
+    def check_kernels(self, found: Comparison, rank: int) -> None:
         """aot_eager writes no fused kernels: products and collectives are what it shares."""
-        assert found.recorded_flops == found.lowered_flops
+        assert found.recorded_flops == found.lowered_flops, rank
 
 
 class TestGradientCensus(StatefulRankSuite):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from family_cases import FamilyCase
 from lowering_check import executor_stack
 from plan_cases import Case
 from rank_pools import RankPool
@@ -15,7 +16,11 @@ TOLERANCE = 0.02
 
 
 def check_live_bytes(
-    pool: RankPool, case: Case, fused: bool = False, plan: Plan | None = None
+    pool: RankPool,
+    case: Case | FamilyCase,
+    fused: bool = False,
+    plan: Plan | None = None,
+    job: str = "rank_jobs:live_bytes",
 ) -> None:
     """The least of three steps' traced peaks is the simulated one, on every rank.
 
@@ -24,12 +29,13 @@ def check_live_bytes(
         case: whose plan runs, unless ``plan`` is another of its shape.
         fused: with fused kernels.
         plan: what runs in its place.
+        job: what runs it.
     """
     plan = case.plan() if plan is None else plan
     simulator = Simulator.for_plan(plan, Machine(plan.cluster), executor_stack(case.flash, fused))
     predicted = [row.allocated_bytes for row in simulator.run(plan).memory]
     steps = 1 if fused else 3
     payload = {"plan": plan.to_document(), "flash": case.flash, "steps": steps, "fused": fused}
-    for rank, traced in enumerate(pool.run("rank_jobs:live_bytes", payload)):
+    for rank, traced in enumerate(pool.run(job, payload)):
         peak_bytes = min(traced["peak_bytes"])
         assert predicted[traced["stage"]] == pytest.approx(peak_bytes, rel=TOLERANCE), rank

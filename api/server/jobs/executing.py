@@ -5,9 +5,7 @@ Only a service that was started with ``--allow-execute`` has workers that take r
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -17,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..lifeline import kill_group
 from ..pool import child_environment
 from ..problems import encode, problem
 from .run_child import END_S
@@ -84,6 +83,5 @@ def _ended(process: subprocess.Popen[bytes], ends_s: float, should_end: Callable
         try:
             process.wait(END_S)
         except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            kill_group(process.pid)
         raise ChildLostError("cancelled" if cancelled else "late")

@@ -7,34 +7,27 @@ by Ctrl-C, which ends its ranks, and the process is ended for good a few seconds
 from __future__ import annotations
 
 import os
-import select
 import signal
 import sys
-import threading
 import time
+
+from ..lifeline import when_input_closes
 
 END_S = 10.0
 
 
 def main() -> None:
     """Run the command line with this process's arguments."""
-    _end_with_the_worker()
+    when_input_closes(_end)
     from ...cli import run
 
     raise SystemExit(run(sys.argv[1:]))
 
 
-def _end_with_the_worker() -> None:
-    watch = select.poll()
-    watch.register(sys.stdin.fileno(), 0)
-
-    def wait() -> None:
-        watch.poll()
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(END_S)
-        os.killpg(os.getpgid(0), signal.SIGKILL)
-
-    threading.Thread(target=wait, daemon=True).start()
+def _end() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(END_S)
+    os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ that is asked to end answers with its best plan so far or is killed.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import selectors
@@ -17,8 +16,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from ..lifeline import kill_group
 from ..pool import JOBS_PER_CHILD, MODULE, START_S, child_environment
+
+if TYPE_CHECKING:
+    from ..telling import Tell
 
 GRACE_S = 0.25
 """Seconds for a search that is stopped to tell its best plan, before it is killed."""
@@ -26,7 +30,6 @@ LATE_S = 1.0
 """Seconds after its deadline in which a search may still write its answer."""
 LOOK_S = 0.1
 """How often it is looked whether someone cancelled."""
-Tell = Callable[[str, bytes], None]
 
 
 class ChildLostError(Exception):
@@ -196,8 +199,7 @@ class SearchChild:
         if self._process is None:
             return
         if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            kill_group(self._process.pid)
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:

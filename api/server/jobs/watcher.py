@@ -12,8 +12,6 @@ from .database import StoreError
 from .store import JobStore, Outcome, Row
 
 POLL_S = 0.05
-MOST_KEPT = 4000
-"""Events that one listener may be behind before it is told to come again."""
 
 
 @dataclass(eq=False, slots=True)

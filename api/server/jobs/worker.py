@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import sys
-import threading
 import time
 from typing import Any
+
+from ..lifeline import when_input_closes
 
 APPLICATION = "shardwright"
 VERSION = "1"
@@ -31,24 +31,14 @@ GIVE_UP_S = 5.0
 def main() -> None:
     """Work until the service ends."""
     given = json.loads(sys.stdin.readline())
-    _end_with_the_service()
+    # What it was doing is done again by the next holder of its slot.
+    when_input_closes(lambda: os._exit(0))
     try:
         Worker(given["db"], given["execute"]).work()
     except Exception as error:  # one line for the operator; the service starts another worker
         sys.stderr.write(f"plan serve: a worker ended: {type(error).__name__}\n")
         sys.stderr.flush()
         os._exit(1)
-
-
-def _end_with_the_service() -> None:
-    watch = select.poll()
-    watch.register(sys.stdin.fileno(), 0)
-
-    def wait() -> None:
-        watch.poll()
-        os._exit(0)  # what it was doing is done again by the next holder of its slot
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 class Worker:

@@ -1,0 +1,32 @@
+"""Child processes: one that ends with its parent, and the end of one with all it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+
+def when_input_closes(then: Callable[[], object]) -> None:
+    """Call ``then`` in a thread once the other end of standard input is closed.
+
+    It is closed when the parent is gone, killed or not, even in the midst of a search.
+    """
+    watch = select.poll()
+    watch.register(sys.stdin.fileno(), 0)  # no event but the other end's closing
+
+    def wait() -> None:
+        watch.poll()
+        then()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def kill_group(process_id: int) -> None:
+    """Kill the leader of a process group and all that it started; nothing where all are gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process_id, signal.SIGKILL)
