@@ -32,6 +32,7 @@ class Result:
 
     @property
     def document(self) -> Any:
+        assert self.out, f"exit code {self.code}: {self.err}"
         return json.loads(self.out)
 
 

@@ -116,7 +116,9 @@ def test_dry_run_names_ranks_and_groups(plan: Plan, base_report: Any, tmp_path: 
     assert all(row["peak_bytes"] > row["resident_bytes"] > 0 for row in rows)
     kinds = {item["kind"] for row in rows for item in row["collectives"]}
     assert {"all_reduce", "send", "recv"} <= kinds
-    shown = plan("execute", str(target), "--dry-run", "--steps", "7").out
+    done = plan("execute", str(target), "--dry-run", "--steps", "7")
+    assert done.code == 0, done.err
+    shown = done.out
     assert "what a rank sends most of in a step" in shown
     assert "would start 8 ranks of H100-SXM-80GB for 7 steps" in shown
     assert "torchrun --nproc-per-node 8" in shown
