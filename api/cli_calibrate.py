@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..spec.calibration import NAME_PATTERN
+from ..spec.calibration import NAME_PATTERN, TAKEN_NAMES
 from ..spec.errors import InputError
 from .cli_output import check_targets, emit
 
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..spec.calibration import Calibration, Place
-
-TAKEN = ("none", "fit")
-"""Words that mean something else to ``--calibration``."""
 
 
 def calibrate_command(given: dict[str, Any]) -> None:
@@ -102,7 +99,7 @@ def _saved(fitted: Calibration) -> dict[str, Any]:
 def _name(text: str | None) -> str:
     if text is None:
         raise InputError("--name", "nothing", "what the calibration shall be called")
-    if not re.fullmatch(NAME_PATTERN, text) or text in TAKEN:
+    if not re.fullmatch(NAME_PATTERN, text) or text in TAKEN_NAMES:
         allowed = "1 to 64 letters, digits, dots, dashes or underscores, and not none or fit"
         raise InputError("--name", text, allowed)
     return text

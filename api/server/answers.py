@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from ...spec.codec import parse_json
 from ...spec.errors import InfeasibleError, InputError, ShardwrightError
+from ..calibrations import WantedError, lending
 from ..uniform import UniformStrategy
 from .asked import (
     check_plan,
@@ -22,8 +23,17 @@ from .asked import (
     traced,
     what_ifs,
 )
+from .lending import WANTED, lent_from, lent_text
 from .problems import INFEASIBLE, INVALID, MAX_ERRORS, NOT_BUILT, TOO_LARGE, encode, problem
-from .requests import PLAN_ADAPTER, RUN_ADAPTER, RUN_S, SIMULATION_ADAPTER, WHAT_IF_ADAPTER
+from .profiling import profiled
+from .requests import (
+    PLAN_ADAPTER,
+    PROFILE_ADAPTER,
+    RUN_ADAPTER,
+    RUN_S,
+    SIMULATION_ADAPTER,
+    WHAT_IF_ADAPTER,
+)
 from .telling import Tell
 
 Answer = tuple[int, bytes]
@@ -39,7 +49,9 @@ POINTERS = {
     "host_gib": "/constraints/host_gib",
     "oom_risk": "/constraints/oom_risk",
     "pin": "/constraints/pins",
+    "data": "/rows",
 }
+NOUNS = ("model", "cluster", "plan", "prices", "rows", "name")
 STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)
 
 
@@ -48,7 +60,8 @@ def answer(operation: str, body: bytes, limit_s: float, tell: Tell | None = None
 
     Args:
         operation: ``plan``, ``simulation``, ``what-if``, ``trace``, or ``check-plan``,
-            ``check-what-if`` and ``check-run``, which look whether such a job can be asked for.
+            ``check-what-if`` and ``check-run``, which look whether such a job can be asked for,
+            or ``check-profile``, which fits a calibration to a table.
         body: as it was sent.
         limit_s: seconds in which to answer.
         tell: called with events of a search: a name and JSON.
@@ -62,20 +75,27 @@ def answer(operation: str, body: bytes, limit_s: float, tell: Tell | None = None
         if operation == "check-plan":
             given = PLAN_ADAPTER.validate_json(body)
             check_plan(given)
-            return 200, checked(parsed, given.deadline_s, None)
+            lent = lent_text(given.calibration)
+            return 200, checked(parsed, given.deadline_s, None, lent)
         if operation in ("what-if", "check-what-if"):
             asked = WHAT_IF_ADAPTER.validate_json(body)
             if operation == "what-if":
                 return 200, encode(what_ifs(asked, ends_s))
+            lent = lent_text(asked.calibration)
             check_what_if(asked)
-            return 200, checked(parsed, time_for(asked), asked.plan_id)
+            return 200, checked(parsed, time_for(asked), asked.plan_id, lent)
         if operation == "check-run":
             wanted = RUN_ADAPTER.validate_json(body)
             check_run(wanted)
             return 200, checked(parsed, wanted.deadline_s or RUN_S, wanted.plan_id)
+        if operation == "check-profile":
+            return 200, encode(profiled(PROFILE_ADAPTER.validate_json(body)))
         if operation == "trace":
-            return 200, encode(traced(parsed))
+            with lending(lent_from(parsed["lent"])):
+                return 200, encode(traced(parsed))
         return 200, encode(simulated(SIMULATION_ADAPTER.validate_json(body)).to_document())
+    except WantedError as wanted:
+        return WANTED, encode({"calibration": wanted.name})
     except ShardwrightError as error:
         return 422, encode(_refusal(error))
     except ValidationError as error:
@@ -121,7 +141,7 @@ def _error_pointer(field: str) -> str:
     head, _, path = field.partition(": ")
     name = head.removeprefix("--").split(" ")[0].replace("-", "_")
     parts = [part for part in path.split(".") if part and " " not in part]
-    if field.startswith("--") or name in ("model", "cluster", "plan", "prices"):
+    if field.startswith("--") or name in NOUNS:
         start = POINTERS.get(name) or ("/strategy/" if name in STRATEGY_FLAGS else "/") + name
         return start + "".join(f"/{part}" for part in parts)
     return "".join(f"/{part}" for part in parts)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from ..lending import lent_document
 from ..problems import TOO_LARGE, encode, problem
 from .cache import RowCache
 from .executing import execute
@@ -66,9 +67,11 @@ class JobRunner:
                 self._store.keep_best(row.id, body.decode())
             self._event(name, {"attempt": attempt, **document})
 
+        lent = lent_document(row.given_calibration)
+
         def ask(body: bytes, limit_s: float) -> tuple[int, bytes, bool]:
             ended = lambda: self._store.asked_to_end(row.id)  # noqa: E731
-            return self._child.run(row.kind, body, limit_s, tell, ended)
+            return self._child.run(row.kind, body, limit_s, tell, ended, lent)
 
         try:
             status, answer, cancelled = self._answered(row, ask)
@@ -95,7 +98,7 @@ class JobRunner:
         if row.kind == "run":
             ended = lambda: self._store.asked_to_end(row.id)  # noqa: E731
             return execute(body["plan"], body["steps"], row.deadline_s, ended)
-        questions = Questions(self._cache, ask)
+        questions = Questions(self._cache, ask, row.given_calibration)
         if body.get("sweep") is None:
             return questions.answer(body, row.deadline_s)[:3]
 
