@@ -1,4 +1,4 @@
-"""Measured profiles over HTTP: fitted, kept under a token's name, used by it, and by nobody else."""
+"""Measured profiles over HTTP: fitted, kept under a name of their token, used by nobody else."""
 
 from __future__ import annotations
 

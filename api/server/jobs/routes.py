@@ -84,6 +84,7 @@ class JobRoutes:
             body = bytes(checked.body)
             request_id = request.scope.get("request_id")
             row, _ = await self._jobs.submit(owner, self._kind, body, key, plan, request_id)
+            request.scope["job_id"] = row.id  # for the log
         except KeyUsedError:
             detail = "Idempotency-Key: it came with another body before; allowed: a new key"
             return problem_response(422, detail, "key-used")

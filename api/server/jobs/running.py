@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..lending import lent_document
+from ..logs import say
 from ..problems import TOO_LARGE, encode, problem
 from .cache import RowCache
 from .executing import execute
@@ -23,6 +24,8 @@ MOST_ATTEMPTS = 20
 CANCELLED_STATUS = 499
 """What a child answers where it was stopped before it had anything to say."""
 FIGURES = ("candidates", "shapes_seen", "shapes")
+Ended = tuple[Outcome, int | None, str | None]
+"""How a job ended: its outcome, and status and JSON of its answer."""
 Write = Callable[[dict[str, Any]], None]
 
 
@@ -48,13 +51,19 @@ class JobRunner:
         if row.cancel_ms is not None:
             self._store.finish(job_id, "cancelled", None, None)
             return
+        about = {"job": job_id, "kind": row.kind, "request_id": row.request_id}
+        start_s = time.monotonic()
+        say("job", state="running", attempt=row.attempt, **about)
         if row.attempt > MOST_ATTEMPTS:
             detail = f"its worker ended {MOST_ATTEMPTS} times; please report it"
-            self._store.finish(job_id, "failed", 500, encode(problem(500, detail)).decode())
-            return
-        self._store.finish(job_id, *self._searched(row))
+            found: Ended = ("failed", 500, encode(problem(500, detail)).decode())
+        else:
+            found = self._searched(row)
+        self._store.finish(job_id, *found)
+        seconds = round(time.monotonic() - start_s, 3)
+        say("job", state=found[0], status=found[1], seconds=seconds, **about)
 
-    def _searched(self, row: Row) -> tuple[Outcome, int | None, str | None]:
+    def _searched(self, row: Row) -> Ended:
         attempt, start_s = row.attempt, time.monotonic()
         self._event("progress", {"attempt": attempt, "candidates": 0, "seconds": 0.0})
 

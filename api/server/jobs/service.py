@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from ..logs import Level
 from ..requests import DEADLINE_S
 from . import worker
 from .database import StoreError, open_engine, store_errors
@@ -32,7 +33,7 @@ class JobRules:
     ``quota``: open jobs of one token; ``kept_days``: after which ended ones are forgotten;
     ``profiles``: stored calibrations of one token, ``profile_days``: after which those that no
     request named are forgotten;
-    ``may_execute``: whether plans are run on this machine.
+    ``may_execute``: whether plans are run on this machine; ``log``: of which events workers write.
     """
 
     url: str
@@ -43,6 +44,7 @@ class JobRules:
     profile_days: float = 365.0
     swept_s: float = 600.0
     may_execute: bool = False
+    log: Level = "error"
 
 
 class JobService:
@@ -59,7 +61,7 @@ class JobService:
         self.profiles = ProfileStore(self._engine)
         self.slots = Slots(self._engine)
         self.watcher = Watcher(self.store)
-        self.supervisor = Supervisor(rules.url, rules.workers, rules.may_execute)
+        self.supervisor = Supervisor(rules.url, rules.workers, rules.may_execute, rules.log)
         self.recent = Recent()
         self._client: Any = None
         self._sweeping: asyncio.Task[None] | None = None
