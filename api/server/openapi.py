@@ -18,7 +18,16 @@ from .examples import (
     SIMULATION_EXAMPLE,
 )
 from .openapi_jobs import job_schemas
-from .openapi_parts import COMPUTING, EVERYWHERE, PROBLEM_SCHEMA, REF, answer, body, problems
+from .openapi_parts import (
+    COMPUTING,
+    EVERYWHERE,
+    PROBLEM_SCHEMA,
+    REF,
+    UNHEARD,
+    answer,
+    body,
+    problems,
+)
 from .openapi_profiles import profile_schemas
 from .openapi_what_if import what_if_schemas
 from .requests import (
@@ -32,7 +41,7 @@ from .requests import (
 HEALTH_DOCS: dict[str, Any] = {
     "operation_id": "health",
     "summary": "Whether the service runs.",
-    "responses": {**answer("Status", "It runs.", {"status": "ok"}), **problems(421, 431, 500)},
+    "responses": {**answer("Status", "It runs.", {"status": "ok"}), **problems(*UNHEARD)},
 }
 READY_EXAMPLE = {"status": "ready", "db": "ok", "workers": 2}
 READY_DOCS: dict[str, Any] = {
@@ -40,7 +49,7 @@ READY_DOCS: dict[str, Any] = {
     "summary": "Whether the service can compute.",
     "responses": {
         **answer("Ready", "It can.", READY_EXAMPLE),
-        **problems(421, 431, 500, 503),
+        **problems(*UNHEARD),
     },
 }
 METRICS_EXAMPLE = 'shardwright_jobs{state="running"} 2.0\nshardwright_workers 2.0\n'

@@ -93,7 +93,7 @@ QUERY = [
         "schema": {"type": "string"},
     },
 ]
-READING = (*EVERYWHERE, 404, 503)
+READING = (*EVERYWHERE, 404)
 
 
 def job_docs(kind: str) -> dict[str, dict[str, Any]]:
@@ -107,7 +107,7 @@ def job_docs(kind: str) -> dict[str, dict[str, Any]]:
             "openapi_extra": {"parameters": QUERY},
             "responses": {
                 **answer("JobPage", "A page.", PAGE_EXAMPLE),
-                **problems(*EVERYWHERE, 422, 503),
+                **problems(*EVERYWHERE, 422),
             },
         },
         "GET /{job_id}": {

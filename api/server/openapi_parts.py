@@ -30,8 +30,10 @@ PROBLEM_SCHEMA: dict[str, Any] = {
         },
     },
 }
-EVERYWHERE = (401, 421, 431, 500)
-COMPUTING = (400, 408, 413, 415, 422, 429, 503)
+UNHEARD = (400, 408, 421, 431, 500, 503)
+"""What is no HTTP, comes too slowly, is for another host, too large, too many: of every route."""
+EVERYWHERE = (401, *UNHEARD)
+COMPUTING = (413, 415, 422, 429)
 PROBLEM_TEXT = {
     401: "send the header Authorization: Bearer TOKEN",
     421: "allowed: requests for this machine by its own name or address",
@@ -51,7 +53,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
                 }
             },
         }
-        for status in sorted(statuses)
+        for status in sorted(set(statuses))
     }
 
 

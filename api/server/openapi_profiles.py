@@ -61,7 +61,7 @@ NAME_PARAMETER = {
     "schema": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"},
     "example": "our-a100s",
 }
-READING = (*EVERYWHERE, 404, 503)
+READING = (*EVERYWHERE, 404)
 PROFILE_DOCS: dict[str, dict[str, Any]] = {
     "POST": {
         "operation_id": "createProfile",
@@ -79,7 +79,7 @@ PROFILE_DOCS: dict[str, dict[str, Any]] = {
         "summary": "The profiles of this token.",
         "responses": {
             **answer("ProfilePage", "All of them, by name.", PAGE_EXAMPLE),
-            **problems(*EVERYWHERE, 503),
+            **problems(*EVERYWHERE),
         },
     },
     "GET /{name}": {
