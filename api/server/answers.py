@@ -24,7 +24,16 @@ from .asked import (
     what_ifs,
 )
 from .lending import WANTED, lent_from, lent_text
-from .problems import INFEASIBLE, INVALID, MAX_ERRORS, NOT_BUILT, TOO_LARGE, encode, problem
+from .problems import (
+    INFEASIBLE,
+    INVALID,
+    MAX_ERRORS,
+    MAX_TEXT,
+    NOT_BUILT,
+    TOO_LARGE,
+    encode,
+    problem,
+)
 from .profiling import profiled
 from .requests import (
     PLAN_ADAPTER,
@@ -51,6 +60,8 @@ POINTERS = {
     "pin": "/constraints/pins",
     "data": "/rows",
 }
+ROOM = 60
+"""Characters of a problem's text that its pointer and words of ours take."""
 NOUNS = ("model", "cluster", "plan", "prices", "rows", "name")
 STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)
 
@@ -124,13 +135,20 @@ def _pointer(location: tuple[Any, ...]) -> str:
 
 def _refusal(error: ShardwrightError) -> dict[str, Any]:
     if isinstance(error, InputError):
-        near = "" if error.nearest in (None, "") else f"; nearest: {error.nearest}"
         pointer = _error_pointer(error.field)
-        message = f"allowed: {error.allowed}{near}"
+        message = _allowed(error)
         faults = [{"pointer": pointer, "msg": message}]
         return problem(422, f"{pointer or 'body'}: {message}", INVALID, faults)
     kind = INFEASIBLE if isinstance(error, InfeasibleError) else NOT_BUILT
     return problem(422, str(error), kind)
+
+
+def _allowed(error: InputError) -> str:
+    """What is allowed and what is nearest to it; of a long list the nearest is kept."""
+    near = "" if error.nearest in (None, "") else f"; nearest: {str(error.nearest)[:100]}"
+    room = MAX_TEXT - len(near) - ROOM
+    allowed = error.allowed if len(error.allowed) <= room else error.allowed[: room - 1] + "…"
+    return f"allowed: {allowed}{near}"
 
 
 def _error_pointer(field: str) -> str:
