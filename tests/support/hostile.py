@@ -180,7 +180,7 @@ def sent(address: tuple[str, int], request: bytes) -> Reply:
                     raise
                 ended = True  # it waits for more, or computes
                 client.settimeout(WAIT_S)
-                if not _is_ended(request):
+                if not is_ended(request):
                     client.shutdown(socket.SHUT_WR)
                 continue
             except ConnectionError:
@@ -196,7 +196,7 @@ def sent(address: tuple[str, int], request: bytes) -> Reply:
     return Reply(status=status, headers=head.decode("latin-1").casefold(), body=body)
 
 
-def _is_ended(request: bytes) -> bool:
+def is_ended(request: bytes) -> bool:
     """Whether it is a whole request, so that only its answer is waited for."""
     head, found, body = request.partition(b"\r\n\r\n")
     length = re.search(rb"\r\nContent-Length: (\d{1,8})(\r\n|$)", head)

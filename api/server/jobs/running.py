@@ -91,6 +91,9 @@ class JobRunner:
         known["seconds"] = round(time.monotonic() - start_s, 3)
         if cancelled:
             return "cancelled", status, answer.decode() if status == 200 else None
+        if status == CANCELLED_STATUS:  # nobody cancelled: its time was up
+            late = ChildLostError("late")
+            return "failed", 422, encode(_lost(late, row.deadline_s)).decode()
         if status != 200:
             return "failed", status, answer.decode()
         self._event("progress", {"attempt": attempt, **known})
