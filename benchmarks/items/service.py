@@ -208,8 +208,9 @@ def _bomb_rows(names: list[str], found: list[dict[str, Any]]) -> list[Row]:
     stopped = [n for n, p in zip(names, found, strict=True) if p["beside"] != "done"]
     odd = [p["outcome"] for p in found if p["outcome"] not in ("done", "422", "cancelled")]
     return [
-        judged("R4: a bomb's end after its deadline, from its acceptance on", f"{late[0] - BOMB_S:+.2f} s ({late[1]})",
-               "≤ 2 s", late[0] <= BOMB_S + 2, seconds=late[0]),
+        judged("R4: a bomb's end after its deadline, from its acceptance on",
+               f"{late[0] - BOMB_S:+.2f} s ({late[1]})", "≤ 2 s", late[0] <= BOMB_S + 2,
+               seconds=late[0]),
         judged("R4: memory of the process that a bomb has", f"{most[0] / 2**20:.0f} MiB "
                f"({most[1]})", "≤ 1 GiB", most[0] <= 2**30, bytes=most[0]),
         judged("R4: /healthz beside a bomb", f"p99 {slow[0] * 1000:.1f} ms ({slow[1]})",

@@ -184,6 +184,7 @@ def _soaked(seconds: float) -> dict[str, Any]:
             if not first and spent > seconds / 10:
                 first = tree_bytes(service)
         last = tree_bytes(service)
+    first = first or last  # a glance may end before its tenth was looked at
     return {"first_bytes": first, "last_bytes": last, "rounds": rounds, "seconds": seconds}
 
 
