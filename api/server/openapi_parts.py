@@ -65,6 +65,20 @@ def answer(
     return {status: {"description": description, "content": {"application/json": content}}}
 
 
+def linked(response: dict[int | str, Any], parameter: str, key: str, *operations: str) -> Any:
+    """A response of :func:`answer` from which other operations go on.
+
+    Args:
+        response: of one status.
+        parameter: of those operations.
+        key: of the answer, which holds its value.
+        operations: their ids.
+    """
+    parameters = {parameter: f"$response.body#/{key}"}
+    links = {name: {"operationId": name, "parameters": parameters} for name in operations}
+    return {status: {**content, "links": links} for status, content in response.items()}
+
+
 def body(model: str, example: dict[str, Any]) -> dict[str, Any]:
     """A request's JSON."""
     content = {"schema": {"$ref": REF.format(model=model)}, "example": example}

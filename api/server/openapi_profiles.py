@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .openapi_parts import COMPUTING, EVERYWHERE, REF, answer, body, problems
+from .openapi_parts import COMPUTING, EVERYWHERE, REF, answer, body, linked, problems
 
 PROFILE_EXAMPLE: dict[str, Any] = {
     "name": "our-a100s",
@@ -70,7 +70,13 @@ PROFILE_DOCS: dict[str, dict[str, Any]] = {
         "openapi_extra": body("ProfileBody", PROFILE_EXAMPLE),
         "responses": {
             **answer("Profile", "It took the place of an earlier one.", PROFILE_ANSWER_EXAMPLE),
-            **answer("Profile", "Kept; calibration: NAME uses it.", PROFILE_ANSWER_EXAMPLE, 201),
+            **linked(
+                answer("Profile", "Kept; calibration: NAME uses it.", PROFILE_ANSWER_EXAMPLE, 201),
+                "name",
+                "name",
+                "getProfile",
+                "deleteProfile",
+            ),
             **problems(*EVERYWHERE, *COMPUTING),
         },
     },
