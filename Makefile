@@ -21,7 +21,7 @@ LINK := $(VENV)/link
 MOVED := $(shell test -f $(READY) && test "$$(cat $(READY))" != "$(CURDIR)" && echo moved)
 
 .PHONY: help demo test lint style types contracts evidence evidence-is-here gpu-report gpu-wheels \
-	wheel-test clean distclean moved
+	wheel-test system-deps clean distclean moved
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
@@ -76,6 +76,23 @@ wheel-test: $(READY) ## build sdist and wheel, install the wheel in a fresh venv
 	"$$python" -c 'import importlib.metadata as m, shardwright as s; \
 	print("imported", s.__version__); raise SystemExit(m.version("shardwright") != s.__version__)'; \
 	test -z "$$cli" || { venv/bin/plan --version; venv/bin/shardwright --help >/dev/null; }
+
+system-deps: ## install PostgreSQL and Chromium, which only some tests want, by apt (as root or sudo)
+	@# The tests make a PostgreSQL server of their own, so that one need not run. What is there
+	@# already is left alone; without either, `make test` skips, counts and prints their tests.
+	@set -eu; wanted=""; \
+	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || wanted="$$wanted postgresql"; \
+	command -v chromium >/dev/null 2>&1 || wanted="$$wanted chromium"; \
+	test -n "$$wanted" || { echo "system-deps: PostgreSQL and Chromium are here"; exit 0; }; \
+	command -v apt-get >/dev/null 2>&1 || { echo "system-deps: no apt-get here; install by hand:" \
+		"$$wanted" >&2; exit 1; }; \
+	as_root=""; test "$$(id -u)" = 0 || as_root=sudo; \
+	test -z "$$as_root" || command -v sudo >/dev/null 2>&1 || { echo "system-deps: neither root" \
+		"nor sudo; ask for:$$wanted" >&2; exit 1; }; \
+	echo "system-deps: installing$$wanted"; \
+	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq; \
+	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+		$$wanted
 
 clean: ## remove what building and checking left behind; keeps .venv
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \

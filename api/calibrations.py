@@ -2,11 +2,16 @@
 
 One JSON file each under ``$XDG_DATA_HOME/shardwright/calibrations``, written whole or not at all. A
 calibration is used only for the device, the stack and the format of products that it was fitted
-for.
+for. Where the service computes for someone, the calibrations that were stored over HTTP under
+their name come first (:func:`lending`); they lie in its database and never in a file.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..profiler.store import newest_profile, profile_folder, save_document
@@ -21,6 +26,54 @@ from ..spec.workload import DtypeRecord
 FLAG = "--calibration"
 SHOWN_OF_HASH = 19
 """``sha256:`` and twelve digits."""
+
+
+class WantedError(Exception):
+    """A calibration is named, and it was not yet looked up whose it is."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lent:
+    """Calibrations of someone whom the service computes for.
+
+    ``known`` are the names of all of them, ``found`` those that were looked up by their names;
+    ``asked`` is False as long as nothing was looked up.
+    """
+
+    known: tuple[str, ...] = ()
+    found: Mapping[str, Calibration] = field(default_factory=dict)
+    asked: bool = True
+
+
+_LENT: ContextVar[Lent | None] = ContextVar("lent", default=None)
+
+
+@contextmanager
+def lending(lent: Lent) -> Iterator[None]:
+    """Let names of calibrations mean these first, in the block and in this thread alone."""
+    token = _LENT.set(lent)
+    try:
+        yield
+    finally:
+        _LENT.reset(token)
+
+
+def lent_calibration(name: str | None) -> Calibration | None:
+    """The calibration of that name if it is one that was lent.
+
+    Raises:
+        WantedError: it is not known yet whether there is one.
+    """
+    lent = _LENT.get()
+    if name in (None, "none") or lent is None:
+        return None
+    if not lent.asked:
+        raise WantedError(str(name))
+    return lent.found.get(str(name))
 
 
 def calibration_folder() -> Path:
@@ -47,11 +100,16 @@ def load_calibration(name: str) -> Calibration:
 
     Raises:
         InputError: none of that name, or a file that is none.
+        WantedError: the service has to look for it first.
     """
+    if (lent := lent_calibration(name)) is not None:
+        return lent
     known = stored_names()
     if name not in known:
-        allowed = ", ".join(["none", *known]) + ("" if known else " (plan calibrate stores one)")
-        raise InputError(FLAG, name, allowed, nearest_name(name, ["none", *known]))
+        others = _LENT.get()
+        every = sorted({*known, *(others.known if others else ())})
+        allowed = ", ".join(["none", *every]) + ("" if every else " (plan calibrate stores one)")
+        raise InputError(FLAG, name, allowed, nearest_name(name, ["none", *every]))
     path = calibration_folder() / f"{name}.json"
     return from_json(Calibration, read_text(path, str(path)), str(path))
 

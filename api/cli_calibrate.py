@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..spec.calibration import NAME_PATTERN
+from ..spec.calibration import NAME_PATTERN, TAKEN_NAMES
 from ..spec.errors import InputError
 from .cli_output import check_targets, emit
 
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..spec.calibration import Calibration, Place
-    from .calibrating import Usable
-
-ROWS = "a table with a row that was measured and can be priced"
-TAKEN = ("none", "fit")
-"""Words that mean something else to ``--calibration``."""
 
 
 def calibrate_command(given: dict[str, Any]) -> None:
@@ -52,45 +47,25 @@ def calibrate_command(given: dict[str, Any]) -> None:
 
 
 def _of_times(name: str, path: Path) -> dict[str, Any]:
-    from .calibrating import calibrated, check_seconds, drawn, held_out_errors
+    from ..datasets.published.runs import published_runs
+    from .calibration_fits import fit_times
 
-    read, rows = _rows(path)
-    used = drawn(rows)
-    check_seconds(used)
-    fitted = calibrated(name, used)
-    kept = _stored(name, fitted.place)
-    fitted = replace(fitted, memory=None if kept is None else kept.memory)
-    rest = [row for row in rows if row.run.id not in fitted.fitted_on]
-    found = {"rows_read": read, "rows_usable": len(rows)}
-    return _saved(fitted) | found | {"held_out": held_out_errors(rest, fitted)}
+    found = fit_times(name, published_runs(path), f"--data {path}")
+    kept = _stored(name, found.calibration.place)
+    fitted = replace(found.calibration, memory=None if kept is None else kept.memory)
+    return _saved(fitted) | found.counts
 
 
 def _of_memory(name: str, path: Path) -> dict[str, Any]:
     from ..datasets.published.runs import published_runs
-    from ..spec.calibration import unfitted
-    from .calibrating import drawn
-    from .calibrating_memory import (
-        check_bytes,
-        first_reason,
-        fitted_memory,
-        held_out_peaks,
-        measured_peaks,
-        priced_peaks,
-    )
+    from .calibration_fits import fit_peaks
 
-    runs = published_runs(path)
-    rows = measured_peaks(priced_peaks(runs))
-    if not rows:
-        raise first_reason(runs[0]) if runs else InputError(f"--data {path}", "no rows", ROWS)
-    place = _one_place({row.place for row in rows}, "one device and one stack")
-    used = drawn(rows)
-    check_bytes(used)
-    memory = fitted_memory(used)
-    base = _stored(name, place) or unfitted(name=name, device=place.device, stack=place.stack)
-    rest = [row for row in rows if row.run.id not in memory.fitted_on]
-    found = {"rows_read": len(runs), "rows_usable": len(rows)}
-    held_out = held_out_peaks(rest, memory.constants)
-    return _saved(base.with_memory(memory)) | found | {"held_out": held_out}
+    found = fit_peaks(name, published_runs(path), f"--data {path}")
+    base = _stored(name, found.calibration.place) or found.calibration
+    memory = found.calibration.memory
+    if memory is None:
+        raise RuntimeError("peaks give constants of memory")
+    return _saved(base.with_memory(memory)) | found.counts
 
 
 def _stored(name: str, place: Place) -> Calibration | None:
@@ -124,7 +99,7 @@ def _saved(fitted: Calibration) -> dict[str, Any]:
 def _name(text: str | None) -> str:
     if text is None:
         raise InputError("--name", "nothing", "what the calibration shall be called")
-    if not re.fullmatch(NAME_PATTERN, text) or text in TAKEN:
+    if not re.fullmatch(NAME_PATTERN, text) or text in TAKEN_NAMES:
         allowed = "1 to 64 letters, digits, dots, dashes or underscores, and not none or fit"
         raise InputError("--name", text, allowed)
     return text
@@ -135,25 +110,3 @@ def _path(text: str | None) -> Path:
         given = "nothing" if text is None else text
         raise InputError("--data", given, "a CSV file of measured runs, or of peaks of memory")
     return Path(text)
-
-
-def _one_place(places: set[Place], what: str) -> Place:
-    if len(places) > 1:
-        found = ", ".join(map(str, sorted(places)))
-        raise InputError("--data", found, f"rows of {what}")
-    return next(iter(places))
-
-
-def _rows(path: Path) -> tuple[int, list[Usable]]:
-    """How many rows the table has, and those of its one place that can be used."""
-    from ..datasets.published.runs import published_runs
-    from .calibrating import usable, usable_rows
-
-    runs = published_runs(path)
-    rows = usable_rows(runs)
-    if not rows:
-        if runs:
-            usable(runs[0])  # says what the first row lacks
-        raise InputError("--data", str(path), ROWS)
-    _one_place({row.place for row in rows}, "one device, one stack and one format of products")
-    return len(runs), rows

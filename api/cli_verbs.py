@@ -305,14 +305,16 @@ def calibrate(**given: Any) -> None:
                       "this user."),
     click.option("--allow-execute", is_flag=True,
                  help="Whoever may ask may also run plans on this machine: POST /v1/runs."),
+    click.option("--log", default="error", metavar="info|error", show_default=True,
+                 help="JSON lines on the error output: of each request and job, or of faults."),
 )  # fmt: skip
 def serve(
-    host: str, port: int, token_file: str | None, db: str | None, allow_execute: bool
+    host: str, port: int, token_file: str | None, db: str | None, allow_execute: bool, log: str
 ) -> None:
     """Answer planning and simulation requests over HTTP."""
     from .server.serve import serve as run_server
 
-    run_server(host, port, token_file, db, allow_execute)
+    run_server(host, port, token_file, db, allow_execute, log)
 
 
 VERBS: dict[str, click.Command] = {

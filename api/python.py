@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ..spec.choices import PREFERENCES
 from ..spec.errors import InputError, one_of
@@ -27,6 +27,7 @@ from .plans import read_plan
 from .price_file import PricesLike
 from .reports import memory_rule, search_plan, simulate_plan
 from .uniform import UniformStrategy, uniform_plan
+from .wanted import Wanted
 from .what_if_handle import WhatIfs, handle_inputs
 from .what_if_inputs import Sets, Swept, question_of
 from .what_ifs import equal_parts
@@ -127,7 +128,7 @@ def plan(
     """
     model = _described(model)
     asked = {name: value for name, value in locals().items() if name in INPUT_NAMES}
-    wanted = _Wanted(tuple(pins), top, deadline_s, oom_risk, executable, prefer)
+    wanted = Wanted(tuple(pins), top, deadline_s, oom_risk, executable, prefer)
     return _planned(Inputs(**asked), wanted, _picked(foreign, FOREIGN_FLAGS))
 
 
@@ -141,18 +142,7 @@ def _described(model: Any) -> ModelLike | None:
     return describe(model, type(model).__name__)
 
 
-class _Wanted(NamedTuple):
-    """What is asked of a search beside the problem."""
-
-    pins: tuple[str, ...]
-    top: int
-    deadline_s: float | None
-    oom_risk: float | None
-    executable: bool
-    prefer: str
-
-
-def _planned(inputs: Inputs, wanted: _Wanted, foreign: dict[str, Any]) -> PlanHandle:
+def _planned(inputs: Inputs, wanted: Wanted, foreign: dict[str, Any]) -> PlanHandle:
     """The answer under our costs, or under Galvatron's where a profile of its own is given."""
     flags = {
         **dict.fromkeys(FOREIGN_FLAGS),
@@ -163,6 +153,7 @@ def _planned(inputs: Inputs, wanted: _Wanted, foreign: dict[str, Any]) -> PlanHa
         "calibration": inputs.calibration,
         "stack": inputs.stack,
     }
+    wanted.check()
     liked = one_of("--prefer", wanted.prefer, PREFERENCES)
     galvatron, problem = foreign_costs(flags), resolve(inputs)
     if galvatron:

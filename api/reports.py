@@ -29,7 +29,7 @@ from ..planner.space import Request
 from ..planner.technique import KnownTechniques
 from ..planner.techniques import SHIPPED
 from ..spec.choices import Preference
-from ..spec.errors import InfeasibleError
+from ..spec.errors import InfeasibleError, InputError
 from ..spec.measured import Measured, profile_of
 from ..spec.plan import Plan
 from ..spec.report import Assumption, Provenance, Report
@@ -61,7 +61,13 @@ class Simulated:
 
 
 def memory_rule(risk: float | None) -> MemoryRule:
-    """The rule for a typed risk; the usual one where none was typed."""
+    """The rule for a typed risk; the usual one where none was typed.
+
+    Raises:
+        InputError: a risk that is no number, or out of range.
+    """
+    if risk is not None and (isinstance(risk, bool) or not isinstance(risk, (int, float))):
+        raise InputError("--oom-risk", risk, "a fraction above 0 and at most 0.5", 0.05)
     return MemoryRule(DEFAULT_RISK if risk is None else risk)
 
 

@@ -21,6 +21,8 @@ LARGEST_LIBRARY_BYTES = 64 * 2**30
 LibraryBytes = Annotated[int, Field(ge=-LARGEST_LIBRARY_BYTES, le=LARGEST_LIBRARY_BYTES)]
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+TAKEN_NAMES = ("none", "fit")
+"""Words that mean something else to ``--calibration``."""
 
 
 class Place(NamedTuple):

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from ...spec.codec import parse_json
 from ...spec.errors import InfeasibleError, InputError, ShardwrightError
+from ..calibrations import WantedError, lending
 from ..uniform import UniformStrategy
 from .asked import (
     check_plan,
@@ -22,8 +23,26 @@ from .asked import (
     traced,
     what_ifs,
 )
-from .problems import INFEASIBLE, INVALID, MAX_ERRORS, NOT_BUILT, TOO_LARGE, encode, problem
-from .requests import PLAN_ADAPTER, RUN_ADAPTER, RUN_S, SIMULATION_ADAPTER, WHAT_IF_ADAPTER
+from .lending import WANTED, lent_from, lent_text
+from .problems import (
+    INFEASIBLE,
+    INVALID,
+    MAX_ERRORS,
+    MAX_TEXT,
+    NOT_BUILT,
+    TOO_LARGE,
+    encode,
+    problem,
+)
+from .profiling import profiled
+from .requests import (
+    PLAN_ADAPTER,
+    PROFILE_ADAPTER,
+    RUN_ADAPTER,
+    RUN_S,
+    SIMULATION_ADAPTER,
+    WHAT_IF_ADAPTER,
+)
 from .telling import Tell
 
 Answer = tuple[int, bytes]
@@ -39,7 +58,11 @@ POINTERS = {
     "host_gib": "/constraints/host_gib",
     "oom_risk": "/constraints/oom_risk",
     "pin": "/constraints/pins",
+    "data": "/rows",
 }
+ROOM = 60
+"""Characters of a problem's text that its pointer and words of ours take."""
+NOUNS = ("model", "cluster", "plan", "prices", "rows", "name")
 STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)
 
 
@@ -48,7 +71,8 @@ def answer(operation: str, body: bytes, limit_s: float, tell: Tell | None = None
 
     Args:
         operation: ``plan``, ``simulation``, ``what-if``, ``trace``, or ``check-plan``,
-            ``check-what-if`` and ``check-run``, which look whether such a job can be asked for.
+            ``check-what-if`` and ``check-run``, which look whether such a job can be asked for,
+            or ``check-profile``, which fits a calibration to a table.
         body: as it was sent.
         limit_s: seconds in which to answer.
         tell: called with events of a search: a name and JSON.
@@ -62,20 +86,27 @@ def answer(operation: str, body: bytes, limit_s: float, tell: Tell | None = None
         if operation == "check-plan":
             given = PLAN_ADAPTER.validate_json(body)
             check_plan(given)
-            return 200, checked(parsed, given.deadline_s, None)
+            lent = lent_text(given.calibration)
+            return 200, checked(parsed, given.deadline_s, None, lent)
         if operation in ("what-if", "check-what-if"):
             asked = WHAT_IF_ADAPTER.validate_json(body)
             if operation == "what-if":
                 return 200, encode(what_ifs(asked, ends_s))
+            lent = lent_text(asked.calibration)
             check_what_if(asked)
-            return 200, checked(parsed, time_for(asked), asked.plan_id)
+            return 200, checked(parsed, time_for(asked), asked.plan_id, lent)
         if operation == "check-run":
             wanted = RUN_ADAPTER.validate_json(body)
             check_run(wanted)
             return 200, checked(parsed, wanted.deadline_s or RUN_S, wanted.plan_id)
+        if operation == "check-profile":
+            return 200, encode(profiled(PROFILE_ADAPTER.validate_json(body)))
         if operation == "trace":
-            return 200, encode(traced(parsed))
+            with lending(lent_from(parsed["lent"])):
+                return 200, encode(traced(parsed))
         return 200, encode(simulated(SIMULATION_ADAPTER.validate_json(body)).to_document())
+    except WantedError as wanted:
+        return WANTED, encode({"calibration": wanted.name})
     except ShardwrightError as error:
         return 422, encode(_refusal(error))
     except ValidationError as error:
@@ -104,13 +135,20 @@ def _pointer(location: tuple[Any, ...]) -> str:
 
 def _refusal(error: ShardwrightError) -> dict[str, Any]:
     if isinstance(error, InputError):
-        near = "" if error.nearest in (None, "") else f"; nearest: {error.nearest}"
         pointer = _error_pointer(error.field)
-        message = f"allowed: {error.allowed}{near}"
+        message = _allowed(error)
         faults = [{"pointer": pointer, "msg": message}]
         return problem(422, f"{pointer or 'body'}: {message}", INVALID, faults)
     kind = INFEASIBLE if isinstance(error, InfeasibleError) else NOT_BUILT
     return problem(422, str(error), kind)
+
+
+def _allowed(error: InputError) -> str:
+    """What is allowed and what is nearest to it; of a long list the nearest is kept."""
+    near = "" if error.nearest in (None, "") else f"; nearest: {str(error.nearest)[:100]}"
+    room = MAX_TEXT - len(near) - ROOM
+    allowed = error.allowed if len(error.allowed) <= room else error.allowed[: room - 1] + "…"
+    return f"allowed: {allowed}{near}"
 
 
 def _error_pointer(field: str) -> str:
@@ -121,7 +159,7 @@ def _error_pointer(field: str) -> str:
     head, _, path = field.partition(": ")
     name = head.removeprefix("--").split(" ")[0].replace("-", "_")
     parts = [part for part in path.split(".") if part and " " not in part]
-    if field.startswith("--") or name in ("model", "cluster", "plan", "prices"):
+    if field.startswith("--") or name in NOUNS:
         start = POINTERS.get(name) or ("/strategy/" if name in STRATEGY_FLAGS else "/") + name
         return start + "".join(f"/{part}" for part in parts)
     return "".join(f"/{part}" for part in parts)

@@ -15,6 +15,7 @@ from ..cluster_catalogue import clusters_document
 from .asking import Asker, json_response
 from .gate import Gate, GateRules
 from .jobs.database import StoreError
+from .jobs.profile_routes import ProfileRoutes
 from .jobs.routes import JobRoutes
 from .jobs.service import JobRules, JobService
 from .observing import Metrics, Observer
@@ -73,7 +74,7 @@ def make_app(
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(Exception, _unknown_problem)
     _add_catalogue(app)
-    asker = Asker(pool)
+    asker = Asker(pool, service.profiles)
     _add_computations(app, pool, service, asker)
 
     @app.get("/metrics", **METRICS_DOCS)
@@ -83,6 +84,7 @@ def make_app(
     kinds = ("plan", "what-if", "run") if service.rules.may_execute else ("plan", "what-if")
     for kind in kinds:
         JobRoutes(service, asker.ask, kind).add_to(app)
+    ProfileRoutes(service, asker.ask).add_to(app)
     install_openapi(app)
     return app
 

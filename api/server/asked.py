@@ -54,9 +54,11 @@ def time_for(body: WhatIfBody) -> float:
     return max(DEADLINE_S, EACH_S * rows)
 
 
-def checked(parsed: Any, deadline_s: float | None, plan_id: str | None) -> bytes:
+def checked(
+    parsed: Any, deadline_s: float | None, plan_id: str | None, calibration: str | None = None
+) -> bytes:
     """What the service needs to know of a body that is well, and the body in one form."""
-    known = {"deadline_s": deadline_s, "plan_id": plan_id}
+    known = {"deadline_s": deadline_s, "plan_id": plan_id, "calibration": calibration}
     return encode(known) + b"\n" + encode(parsed)
 
 
@@ -137,7 +139,8 @@ def traced(given: Any) -> dict[str, Any]:
     """The timeline of a job's plan, as Perfetto reads it.
 
     Args:
-        given: ``report``, the job's answer, and ``asked``, the body that it answered.
+        given: ``report``, the job's answer, and ``asked``, the body that it answered. A calibration
+            of whoever asked is lent as it was then.
     """
     plan = plan_from_text(encode(given["report"]["plan"]), "plan")
     asked = given["asked"]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 from fastapi import Request
 from starlette.responses import Response
 
+from .jobs.database import StoreError
+from .jobs.profiles import ProfileStore
+from .lending import WANTED, lent_document, wanted_name
 from .pool import BusyError, ChildPool, EndingError, LostError
 from .problems import MEDIA_TYPE, TOO_LARGE, problem_response
 
@@ -23,14 +27,16 @@ class Asker:
 
     Args:
         pool: of the service.
+        profiles: calibrations that requests may name.
     """
 
-    def __init__(self, pool: ChildPool) -> None:
-        self._pool = pool
+    def __init__(self, pool: ChildPool, profiles: ProfileStore) -> None:
+        self._pool, self._profiles = pool, profiles
 
     async def ask(self, request: Request, operation: str, body: bytes, limit_s: float) -> Response:
         """The answer of a child, or a problem; the child ends when the client goes away."""
-        asking = asyncio.ensure_future(self._pool.ask(operation, body, limit_s, cpu_s=limit_s + 5))
+        owner = request.scope.get("owner", "")
+        asking = asyncio.ensure_future(self._answered(owner, operation, body, limit_s))
         leaving = asyncio.ensure_future(_gone(request))
         try:
             await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -43,6 +49,9 @@ class Asker:
             detail = full if busy.full else "no child was free"
             headers = {"Retry-After": "5"}
             return problem_response(429 if busy.full else 503, detail, headers=headers)
+        except StoreError:
+            detail = "the calibration cannot be looked up now; GET /readyz tells more"
+            return problem_response(503, detail, headers={"Retry-After": "5"})
         except LostError as lost:
             return _lost(lost, limit_s)
         except EndingError:
@@ -52,6 +61,19 @@ class Asker:
             for task in (asking, leaving):
                 task.cancel()
             await asyncio.gather(asking, leaving, return_exceptions=True)
+
+    async def _answered(
+        self, owner: str, operation: str, body: bytes, limit_s: float
+    ) -> tuple[int, bytes]:
+        """A child's answer; it is asked again where it wants a calibration of whoever asks."""
+        cpu_s = limit_s + 5
+        start_s = time.monotonic()
+        status, answer = await self._pool.ask(operation, body, limit_s, cpu_s)
+        if status != WANTED:
+            return status, answer
+        looked = await asyncio.to_thread(self._profiles.look, owner, wanted_name(answer))
+        left_s = max(1.0, limit_s - (time.monotonic() - start_s))
+        return await self._pool.ask(operation, body, left_s, cpu_s, lent_document(*looked))
 
 
 def _lost(error: LostError, limit_s: float) -> Response:

@@ -1,6 +1,7 @@
 """A child of the service: takes requests on its standard input, one after another, under limits.
 
-Message in: one JSON line ``{"operation", "limit_s", "cpu_s", "length", "events"?}`` and the body.
+Message in: one JSON line ``{"operation", "limit_s", "cpu_s", "length", "events"?, "lent"?}`` and
+the body; ``lent`` holds calibrations of whoever asks.
 Message out: one JSON line ``{"status", "length"}`` and the body; before it, where ``events`` is
 true, any number with ``event`` in the place of ``status``. SIGINT ends a search with its best plan
 so far. It has no network use, runs no code that it was sent, and lives in an empty folder.
@@ -32,7 +33,9 @@ def main() -> None:
     target = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     # Whatever a library prints must not reach the channel.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    from ..calibrations import lending
     from .answers import answer
+    from .lending import lent_from
 
     _warm_up()
     stops = _Stops()
@@ -42,7 +45,7 @@ def main() -> None:
         body = source.read(header["length"])
         _allow_seconds(header["cpu_s"])
         tell = partial(stops.telling, target) if header.get("events") else None
-        with stops:
+        with stops, lending(lent_from(header.get("lent"))):
             status, reply = answer(header["operation"], body, header["limit_s"], tell)
         _send(target, {"status": status}, reply)
 

@@ -1,4 +1,4 @@
-"""What an operator sees: an id for every request, and metrics as Prometheus reads them."""
+"""What an operator sees: an id for every request, metrics as Prometheus reads them, log lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .jobs.database import StoreError
+from .jobs.ids import is_id
 from .jobs.service import JobService
+from .logs import say
 from .pool import ChildPool
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
@@ -65,7 +67,7 @@ class Metrics:
 
 
 class Observer:
-    """ASGI middleware around all others: gives every answer an id, and counts it.
+    """ASGI middleware around all others: gives every answer an id, counts it, and logs it.
 
     Args:
         app: what is observed.
@@ -84,19 +86,43 @@ class Observer:
         given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
         request_id = given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         scope["request_id"] = request_id
+        seen: dict[str, int] = {}
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
+                seen["status"] = message["status"]
                 headers = [*message.get("headers", []), (b"x-request-id", request_id.encode())]
                 message = {**message, "headers": headers}
                 self._count(scope, message["status"], time.perf_counter() - start_s)
             await send(message)
 
-        await self._app(scope, receive, sending)
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            method, route = _named(scope)
+            say(
+                "request",
+                request_id=request_id,
+                method=method,
+                route=route,
+                status=seen.get("status"),  # none: the client went away
+                seconds=round(time.perf_counter() - start_s, 4),
+                job=scope.get("job_id") or _asked_job(scope),
+            )
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        # The route's pattern, never what was asked for: a name for each path would fill the memory.
-        route = getattr(scope.get("route"), "path", "none")
-        method = scope["method"] if scope["method"] in METHODS else "other"
+        method, route = _named(scope)
         self._metrics.requests.labels(method, route, str(status)).inc()
         self._metrics.seconds.labels(method, route).observe(seconds)
+
+
+def _named(scope: Scope) -> tuple[str, str]:
+    """Method and route: the pattern, never what was asked for, which could be anything."""
+    route = getattr(scope.get("route"), "path", "none")
+    return (scope["method"] if scope["method"] in METHODS else "other"), route
+
+
+def _asked_job(scope: Scope) -> str | None:
+    """The job that a path names, where it has the form of one."""
+    asked = str(scope.get("path_params", {}).get("job_id", ""))
+    return asked if is_id(asked) else None

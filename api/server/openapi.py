@@ -9,6 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 from starlette.responses import Response
 
+from ...spec.calibration import Calibration
 from ...spec.report import Assumption, Prediction, Provenance, SearchResult, Sensitivity
 from .examples import (
     CLUSTERS_EXAMPLE,
@@ -17,14 +18,30 @@ from .examples import (
     SIMULATION_EXAMPLE,
 )
 from .openapi_jobs import job_schemas
-from .openapi_parts import COMPUTING, EVERYWHERE, PROBLEM_SCHEMA, REF, answer, body, problems
+from .openapi_parts import (
+    COMPUTING,
+    EVERYWHERE,
+    PROBLEM_SCHEMA,
+    REF,
+    UNHEARD,
+    answer,
+    body,
+    problems,
+)
+from .openapi_profiles import profile_schemas
 from .openapi_what_if import what_if_schemas
-from .requests import PLAN_ADAPTER, RUN_ADAPTER, SIMULATION_ADAPTER, WHAT_IF_ADAPTER
+from .requests import (
+    PLAN_ADAPTER,
+    PROFILE_ADAPTER,
+    RUN_ADAPTER,
+    SIMULATION_ADAPTER,
+    WHAT_IF_ADAPTER,
+)
 
 HEALTH_DOCS: dict[str, Any] = {
     "operation_id": "health",
     "summary": "Whether the service runs.",
-    "responses": {**answer("Status", "It runs.", {"status": "ok"}), **problems(421, 431, 500)},
+    "responses": {**answer("Status", "It runs.", {"status": "ok"}), **problems(*UNHEARD)},
 }
 READY_EXAMPLE = {"status": "ready", "db": "ok", "workers": 2}
 READY_DOCS: dict[str, Any] = {
@@ -32,7 +49,7 @@ READY_DOCS: dict[str, Any] = {
     "summary": "Whether the service can compute.",
     "responses": {
         **answer("Ready", "It can.", READY_EXAMPLE),
-        **problems(421, 431, 500, 503),
+        **problems(*UNHEARD),
     },
 }
 METRICS_EXAMPLE = 'shardwright_jobs{state="running"} 2.0\nshardwright_workers 2.0\n'
@@ -90,6 +107,7 @@ def _schemas() -> dict[str, Any]:
         "SimulationBody": SIMULATION_ADAPTER,
         "WhatIfBody": WHAT_IF_ADAPTER,
         "RunBody": RUN_ADAPTER,
+        "ProfileBody": PROFILE_ADAPTER,
         **{kind.__name__: TypeAdapter(kind) for kind in REPORT_PARTS},
     }
     for name, adapter in adapters.items():
@@ -105,6 +123,7 @@ def _schemas() -> dict[str, Any]:
     found["PlanReport"] = _object({**_report_properties(), **searched})
     found.update(what_if_schemas())
     found.update(job_schemas())
+    found.update(profile_schemas())
     found["Ready"] = _object(
         {
             "status": {"type": "string"},
@@ -131,6 +150,7 @@ REPORT_PARTS: tuple[type[Any], ...] = (
     Assumption,
     Provenance,
     Sensitivity,
+    Calibration,
 )
 
 

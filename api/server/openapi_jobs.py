@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from .examples import PLAN_EXAMPLE, PLAN_REPORT_EXAMPLE
 from .examples_what_if import WHAT_IF_ANSWER_EXAMPLE, WHAT_IF_EXAMPLE
-from .openapi_parts import COMPUTING, EVERYWHERE, PREFER_HEADER, REF, answer, body, problems
+from .openapi_parts import COMPUTING, EVERYWHERE, PREFER_HEADER, REF, answer, body, linked, problems
 
 ID = "019a5c3e7d1f4b2a9c8d7e6f5a4b3c2d"
 NEW_JOB_EXAMPLE: dict[str, Any] = {
@@ -93,7 +93,7 @@ QUERY = [
         "schema": {"type": "string"},
     },
 ]
-READING = (*EVERYWHERE, 404, 503)
+READING = (*EVERYWHERE, 404)
 
 
 def job_docs(kind: str) -> dict[str, dict[str, Any]]:
@@ -107,7 +107,7 @@ def job_docs(kind: str) -> dict[str, dict[str, Any]]:
             "openapi_extra": {"parameters": QUERY},
             "responses": {
                 **answer("JobPage", "A page.", PAGE_EXAMPLE),
-                **problems(*EVERYWHERE, 422, 503),
+                **problems(*EVERYWHERE, 422),
             },
         },
         "GET /{job_id}": {
@@ -156,7 +156,10 @@ def _created(kind: str, name: str) -> dict[str, Any]:
         "what-if": "Price a plan in changed settings, as it is and planned anew.",
         "run": "Run a plan on the service's machine; only with plan serve --allow-execute.",
     }
-    accepted = answer("NewJob", "A job; its Location tells more.", NEW_JOB_EXAMPLE, 202)
+    new = answer("NewJob", "A job; its Location tells more.", NEW_JOB_EXAMPLE, 202)
+    next_ones = [f"{verb}{name}" for verb in ("get", "cancel", "watch")]
+    next_ones += [f"trace{name}"] if kind == "plan" else []
+    accepted = linked(new, "job_id", "id", *next_ones)
     return {
         "operation_id": f"create{name}",
         "summary": summaries[kind],

@@ -30,8 +30,10 @@ PROBLEM_SCHEMA: dict[str, Any] = {
         },
     },
 }
-EVERYWHERE = (401, 421, 431, 500)
-COMPUTING = (400, 408, 413, 415, 422, 429, 503)
+UNHEARD = (400, 408, 421, 431, 500, 503)
+"""What is no HTTP, comes too slowly, is for another host, too large, too many: of every route."""
+EVERYWHERE = (401, *UNHEARD)
+COMPUTING = (413, 415, 422, 429)
 PROBLEM_TEXT = {
     401: "send the header Authorization: Bearer TOKEN",
     421: "allowed: requests for this machine by its own name or address",
@@ -51,7 +53,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
                 }
             },
         }
-        for status in sorted(statuses)
+        for status in sorted(set(statuses))
     }
 
 
@@ -61,6 +63,20 @@ def answer(
     """A response of JSON."""
     content = {"schema": {"$ref": REF.format(model=model)}, "example": example}
     return {status: {"description": description, "content": {"application/json": content}}}
+
+
+def linked(response: dict[int | str, Any], parameter: str, key: str, *operations: str) -> Any:
+    """A response of :func:`answer` from which other operations go on.
+
+    Args:
+        response: of one status.
+        parameter: of those operations.
+        key: of the answer, which holds its value.
+        operations: their ids.
+    """
+    parameters = {parameter: f"$response.body#/{key}"}
+    links = {name: {"operationId": name, "parameters": parameters} for name in operations}
+    return {status: {**content, "links": links} for status, content in response.items()}
 
 
 def body(model: str, example: dict[str, Any]) -> dict[str, Any]:

@@ -127,7 +127,12 @@ class ChildPool:
             self._replace()
 
     async def ask(
-        self, operation: str, body: bytes, limit_s: float, cpu_s: float
+        self,
+        operation: str,
+        body: bytes,
+        limit_s: float,
+        cpu_s: float,
+        lent: Mapping[str, object] | None = None,
     ) -> tuple[int, bytes]:
         """Status and body of the answer.
 
@@ -136,6 +141,7 @@ class ChildPool:
             body: as it was sent.
             limit_s: seconds in all, waiting for a child included.
             cpu_s: processor seconds that the child may use.
+            lent: calibrations that were looked up for whoever asks.
 
         Raises:
             BusyError: no child was free in time.
@@ -150,6 +156,7 @@ class ChildPool:
             "operation": operation,
             "limit_s": left_s * 0.9,
             "cpu_s": cpu_s,
+            "lent": lent,
         }
         healthy = False
         try:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
+from ...spec.calibration import NAME_PATTERN
 from ...spec.choices import AttentionImpl, Overlap, Preference
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -178,6 +179,27 @@ class RunBody:
     deadline_s: SweepDeadline | None = None
 
 
+Cell = str | int | float | None
+MOST_ROWS, MOST_CELLS = 500, 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileBody:
+    """A table of measured runs, or of peaks of memory, of one device and one stack.
+
+    Columns are those of ``plan calibrate --data``: what is left out of a row is blank.
+    """
+
+    __pydantic_config__ = STRICT
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    rows: Annotated[
+        list[Annotated[dict[Name, Cell], Field(max_length=MOST_CELLS)]],
+        Field(min_length=1, max_length=MOST_ROWS),
+    ]
+
+
+PROFILE_ADAPTER = TypeAdapter(ProfileBody)
 RUN_ADAPTER = TypeAdapter(RunBody)
 RUN_S = 3600.0
 """The deadline of a run that names none."""

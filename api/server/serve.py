@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 from ...spec.codec import read_text
-from ...spec.errors import InputError
+from ...spec.errors import InputError, one_of
 from .gate import LOOPBACK_HOSTS, GateRules, hash_token
+from .logs import LEVELS, set_up
 from .pool import PoolLimits
 
 MIN_TOKEN = 16
@@ -24,6 +25,7 @@ def serve(
     token_file: str | None,
     db: str | None = None,
     may_execute: bool = False,
+    log: str = "error",
 ) -> None:
     """Serve until SIGINT or SIGTERM.
 
@@ -33,11 +35,13 @@ def serve(
         token_file: file of tokens, one a line.
         db: where jobs live: a database URL; a file of this user if None.
         may_execute: whether who asks may run plans on this machine.
+        log: of which events lines are written: ``info`` for all.
 
     Raises:
         InputError: an address that cannot be had, a port that is taken, an open service without
             tokens, an unusable token file or database.
     """
+    level = one_of("--log", log, LEVELS)
     hashes = () if token_file is None else read_tokens(token_file)
     local = is_loopback(host)
     if not local and not hashes:
@@ -54,11 +58,12 @@ def serve(
         from .jobs.service import JobRules
         from .running import run_until_told
 
+        set_up(level)
         rules = GateRules(hosts=LOOPBACK_HOSTS if local else None, token_hashes=hashes)
         processes = max(2, min(MAX_CHILDREN, os.cpu_count() or 2))
         limits, jobs = (
             PoolLimits(children=processes),
-            JobRules(url=url, workers=processes, may_execute=may_execute),
+            JobRules(url=url, workers=processes, may_execute=may_execute, log=level),
         )
         shown = f"[{host}]" if ":" in host else host
         sys.stdout.write(f"serving on http://{shown}:{bound.getsockname()[1]} (Ctrl-C ends it)\n")

@@ -76,6 +76,11 @@ class ProblemProtocol(H11Protocol):
                 h11.EndOfMessage(),
             ):
                 self.transport.write(self.conn.send(event) or b"")
+        if self.cycle is not None and not self.cycle.response_complete:
+            # A route may be at work already, on a body that turned out to be none: its answer would
+            # be a second one.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         self.transport.close()
 
     def _wait_for_head(self) -> None:

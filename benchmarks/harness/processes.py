@@ -111,7 +111,17 @@ class _Tree:
 
     def _watch(self) -> None:
         while not self._stop.wait(SAMPLE_S):
-            self._peak = max(self._peak, sum(map(_resident_bytes, _descendants(self._pid))))
+            self._peak = max(self._peak, resident_tree_bytes(self._pid))
+
+
+def resident_tree_bytes(pid: int) -> int:
+    """Resident bytes now, summed over a process and its descendants."""
+    return sum(map(_resident_bytes, _descendants(pid)))
+
+
+def children_peak_bytes(pid: int) -> int:
+    """Resident bytes now of the largest process below ``pid``."""
+    return max(map(_resident_bytes, _descendants(pid)[1:]), default=0)
 
 
 def _descendants(pid: int) -> list[int]:

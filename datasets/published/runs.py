@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 
-from ...spec.errors import InputError
+from ...spec.errors import InputError, nearest_name
 
 TABLE = Path(__file__).with_name("runs.csv")
 PEAK = "peak_mem_gib"
@@ -142,6 +142,23 @@ def published_runs(table: Path = TABLE) -> tuple[PublishedRun, ...]:
             known.add(run.id)
             found.append(run)
     return tuple(found)
+
+
+COLUMNS = tuple(item.name for item in fields(PublishedRun))
+
+
+def run_of(row: Mapping[str, object], where: str) -> PublishedRun:
+    """A run from a mapping of columns to values; what is left out, or None, is blank.
+
+    Raises:
+        InputError: a column that there is none of, or a value that cannot be read.
+    """
+    unknown = next((name for name in row if name not in COLUMNS), None)
+    if unknown is not None:
+        allowed = "a column of runs.csv or memory.csv"
+        raise InputError(f"{where}: {unknown}", "a value", allowed, nearest_name(unknown, COLUMNS))
+    texts = {name: "" if value is None else str(value) for name, value in row.items()}
+    return _run({**dict.fromkeys(COLUMNS, ""), **texts}, where, ())
 
 
 def _run(row: Mapping[str, str | None], where: str, absent: tuple[str, ...]) -> PublishedRun:

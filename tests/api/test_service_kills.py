@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,26 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
-from job_history import History
-from services import Service, database, start_service, stop_service
+from kill_loop import Kills, killed
+from services import database, start_service, stop_service
 
-KILLS = 10
-OF_SERVERS = (3, 7)
-PLAN = {
-    "model": {"layers": 2, "hidden": 64, "heads": 4, "vocab": 300},
-    "cluster": "2xH100",
-    "workload": {"global_batch": 4, "seq_len": 64},
-}
-
-
-def _post(client: httpx.Client, history: History, key: str) -> None:
-    headers = {"Idempotency-Key": key}
-    history.acknowledged(key, client.post("/v1/plans", json=PLAN, headers=headers))
-
-
-def _kill_a_worker(service: Service, chance: random.Random) -> None:
-    if workers := sorted(service.workers()):
-        os.kill(chance.choice(workers), signal.SIGKILL)
+KILLS = Kills(count=10, of_servers=frozenset((3, 7)), seed=9)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -43,35 +24,10 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
 
 @pytest.mark.timeout(400)
 def test_no_acknowledged_job_is_lost_or_doubled(tmp_path: Path, where: tuple[str, str]) -> None:
-    chance, history = random.Random(9), History()
-    service = start_service(tmp_path, *where)
-    client = httpx.Client(base_url=service.url, timeout=30)
-    for kill in range(KILLS):
-        _post(client, history, f"job-{kill}")
-        time.sleep(chance.uniform(0.0, 0.6))
-        history.look(client)
-        if kill not in OF_SERVERS:
-            _kill_a_worker(service, chance)
-            continue
-        service.process.kill()
-        service.process.communicate(timeout=10)
-        client.close()
-        service = start_service(tmp_path, *where)
-        client = httpx.Client(base_url=service.url, timeout=30)
-        _post(client, history, f"job-{kill}")  # its sender cannot know that it arrived
-    ends_s = time.monotonic() + 200
-    while not history.look(client) and time.monotonic() < ends_s:
-        time.sleep(0.3)
-    assert history.look(client)
-    history.check()
-    last = [jobs[-1] for jobs in history.seen.values()]
-    assert len(last) == KILLS
-    assert {job["state"] for job in last} == {"done"}
-    assert len({job["answer"]["plan_hash"] for job in last}) == 1
-    listed = client.get("/v1/plans", params={"limit": 100}).json()["items"]
-    assert sorted(item["id"] for item in listed) == sorted(job["id"] for job in last)
-    client.close()
-    assert stop_service(service) == (0, "")
+    found = killed(tmp_path, where, KILLS)
+    assert found.states == {"done": KILLS.count}
+    assert len(found.hashes) == 1
+    assert len(found.ready_s) == len(KILLS.of_servers)
 
 
 @pytest.mark.timeout(200)

@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 
 from shardwright.api.server import wire
-from shardwright.api.server.running import OneLine
+from shardwright.api.server.logs import JsonLines
 from shardwright.api.server.wire import ProblemProtocol
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -140,7 +140,10 @@ def test_a_fault_is_logged_as_one_line_without_what_was_sent() -> None:
             "uvicorn.error", logging.ERROR, __file__, 1, "Exception in %s\n", ("app",),
             sys.exc_info(),
         )  # fmt: skip
-    line = OneLine().format(record)
-    assert line.startswith("plan serve: Exception in app: ValueError (test_service_wire.py:")
+    line = JsonLines().format(record)
+    found = json.loads(line)
+    assert (found["event"], found["level"], found["error"]) == ("fault", "error", "ValueError")
+    assert found["message"] == "Exception in app"
+    assert found["place"].startswith("test_service_wire.py:")
     assert "secret" not in line
     assert "\n" not in line

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import postgres
 import pytest
 import sqlalchemy as sa
 
 POSTGRES = "SHARDWRIGHT_TEST_POSTGRES"
-"""A variable with the URL of a PostgreSQL server's database; tests make others beside it."""
+"""A variable with the URL of a PostgreSQL server's database, where the tests' own is not wanted;
+databases are made beside it."""
 
 
 @contextmanager
@@ -26,9 +28,10 @@ def database(kind: str, folder: Path) -> Iterator[str]:
     if kind == "sqlite":
         yield f"sqlite:///{folder}/jobs.sqlite"
         return
-    if POSTGRES not in os.environ:
-        pytest.skip(f"{POSTGRES} names no PostgreSQL database")
-    url = sa.make_url(os.environ[POSTGRES])
+    given = os.environ.get(POSTGRES) or postgres.server()
+    if given is None:
+        pytest.skip("no PostgreSQL on this machine (make system-deps installs it)")
+    url = sa.make_url(given)
     name = f"shardwright_{os.getpid()}_{time.time_ns()}"
     engine = sa.create_engine(
         url.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"

@@ -1,7 +1,8 @@
 """Rows of sweeps that were computed before, by a hash of all that they depend on.
 
-That is the plan, the change, how it is priced, this package's version, and every profile and
-calibration that is stored on this machine: a new measurement makes new rows.
+That is the plan, the change, how it is priced, this package's version, every profile and
+calibration that is stored on this machine, and the content of the one that its owner stored over
+HTTP: a new measurement makes new rows.
 """
 
 from __future__ import annotations
@@ -34,9 +35,13 @@ def row_key(question: dict[str, Any], measured: str) -> str:
     return digest("what-if", __version__, measured, asked)
 
 
-def measured_digest() -> str:
-    """A hash of what was measured or fitted on this machine."""
-    parts: list[bytes | str] = []
+def measured_digest(calibration: str | None = None) -> str:
+    """A hash of what was measured or fitted: on this machine, and what came over HTTP.
+
+    Args:
+        calibration: the JSON of the calibration that a job was accepted with.
+    """
+    parts: list[bytes | str] = [calibration or ""]
     for file in _files():
         try:
             parts += [file.name, file.read_bytes()]

@@ -103,6 +103,7 @@ def prepare(url: str) -> None:
         DBOS.migrate(url)
         engine = open_engine(url)
         METADATA.create_all(engine)
+        _add_columns(engine)
         engine.dispose()
     except Exception as error:  # the library raises many kinds, its drivers' among them
         if file is not None:
@@ -110,6 +111,19 @@ def prepare(url: str) -> None:
         shown = sa.make_url(url).render_as_string(hide_password=True)
         allowed = f"a PostgreSQL database that answers and may be written ({_reason(error)})"
         raise InputError(FLAG, shown, allowed, default_url()) from None
+
+
+def _add_columns(engine: sa.Engine) -> None:
+    """Columns that tables of an earlier version lack; all of them may be empty."""
+    with engine.begin() as connection:
+        for table in METADATA.sorted_tables:
+            known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+            for column in table.columns:
+                if column.name not in known:
+                    kind = column.type.compile(engine.dialect)
+                    connection.execute(
+                        sa.text(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}")
+                    )
 
 
 def _make_file(file: Path) -> None:

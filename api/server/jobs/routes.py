@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..lending import lent_document
 from ..openapi_jobs import job_docs
 from ..problems import MEDIA_TYPE, encode, problem_response
 from .documents import job_bytes, page_bytes, path_of
@@ -81,7 +82,9 @@ class JobRoutes:
             return plan
         try:
             body = bytes(checked.body)
-            row, _ = await self._jobs.submit(owner, self._kind, body, key, plan)
+            request_id = request.scope.get("request_id")
+            row, _ = await self._jobs.submit(owner, self._kind, body, key, plan, request_id)
+            request.scope["job_id"] = row.id  # for the log
         except KeyUsedError:
             detail = "Idempotency-Key: it came with another body before; allowed: a new key"
             return problem_response(422, detail, "key-used")
@@ -186,8 +189,11 @@ class JobRoutes:
             return not_found()
         if row.status != 200 or row.answer is None:
             return problem_response(409, "the job has no plan yet", headers={"Retry-After": "1"})
-        asked = await asyncio.to_thread(self._jobs.store.body, row.id)
-        body = b'{"report": ' + row.answer.encode() + b', "asked": ' + asked.encode() + b"}"
+        asked = await asyncio.to_thread(self._jobs.store.asked, row.id)
+        lent = encode(lent_document(asked.given_calibration))
+        parts = (b'{"report": ', row.answer.encode(), b', "asked": ', asked.body.encode(),
+                 b', "lent": ', lent, b"}")  # fmt: skip
+        body = b"".join(parts)
         return await self._ask(request, "trace", body, TRACE_S)
 
 

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from ..lending import lent_document
+from ..logs import say
 from ..problems import TOO_LARGE, encode, problem
 from .cache import RowCache
 from .executing import execute
@@ -20,6 +22,8 @@ from .sweeping import Ask, Questions, Sweep
 MOST_ATTEMPTS = 20
 """A job whose workers died so often is given up: it may be what kills them."""
 FIGURES = ("candidates", "shapes_seen", "shapes")
+Ended = tuple[Outcome, int | None, str | None]
+"""How a job ended: its outcome, and status and JSON of its answer."""
 Write = Callable[[dict[str, Any]], None]
 
 
@@ -45,13 +49,19 @@ class JobRunner:
         if row.cancel_ms is not None:
             self._store.finish(job_id, "cancelled", None, None)
             return
+        about = {"job": job_id, "kind": row.kind, "request_id": row.request_id}
+        start_s = time.monotonic()
+        say("job", state="running", attempt=row.attempt, **about)
         if row.attempt > MOST_ATTEMPTS:
             detail = f"its worker ended {MOST_ATTEMPTS} times; please report it"
-            self._store.finish(job_id, "failed", 500, encode(problem(500, detail)).decode())
-            return
-        self._store.finish(job_id, *self._searched(row))
+            found: Ended = ("failed", 500, encode(problem(500, detail)).decode())
+        else:
+            found = self._searched(row)
+        self._store.finish(job_id, *found)
+        seconds = round(time.monotonic() - start_s, 3)
+        say("job", state=found[0], status=found[1], seconds=seconds, **about)
 
-    def _searched(self, row: Row) -> tuple[Outcome, int | None, str | None]:
+    def _searched(self, row: Row) -> Ended:
         attempt, start_s = row.attempt, time.monotonic()
         self._event("progress", {"attempt": attempt, "candidates": 0, "seconds": 0.0})
 
@@ -64,9 +74,11 @@ class JobRunner:
                 self._store.keep_best(row.id, body.decode())
             self._event(name, {"attempt": attempt, **document})
 
+        lent = lent_document(row.given_calibration)
+
         def ask(body: bytes, limit_s: float) -> tuple[int, bytes, bool]:
             ended = lambda: self._store.asked_to_end(row.id)  # noqa: E731
-            return self._child.run(row.kind, body, limit_s, tell, ended)
+            return self._child.run(row.kind, body, limit_s, tell, ended, lent)
 
         try:
             status, answer, cancelled = self._answered(row, ask)
@@ -77,6 +89,9 @@ class JobRunner:
         known["seconds"] = round(time.monotonic() - start_s, 3)
         if cancelled:
             return "cancelled", status, answer.decode() if status == 200 else None
+        if status == CANCELLED_STATUS:  # nobody cancelled: its time was up
+            late = ChildLostError("late")
+            return "failed", 422, encode(_lost(late, row.deadline_s)).decode()
         if status != 200:
             return "failed", status, answer.decode()
         self._event("progress", {"attempt": attempt, **known})
@@ -93,7 +108,7 @@ class JobRunner:
         if row.kind == "run":
             ended = lambda: self._store.asked_to_end(row.id)  # noqa: E731
             return execute(body["plan"], body["steps"], row.deadline_s, ended)
-        questions = Questions(self._cache, ask)
+        questions = Questions(self._cache, ask, row.given_calibration)
         if body.get("sweep") is None:
             return questions.answer(body, row.deadline_s)[:3]
 

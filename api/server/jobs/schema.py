@@ -17,6 +17,8 @@ JOBS = sa.Table(
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("body", sa.Text, nullable=False),
     sa.Column("given_plan", sa.Text),
+    sa.Column("given_calibration", sa.Text),
+    sa.Column("request_id", sa.Text),
     sa.Column("fingerprint", sa.Text, nullable=False),
     sa.Column("idempotency_key", sa.Text),
     sa.Column("deadline_s", sa.Float, nullable=False),
@@ -57,6 +59,7 @@ PROFILES = sa.Table(
     sa.Column("hash", sa.Text, nullable=False),
     sa.Column("body", sa.Text, nullable=False),
     sa.Column("created_ms", sa.BigInteger, nullable=False),
+    sa.Column("used_ms", sa.BigInteger),
 )
 LIBRARY = sa.MetaData(schema="dbos")
 """Tables of the library that are read here; it documents them. SQLite has no schemas."""

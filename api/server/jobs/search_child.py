@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -83,6 +83,7 @@ class SearchChild:
         limit_s: float,
         tell: Tell,
         should_end: Callable[[], bool],
+        lent: Mapping[str, object],
     ) -> tuple[int, bytes, bool]:
         """Do one job.
 
@@ -92,6 +93,7 @@ class SearchChild:
             limit_s: its deadline, in seconds from now.
             tell: called with the name and the JSON of every event.
             should_end: asked now and then whether someone cancelled.
+            lent: the calibration that it was accepted with.
 
         Returns:
             Status and JSON of the answer, and whether it was cancelled.
@@ -103,7 +105,7 @@ class SearchChild:
         cancelled = False
         try:
             self._await_ready(should_end)
-            self._send(operation, body, limit_s)
+            self._send(operation, body, limit_s, lent)
             ends_s = time.monotonic() + limit_s + LATE_S
             killed_s = float("inf")
             while True:
@@ -142,13 +144,16 @@ class SearchChild:
             elif time.monotonic() > ends_s:
                 raise ChildLostError("late")
 
-    def _send(self, operation: str, body: bytes, limit_s: float) -> None:
+    def _send(
+        self, operation: str, body: bytes, limit_s: float, lent: Mapping[str, object]
+    ) -> None:
         header = {
             "operation": operation,
             "limit_s": limit_s,
             "cpu_s": limit_s + 10,
             "length": len(body),
             "events": True,
+            "lent": lent,
         }
         if self._process is None or self._process.stdin is None:
             raise EOFError

@@ -10,10 +10,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from ..logs import Level
 from ..requests import DEADLINE_S
 from . import worker
 from .database import StoreError, open_engine, store_errors
 from .ids import digest, new_id
+from .profiles import ProfileStore
 from .recent import Recent
 from .schema import CACHE
 from .slots import Slots
@@ -29,15 +31,20 @@ class JobRules:
     """Where jobs live and how many there may be.
 
     ``quota``: open jobs of one token; ``kept_days``: after which ended ones are forgotten;
-    ``may_execute``: whether plans are run on this machine.
+    ``profiles``: stored calibrations of one token, ``profile_days``: after which those that no
+    request named are forgotten;
+    ``may_execute``: whether plans are run on this machine; ``log``: of which events workers write.
     """
 
     url: str
     workers: int = 2
     quota: int = 100
     kept_days: float = 30.0
+    profiles: int = 100
+    profile_days: float = 365.0
     swept_s: float = 600.0
     may_execute: bool = False
+    log: Level = "error"
 
 
 class JobService:
@@ -51,9 +58,10 @@ class JobService:
         self.rules = rules
         self._engine = open_engine(rules.url)
         self.store = JobStore(self._engine)
+        self.profiles = ProfileStore(self._engine)
         self.slots = Slots(self._engine)
         self.watcher = Watcher(self.store)
-        self.supervisor = Supervisor(rules.url, rules.workers, rules.may_execute)
+        self.supervisor = Supervisor(rules.url, rules.workers, rules.may_execute, rules.log)
         self.recent = Recent()
         self._client: Any = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -74,7 +82,13 @@ class JobService:
         self._sweeping = asyncio.create_task(self._sweep())
 
     async def submit(
-        self, owner: str, kind: str, checked: bytes, key: str | None, given_plan: str | None
+        self,
+        owner: str,
+        kind: str,
+        checked: bytes,
+        key: str | None,
+        given_plan: str | None,
+        request_id: str | None = None,
     ) -> tuple[Row, bool]:
         """Keep a job and put it on the queue.
 
@@ -84,21 +98,24 @@ class JobService:
             checked: what a child said of the body: a line of JSON, then the body.
             key: of its sender, so that the same request sent twice is one job.
             given_plan: the plan that it refers to.
+            request_id: of the request that asks for it.
 
         Returns:
             The job's row and whether it is new.
         """
         head, _, body = checked.partition(b"\n")
-        deadline_s = json.loads(head)["deadline_s"] or DEADLINE_S
+        known = json.loads(head)
         job = NewJob(
             id=new_id(),
             owner=owner,
             kind=kind,
             body=body.decode("ascii"),
             fingerprint=digest(kind, body),
-            deadline_s=deadline_s,
+            deadline_s=known["deadline_s"] or DEADLINE_S,
             idempotency_key=key,
             given_plan=given_plan,
+            given_calibration=known["calibration"],
+            request_id=request_id,
         )
         return await asyncio.to_thread(self.store.add, job, self.rules.quota, self._queued(job))
 
@@ -156,6 +173,7 @@ class JobService:
             with store_errors():
                 self._client.delete_workflows(old)
             self.store.forget(old)
+        self.profiles.forget(now_ms() - int(self.rules.profile_days * DAY_MS))
         with store_errors(), self._engine.begin() as connection:
             connection.execute(sa.delete(CACHE).where(CACHE.c.made_ms < before_ms))
         return some

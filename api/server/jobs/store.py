@@ -23,6 +23,7 @@ LIGHT = tuple(
         "status", "deadline_s",
     )
 )  # fmt: skip
+BEGUN = ("owner", "body", "given_plan", "given_calibration", "request_id", "best")
 
 
 class KeyUsedError(Exception):
@@ -35,7 +36,11 @@ class QuotaError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
-    """What is asked for; ``given_plan`` is the plan that the body refers to."""
+    """What is asked for.
+
+    ``given_plan`` is the plan that the body refers to, ``given_calibration`` the calibration of
+    this owner that it names, both as they were then; ``request_id`` is that of the request.
+    """
 
     id: str
     owner: str
@@ -45,6 +50,8 @@ class NewJob:
     deadline_s: float
     idempotency_key: str | None = None
     given_plan: str | None = None
+    given_calibration: str | None = None
+    request_id: str | None = None
 
 
 Row = Any
@@ -88,7 +95,7 @@ class JobStore:
         values = {
             name: getattr(job, name)
             for name in ("id", "owner", "kind", "body", "fingerprint", "deadline_s",
-                         "idempotency_key", "given_plan")
+                         "idempotency_key", "given_plan", "given_calibration", "request_id")
         }  # fmt: skip
         insert: Any = self._insert(JOBS).values(**values, created_ms=now_ms(), attempt=0)
         insert = insert.on_conflict_do_nothing(
@@ -128,12 +135,11 @@ class JobStore:
         with store_errors(), self.engine.connect() as connection:
             return connection.execute(query).one_or_none()
 
-    def body(self, job_id: str) -> str:
-        """What a job was asked."""
+    def asked(self, job_id: str) -> Row:
+        """What a job was asked: its ``body`` and its ``given_calibration``."""
+        query = sa.select(JOBS.c.body, JOBS.c.given_calibration).where(JOBS.c.id == job_id)
         with store_errors(), self.engine.connect() as connection:
-            return str(
-                connection.execute(sa.select(JOBS.c.body).where(JOBS.c.id == job_id)).scalar()
-            )
+            return connection.execute(query).one()
 
     def page(self, owner: str, kind: str, limit: int, before: str | None) -> Sequence[Row]:
         """The newest jobs of an owner, or those before one."""
@@ -167,7 +173,7 @@ class JobStore:
                 attempt=JOBS.c.attempt + 1,
                 started_ms=sa.func.coalesce(JOBS.c.started_ms, now_ms()),
             )
-            .returning(*LIGHT, JOBS.c.owner, JOBS.c.body, JOBS.c.given_plan, JOBS.c.best)
+            .returning(*LIGHT, *(JOBS.c[name] for name in BEGUN))
         )
         with store_errors(), self.engine.begin() as connection:
             return connection.execute(update).one_or_none()

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 
+from ..logs import Level, say
 from ..pool import child_environment
 
 MODULE = "shardwright.api.server.jobs.worker"
@@ -23,11 +24,14 @@ class Supervisor:
         url: of the jobs' database.
         workers: how many.
         may_execute: whether they run plans.
+        log: of which events they write.
     """
 
-    def __init__(self, url: str, workers: int, may_execute: bool = False) -> None:
+    def __init__(
+        self, url: str, workers: int, may_execute: bool = False, log: Level = "error"
+    ) -> None:
         self._workers = workers
-        self._given = json.dumps({"db": url, "execute": may_execute}).encode() + b"\n"
+        self._given = json.dumps({"db": url, "execute": may_execute, "log": log}).encode() + b"\n"
         self._tasks: list[asyncio.Task[None]] = []
         self._processes: set[asyncio.subprocess.Process] = set()
         self._ending = asyncio.Event()
@@ -54,6 +58,7 @@ class Supervisor:
             if self._ending.is_set():
                 return
             self.restarts += 1
+            say("worker restarted", restarts=self.restarts)
             if loop.time() - start_s < QUICK_S:
                 await asyncio.sleep(RETRY_S)
 

@@ -27,11 +27,12 @@ class Questions:
     Args:
         cache: of answers.
         ask: answers a body within so many seconds: status, JSON, whether it was cancelled.
+        calibration: the JSON of the calibration that it was accepted with, if any.
     """
 
-    def __init__(self, cache: RowCache, ask: Ask) -> None:
+    def __init__(self, cache: RowCache, ask: Ask, calibration: str | None = None) -> None:
         self._cache, self._ask = cache, ask
-        self._measured = measured_digest()
+        self._measured = measured_digest(calibration)
 
     def answer(self, body: dict[str, Any], limit_s: float) -> tuple[int, bytes, bool, bool]:
         """Status and JSON, whether it was cancelled, and whether it was known."""

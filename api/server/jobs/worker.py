@@ -1,20 +1,22 @@
 """A worker: takes jobs off the durable queue, one at a time. ``plan serve`` starts and watches it.
 
-Its standard input brings one JSON line ``{"db": URL, "execute": whether it may run plans}`` and
-stays open; when it closes, the service is gone and the worker ends with it. A worker holds a slot
-(:mod:`.slots`), whose number is its executor id: jobs of a worker that died are run again by the
-next holder of its slot, or, where the slot stays dead, by whoever notices.
+Its standard input brings one JSON line ``{"db": URL, "execute": whether it may run plans, "log":
+level}`` and stays open; when it closes, the service is gone and the worker ends with it. A worker
+holds a slot (:mod:`.slots`), whose number is its executor id: jobs of a worker that died are run
+again by the next holder of its slot, or, where the slot stays dead, by whoever notices.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import time
 from typing import Any
 
 from ..lifeline import when_input_closes
+from ..logs import say, set_up
 
 APPLICATION = "shardwright"
 VERSION = "1"
@@ -31,13 +33,13 @@ GIVE_UP_S = 5.0
 def main() -> None:
     """Work until the service ends."""
     given = json.loads(sys.stdin.readline())
+    set_up(given["log"])
     # What it was doing is done again by the next holder of its slot.
     when_input_closes(lambda: os._exit(0))
     try:
         Worker(given["db"], given["execute"]).work()
     except Exception as error:  # one line for the operator; the service starts another worker
-        sys.stderr.write(f"plan serve: a worker ended: {type(error).__name__}\n")
-        sys.stderr.flush()
+        say("worker ended", logging.ERROR, error=type(error).__name__)
         os._exit(1)
 
 
@@ -94,8 +96,7 @@ class Worker:
                 runner.run(job_id)
             except Exception as error:
                 # The database failed in the midst: the next holder of the slot tries again.
-                sys.stderr.write(f"plan serve: a worker ended: {type(error).__name__}\n")
-                sys.stderr.flush()
+                say("worker ended", logging.ERROR, error=type(error).__name__)
                 os._exit(1)
 
         step = library.step(name="search")(search)

@@ -1,0 +1,134 @@
+"""Calibrations that were stored over HTTP: each under the name of whoever sent it, in the database.
+
+What is kept is the fitted calibration, never the table. One of the same name takes the place of the
+earlier one, where it is for the same device and stack: constants of memory and factors of time of
+one name stand side by side, as with ``plan calibrate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+
+from ....spec.calibration import Calibration
+from ....spec.codec import canonical_json, content_hash, from_json
+from .database import store_errors
+from .schema import PROFILES
+from .store import QuotaError, Row, now_ms
+
+WHERE = "a stored calibration"
+SAID_MS = 3_600_000
+"""How often at most it is written down that a calibration was used."""
+
+
+class OtherPlaceError(Exception):
+    """A calibration of that name is for another device or stack; its text says which."""
+
+
+class ProfileStore:
+    """Calibrations in a database; every method may raise StoreError.
+
+    Args:
+        engine: of the database.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def put(
+        self, owner: str, fitted: Calibration, of_memory: bool, most: int
+    ) -> tuple[Calibration, bool]:
+        """Keep a calibration.
+
+        Args:
+            owner: whose it is.
+            fitted: what a table gave.
+            of_memory: whether that was a table of peaks.
+            most: calibrations that one owner may have.
+
+        Returns:
+            What is kept, and whether the name is new.
+
+        Raises:
+            OtherPlaceError: the name is taken for another device or stack.
+            QuotaError: as many are kept as may be.
+        """
+        mine = PROFILES.c.owner == owner
+        here = sa.and_(mine, PROFILES.c.name == fitted.name)
+        with store_errors(), self._engine.begin() as connection:
+            text = connection.execute(sa.select(PROFILES.c.body).where(here)).scalar_one_or_none()
+            kept = _joined(text, fitted, of_memory)
+            values = {"hash": content_hash(kept), "body": canonical_json(kept)}
+            times = {"created_ms": now_ms(), "used_ms": now_ms()}
+            if text is not None:
+                connection.execute(sa.update(PROFILES).where(here).values(**values, **times))
+                return kept, False
+            count = sa.select(sa.func.count()).select_from(PROFILES).where(mine)
+            if connection.execute(count).scalar_one() >= most:
+                raise QuotaError
+            made = sa.insert(PROFILES).values(owner=owner, name=kept.name, **values, **times)
+            connection.execute(made)
+            return kept, True
+
+    def look(self, owner: str, name: str) -> tuple[str | None, list[str]]:
+        """The JSON of a calibration that is used now, and the names of all of this owner's."""
+        here = sa.and_(PROFILES.c.owner == owner, PROFILES.c.name == name)
+        late = sa.and_(here, PROFILES.c.used_ms < now_ms() - SAID_MS)
+        query = sa.select(PROFILES.c.name, PROFILES.c.body).where(PROFILES.c.owner == owner)
+        with store_errors(), self._engine.begin() as connection:
+            found = {row.name: row.body for row in connection.execute(query)}
+            if name in found:
+                connection.execute(sa.update(PROFILES).where(late).values(used_ms=now_ms()))
+        return found.get(name), sorted(found)
+
+    def get(self, owner: str, name: str) -> Row | None:
+        """A calibration: its ``body``, ``hash`` and ``created_ms``."""
+        query = sa.select(PROFILES).where(PROFILES.c.owner == owner, PROFILES.c.name == name)
+        with store_errors(), self._engine.connect() as connection:
+            return connection.execute(query).one_or_none()
+
+    def all(self, owner: str) -> Sequence[Row]:
+        """Every calibration of an owner, by name."""
+        query = sa.select(PROFILES).where(PROFILES.c.owner == owner).order_by(PROFILES.c.name)
+        with store_errors(), self._engine.connect() as connection:
+            return connection.execute(query).all()
+
+    def drop(self, owner: str, name: str) -> bool:
+        """Forget a calibration; whether there was one. Jobs keep what they were accepted with."""
+        here = sa.and_(PROFILES.c.owner == owner, PROFILES.c.name == name)
+        with store_errors(), self._engine.begin() as connection:
+            return connection.execute(sa.delete(PROFILES).where(here)).rowcount == 1
+
+    def forget(self, before_ms: int) -> None:
+        """Drop those that were neither stored nor used since a time."""
+        with store_errors(), self._engine.begin() as connection:
+            connection.execute(sa.delete(PROFILES).where(PROFILES.c.used_ms < before_ms))
+
+
+def _joined(text: str | None, fitted: Calibration, of_memory: bool) -> Calibration:
+    """A calibration with the other half of the one that had its name."""
+    if text is None:
+        return fitted
+    earlier = from_json(Calibration, text, WHERE)
+    if earlier.place.in_any_format != fitted.place.in_any_format:
+        raise OtherPlaceError(str(earlier.place.in_any_format))
+    if of_memory and fitted.memory is not None:
+        return earlier.with_memory(fitted.memory)
+    return replace(fitted, memory=earlier.memory)
+
+
+def summary(row: Row) -> dict[str, Any]:
+    """What a list tells of a calibration."""
+    found = from_json(Calibration, row.body, WHERE)
+    return {
+        "name": found.name,
+        "hash": row.hash,
+        "device": found.device,
+        "stack": found.stack,
+        "products": found.products,
+        "fitted_on": len(found.fitted_on),
+        "of_memory": found.memory is not None,
+    }

@@ -1,0 +1,66 @@
+"""The service's log: one JSON line an event on the error output, of requests, jobs and faults.
+
+A line holds names and figures of ours alone. What a request held (its path, query, body, headers,
+token) and what an exception says are never in it; a request is named by its id and the pattern of
+its route, a job by its id and that of the request that asked for it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+Level = Literal["info", "error"]
+LEVELS: tuple[Level, ...] = ("info", "error")
+NAME = "shardwright.serve"
+OTHERS = ("uvicorn.error", "asyncio")
+"""Loggers of libraries: their errors are faults of ours, the rest is about what clients sent."""
+
+
+class JsonLines(logging.Formatter):
+    """A record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Time, level, event and its fields; of an exception its kind and place."""
+        document: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.casefold(),
+        }
+        fields = getattr(record, "fields", None)
+        if fields is None:
+            text = " ".join(record.getMessage().split())
+            document |= {"event": "fault", "logger": record.name, "message": text}
+        else:
+            document |= {"event": record.msg, **fields}
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            document["error"] = type(error).__name__
+            frames = traceback.extract_tb(error.__traceback__)
+            if frames:
+                document["place"] = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+        return json.dumps(document, ensure_ascii=True)
+
+
+def set_up(level: Level) -> None:
+    """Write lines of ``level`` and above to the error output."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    for name in (NAME, *OTHERS):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.ERROR)
+    if level == "info":
+        logging.getLogger(NAME).setLevel(logging.INFO)
+
+
+def say(event: str, level: int = logging.INFO, **fields: str | float | None) -> None:
+    """Log an event; fields without a value are left out."""
+    logger = logging.getLogger(NAME)
+    if logger.isEnabledFor(level):
+        known = {name: value for name, value in fields.items() if value is not None}
+        logger.log(level, event, extra={"fields": known})

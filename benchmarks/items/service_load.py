@@ -1,0 +1,267 @@
+"""The service under load: ratios to /healthz, open streams, ten minutes, and three replicas."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import postgres
+from harness.serving import Load, asked, load, quantile, scratch, serving, sqlite_in, tree_bytes
+from harness.shapes import EVERYTHING, Evidence, Item, Row, judged, reported, unmeasured
+from harness.work import Work
+from services import Service, database
+
+SMALL: dict[str, Any] = {
+    "model": {"layers": 2, "hidden": 64, "heads": 4, "vocab": 300},
+    "cluster": "2xH100",
+    "workload": {"global_batch": 4, "seq_len": 64},
+}
+SLOW = {
+    "model": "llama-3.1-405b",
+    "cluster": "128x8xH100",
+    "workload": {"global_batch": 2048, "seq_len": 8192},
+    "deadline_s": 60,
+}
+BODY = json.dumps(SMALL).encode()
+CONNECTIONS, TOKENS, STREAMS = 16, 200, 200
+REPLICAS, SLEPT_S = 3, 0.5
+SLEEPER = """import sys, time
+if "shardwright.api.server.child" in sys.orig_argv:
+    import shardwright.api.server.answers as answers
+    whole = answers.answer
+    def answer(operation, *rest):
+        if operation == "plan":
+            time.sleep(SECONDS)
+        return whole(operation, *rest)
+    answers.answer = answer
+"""
+"""Python that a child runs as it starts: its searches sleep first, and cost next to nothing."""
+
+
+def run(work: Work) -> Evidence:
+    """Load, hold, soak, and share one database among replicas."""
+    seconds, minutes = work.sized(10.0, 2.0), work.sized(10.0, 0.2)
+    rates = work.pieces(["rates"], lambda _: _rates(seconds))[0]
+    held = work.pieces(["streams"], lambda _: _streams(work.sized(STREAMS, 20)))[0]
+    soak = work.pieces(["soak"], lambda _: _soaked(60 * minutes))[0]
+    rows = [*_rate_rows(rates), *_held_rows(held, work.sized(STREAMS, 20)), _soak_row(soak)]
+    if postgres.server() is None:
+        why = "PostgreSQL is not installed (make system-deps)"
+        return Evidence(rows=[*rows, unmeasured("replicas on one PostgreSQL", why)])
+    jobs = work.sized(60, 12)
+    for kind in ("sleep", "cpu"):
+        found = work.pieces([f"{kind} 1", f"{kind} {REPLICAS}"], lambda n: _replicas(n, jobs))
+        rows += _replica_rows(kind, found)
+    return Evidence(rows=rows)
+
+
+def _rates(seconds: float) -> dict[str, Any]:
+    """Answers a second of three kinds of request, in turn and twice, on one service."""
+    folder = scratch("rates")
+    tokens = [f"0123456789abcdef-{number}" for number in range(TOKENS)]
+    (folder / "tokens").write_text("\n".join(tokens))
+    bearer = [("Authorization", f"Bearer {tokens[0]}")]
+    rates: dict[str, list[float]] = {}
+    p99_s, statuses = 0.0, dict[str, int]()
+    with serving(folder, *sqlite_in(folder), "--token-file", "tokens") as service:
+        headers = {"Prefer": "wait=30", **dict(bearer)}
+        done = httpx.post(f"{service.url}/v1/plans", content=BODY, timeout=60,
+                          headers={**headers, "Content-Type": "application/json"})  # fmt: skip
+        plan = asked("GET", done.headers["location"], headers=bearer)
+        health = asked("GET", "/healthz")
+        for _ in range(2):
+            for name, request in (
+                ("healthz", lambda _: health),
+                ("plan", lambda _: plan),
+                ("post", lambda n: asked("POST", "/v1/plans", BODY, _token(tokens, n))),
+            ):
+                found = load(service.address, request, CONNECTIONS, seconds)
+                rates.setdefault(name, []).append(found.rate)
+                _count(statuses, name, found)
+                if name == "post":
+                    p99_s = max(p99_s, quantile(found.seconds, 0.99))
+                    time.sleep(2.0)
+    best = {name: max(values) for name, values in rates.items()}
+    return {"rates": best, "post_p99_s": p99_s, "statuses": statuses}
+
+
+def _token(tokens: list[str], number: int) -> list[tuple[str, str]]:
+    """Another one each time: each may have a hundred open jobs."""
+    return [("Authorization", f"Bearer {tokens[number % len(tokens)]}")]
+
+
+def _count(statuses: dict[str, int], name: str, found: Load) -> None:
+    for status, count in found.statuses.items():
+        key = f"{name} {status}"
+        statuses[key] = statuses.get(key, 0) + count
+
+
+def _rate_rows(found: dict[str, Any]) -> list[Row]:
+    rates = found["rates"]
+    plan, post = (rates[name] / rates["healthz"] for name in ("plan", "post"))
+    good = {"healthz 200", "plan 200", "post 202"}
+    bad = {name: count for name, count in found["statuses"].items() if name not in good}
+    absolute = ", ".join(f"{name} {rate:.0f}/s" for name, rate in rates.items())
+    return [
+        judged("R6: GET of a plan over GET /healthz", f"{plan:.2f} ({absolute})", "≥ 0.7",
+               plan >= 0.7, ratio=plan, **rates),
+        judged("R6: durable POST over GET /healthz", f"{post:.3f}", "≥ 0.1", post >= 0.1,
+               ratio=post),
+        judged("R6: durable POST", f"p99 {found['post_p99_s'] * 1000:.0f} ms", "p99 ≤ 150 ms",
+               found["post_p99_s"] <= 0.15, p99_s=found["post_p99_s"]),
+        judged("R6: other answers under load", f"{sum(bad.values())} {bad or ''}".strip(), "0",
+               not bad, count=sum(bad.values())),
+    ]  # fmt: skip
+
+
+def _streams(count: int) -> dict[str, Any]:
+    """Streams of one job, all open at once, each read to its end."""
+    folder = scratch("streams")
+    ended: list[str] = []
+    waits: list[float] = []
+
+    async def one(client: httpx.AsyncClient, place: str) -> None:
+        name = ""
+        async with client.stream("GET", place + "/events") as answer:
+            async for line in answer.aiter_lines():
+                if line.startswith("event: "):
+                    name = line.removeprefix("event: ")
+        ended.append(name)
+
+    async def run(service: Service) -> None:
+        limits = httpx.Limits(max_connections=count + 10)
+        async with httpx.AsyncClient(
+            base_url=service.url, timeout=120, limits=limits
+        ) as client, anyio.create_task_group() as group:  # fmt: skip
+            place = (await client.post("/v1/plans", json=SLOW)).headers["location"]
+            for _ in range(count):
+                group.start_soon(one, client, place)
+            await anyio.sleep(5)
+            for _ in range(20):
+                start_s = time.perf_counter()
+                await client.get("/healthz")
+                waits.append(time.perf_counter() - start_s)
+                await anyio.sleep(0.1)
+            await client.delete(place)
+
+    with serving(folder, *sqlite_in(folder)) as service:
+        anyio.run(run, service)
+    return {"ended": ended.count("done"), "healthz_p95_s": quantile(waits, 0.95)}
+
+
+def _held_rows(found: dict[str, Any], count: int) -> list[Row]:
+    shown = f"{found['ended']} of {count}, /healthz p95 {found['healthz_p95_s'] * 1000:.0f} ms"
+    return [
+        judged("R6: event streams held at once, each read to its end", shown, f"{count}",
+               found["ended"] == count, **found),
+    ]  # fmt: skip
+
+
+def _soaked(seconds: float) -> dict[str, Any]:
+    """Memory of the service's own process and of all, after a tenth of the time and at its end."""
+    folder = scratch("soak")
+    simulation = {**SMALL, "strategy": {"tp": 1, "dp": 2}}
+    with (
+        serving(folder, *sqlite_in(folder)) as service,
+        httpx.Client(base_url=service.url, timeout=60) as client,
+    ):
+        start_s, first, rounds = time.monotonic(), 0, 0
+        while (spent := time.monotonic() - start_s) < seconds:
+            rounds += 1
+            found = client.post("/v1/plans", json=SMALL, headers={"Prefer": "wait=10"})
+            client.get(found.headers["location"])
+            client.get("/v1/plans")
+            client.post("/v1/simulations", json=simulation)
+            client.post("/v1/simulations", content=b"{", headers=_JSON)
+            client.get("/metrics")
+            if not first and spent > seconds / 10:
+                first = tree_bytes(service)
+        last = tree_bytes(service)
+    first = first or last  # a glance may end before its tenth was looked at
+    return {"first_bytes": first, "last_bytes": last, "rounds": rounds, "seconds": seconds}
+
+
+_JSON = {"Content-Type": "application/json"}
+
+
+def _soak_row(found: dict[str, Any]) -> Row:
+    growth = found["last_bytes"] / found["first_bytes"] - 1
+    shown = (f"{growth:+.1%} of {found['first_bytes'] / 2**20:.0f} MiB in "
+             f"{found['seconds'] / 60:.1f} min, {found['rounds']} rounds")  # fmt: skip
+    return judged("R6: growth of resident memory, all processes", shown, "≤ 5 %", growth <= 0.05,
+                  growth=growth)  # fmt: skip
+
+
+def _replicas(name: str, jobs: int) -> dict[str, Any]:
+    """Seconds in which so many services on one database do so many jobs."""
+    kind, _, count = name.partition(" ")
+    folder = scratch("replicas")
+    with database("postgresql", folder) as url, ExitStack() as stack:
+        if kind == "sleep":
+            stack.enter_context(_sleeping(folder))
+        services = [stack.enter_context(serving(folder, "--db", url)) for _ in range(int(count))]
+        clients = [stack.enter_context(httpx.Client(base_url=s.url, timeout=60)) for s in services]
+        start_s = time.perf_counter()
+        places = [
+            clients[n % len(clients)].post("/v1/plans", json=SMALL).headers["location"]
+            for n in range(jobs)
+        ]
+        left = set(places)
+        while left:
+            left = {p for p in left if clients[0].get(p).json()["state"] not in ("done", "failed")}
+            time.sleep(0.1)
+        seconds = time.perf_counter() - start_s
+        ended = [clients[-1].get(place).json() for place in places]
+    attempts = [job["attempt"] for job in ended]
+    done = sum(job["state"] == "done" for job in ended)
+    return {"seconds": seconds, "done": done, "jobs": jobs, "again": sum(attempts) - jobs}
+
+
+@contextmanager
+def _sleeping(folder: Path) -> Iterator[None]:
+    """Let the children of services that start now sleep in the place of searching."""
+    site = folder / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(SLEEPER.replace("SECONDS", str(SLEPT_S)))
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = f"{site}:{before}" if before else str(site)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def _replica_rows(kind: str, found: list[dict[str, Any]]) -> list[Row]:
+    one, three = found
+    gain, least = one["seconds"] / three["seconds"], {"sleep": 2.5, "cpu": 0.9}[kind]
+    wrong = [f"{f['jobs'] - f['done']} not done, {f['again']} twice" for f in found
+             if f["done"] != f["jobs"] or f["again"]]  # fmt: skip
+    bound = f"{kind}-bound jobs"
+    return [
+        judged(f"{REPLICAS} replicas on one PostgreSQL over one: {bound}", f"{gain:.2f}×",
+               f"≥ {least:g}×", gain >= least, ratio=gain, one_s=one["seconds"],
+               three_s=three["seconds"]),
+        judged(f"{bound} done twice or not at all", "; ".join(wrong) or "0", "0", not wrong),
+        reported(f"{bound}, one replica", f"{one['jobs'] / one['seconds']:.1f}/s"),
+    ]  # fmt: skip
+
+
+ITEM = Item(
+    name="service_load",
+    shows="The service under load, with many who watch, over time, and as three on one database.",
+    target="R6 of the issue; replicas ≥ 2.5× for jobs that sleep, ≥ 0.9× for those that compute.",
+    run=run,
+    reads=(*EVERYTHING, "benchmarks/harness/serving.py", "tests/support/services.py",
+           "tests/support/postgres.py"),
+    timed=True,
+)  # fmt: skip
