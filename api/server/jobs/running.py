@@ -21,6 +21,8 @@ from .sweeping import Ask, Questions, Sweep
 
 MOST_ATTEMPTS = 20
 """A job whose workers died so often is given up: it may be what kills them."""
+CANCELLED_STATUS = 499
+"""What a child answers where it was stopped before it had anything to say."""
 FIGURES = ("candidates", "shapes_seen", "shapes")
 Ended = tuple[Outcome, int | None, str | None]
 """How a job ended: its outcome, and status and JSON of its answer."""
