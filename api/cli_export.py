@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ TARGETS = ("html",)
 PLANNED = ("megatron", "torchtitan", "deepspeed", "accelerate", "galvatron", "torchrun", "slurm",
            "k8s")  # fmt: skip
 """Targets of the contract that this version lacks."""
-MAX_TRACE_SPANS = 60_000
-"""A timeline with more would make a page too large to open."""
 
 
 def export_command(given: dict[str, Any]) -> None:
@@ -49,24 +46,11 @@ def _page(given: dict[str, Any]) -> str:
     from .plans import read_plan
     from .report_view import report_view
     from .reports import memory_rule, simulate_plan
+    from .step_trace import step_trace
 
     plan = read_plan(given["plan_file"])
     stack, measured, notes = plan_pricing(plan, Inputs(**typed_inputs(given)))
     rule = memory_rule(given["oom_risk"])
     found = simulate_plan(plan, stack, measured, notes, rule.risk)
     view = report_view(found.report, rule.measured_by(found.simulator.pricer.machine.measured))
-    return page_file(view, plan.to_document(), _trace(found))
-
-
-def _trace(found: Any) -> dict[str, Any] | str:
-    """The step's timeline; in words, why there is none."""
-    from ..costmodel.trace import simulated_timeline
-
-    try:
-        timeline = simulated_timeline(found.simulation, found.simulator)
-    except InputError as error:
-        return f"no timeline: {error}"
-    if len(timeline.spans) > MAX_TRACE_SPANS:
-        return f"no timeline: {len(timeline.spans)} spans; plan simulate --trace writes them"
-    trace: dict[str, Any] = json.loads(timeline.to_perfetto())
-    return trace
+    return page_file(view, plan.to_document(), step_trace(found))

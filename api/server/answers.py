@@ -19,11 +19,11 @@ from .asked import (
     planned,
     simulated,
     time_for,
-    traced,
     what_ifs,
 )
 from .problems import INFEASIBLE, INVALID, MAX_ERRORS, NOT_BUILT, TOO_LARGE, encode, problem
 from .requests import PLAN_ADAPTER, RUN_ADAPTER, RUN_S, SIMULATION_ADAPTER, WHAT_IF_ADAPTER
+from .stored import STORED
 from .telling import Tell
 
 Answer = tuple[int, bytes]
@@ -44,11 +44,11 @@ STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)
 
 
 def answer(operation: str, body: bytes, limit_s: float, tell: Tell | None = None) -> Answer:
-    """Status and JSON body for a request; every failure is a problem, none is raised.
+    """Status and body (JSON but for some files) of an answer; failures are problems, none raised.
 
     Args:
-        operation: ``plan``, ``simulation``, ``what-if``, ``trace``, or ``check-plan``,
-            ``check-what-if`` and ``check-run``, which look whether such a job can be asked for.
+        operation: ``plan``, ``simulation``, ``what-if``, or ``check-plan``, ``check-what-if`` and
+            ``check-run``, which look whether such a job can be asked for, or one of ``STORED``.
         body: as it was sent.
         limit_s: seconds in which to answer.
         tell: called with events of a search: a name and JSON.
@@ -73,8 +73,8 @@ def answer(operation: str, body: bytes, limit_s: float, tell: Tell | None = None
             wanted = RUN_ADAPTER.validate_json(body)
             check_run(wanted)
             return 200, checked(parsed, wanted.deadline_s or RUN_S, wanted.plan_id)
-        if operation == "trace":
-            return 200, encode(traced(parsed))
+        if operation in STORED:
+            return 200, STORED[operation](parsed)
         return 200, encode(simulated(SIMULATION_ADAPTER.validate_json(body)).to_document())
     except ShardwrightError as error:
         return 422, encode(_refusal(error))

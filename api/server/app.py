@@ -17,6 +17,7 @@ from .gate import Gate, GateRules
 from .jobs.database import StoreError
 from .jobs.routes import JobRoutes
 from .jobs.service import JobRules, JobService
+from .jobs.shown import ShownRoutes
 from .observing import Metrics, Observer
 from .openapi import (
     CATALOGUE_DOCS,
@@ -26,6 +27,7 @@ from .openapi import (
     SIMULATION_DOCS,
     install_openapi,
 )
+from .page import add_page
 from .pool import ChildPool, PoolLimits
 from .problems import encode, problem_response
 
@@ -83,6 +85,8 @@ def make_app(
     kinds = ("plan", "what-if", "run") if service.rules.may_execute else ("plan", "what-if")
     for kind in kinds:
         JobRoutes(service, asker.ask, kind).add_to(app)
+    ShownRoutes(service, asker.ask).add_to(app)
+    add_page(app)
     install_openapi(app)
     return app
 

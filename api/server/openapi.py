@@ -18,6 +18,7 @@ from .examples import (
 )
 from .openapi_jobs import job_schemas
 from .openapi_parts import COMPUTING, EVERYWHERE, PROBLEM_SCHEMA, REF, answer, body, problems
+from .openapi_shown import shown_schemas
 from .openapi_what_if import what_if_schemas
 from .requests import PLAN_ADAPTER, RUN_ADAPTER, SIMULATION_ADAPTER, WHAT_IF_ADAPTER
 
@@ -105,6 +106,7 @@ def _schemas() -> dict[str, Any]:
     found["PlanReport"] = _object({**_report_properties(), **searched})
     found.update(what_if_schemas())
     found.update(job_schemas())
+    found.update(shown_schemas())
     found["Ready"] = _object(
         {
             "status": {"type": "string"},

@@ -135,6 +135,10 @@ class JobService:
 
         return await asyncio.to_thread(read)
 
+    async def asked(self, job_id: str) -> str:
+        """The body that asked for a job, in one form."""
+        return await asyncio.to_thread(self.store.body, job_id)
+
     async def living_workers(self) -> int:
         """Workers that beat a short while ago."""
         return await asyncio.to_thread(self.slots.living)
