@@ -91,8 +91,8 @@ def figures(report: Report) -> list[dict[str, str]]:
         },
         {
             "name": "tokens/s a device",
-            "value": format_number(prediction.tokens_per_s_per_device),
-            "note": f"{format_number(tokens)} in all",
+            "value": _grouped(prediction.tokens_per_s_per_device),
+            "note": f"{_grouped(tokens)} in all",
         },
         {
             "name": "MFU",
@@ -100,6 +100,11 @@ def figures(report: Report) -> list[dict[str, str]]:
             "note": f"HFU {percent(prediction.hfu)}",
         },
     ]
+
+
+def _grouped(value: float) -> str:
+    """A large number with its thousands apart."""
+    return f"{value:,.0f}" if value >= 1000 else format_number(value)
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:
