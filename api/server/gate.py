@@ -27,7 +27,7 @@ MAX_HEADER_BYTES = 16384
 OPEN_PATHS = ("/healthz", "/readyz")
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 EVERYONE = "everyone"
-PAGE_PATH = "/"
+PAGE_FILES = "/page/"
 BASIC = 'Basic realm="Shardwright: any name, and a token as the password", charset="UTF-8"'
 SAFE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
@@ -108,8 +108,10 @@ class Gate:
         matches = [hmac.compare_digest(given, known) for known in self._rules.token_hashes]
         if not any(matches):
             detail = "send the header Authorization: Bearer TOKEN"
-            # Who opens the page in a browser is asked by it for a name and the token.
-            wanted = f"Bearer, {BASIC}" if path == PAGE_PATH else "Bearer"
+            # Who opens the page in a browser is asked by it for a name and the token. Two schemes in
+            # one line are one that no browser knows.
+            paged = path == "/" or path.startswith(PAGE_FILES)
+            wanted = BASIC if paged else "Bearer"
             raise _refused(401, detail, {"WWW-Authenticate": wanted})
         return hashlib.sha256(given).hexdigest()[:32]
 

@@ -13,7 +13,7 @@
 
   function differences(title, rows) {
     return rows.length ? el("section", { class: "card" }, el("h3", {}, title),
-      table("First plan, second plan", ["", "first", "second"], rows, [], ["first", "second"])) : "";
+      table("In the first plan and in the second", ["what", "first", "second"], rows, [], ["first", "second"])) : "";
   }
 
   /* A comparison's view (see comparison_view.py). */

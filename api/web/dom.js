@@ -49,7 +49,7 @@ shardwright.table = function (caption, heads, rows, numeric, wordy) {
     el(tag, { class: kind(heads[column]), scope: scope }, value);
   return el(
     "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
     el(
       "table",
       {},
@@ -59,7 +59,7 @@ shardwright.table = function (caption, heads, rows, numeric, wordy) {
         "tbody",
         {},
         rows.map((row) =>
-          el("tr", { class: row[0] === "sum" ? "sum" : null }, row.map((value, n) => (n ? cell("td", value, n) : cell("th", value, n, "row"))))
+          el("tr", { class: row[0] === "sum" ? "sum" : null }, row.map((value, n) => (n || value === "" ? cell("td", value, n) : cell("th", value, n, "row"))))
         )
       )
     )

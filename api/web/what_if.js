@@ -95,7 +95,7 @@
     const heads = priced.map(([name]) => name);
     return el("div", { class: "stack" }, el("h3", {}, asked.join("; ")),
       el("div", {}, bars(priced)),
-      table("The plan in the changed setting", ["", "step", "tokens/s a device", "MFU", "memory", "what"],
+      table("The plan in the changed setting", ["plan", "step", "tokens/s a device", "MFU", "memory", "what"],
         cells, ["step", "tokens/s a device", "MFU"], ["memory", "what"]),
       table("Seconds by term", ["term", ...heads], terms.map((term) => [shardwright.swatch(term),
         ...priced.map(([, p]) => seconds(p.breakdown_s[term] || 0))]), heads));
