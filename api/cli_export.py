@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ TARGETS = ("html",)
 PLANNED = ("megatron", "torchtitan", "deepspeed", "accelerate", "galvatron", "torchrun", "slurm",
            "k8s")  # fmt: skip
 """Targets of the contract that this version lacks."""
-MAX_TRACE_SPANS = 60_000
-"""A timeline with more would make a page too large to open."""
 
 
 def export_command(given: dict[str, Any]) -> None:
@@ -46,21 +43,8 @@ def export_command(given: dict[str, Any]) -> None:
 def _page(given: dict[str, Any]) -> str:
     from .page_file import page_file
     from .report_view import report_view
+    from .step_trace import step_trace
 
     found, rule = priced_file(given["plan_file"], given)
     plan = found.report.plan.to_document()
-    return page_file(report_view(found.report, rule), plan, _trace(found))
-
-
-def _trace(found: Any) -> dict[str, Any] | str:
-    """The step's timeline; in words, why there is none."""
-    from ..costmodel.trace import simulated_timeline
-
-    try:
-        timeline = simulated_timeline(found.simulation, found.simulator)
-    except InputError as error:
-        return f"no timeline: {error}"
-    if len(timeline.spans) > MAX_TRACE_SPANS:
-        return f"no timeline: {len(timeline.spans)} spans; plan simulate --trace writes them"
-    trace: dict[str, Any] = json.loads(timeline.to_perfetto())
-    return trace
+    return page_file(report_view(found.report, rule), plan, step_trace(found))

@@ -25,11 +25,11 @@ TableRow = tuple[str, str, str, str]
 def print_comparison(out: Console, found: Comparison) -> None:
     """Print both plans, which one is faster, what they decide, and their terms."""
     for side in (found.first, found.second):
-        out.print(Text.assemble((side.name, "bold"), f": {_side_text(side)}"), overflow="fold")
+        out.print(Text.assemble((side.name, "bold"), f": {side_text(side)}"), overflow="fold")
     out.print(verdict(found), overflow="fold")
-    for line in _differences(found):
+    for line in differences(found):
         out.print(line, overflow="fold")
-    for title, heads, cells in _tables(found):
+    for title, heads, cells in comparison_tables(found):
         heading(out, title)
         table = columns(*heads, right=heads[1:])
         for row in cells:
@@ -40,13 +40,13 @@ def print_comparison(out: Console, found: Comparison) -> None:
 def comparison_html(found: Comparison) -> str:
     """The same as one piece of HTML: no scripts, every text escaped."""
     lines = [
-        f"<b>{escape(s.name)}</b>: {escape(_side_text(s))}" for s in (found.first, found.second)
+        f"<b>{escape(s.name)}</b>: {escape(side_text(s))}" for s in (found.first, found.second)
     ]
-    lines += [escape(text) for text in (verdict(found), *_differences(found))]
+    lines += [escape(text) for text in (verdict(found), *differences(found))]
     tables = "".join(
         f"<p><b>{escape(title)}</b></p>"
         + html_table(heads, [[escape(cell) for cell in row] for row in cells])
-        for title, heads, cells in _tables(found)
+        for title, heads, cells in comparison_tables(found)
     )
     return f'<div style="font-family:sans-serif"><p>{"<br>".join(lines)}</p>{tables}</div>'
 
@@ -68,13 +68,14 @@ def verdict(found: Comparison) -> str:
     )
 
 
-def _differences(found: Comparison) -> list[str]:
+def differences(found: Comparison) -> list[str]:
     """What was asked and what was decided otherwise, a line each."""
     both = ("asked otherwise", found.questions), ("decided otherwise", found.decisions)
     return [f"{title}: " + ", ".join(map(str, rows)) for title, rows in both if rows]
 
 
-def _side_text(side: Side) -> str:
+def side_text(side: Side) -> str:
+    """A plan and what is predicted of it, in one line."""
     prediction = side.prediction
     fits = "" if prediction.feasible else ", does not fit"
     return (
@@ -84,7 +85,8 @@ def _side_text(side: Side) -> str:
     )
 
 
-def _tables(found: Comparison) -> list[tuple[str, tuple[str, ...], list[TableRow]]]:
+def comparison_tables(found: Comparison) -> list[tuple[str, tuple[str, ...], list[TableRow]]]:
+    """Title, heads and rows of text: seconds by term, and bytes by term."""
     names = (found.first.name, found.second.name)
     rows = (found.first.fullest, found.second.fullest)
     unit, unit_name = (GIB, "GiB") if max(r.capacity_bytes for r in rows) >= GIB else (MIB, "MiB")

@@ -124,9 +124,13 @@ def _group_text(cluster: ClusterSpec) -> str:
 
 def interval_text(prediction: Prediction) -> str:
     """The step time with the half width of its interval."""
+    return f"{format_seconds(prediction.step_time_s)} {half_width_text(prediction)}"
+
+
+def half_width_text(prediction: Prediction) -> str:
+    """Half the width of the step's interval: ``± 25 %``."""
     low, high = prediction.step_time_interval_s
-    half = (high - low) / 2 / prediction.step_time_s
-    return f"{format_seconds(prediction.step_time_s)} ± {half * 100:.0f} %"
+    return f"± {(high - low) / 2 / prediction.step_time_s * 100:.0f} %"
 
 
 def percent(fraction: float) -> str:

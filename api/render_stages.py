@@ -68,14 +68,14 @@ def _splits(alike: _Alike, ranks: int) -> list[str]:
     strategy = alike.strategy
     return [
         ranges(alike.numbers),
-        _split_text(strategy),
+        split_text(strategy),
         str(strategy.data_parallel(ranks)),
         strategy.shard.level_name(strategy.state_ranks(ranks)),
         _recompute(alike.recomputes),
     ]
 
 
-def _split_text(strategy: LayerStrategy) -> str:
+def split_text(strategy: LayerStrategy) -> str:
     """``4 + sp``, ``8 ulysses``, ``2 x cp 4``, ``1, ep 8``: how ranks split samples and experts."""
     split = " + sp" if strategy.megatron_sp else " ulysses" if strategy.ulysses else ""
     ring = f" x cp {strategy.cp}" if strategy.cp > 1 else ""

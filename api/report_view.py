@@ -13,13 +13,14 @@ from ..costmodel.feasibility import MemoryRule
 from ..spec.report import MEMORY_TERMS, MemoryRow, Report
 from ..spec.units import format_bytes, format_number, format_seconds
 from .explaining import MEMORY_MEANINGS, TERM_MEANINGS
+from .layer_rows import layer_table
 from .render_answer import cost_text, largest_text, sensitivity_parts, tie_text
 from .render_rows import (
     ROUNDING,
     cluster_text,
     excess_lines,
     fullest,
-    interval_text,
+    half_width_text,
     memory_text,
     percent,
     place_text,
@@ -39,8 +40,8 @@ def report_view(report: Report, rule: MemoryRule) -> dict[str, Any]:
         rule: by which its memory fits.
 
     Returns:
-        ``{title, cluster, shape, feasible, excess, facts, memory, terms, stages, memory_terms,
-        rivals, assumptions, sources}``; times are seconds, sizes texts, shares fractions.
+        ``{title, cluster, shape, feasible, excess, figures, facts, memory, terms, stages, layers,
+        memory_terms, rivals, assumptions, sources}``; times are seconds, sizes texts, shares fractions.
     """
     prediction = report.prediction
     return {
@@ -50,11 +51,13 @@ def report_view(report: Report, rule: MemoryRule) -> dict[str, Any]:
         "plan_hash": report.plan.hash,
         "feasible": prediction.feasible,
         "excess": excess_lines(prediction.memory, rule),
+        "figures": figures(report),
         "facts": _facts(report),
-        "memory": _bar(fullest(prediction)),
+        "memory": memory_bar(fullest(prediction)),
         "step_time_s": prediction.step_time_s,
         "terms": _terms(report),
         "stages": _stages(report),
+        "layers": layer_table(report.plan),
         "memory_terms": _memory_terms(report),
         "rivals": [
             {
@@ -74,25 +77,51 @@ def report_view(report: Report, rule: MemoryRule) -> dict[str, Any]:
     }
 
 
+def figures(report: Report) -> list[dict[str, str]]:
+    """What a person looks for first; the fullest memory stands beside them."""
+    prediction = report.prediction
+    low, high = (format_seconds(s) for s in prediction.step_time_interval_s)
+    level = f"{prediction.interval_level * 100:.0f} % of runs"
+    tokens = prediction.samples_per_s * report.plan.workload.seq_len
+    return [
+        {
+            "name": "step",
+            "value": format_seconds(prediction.step_time_s),
+            "note": f"{half_width_text(prediction)}: {low} to {high} in {level}",
+        },
+        {
+            "name": "tokens/s a device",
+            "value": _grouped(prediction.tokens_per_s_per_device),
+            "note": f"{_grouped(tokens)} in all",
+        },
+        {
+            "name": "MFU",
+            "value": percent(prediction.mfu),
+            "note": f"HFU {percent(prediction.hfu)}",
+        },
+    ]
+
+
+def _grouped(value: float) -> str:
+    """A large number with its thousands apart."""
+    return f"{value:,.0f}" if value >= 1000 else format_number(value)
+
+
 def _facts(report: Report) -> list[tuple[str, str]]:
     prediction, search = report.prediction, report.search
-    low, high = prediction.step_time_interval_s
     found = [
-        ("step", f"{interval_text(prediction)}: {format_seconds(low)} to {format_seconds(high)} "
-                 f"in {prediction.interval_level * 100:.0f} % of runs"),
-        ("tokens/s a device", format_number(prediction.tokens_per_s_per_device)),
-        ("MFU", percent(prediction.mfu)),
         ("cost", cost_text(prediction)),
         ("search", search_text(report)),
         ("ties", "" if search is None else tie_text(search)),
         ("1 % more of", ", ".join(sensitivity_parts(report))),
-    ]  # fmt: skip
+    ]
     if search is not None and search.largest is not None:
         found.insert(0, ("largest", largest_text(search.largest)))
     return [(name, text) for name, text in found if text]
 
 
-def _bar(row: MemoryRow) -> dict[str, Any]:
+def memory_bar(row: MemoryRow) -> dict[str, Any]:
+    """How full a memory is, as a bar and as text."""
     return {
         "tier": row.tier,
         "share": row.reserved_bytes / max(1, row.capacity_bytes),
@@ -126,7 +155,7 @@ def _stages(report: Report) -> list[dict[str, Any]]:
         del found["memory"]
         tiers = [] if row.memory is None else [row.memory]
         tiers += [o for t in tiers for o in others if _place(o) == _place(t)]
-        rows.append({**found, "tiers": [_bar(tier) for tier in tiers]})
+        rows.append({**found, "tiers": [memory_bar(tier) for tier in tiers]})
     return rows
 
 

@@ -67,12 +67,14 @@ def bounded_class_plans(
         limit_s: bounds from here on are not wanted.
     """
     sizes = [len(own[0].strategies) for own in tables]
-    bound = _bounds(shape, cuts, tables, budgets, sizes)
+    open_ones = [number for number, size in enumerate(sizes) if size != 1] or [0]
+    bound = _bounds(shape, cuts, tables, budgets, open_ones)
     wanted = np.flatnonzero(bound < limit_s)
     order = wanted[np.argsort(bound[wanted], kind="stable")]
     for flat in order.tolist():
-        places = np.unravel_index(flat, sizes)
-        strategies = tuple(own[0].strategies[int(i)] for own, i in zip(tables, places, strict=True))
+        found = np.unravel_index(flat, [sizes[number] for number in open_ones])
+        places = {number: int(place) for number, place in zip(open_ones, found, strict=True)}
+        strategies = tuple(own[0].strategies[places.get(n, 0)] for n, own in enumerate(tables))
         yield float(bound[flat]), Decision(shape, cuts, strategies)
 
 
@@ -81,9 +83,14 @@ def _bounds(
     cuts: tuple[int, ...],
     tables: Sequence[Sequence[OptionTable]],
     budgets: Sequence[Sequence[float]],
-    sizes: list[int],
+    open_ones: list[int],
 ) -> Floats:
-    """Bound of every combination, flattened; infinite where memory certainly overflows."""
+    """Bound of every combination, flattened; infinite where memory certainly overflows.
+
+    Only layers with several options (``open_ones``) have an axis: an array has 64 at most.
+    """
+    sizes = [len(tables[number][0].strategies) for number in open_ones]
+    axis_of = {number: axis for axis, number in enumerate(open_ones)}
     axes = len(sizes)
     earlier: Floats = np.zeros([1] * axes)
     total: Floats = np.zeros([1] * axes)
@@ -98,7 +105,8 @@ def _bounds(
                 position = shape.position(stage, chunk)
                 for layer in range(cuts[position], cuts[position + 1]):
                     table, column = tables[layer][number], [1] * axes
-                    column[layer] = sizes[layer]
+                    if layer in axis_of:
+                        column[axis_of[layer]] = sizes[axis_of[layer]]
                     work = work + table.step_bound_s.reshape(column)
                     middle = middle + table.middle_s.reshape(column)
                     bytes_ = table.resident_bytes + held[chunk] * table.kept_bytes

@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import ipaddress
 import os
+import shutil
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +106,13 @@ def _cuda_is_here() -> bool:
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Skip ``gpu`` tests, visibly, where there is no CUDA device."""
-    needing = [item for item in items if item.get_closest_marker("gpu")]
-    if needing and not _cuda_is_here():
-        for item in needing:
-            item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
+    """Skip, visibly, what needs something that this machine lacks."""
+    here: dict[str, tuple[Callable[[], bool], str]] = {
+        "gpu": (_cuda_is_here, "no CUDA device on this machine"),
+        "browser": (lambda: shutil.which("chromium") is not None, "no chromium on this machine"),
+    }
+    for marker, (is_here, reason) in here.items():
+        needing = [item for item in items if item.get_closest_marker(marker)]
+        if needing and not is_here():
+            for item in needing:
+                item.add_marker(pytest.mark.skip(reason=reason))

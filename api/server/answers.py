@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from ...spec.codec import parse_json
 from ...spec.errors import InfeasibleError, InputError, ShardwrightError
-from ..calibrations import WantedError, lending
+from ..calibrations import WantedError
 from ..uniform import UniformStrategy
 from .asked import (
     check_plan,
@@ -20,10 +20,9 @@ from .asked import (
     planned,
     simulated,
     time_for,
-    traced,
     what_ifs,
 )
-from .lending import WANTED, lent_from, lent_text
+from .lending import WANTED, lent_text
 from .problems import (
     INFEASIBLE,
     INVALID,
@@ -43,6 +42,7 @@ from .requests import (
     SIMULATION_ADAPTER,
     WHAT_IF_ADAPTER,
 )
+from .stored import STORED
 from .telling import Tell
 
 Answer = tuple[int, bytes]
@@ -67,12 +67,12 @@ STRATEGY_FLAGS = tuple(UniformStrategy.__dataclass_fields__)
 
 
 def answer(operation: str, body: bytes, limit_s: float, tell: Tell | None = None) -> Answer:
-    """Status and JSON body for a request; every failure is a problem, none is raised.
+    """Status and body (JSON but for some files) of an answer; failures are problems, none raised.
 
     Args:
-        operation: ``plan``, ``simulation``, ``what-if``, ``trace``, or ``check-plan``,
-            ``check-what-if`` and ``check-run``, which look whether such a job can be asked for,
-            or ``check-profile``, which fits a calibration to a table.
+        operation: ``plan``, ``simulation``, ``what-if``, or ``check-plan``, ``check-what-if`` and
+            ``check-run``, which look whether such a job can be asked for, or ``check-profile``,
+            which fits a calibration to a table, or one of ``STORED``.
         body: as it was sent.
         limit_s: seconds in which to answer.
         tell: called with events of a search: a name and JSON.
@@ -101,9 +101,8 @@ def answer(operation: str, body: bytes, limit_s: float, tell: Tell | None = None
             return 200, checked(parsed, wanted.deadline_s or RUN_S, wanted.plan_id)
         if operation == "check-profile":
             return 200, encode(profiled(PROFILE_ADAPTER.validate_json(body)))
-        if operation == "trace":
-            with lending(lent_from(parsed["lent"])):
-                return 200, encode(traced(parsed))
+        if operation in STORED:
+            return 200, STORED[operation](parsed)
         return 200, encode(simulated(SIMULATION_ADAPTER.validate_json(body)).to_document())
     except WantedError as wanted:
         return WANTED, encode({"calibration": wanted.name})

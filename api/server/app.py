@@ -18,6 +18,7 @@ from .jobs.database import StoreError
 from .jobs.profile_routes import ProfileRoutes
 from .jobs.routes import JobRoutes
 from .jobs.service import JobRules, JobService
+from .jobs.shown import ShownRoutes
 from .observing import Metrics, Observer
 from .openapi import (
     CATALOGUE_DOCS,
@@ -27,6 +28,7 @@ from .openapi import (
     SIMULATION_DOCS,
     install_openapi,
 )
+from .page import add_page
 from .pool import ChildPool, PoolLimits
 from .problems import encode, problem_response
 
@@ -85,6 +87,8 @@ def make_app(
     for kind in kinds:
         JobRoutes(service, asker.ask, kind).add_to(app)
     ProfileRoutes(service, asker.ask).add_to(app)
+    ShownRoutes(service, asker.ask).add_to(app)
+    add_page(app)
     install_openapi(app)
     return app
 

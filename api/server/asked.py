@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from ...costmodel.trace import simulated_timeline
 from ...datasets.catalogue.models import presets
 from ...planner.pins import Pin
 from ...planner.what_if_question import MOST_VALUES, Question
@@ -133,23 +131,6 @@ def simulated(body: SimulationBody) -> Report:
     made, notes = uniform_plan(problem_, flags)
     every = problem_.assumptions + notes
     return simulate_plan(made, problem_.stack, problem_.measured, every, risk).report
-
-
-def traced(given: Any) -> dict[str, Any]:
-    """The timeline of a job's plan, as Perfetto reads it.
-
-    Args:
-        given: ``report``, the job's answer, and ``asked``, the body that it answered. A calibration
-            of whoever asked is lent as it was then.
-    """
-    plan = plan_from_text(encode(given["report"]["plan"]), "plan")
-    asked = given["asked"]
-    inputs = Inputs(stack=asked.get("stack"), calibration=asked.get("calibration"))
-    stack, measured, notes = plan_pricing(plan, inputs)
-    done = simulate_plan(plan, stack, measured, notes)
-    text = simulated_timeline(done.simulation, done.simulator).to_perfetto()
-    trace: dict[str, Any] = json.loads(text)
-    return trace
 
 
 def _question(body: WhatIfBody) -> Question:

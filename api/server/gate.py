@@ -8,6 +8,7 @@ bounded, so that no route ever waits for one.
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import hmac
 from collections.abc import MutableMapping
@@ -26,6 +27,8 @@ MAX_HEADER_BYTES = 16384
 OPEN_PATHS = ("/healthz", "/readyz")
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 EVERYONE = "everyone"
+PAGE_FILES = "/page/"
+BASIC = 'Basic realm="Shardwright: any name, and a token as the password", charset="UTF-8"'
 SAFE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
@@ -100,14 +103,31 @@ class Gate:
         """Whose request it is: a hash of its token, or everyone's where none is asked for."""
         if not self._rules.token_hashes or path in OPEN_PATHS:
             return EVERYONE
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        given = hash_token(token.strip())
+        given = hash_token(_token(headers.get("authorization", "")))
         # Every stored token is compared, so that the time tells nothing.
         matches = [hmac.compare_digest(given, known) for known in self._rules.token_hashes]
-        if scheme.casefold() != "bearer" or not any(matches):
+        if not any(matches):
             detail = "send the header Authorization: Bearer TOKEN"
-            raise _refused(401, detail, {"WWW-Authenticate": "Bearer"})
+            # Who opens the page in a browser is asked by it for a name and the token. Two schemes in
+            # one line are one that no browser knows.
+            paged = path == "/" or path.startswith(PAGE_FILES)
+            wanted = BASIC if paged else "Bearer"
+            raise _refused(401, detail, {"WWW-Authenticate": wanted})
         return hashlib.sha256(given).hexdigest()[:32]
+
+
+def _token(header: str) -> str:
+    """The token that an Authorization header bears: as such, or as the password of Basic."""
+    scheme, _, value = header.partition(" ")
+    if scheme.casefold() == "bearer":
+        return value.strip()
+    if scheme.casefold() != "basic":
+        return ""
+    try:
+        pair = base64.b64decode(value.strip(), validate=True).decode("utf-8", "surrogateescape")
+    except ValueError:
+        return ""
+    return pair.partition(":")[2]
 
 
 def _refused(status: int, detail: str, headers: dict[str, str] | None = None) -> _RefusedError:

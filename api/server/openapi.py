@@ -29,6 +29,7 @@ from .openapi_parts import (
     problems,
 )
 from .openapi_profiles import profile_schemas
+from .openapi_shown import shown_schemas
 from .openapi_what_if import what_if_schemas
 from .requests import (
     PLAN_ADAPTER,
@@ -124,6 +125,7 @@ def _schemas() -> dict[str, Any]:
     found.update(what_if_schemas())
     found.update(job_schemas())
     found.update(profile_schemas())
+    found.update(shown_schemas())
     found["Ready"] = _object(
         {
             "status": {"type": "string"},

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from .examples import PLAN_EXAMPLE, PLAN_REPORT_EXAMPLE
 from .examples_what_if import WHAT_IF_ANSWER_EXAMPLE, WHAT_IF_EXAMPLE
 from .openapi_parts import COMPUTING, EVERYWHERE, PREFER_HEADER, REF, answer, body, linked, problems
+from .openapi_shown import ID, TAG_HEADER, id_parameter
 
-ID = "019a5c3e7d1f4b2a9c8d7e6f5a4b3c2d"
 NEW_JOB_EXAMPLE: dict[str, Any] = {
     "id": ID,
     "kind": "plan",
@@ -27,6 +27,7 @@ SUMMARY = tuple(name for name in NEW_JOB_EXAMPLE if name != "progress")
 BEST_EXAMPLE: dict[str, Any] = {
     "plan": PLAN_REPORT_EXAMPLE["plan"],
     "plan_hash": PLAN_REPORT_EXAMPLE["plan_hash"],
+    "shape": "tp 1, pp 1, dp 8, zero1, micro-batch 8 x 1",
     "step_time_s": 9.89,
     "lower_bound_s": 6.08,
     "gap": 0.6266,
@@ -34,15 +35,15 @@ BEST_EXAMPLE: dict[str, Any] = {
     "seconds": 0.8,
 }
 JOB_EXAMPLE = {**NEW_JOB_EXAMPLE, "best": BEST_EXAMPLE, "answer": None, "problem": None}
+ASKED_EXAMPLE = {"model": "gpt2", "cluster": "8xH100", "global_batch": 64, "seq_len": 1024}
 PAGE_EXAMPLE = {
-    "items": [{name: NEW_JOB_EXAMPLE[name] for name in SUMMARY}],
+    "items": [{**{name: NEW_JOB_EXAMPLE[name] for name in SUMMARY}, "asked": ASKED_EXAMPLE}],
     "next_cursor": None,
 }
 EVENTS_EXAMPLE = (
     'event: progress\ndata: {"attempt": 1, "candidates": 12, "seconds": 0.8}\nid: 3\n\n'
     'event: done\ndata: {"state": "done"}\nid: 4\n\n'
 )
-TRACE_EXAMPLE = {"displayTimeUnit": "ms", "traceEvents": [{"ph": "X", "name": "forward"}]}
 WORDS = {"plan": ("Plan", "plan"), "what-if": ("WhatIf", "question"), "run": ("Run", "run")}
 RUN_EXAMPLE = {"plan_id": ID, "steps": 20}
 RUN_ANSWER_EXAMPLE: dict[str, Any] = {
@@ -50,14 +51,7 @@ RUN_ANSWER_EXAMPLE: dict[str, Any] = {
     "measured": {"step_time_s": 0.21, "losses": [6.9, 6.7]},
     "predicted": {"step_time_s": 0.2},
 }
-ID_PARAMETER = {
-    "name": "job_id",
-    "in": "path",
-    "required": True,
-    "description": "As in the Location of the answer to POST.",
-    "schema": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
-    "example": ID,
-}
+ID_PARAMETER = id_parameter("job_id")
 KEY_HEADER = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -71,13 +65,6 @@ LAST_EVENT = {
     "description": "Go on after this event.",
     "schema": {"type": "string", "pattern": "^[0-9]{1,9}$"},
     "example": "3",
-}
-TAG_HEADER = {
-    "name": "If-None-Match",
-    "in": "header",
-    "description": "The ETag that is known: 304 if it is still that. Jobs that ended have one.",
-    "schema": {"type": "string"},
-    "example": '"0f1e2d3c"',
 }
 QUERY = [
     {
@@ -132,15 +119,6 @@ def job_docs(kind: str) -> dict[str, dict[str, Any]]:
             },
         },
         "GET /{job_id}/events": _watched(name, word),
-        "GET /{job_id}/trace": {
-            "operation_id": f"trace{name}",
-            "summary": "The timeline of the plan that was found, for ui.perfetto.dev.",
-            "openapi_extra": {"parameters": [ID_PARAMETER]},
-            "responses": {
-                **answer("Trace", "Trace events.", TRACE_EXAMPLE),
-                **problems(*READING, 409, 422, 429),
-            },
-        },
     }
 
 
@@ -190,6 +168,13 @@ def _watched(name: str, word: str) -> dict[str, Any]:
     }
 
 
+ASKED = {
+    "type": ["object", "null"],
+    "description": "What was asked for: model, cluster, global_batch, seq_len; null where that was "
+    "a document, or not given. Null for a question or a run.",
+}
+
+
 def job_schemas() -> dict[str, Any]:
     """Every component that has to do with jobs."""
     time = {"type": ["string", "null"], "format": "date-time"}
@@ -208,7 +193,7 @@ def job_schemas() -> dict[str, Any]:
         "problem": {"type": ["object", "null"], "description": "Why it failed: a Problem."},
     }
     return {
-        "JobSummary": _object(summary),
+        "JobSummary": _object({**summary, "asked": ASKED}),
         "NewJob": _object({**summary, "progress": progress}),
         "Job": _object({**summary, "progress": progress, **whole}),
         "JobPage": _object(
@@ -225,7 +210,6 @@ def job_schemas() -> dict[str, Any]:
             }
         ),
         "Events": {"type": "string", "description": "Events with event, data (JSON) and id."},
-        "Trace": _object({"traceEvents": {"type": "array", "items": {"type": "object"}}}),
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...planner.search import Search
+from ..render_rows import shape_text
 from .problems import encode
 
 Tell = Callable[[str, bytes], None]
@@ -63,6 +64,7 @@ class SearchTelling:
             "best",
             plan=found.outcome.plan.to_document(),
             plan_hash=found.outcome.plan.hash,
+            shape=shape_text(found.outcome.plan),
             step_time_s=found.outcome.step_time_s,
             lower_bound_s=found.lower_bound_s,
             gap=found.gap,

@@ -27,8 +27,8 @@ shardwright.seconds = function (value) {
 shardwright.number = function (value) {
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size >= 1e5) return Math.round(value).toLocaleString("en");
-  return String(Number(value.toPrecision(size >= 1000 ? 4 : 3)));
+  if (size >= 1000) return Math.round(value).toLocaleString("en");
+  return String(Number(value.toPrecision(3)));
 };
 
 shardwright.percent = function (share) {
@@ -40,15 +40,16 @@ shardwright.words = function (name) {
   return String(name).replace(/_/g, " ");
 };
 
-/* A table in a box that scrolls by itself, so that a narrow page does not. */
-shardwright.table = function (caption, heads, rows, numeric) {
+/* A table in a box that scrolls by itself, so that a narrow page does not; wordy columns wrap. */
+shardwright.table = function (caption, heads, rows, numeric, wordy) {
   const el = shardwright.el;
-  const right = new Set(numeric || []);
+  const right = new Set(numeric || []), wide = new Set(wordy || []);
+  const kind = (head) => (right.has(head) ? "number" : wide.has(head) ? "wordy" : null);
   const cell = (tag, value, column, scope) =>
-    el(tag, { class: right.has(heads[column]) ? "number" : null, scope: scope }, value);
+    el(tag, { class: kind(heads[column]), scope: scope }, value);
   return el(
     "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
     el(
       "table",
       {},
@@ -58,7 +59,7 @@ shardwright.table = function (caption, heads, rows, numeric) {
         "tbody",
         {},
         rows.map((row) =>
-          el("tr", {}, row.map((value, n) => (n ? cell("td", value, n) : cell("th", value, n, "row"))))
+          el("tr", { class: row[0] === "sum" ? "sum" : null }, row.map((value, n) => (n || value === "" ? cell("td", value, n) : cell("th", value, n, "row"))))
         )
       )
     )
@@ -66,12 +67,12 @@ shardwright.table = function (caption, heads, rows, numeric) {
 };
 
 /* The first rows, and the others when they are asked for: a long list never freezes the page. */
-shardwright.longTable = function (caption, heads, rows, numeric) {
+shardwright.longTable = function (caption, heads, rows, numeric, wordy) {
   const el = shardwright.el;
   const box = el("div");
   let shown = Math.min(rows.length, shardwright.ROWS);
   const draw = function () {
-    const table = shardwright.table(caption, heads, rows.slice(0, shown), numeric);
+    const table = shardwright.table(caption, heads, rows.slice(0, shown), numeric, wordy);
     const more = rows.length - shown;
     const button =
       more > 0 &&

@@ -7,6 +7,7 @@
     "matmul", "attention", "elementwise", "recompute", "exposed_tp", "exposed_dp", "exposed_pp",
     "exposed_cp", "exposed_ep", "bubble", "optimizer", "host", "unattributed",
   ];
+  const HEADS = { tp: "split", part: "part", group: "devices", techniques: "also" };
 
   /* A term keeps its colour everywhere: the class that the style sheet gives it. */
   shardwright.termClass = function (term) {
@@ -14,54 +15,90 @@
     return "term" + (place < 0 ? TERMS.length : place);
   };
 
-  function memoryBar(bar) {
-    const state = bar.share > 1 ? "over" : bar.share > 0.9 ? "tight" : "fits";
+  /* A share of memory; its colour says whether it fits, and so does the text beside it. */
+  shardwright.memoryBar = function (bar) {
+    const state = bar.share > 1 ? "over" : bar.share > 0.9 ? "tight" : "";
     const label = percent(bar.share) + " of " + bar.tier + " reserved";
-    return el("span", { class: "memory" },
-      el("progress", { class: state, max: 1, value: Math.min(1, bar.share), "aria-label": label }),
+    return el("progress", { class: state, max: 1, value: Math.min(1, bar.share), "aria-label": label });
+  };
+
+  function memory(bar) {
+    return el("span", {}, shardwright.memoryBar(bar),
       (bar.tier === "hbm" ? " " : " " + bar.tier + " ") + bar.text);
   }
 
-  function answer(view) {
-    const verdict = view.feasible ? "Fits." : "Does not fit: " + view.excess.join("; ") + ".";
-    const facts = [["plan", view.shape], ["memory", memoryBar(view.memory)], ...view.facts];
-    return el("div", { class: "answer" },
-      el("p", { class: view.feasible ? "verdict fits" : "verdict over" }, verdict),
-      el("dl", {}, facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])));
+  /* Shares of a whole, side by side; what is left of the whole stays empty. */
+  shardwright.strip = function (terms) {
+    const strip = el("div", { class: "strip", "aria-hidden": "true" });
+    let left = 1;
+    for (const term of terms) {
+      const piece = el("span", { class: shardwright.termClass(term.term), title: words(term.term) });
+      piece.style.flexGrow = String(term.share);
+      left -= term.share;
+      strip.append(piece);
+    }
+    const rest = el("span", { class: "rest" });
+    rest.style.flexGrow = String(Math.max(0, left));
+    strip.append(rest);
+    return strip;
+  };
+
+  shardwright.swatch = function (term) {
+    return el("span", {}, el("i", { class: "swatch " + shardwright.termClass(term) }), words(term));
+  };
+
+  /* The figures that a person looks for first, and how full the fullest memory is. */
+  shardwright.figures = function (rows, bar, feasible) {
+    const figure = (name, value, note) => el("div", { class: "figure" }, el("dt", {}, name),
+      el("dd", {}, el("div", { class: "value" }, value), el("div", { class: "note" }, note)));
+    const found = rows.map((row) => figure(row.name, row.value, row.note));
+    if (bar) {
+      const verdict = el("b", { class: feasible ? "fits" : "over" }, feasible ? "fits" : "does not fit");
+      found.push(figure("fullest memory", percent(bar.share),
+        [shardwright.memoryBar(bar), bar.text + " of " + bar.tier + ", ", verdict]));
+    }
+    return el("dl", { class: "figures card" }, found);
+  };
+
+  function facts(view) {
+    const rows = [["plan", el("span", { class: "shape" }, view.shape)], ...view.facts];
+    return el("dl", { class: "facts card" },
+      rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
   }
 
   function assumptions(view) {
     const rows = view.assumptions;
-    return el("aside", { class: "assumptions", "aria-label": "Assumptions" },
+    return el("aside", { class: "assumptions card", "aria-label": "Assumptions" },
       el("h3", {}, rows.length ? "Assumed (" + rows.length + ")" : "Nothing was assumed"),
       el("ul", { tabindex: rows.length > 6 ? "0" : null },
         rows.map((row) =>
-          el("li", {}, el("code", {}, row.path), " ", el("b", {}, row.value), ": " + row.why))));
+          el("li", {}, el("code", {}, row.path), " ", el("b", {}, row.value), el("span", {}, row.why)))));
   }
 
   function time(view) {
-    const strip = el("div", { class: "strip", "aria-hidden": "true" });
-    const rows = view.terms.map((term) => {
-      const piece = el("span", { class: shardwright.termClass(term.term), title: words(term.term) });
-      piece.style.flexGrow = String(term.share);
-      strip.append(piece);
-      const swatch = el("i", { class: "swatch " + shardwright.termClass(term.term) });
-      return [el("span", {}, swatch, words(term.term)), term.text, percent(term.share), term.meaning];
-    });
-    return el("section", {}, el("h3", {}, "Where the step goes"), strip,
+    const rows = view.terms.map((term) =>
+      [shardwright.swatch(term.term), term.text, percent(term.share), term.meaning]);
+    return el("section", { class: "card" }, el("h3", {}, "Where the step goes"),
+      shardwright.strip(view.terms),
       table("Terms of the step; they add up to it", ["term", "seconds", "share", "what it is"], rows,
-        ["seconds", "share"]),
+        ["seconds", "share"], ["what it is"]),
       el("p", { class: "note" }, "prices: " + view.sources));
   }
 
   function stages(view) {
     const rows = view.stages.map((row) => [
       row.stage, row.layers, row.devices, row.tp, row.dp, row.shard, row.recompute,
-      el("span", { class: "tiers" }, row.tiers.map(memoryBar)),
+      el("span", { class: "tiers" }, row.tiers.map(memory)),
     ]);
     const heads = ["stage", "layers", "devices", "tp", "dp", "shard", "recompute", "memory"];
-    return el("section", {}, el("h3", {}, "Stages and layers"),
-      longTable("How each stage splits its layers", heads, rows, ["dp"]));
+    return el("section", { class: "card" }, el("h3", {}, "Stages"),
+      longTable("How each stage splits its layers", heads, rows, ["dp"], ["layers"]));
+  }
+
+  function layers(view) {
+    const heads = view.layers.heads.map((name) => HEADS[name] || name);
+    return el("details", { class: "card" }, el("summary", {}, "Strategy of each layer"),
+      longTable("Layers in a row that are treated alike", heads, view.layers.rows));
   }
 
   function memoryTerms(view) {
@@ -70,25 +107,28 @@
       row.place, row.tier, ...row.by, row.reserved, row.capacity,
     ]);
     const numbers = [...names, "reserved", "capacity"];
-    return el("details", {}, el("summary", {}, "Memory by term"),
+    return el("details", { class: "card" }, el("summary", {}, "Memory by term"),
       longTable("Memory of a device at its peak", ["stage", "tier", ...numbers], rows, numbers),
-      el("dl", { class: "meanings" }, view.memory_terms.terms.flatMap((term) =>
+      el("dl", { class: "facts meanings" }, view.memory_terms.terms.flatMap((term) =>
         [el("dt", {}, term.name), el("dd", {}, term.meaning)])));
   }
 
   function rivals(view) {
     if (!view.rivals.length) return "";
-    const rows = view.rivals.map((other) => [other.by, other.shape, other.step,
-      other.simplest ? "simplest" : ""]);
-    return el("section", {}, el("h3", {}, "Lost to this plan"),
-      table("Plans that lost, and the term that lost", ["by", "plan", "step", "note"], rows, ["step"]));
+    const rows = view.rivals.map((other) => [other.by, el("span", { class: "shape" }, other.shape),
+      other.step, other.simplest ? "simplest" : ""]);
+    return el("section", { class: "card" }, el("h3", {}, "Lost to this plan"),
+      table("The best other plans, and the term that lost", ["by", "plan", "step", "note"], rows, ["step"],
+        ["plan"]));
   }
 
   shardwright.report = function (view) {
+    const excess = view.feasible ? "" :
+      el("p", { class: "verdict over" }, "Does not fit: " + view.excess.join("; ") + ".");
     return el("article", { class: "report" },
-      el("h2", {}, view.title),
-      el("p", { class: "cluster" }, "on " + view.cluster),
-      el("div", { class: "beside" }, answer(view), assumptions(view)),
-      time(view), stages(view), memoryTerms(view), rivals(view));
+      el("header", {}, el("h2", {}, view.title), el("p", { class: "cluster" }, "on " + view.cluster)),
+      excess, shardwright.figures(view.figures, view.memory, view.feasible), facts(view),
+      el("div", { class: "beside" }, time(view), assumptions(view)),
+      stages(view), layers(view), memoryTerms(view), rivals(view));
   };
 })();

@@ -3,7 +3,7 @@
 
 (function () {
   const { el, seconds, words, percent } = shardwright;
-  const ROW = 18, LABEL = 132, HEAD = 20;
+  const LABEL = 132, NARROW = 480, HEAD = 20, LOW_ROW = 18, HIGH_ROW = 26, FEW_ROWS = 12;
 
   /* Rows of spans out of Perfetto's events; times in seconds from the first start. */
   function rowsOf(trace) {
@@ -44,6 +44,7 @@
   function Drawing(trace) {
     const { rows, length } = rowsOf(trace);
     this.rows = rows;
+    this.rowHeight = rows.length > FEW_ROWS ? LOW_ROW : HIGH_ROW;
     this.length = length;
     this.from = 0;
     this.to = length;
@@ -54,7 +55,7 @@
         ". Arrow keys move, plus and minus zoom, 0 shows all, page up and down choose a stream, " +
         "comma and full stop choose a span.",
     });
-    this.said = el("p", { class: "note", "aria-live": "polite" }, "Point at a span, or choose one by key.");
+    this.said = el("p", { class: "span", "aria-live": "polite" }, "Point at a span, or choose one by key.");
     this.box = el("div", { class: "timeline" });
     const button = (label, title, does) =>
       el("button", { type: "button", title: title, "aria-label": title, onclick: does }, label);
@@ -65,16 +66,27 @@
         button("All", "Show the whole step", () => this.show(0, this.length)),
         button("←", "Earlier", () => this.pan(-0.3)),
         button("→", "Later", () => this.pan(0.3))),
-      el("div", { class: "canvas" }, this.canvas), this.said);
+      el("div", { class: "canvas" }, this.canvas), this.said, this.legend());
     this.listen();
   }
 
+  /* The colours of the terms that there are. */
+  Drawing.prototype.legend = function () {
+    const terms = new Set(this.rows.flatMap((row) => row.spans.map((span) => span.term)));
+    return el("p", { class: "legend" }, [...terms].sort().map(shardwright.swatch));
+  };
+
+  /* Pixels for the names of the streams. */
+  Drawing.prototype.labels = function () {
+    return this.canvas.clientWidth < NARROW ? LABEL / 2 : LABEL;
+  };
+
   Drawing.prototype.width = function () {
-    return Math.max(80, this.canvas.clientWidth - LABEL);
+    return Math.max(80, this.canvas.clientWidth - this.labels());
   };
 
   Drawing.prototype.at = function (x) {
-    return this.from + ((x - LABEL) / this.width()) * (this.to - this.from);
+    return this.from + ((x - this.labels()) / this.width()) * (this.to - this.from);
   };
 
   Drawing.prototype.show = function (from, to) {
@@ -112,7 +124,8 @@
 
   Drawing.prototype.draw = function () {
     const canvas = this.canvas, scale = window.devicePixelRatio || 1;
-    const wide = canvas.clientWidth, high = HEAD + this.rows.length * ROW;
+    const wide = canvas.clientWidth, high = HEAD + this.rows.length * this.rowHeight;
+    const ROW = this.rowHeight, LEFT = this.labels();
     if (!wide) return;
     canvas.style.height = high + "px";
     canvas.width = Math.round(wide * scale);
@@ -126,20 +139,20 @@
       return colours.get(term);
     };
     ink.scale(scale, scale);
-    ink.font = "12px sans-serif";
+    ink.font = "12px " + style.fontFamily;
     ink.textBaseline = "middle";
     this.ruler(ink, wide, high, style);
     const perSecond = this.width() / (this.to - this.from || 1);
     this.rows.forEach((row, place) => {
       const top = HEAD + place * ROW;
       ink.fillStyle = style.color;
-      ink.fillText(row.label, 0, top + ROW / 2, LABEL - 8);
+      ink.fillText(row.label, 0, top + ROW / 2, LEFT - 8);
       let drawn = -1;
       for (let n = firstAfter(row.spans, this.from); n < row.spans.length; n++) {
         const span = row.spans[n];
         if (span.start > this.to) break;
-        const left = LABEL + Math.max(0, (span.start - this.from) * perSecond);
-        const right = Math.min(wide, LABEL + (span.start + span.dur - this.from) * perSecond);
+        const left = LEFT + Math.max(0, (span.start - this.from) * perSecond);
+        const right = Math.min(wide, LEFT + (span.start + span.dur - this.from) * perSecond);
         if (right < drawn + 0.5) continue; // what a pixel cannot show
         ink.fillStyle = colour(span.term);
         ink.fillRect(left, top + 2, Math.max(0.5, right - left), ROW - 4);
@@ -148,7 +161,7 @@
     });
     if (this.chosen) {
       const span = this.rows[this.chosen.row].spans[this.chosen.number];
-      const left = LABEL + (span.start - this.from) * perSecond;
+      const left = LEFT + (span.start - this.from) * perSecond;
       ink.strokeStyle = style.color;
       ink.lineWidth = 2;
       ink.strokeRect(left, HEAD + this.chosen.row * ROW + 1, Math.max(2, span.dur * perSecond), ROW - 2);
@@ -156,11 +169,11 @@
   };
 
   Drawing.prototype.ruler = function (ink, wide, high, style) {
-    const steps = Math.max(2, Math.floor(this.width() / 140));
+    const LEFT = this.labels(), steps = Math.max(1, Math.floor(this.width() / 120));
     ink.strokeStyle = ink.fillStyle = style.color;
     ink.globalAlpha = 0.6;
     for (let n = 0; n <= steps; n++) {
-      const x = LABEL + (n / steps) * this.width();
+      const x = LEFT + (n / steps) * this.width();
       ink.textAlign = n === steps ? "right" : "left";
       ink.fillText(seconds(this.from + (n / steps) * (this.to - this.from)), n === steps ? x : x + 3, 8);
       ink.globalAlpha = 0.15;
@@ -210,8 +223,8 @@
   };
 
   Drawing.prototype.point = function (x, y) {
-    const row = Math.floor((y - HEAD) / ROW);
-    if (row < 0 || row >= this.rows.length || x < LABEL) return;
+    const row = Math.floor((y - HEAD) / this.rowHeight);
+    if (row < 0 || row >= this.rows.length || x < this.labels()) return;
     const time = this.at(x), spans = this.rows[row].spans;
     const number = firstAfter(spans, time);
     const same = this.chosen && this.chosen.row === row && this.chosen.number === number;
@@ -232,6 +245,10 @@
     const drawing = new Drawing(trace);
     const file = shardwright.download("Download for Perfetto", "step.perfetto.json",
       "application/json", () => JSON.stringify(trace));
-    return el("section", { class: "steps" }, el("h3", {}, "The simulated step"), file, drawing.box);
+    return el("section", { class: "steps card" },
+      el("h3", {}, "The simulated step"),
+      el("p", { class: "note" }, "Drag to move along; zoom by the buttons, or by the wheel once it has the focus. " +
+        "Keys: arrows move, + and − zoom, 0 shows all, page up and down choose a stream, comma and full stop a span."),
+      drawing.box, el("p", { class: "buttons" }, file));
   };
 })();

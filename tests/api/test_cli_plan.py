@@ -177,6 +177,16 @@ def test_pins_are_kept(plan: Plan) -> None:
     assert any("tp=2" in item["what"] for item in report["search"]["left_out"])
 
 
+def test_a_deep_model_is_pinned_whole(plan: Plan) -> None:
+    """More layers than an array has axes, and one plan left for each shape."""
+    pins = ("tp=8", "pp=2", "sp=megatron", "shard=zero1", "recompute=none", "compile=none")
+    flags = [part for pin in pins for part in ("--pin", pin)]
+    question = ("--model", "llama-3-70b", "--cluster", "8x8xH100", "--global-batch", "64")
+    report = plan(*question, "--seq-len", "2048", *flags, "--json", "-").document
+    assert len(report["plan"]["programs"][0]["stages"]) == 2
+    assert report["search"]["gap"] >= 0
+
+
 def test_a_smaller_risk_asks_for_more_room(plan: Plan) -> None:
     model = ("--model", "llama-3-8b", "--cluster", "8xH100", "--global-batch", "8")
     sizes = []

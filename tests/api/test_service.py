@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import re
@@ -163,7 +164,7 @@ def test_a_deadline_in_the_body(service: Any) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404),
+        ("POST", "/", 405),
         ("GET", "/v1/nothing", 404),
         ("GET", "/v1/plans/", 404),
         ("GET", "/v1/runs", 404),
@@ -499,6 +500,25 @@ def test_every_route_but_health_needs_a_token() -> None:
         for token in ("a" * 20, "b" * 20):
             assert _through_gate(rules, path, authorization=f"bearer {token}")[0] == 200
     assert _through_gate(rules, "/healthz")[0] == 200
+
+
+def test_a_browser_is_asked_for_the_token_and_may_send_it_as_a_password() -> None:
+    token = "a" * 20
+    rules = GateRules(hosts=None, token_hashes=(hash_token(token),))
+    for path in ("/", "/page/app.js"):
+        status, headers = _through_gate(rules, path)
+        assert status == 401
+        assert headers["www-authenticate"].startswith("Basic realm=")
+
+    def sent(pair: bytes) -> int:
+        basic = "Basic " + base64.b64encode(pair).decode()
+        return int(_through_gate(rules, "/v1/models", authorization=basic)[0])
+
+    for name in (b"", b"me", b"\xff"):
+        assert sent(name + b":" + token.encode()) == 200
+    for wrong in (b"", b":", token.encode(), token.encode() + b":", b"me:" + token.encode() + b"a"):
+        assert sent(wrong) == 401
+    assert _through_gate(rules, "/", authorization="Basic \xe9")[0] == 401
 
 
 def test_slow_bodies_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

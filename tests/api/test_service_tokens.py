@@ -73,7 +73,9 @@ def test_nobody_sees_the_jobs_of_another_token(tmp_path: Path) -> None:
         assert made.status_code == 202
         place = made.headers["location"]
         assert (await ask(ANNA, "GET", place)).json()["state"] == "queued"
-        for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/events"), ("GET", "/trace")):
+        shown = ("", "/events", "/trace", "/view", "/export/html", "/export/plan", "/compare/")
+        for method, path in (("DELETE", ""), *(("GET", what) for what in shown)):
+            path += place.rpartition("/")[2] if path == "/compare/" else ""
             hidden = await ask(BEN, method, place + path)
             missing = await ask(BEN, method, "/v1/plans/" + "0" * 32 + path)
             assert hidden.status_code == missing.status_code == 404

@@ -98,6 +98,19 @@ def start_service(folder: Path, *arguments: str) -> Service:
     raise AssertionError("the service was not ready in time")
 
 
+@contextmanager
+def served(folder: Path, *arguments: str) -> Iterator[Service]:
+    """A service for a block; it must end without a word of complaint."""
+    running = start_service(folder, *arguments)
+    try:
+        yield running
+    except BaseException:
+        running.process.kill()
+        running.process.communicate()
+        raise
+    assert stop_service(running) == (0, "")
+
+
 def stop_service(service: Service) -> tuple[int, str]:
     """Press Ctrl-C; exit code and what the service wrote to its error output."""
     service.process.send_signal(signal.SIGINT)

@@ -72,8 +72,19 @@ def _progress(event: str | None) -> dict[str, Any] | None:
 def page_bytes(rows: Sequence[Row], limit: int) -> bytes:
     """A page of a list; ``rows`` has one more than ``limit`` where it goes on."""
     more = len(rows) > limit
-    items = [summary(row) for row in rows[:limit]]
+    items = [{**summary(row), "asked": _asked(row)} for row in rows[:limit]]
     return encode({"items": items, "next_cursor": cursor_of(rows[limit - 1].id) if more else None})
+
+
+def _asked(row: Row) -> dict[str, Any] | None:
+    """What a search was asked, for people who look for it in a list."""
+    if row.kind != "plan":
+        return None
+    body = {} if row.body is None else json.loads(row.body)  # ours: a child has written it
+    workload = body.get("workload", {})
+    named = {name: body.get(name) for name in ("model", "cluster")}
+    texts = {name: text if isinstance(text, str) else None for name, text in named.items()}
+    return {**texts, **{name: workload.get(name) for name in ("global_batch", "seq_len")}}
 
 
 def _time(at_ms: int | None) -> str | None:

@@ -50,18 +50,32 @@ def idempotency_key(request: Request) -> str | None:
     return key
 
 
-def conditional(request: Request, body: bytes, final: bool) -> Response:
-    """A document, or 304 where the client has it; only what changes no more has a tag."""
+def conditional(
+    request: Request,
+    body: bytes,
+    final: bool,
+    media_type: str = "application/json",
+    more: dict[str, str] | None = None,
+) -> Response:
+    """A document, or 304 where the client has it; only what changes no more has a tag.
+
+    Args:
+        request: may name the tag of what the client has.
+        body: the document.
+        final: whether it changes no more.
+        media_type: of the document.
+        more: further headers.
+    """
     if not final:
         headers = {"Retry-After": str(RETRY_S)}
-        return Response(body, 200, headers, media_type="application/json")
+        return Response(body, 200, headers, media_type=media_type)
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
+    headers = {"Cache-Control": "private, no-cache", **(more or {}), "ETag": tag}
     wanted = request.headers.get("if-none-match", "")
     known = [part.strip().removeprefix("W/") for part in wanted.split(",")]
     if tag in known or "*" in known:
         return Response(status_code=304, headers=headers)
-    return Response(body, 200, headers, media_type="application/json")
+    return Response(body, 200, headers, media_type=media_type)
 
 
 def not_found() -> Response:

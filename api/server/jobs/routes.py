@@ -11,7 +11,6 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..lending import lent_document
 from ..openapi_jobs import job_docs
 from ..problems import MEDIA_TYPE, encode, problem_response
 from .documents import job_bytes, page_bytes, path_of
@@ -31,7 +30,6 @@ from .store import KeyUsedError, QuotaError, Row
 
 MOST_LISTED = 100
 CHECK_S = 10.0
-TRACE_S = 10.0
 Ask = Callable[[Request, str, bytes, float], Awaitable[Response]]
 """Asks a limited child; answers a problem where it cannot."""
 
@@ -41,8 +39,8 @@ class JobRoutes:
 
     Args:
         jobs: of the service.
-        ask: a child that checks bodies and draws timelines.
-        kind: ``plan`` or ``what-if``.
+        ask: a child that checks bodies.
+        kind: ``plan``, ``what-if`` or ``run``.
     """
 
     def __init__(self, jobs: JobService, ask: Ask, kind: str) -> None:
@@ -62,9 +60,6 @@ class JobRoutes:
         ):
             key = f"{method} {path.removeprefix(base) or '/'}"
             app.add_api_route(path, guarded(route), methods=[method], **docs[key])
-        if self._kind == "plan":
-            docs_of = docs["GET /{job_id}/trace"]
-            app.add_api_route(one + "/trace", guarded(self.trace), methods=["GET"], **docs_of)
 
     async def post(self, request: Request) -> Response:
         """Ask for a job."""
@@ -142,7 +137,7 @@ class JobRoutes:
 
     async def get(self, request: Request) -> Response:
         """A job, with what it answered."""
-        place = owner_of(request), self._kind, _asked_id(request)
+        place = owner_of(request), self._kind, asked_id(request)
         if (kept := self._jobs.recent.get(place)) is not None:
             return conditional(request, kept, final=True)
         row, event = await self._row(request)
@@ -154,7 +149,7 @@ class JobRoutes:
         return conditional(request, body, row.outcome is not None)
 
     async def _row(self, request: Request) -> tuple[Row | None, str | None]:
-        job_id = _asked_id(request)
+        job_id = asked_id(request)
         if not is_id(job_id):
             return None, None
         return await self._jobs.row(owner_of(request), self._kind, job_id)
@@ -177,27 +172,14 @@ class JobRoutes:
 
     async def events(self, request: Request) -> Response:
         """What a job says while it runs."""
-        job_id = _asked_id(request)
+        job_id = asked_id(request)
         if not is_id(job_id):
             return not_found()
         return await events_response(request, self._jobs, self._kind, job_id)
 
-    async def trace(self, request: Request) -> Response:
-        """The timeline of a plan that is done."""
-        row, _ = await self._row(request)
-        if row is None:
-            return not_found()
-        if row.status != 200 or row.answer is None:
-            return problem_response(409, "the job has no plan yet", headers={"Retry-After": "1"})
-        asked = await asyncio.to_thread(self._jobs.store.asked, row.id)
-        lent = encode(lent_document(asked.given_calibration))
-        parts = (b'{"report": ', row.answer.encode(), b', "asked": ', asked.body.encode(),
-                 b', "lent": ', lent, b"}")  # fmt: skip
-        body = b"".join(parts)
-        return await self._ask(request, "trace", body, TRACE_S)
 
-
-def _asked_id(request: Request) -> str:
+def asked_id(request: Request) -> str:
+    """The job that a path names."""
     # Not an argument of the route: the framework would then describe errors of its own for it.
     return str(request.path_params["job_id"])
 

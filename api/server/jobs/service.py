@@ -152,6 +152,10 @@ class JobService:
 
         return await asyncio.to_thread(read)
 
+    async def asked(self, job_id: str) -> Row:
+        """The ``body`` that asked for a job, in one form, and its ``given_calibration``."""
+        return await asyncio.to_thread(self.store.asked, job_id)
+
     async def living_workers(self) -> int:
         """Workers that beat a short while ago."""
         return await asyncio.to_thread(self.slots.living)

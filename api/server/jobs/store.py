@@ -26,6 +26,10 @@ LIGHT = tuple(
 BEGUN = ("owner", "body", "given_plan", "given_calibration", "request_id", "best")
 
 
+SHORT_BODY = 4000
+"""Characters of a body that a list looks into."""
+
+
 class KeyUsedError(Exception):
     """An idempotency key that came with another body before."""
 
@@ -142,8 +146,10 @@ class JobStore:
             return connection.execute(query).one()
 
     def page(self, owner: str, kind: str, limit: int, before: str | None) -> Sequence[Row]:
-        """The newest jobs of an owner, or those before one."""
-        query = sa.select(*LIGHT).where(JOBS.c.owner == owner, JOBS.c.kind == kind)
+        """The newest jobs of an owner, or those before one, with what was asked where it is short."""
+        short = sa.case((sa.func.length(JOBS.c.body) <= SHORT_BODY, JOBS.c.body))
+        query = sa.select(*LIGHT, short.label("body"))
+        query = query.where(JOBS.c.owner == owner, JOBS.c.kind == kind)
         if before is not None:
             query = query.where(JOBS.c.id < before)
         query = query.order_by(JOBS.c.id.desc()).limit(limit)

@@ -1,0 +1,98 @@
+"use strict";
+/* The page: a question at the side, and the job that the address names. */
+
+(function () {
+  const { el, ask, say } = shardwright;
+  const JOB = /^#([0-9a-f]{32})$/;
+  const main = document.getElementById("main"), side = document.getElementById("ask");
+  let watching = new AbortController();
+  const narrow = matchMedia("(max-width: 60rem)");
+  let list = null;
+
+  const failed = (error) => el("p", { class: "card wrong", role: "alert" }, error.message);
+
+  function welcome() {
+    document.title = "Shardwright";
+    main.replaceChildren(el("section", { class: "card welcome" },
+      el("h2", {}, "Ask for a plan"),
+      el("p", {}, "Pick a model and a cluster. The search goes over every legal way to split the model, ",
+        "simulates the best ones, and says how far the best is from what is provably possible."),
+      el("p", { class: "note" }, "Figures for several devices are predictions; each carries the mark of where its ",
+        "prices come from.")));
+  }
+
+  /* What ended without a report: why, and the best plan that was seen. */
+  function ended(job, title) {
+    const why = job.problem ? job.problem.detail : "The search was cancelled before its plan was written.";
+    const best = job.best && el("p", {}, "Best plan seen: ", el("span", { class: "shape" }, job.best.shape), ", ",
+      shardwright.seconds(job.best.step_time_s), " a step");
+    return el("section", { class: "card stack" }, el("h2", {}, title),
+      el("p", { class: job.state === "failed" ? "wrong" : "", role: "alert" }, why), best);
+  }
+
+  async function show(id) {
+    watching.abort();
+    const mine = watching = new AbortController();
+    const current = () => mine === watching;
+    list.mark(id);
+    const place = "/v1/plans/" + id;
+    const known = list.all().find((job) => job.id === id);
+    const title = known ? shardwright.jobText(known) : "a plan";
+    try {
+      let job = await ask(place);
+      if (!job.finished_at) {
+        await shardwright.watchSearch(place, title, (box) => main.replaceChildren(box), mine.signal);
+        if (!current()) return;
+        job = await ask(place);
+        await list.load();
+      }
+      if (!current()) return;
+      const view = job.answer ? await ask(place + "/view") : null;
+      if (!current()) return;
+      main.replaceChildren(view ? shardwright.answer(job, view, list.done) : ended(job, title));
+      document.title = title + " – Shardwright";
+      say(view ? "the plan: " + view.figures[0].value + " a step" : "there is no plan");
+    } catch (error) {
+      if (current()) main.replaceChildren(failed(error));
+    }
+  }
+
+  function route() {
+    const found = JOB.exec(location.hash);
+    side.open = !(found && narrow.matches); // a narrow page shows the plan first
+    if (found) show(found[1]);
+    else {
+      watching.abort();
+      list.mark("");
+      welcome();
+    }
+  }
+
+  async function asked(body) {
+    const key = crypto.randomUUID ? crypto.randomUUID() : String(Math.random()).slice(2);
+    const job = await ask("/v1/plans", "POST", body, { "Idempotency-Key": key });
+    await list.load();
+    location.hash = job.id;
+    main.focus();
+  }
+
+  async function start() {
+    try {
+      const [models, clusters] = await Promise.all([ask("/v1/models"), ask("/v1/clusters")]);
+      list = shardwright.history();
+      await list.load();
+      side.append(shardwright.question(models, clusters, asked), list.box);
+      addEventListener("hashchange", route);
+      narrow.addEventListener("change", () => { side.open = side.open || !narrow.matches; });
+      route();
+    } catch (error) {
+      main.replaceChildren(failed(error));
+    }
+  }
+
+  document.getElementById("skip").addEventListener("click", function (event) {
+    event.preventDefault(); // the address names the job
+    main.focus();
+  });
+  start();
+})();

@@ -1,0 +1,156 @@
+"use strict";
+/* The question: a model, a cluster, what is trained and what is wanted. */
+
+(function () {
+  const { el, field, options } = shardwright;
+  const OWN = "", START = "llama-3-8b";
+  const OWN_MODEL = '{"layers": 24, "hidden": 2048, "heads": 16, "vocab": 50304}';
+  const PRICES = '{"currency": "USD", "device_hour": {"H100-SXM-80GB": 2.5}}';
+  const OBJECTIVES = [["throughput", "most tokens a second"], ["cost", "least cost a token"],
+    ["largest-batch", "largest batch that fits"], ["largest-sequence", "longest sequence that fits"]];
+  const DTYPES = [["", "as the device does (assumed)"], ["bf16"], ["fp16"], ["fp8"], ["fp32"]];
+  const STACKS = [["", "shardwright (assumed)"], ["megatron"], ["torchtitan"], ["deepspeed"]];
+
+  function about(model) {
+    const billions = (count) => shardwright.number(count / 1e9) + " B";
+    const active = model.active_parameters === model.parameters ? "" :
+      ", " + billions(model.active_parameters) + " active";
+    return billions(model.parameters) + " parameters" + active + "; " + model.layers + " layers, " +
+      model.hidden + " wide";
+  }
+
+  function modelFields(models) {
+    const known = new Map(models.models.map((model) => [model.name, model]));
+    const pick = field("Model", el("select", {},
+      options([...known.keys()].map((name) => [name]), START),
+      el("option", { value: OWN }, "a document of mine…")), " ");
+    const own = field("Model document", el("textarea", { rows: 6, class: "mono", spellcheck: "false" }),
+      "The content of a config.json, or typed keys (JSON).");
+    own.control.value = OWN_MODEL;
+    const write = function () {
+      own.box.hidden = pick.control.value !== OWN;
+      pick.below.textContent = own.box.hidden ? about(known.get(pick.control.value)) : "";
+    };
+    pick.control.addEventListener("change", write);
+    write();
+    const shown = () => (own.box.hidden ? pick : own);
+    return {
+      box: el("fieldset", {}, el("legend", { class: "unseen" }, "Model"), pick.box, own.box),
+      value: () => own.box.hidden ? pick.control.value :
+        shardwright.textOrObject(own.control.value, "the model"),
+      tell: (text) => shown().tell(text),
+      get control() { return shown().control; },
+    };
+  }
+
+  function whole(value, more) {
+    return el("input", { type: "number", min: 1, step: 1, inputmode: "numeric", value: value, ...more });
+  }
+
+  /* The fields by the pointers that problems name them by. */
+  function fieldsOf(models, clusters) {
+    return {
+      "/model": modelFields(models),
+      "/cluster": shardwright.clusterFields(clusters),
+      "/workload/global_batch": field("Global batch", whole(128), "samples a step"),
+      "/workload/seq_len": field("Sequence", whole(8192), "tokens a sample"),
+      "/workload/dtype": field("Number format", el("select", {}, options(DTYPES, ""))),
+      "/objective": field("Objective", el("select", {}, options(OBJECTIVES, "throughput"))),
+      "/prices": field("Prices (JSON)", el("textarea", { rows: 3, class: "mono", spellcheck: "false" })),
+      "/stack": field("Training software", el("select", {}, options(STACKS, ""))),
+      "/constraints/memory_gib": field("Memory a device may use", el("input",
+        { type: "number", min: 0.1, step: "any", inputmode: "decimal" }), "GiB; empty for all of it"),
+      "/constraints/pins": field("Pins", el("input", { type: "text", class: "mono", spellcheck: "false" }),
+        "decisions that are fixed, such as tp=8, pp=2"),
+      "/deadline_s": field("Seconds to search", el("input",
+        { type: "number", min: 0.1, max: 600, step: "any", value: 60, inputmode: "decimal" })),
+    };
+  }
+
+  const number = (part) => (part.control.value === "" ? undefined : Number(part.control.value));
+  const word = (part) => part.control.value || undefined;
+
+  function bodyOf(fields) {
+    const objective = fields["/objective"].control.value;
+    const pins = fields["/constraints/pins"].control.value.split(/[\s,]+/).filter(Boolean);
+    const limits = { memory_gib: number(fields["/constraints/memory_gib"]), pins: pins.length ? pins : undefined };
+    const limited = limits.memory_gib !== undefined || limits.pins;
+    return {
+      model: fields["/model"].value(),
+      cluster: fields["/cluster"].value(),
+      workload: {
+        global_batch: objective === "largest-batch" ? undefined : number(fields["/workload/global_batch"]),
+        seq_len: objective === "largest-sequence" ? undefined : number(fields["/workload/seq_len"]),
+        dtype: word(fields["/workload/dtype"]),
+      },
+      objective: objective,
+      prices: objective === "cost" ?
+        shardwright.textOrObject(fields["/prices"].control.value, "the prices") : undefined,
+      stack: word(fields["/stack"]),
+      constraints: limited ? limits : undefined,
+      deadline_s: number(fields["/deadline_s"]),
+    };
+  }
+
+  /* Show each fault at its field; the first one gets the focus. */
+  function tellFaults(fields, error, general) {
+    const left = [];
+    let first = null;
+    for (const fault of error.errors || []) {
+      const place = Object.keys(fields).find((pointer) =>
+        fault.pointer === pointer || fault.pointer.startsWith(pointer + "/"));
+      if (!place) left.push((fault.pointer + ": " + fault.msg).replace(/^: /, ""));
+      else {
+        fields[place].tell(fault.msg);
+        first = first || fields[place];
+      }
+    }
+    if (!first && !left.length) left.push(error.message);
+    general.textContent = left.join("; ");
+    general.hidden = !left.length;
+    if (first) {
+      const folded = first.control.closest("details");
+      if (folded) folded.open = true;
+      first.control.focus();
+    }
+  }
+
+  /* The form; asked(body) posts a question and may throw what the service says of it. */
+  shardwright.question = function (models, clusters, asked) {
+    const fields = fieldsOf(models, clusters);
+    const at = (pointer) => fields[pointer].box;
+    const general = el("p", { class: "wrong", role: "alert", hidden: true });
+    const button = el("button", { type: "submit", class: "primary" }, "Find the plan");
+    const wanted = fields["/objective"].control;
+    fields["/prices"].control.value = PRICES;
+    const fit = function () {
+      at("/prices").hidden = wanted.value !== "cost";
+      fields["/workload/global_batch"].control.disabled = wanted.value === "largest-batch";
+      fields["/workload/seq_len"].control.disabled = wanted.value === "largest-sequence";
+    };
+    wanted.addEventListener("change", fit);
+    fit();
+    const form = el("form", { class: "card question", novalidate: true },
+      at("/model"), at("/cluster"),
+      el("fieldset", {}, el("legend", {}, "Training"),
+        el("div", { class: "row" }, at("/workload/global_batch"), at("/workload/seq_len")),
+        at("/workload/dtype"), at("/objective"), at("/prices")),
+      el("details", {}, el("summary", {}, "More"), at("/stack"), at("/constraints/memory_gib"),
+        at("/constraints/pins"), at("/deadline_s")),
+      general, button);
+    form.addEventListener("submit", async function (event) {
+      event.preventDefault();
+      for (const part of Object.values(fields)) part.tell("");
+      general.hidden = true;
+      button.disabled = true;
+      try {
+        await asked(bodyOf(fields));
+      } catch (error) {
+        tellFaults(fields, error, general);
+      } finally {
+        button.disabled = false;
+      }
+    });
+    return form;
+  };
+})();
