@@ -70,7 +70,7 @@ def _arguments_named(function: Callable[P, R]) -> Callable[P, R]:
         except InputError as error:
             if not error.field.startswith("--"):
                 raise
-            name = error.field.removeprefix("--").replace("-", "_")
+            name = error.field.replace("--", "").replace("-", "_")
             name = "pins" + name.removeprefix("pin") if name.split()[0] == "pin" else name
             raise InputError(name, error.given, error.allowed, error.nearest) from None
 

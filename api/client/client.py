@@ -110,7 +110,7 @@ class Client:
 
     def trace(self, plan: Any, **flags: Any) -> dict[str, Any]:
         """The timeline of a plan's step, as Perfetto reads it."""
-        body, _ = simulation_request(plan, None, None, flags)
+        body, _ = simulation_request(plan_document(plan), None, None, flags)
         answer = self._transport.post("/v1/simulations", {**body, "include": ["trace"]})
         trace: dict[str, Any] = answer["trace"]
         return trace
@@ -118,7 +118,7 @@ class Client:
     def explain(self, plan: Any, *, oom_risk: float | None = None, **flags: Any) -> Explanation:
         """Take a plan's step time and memory apart, as :func:`shardwright.explain` does."""
         flags = _priced_as(plan, flags)
-        body, _ = simulation_request(plan, None, oom_risk, flags)
+        body, _ = simulation_request(plan_document(plan), None, oom_risk, flags)
         answer = self._transport.post("/v1/simulations", {**body, "include": ["explain"]})
         return explanation_of(answer)
 

@@ -12,7 +12,7 @@ from ...spec.errors import InputError
 from ...spec.report import BREAKDOWN_TERMS, MEMORY_TERMS
 from ..svg import COLOURS
 
-GREY, INK = "#8a8a8a", "#222222"
+GREY, DARK, INK = "#8a8a8a", "#5b6770", "#222222"
 DOTS_PER_INCH = 110
 FONT_SIZE = 9
 
@@ -80,7 +80,9 @@ def memory_colour(term: str) -> tuple[str, float]:
 
 def _colour(known: tuple[str, ...], term: str) -> tuple[str, float]:
     number = known.index(term) if term in known else len(known)
-    return COLOURS[number % len(COLOURS)], 0.9 if number < len(COLOURS) else 0.45
+    colour = COLOURS[number % len(COLOURS)]
+    # Black is for lines here.
+    return DARK if colour == "#000000" else colour, 0.9 if number < len(COLOURS) else 0.45
 
 
 def words(term: str) -> str:

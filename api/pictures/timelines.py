@@ -9,6 +9,8 @@ from ...spec.units import format_seconds
 from .canvas import FONT_SIZE, Picture, figure, label, scaled_seconds, term_colour, title, words
 
 MOST_STREAMS = 48
+SEEN = 2e-3
+"""Share of the step below which a stream would be an empty row."""
 KINDS = ("compute", "communication", "host_copy", "nvme", "host")
 
 
@@ -30,7 +32,13 @@ def timeline_picture(timeline: Timeline) -> Picture:
         named = None if term in seen else words(term)
         seen.add(term)
         axes.broken_barh(
-            spans, (row - 0.38, 0.76), facecolors=colour, alpha=opacity, label=named, linewidth=0
+            spans,
+            (row - 0.38, 0.76),
+            facecolors=colour,
+            edgecolors=colour,
+            alpha=opacity,
+            label=named,
+            linewidth=0.3,
         )
     axes.set_yticks(range(len(shown)), [_name(stream) for stream in shown])
     axes.set_ylim(len(shown) - 0.4, -0.6)
@@ -44,9 +52,15 @@ def timeline_picture(timeline: Timeline) -> Picture:
 
 
 def _streams(timeline: Timeline) -> list[Stream]:
-    found = dict.fromkeys(span.stream for span in timeline.spans)
+    """Streams that can be seen: those that do anything worth a line's width."""
+    busy_s: dict[Stream, float] = defaultdict(float)
+    for span in timeline.spans:
+        busy_s[span.stream] += span.duration_s
+    least_s = SEEN * timeline.step_time_s
+    found = [stream for stream, seconds in busy_s.items() if seconds >= least_s]
     return sorted(found, key=lambda s: (s.rank, KINDS.index(s.kind), s.name))
 
 
 def _name(stream: Stream) -> str:
-    return f"rank {stream.rank} {words(stream.kind)} {stream.name}".strip()
+    name = "" if stream.name == stream.kind else stream.name
+    return f"rank {stream.rank} {words(stream.kind)} {name}".strip()
