@@ -1,7 +1,7 @@
 """The notebooks, executed; as a program it writes their outputs anew.
 
-``python tests/support/notebook_runs.py [NAME …]`` runs all, or those named, in a scratch folder, and
-keeps what they print and draw. Look at the difference before you commit it.
+``python tests/support/notebook_runs.py [NAME …]`` runs all, or those named, in a scratch folder,
+and keeps what they print and draw. Look at the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def executed(name: str, folder: Path) -> Any:
     """
     notebook = read(name)
     NotebookClient(
-        notebook, timeout=CELL_S, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+        notebook,
+        timeout=CELL_S,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
     ).execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # when it ran
