@@ -6,6 +6,7 @@ import io
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 import shardwright as sw
 from shardwright.api.frames import frame
 from shardwright.api.handles import PlanHandle
+from shardwright.api.python import WhatIfs
+from shardwright.api.what_ifs import WhatIf
 from shardwright.datasets.published.runs import TABLE
 from shardwright.spec.errors import InputError
 
@@ -32,7 +35,7 @@ def plans() -> tuple[PlanHandle, PlanHandle]:
 
 def _pictures(plans: tuple[PlanHandle, PlanHandle]) -> list[tuple[str, Callable[[], Any]]]:
     first, second = plans
-    sweep = {"device.flops": ["0.5x", "1x"]}
+    sweep = sw.what_if(first, sweep={"global_batch": [4, 8]}, deadline_s=5)
     return [
         ("plan", first.plot),
         ("memory", first.memory_plot),
@@ -40,11 +43,20 @@ def _pictures(plans: tuple[PlanHandle, PlanHandle]) -> list[tuple[str, Callable[
         ("memory again", first.explain().memory_plot),
         ("timeline", first.simulate().timeline.plot),
         ("comparison", sw.compare(first, second).plot),
-        ("one change", sw.what_if(first, set="intra_node.bandwidth=0.5x").plot),
-        ("sweep", sw.what_if(first, sweep=sweep).plot),
-        ("tokens", sw.what_if(first, sweep={"global_batch": [4, 8]}).plot),
-        ("too little memory", sw.what_if(first, sweep={"device.hbm": ["1GiB", "80GiB"]}).plot),
+        ("one change", sw.what_if(first, set="intra_node.bandwidth=0.5x", deadline_s=3).plot),
+        ("tokens", sweep.plot),
+        ("too little memory", WhatIfs(found=_over(sweep.found)).plot),
     ]
+
+
+def _over(found: WhatIf) -> WhatIf:
+    """The same answer, had the same plans not fitted."""
+    answers = []
+    for answer in found.answers:
+        assert answer.same is not None
+        prediction = replace(answer.same.prediction, feasible=False)
+        answers.append(replace(answer, same=replace(answer.same, prediction=prediction)))
+    return replace(found, answers=tuple(answers))
 
 
 def _texts(picture: Any) -> str:
@@ -74,7 +86,7 @@ def test_every_picture_is_drawn_and_says_what_it_is_of(
     assert "stage 1" in said["memory"]
     assert "rank 1 compute" in said["timeline"]
     assert "exposed tp" in said["comparison"]
-    assert "re-planned" in said["sweep"]
+    assert "re-planned" in said["tokens"]
     assert "thousand tokens/s" in said["tokens"]
     assert "does not fit" in said["too little memory"]
     assert "baseline" in said["one change"]
@@ -129,7 +141,7 @@ def test_frames_hold_what_the_documents_hold(plans: tuple[PlanHandle, PlanHandle
 def test_tables_are_escaped_and_scriptless(plans: tuple[PlanHandle, PlanHandle]) -> None:
     p, other = plans
     pieces = [p, p.explain(), p.simulate().timeline, sw.compare(p, other),
-              sw.what_if(p, set="device.flops=2x")]  # fmt: skip
+              sw.what_if(p, set="device.flops=2x", deadline_s=3)]  # fmt: skip
     for piece in pieces:
         text = piece._repr_html_()
         assert text.count("<table>") == text.count("</table>") >= 1
