@@ -10,26 +10,34 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api.python import (
+        Client,
         PlanHandle,
+        clusters,
         compare,
         execute,
         explain,
+        models,
         parallelize,
         plan,
         simulate,
+        validate,
         what_if,
     )
 
 __version__ = "0.1.0"
 __all__ = [
+    "Client",
     "PlanHandle",
     "__version__",
+    "clusters",
     "compare",
     "execute",
     "explain",
+    "models",
     "parallelize",
     "plan",
     "simulate",
+    "validate",
     "what_if",
 ]
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .comparing import Comparison
 from .frames import frame
 from .render_compare import comparison_html, verdict
+
+if TYPE_CHECKING:
+    from .pictures.canvas import Picture
 
 
 class ComparisonHandle(Comparison):
@@ -28,6 +31,16 @@ class ComparisonHandle(Comparison):
             for unit, pairs in kinds
             for p in pairs
         )
+
+    def plot(self) -> Picture:
+        """From the first plan's seconds to the second's, a step a term, drawn.
+
+        Raises:
+            InputError: matplotlib is not installed.
+        """
+        from .pictures.comparisons import comparison_picture
+
+        return comparison_picture(self)
 
     def __repr__(self) -> str:
         """One line: which plan is faster, and why."""

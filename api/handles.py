@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..costmodel.feasibility import DEFAULT_RISK
 from ..costmodel.trace import simulated_timeline
@@ -18,9 +19,14 @@ from ..spec.stack import StackSpec
 from ..spec.timeline import Timeline
 from ..spec.units import format_seconds
 from .explaining import Explanation, explain_report
+from .frames import frame, memory_records
 from .render_html import report_html
 from .render_rows import shape_text
 from .reports import Simulated, simulate_plan
+from .timeline_handle import TimelineHandle, timeline_handle
+
+if TYPE_CHECKING:
+    from .pictures.canvas import Picture
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,18 +70,41 @@ class PlanHandle:
         """The same plan simulated again, with its timeline."""
         notes = self.report.assumptions
         found = simulate_plan(self.plan, self.stack, self.measured, notes, self.risk)
-        return SimulationHandle(
-            report=found.report,
-            stack=self.stack,
-            measured=self.measured,
-            risk=self.risk,
-            simulated=found,
-        )
+        return simulation_handle(found, self.stack, self.measured, self.risk)
 
     def explain(self) -> Explanation:
         """Where the step and the memory go, in terms that add up."""
-        found = self.simulate().simulated
+        notes = self.report.assumptions
+        found = simulate_plan(self.plan, self.stack, self.measured, notes, self.risk)
         return explain_report(found.report, found.simulation, found.simulator)
+
+    def to_frame(self) -> Any:
+        """A row a stage and memory tier, bytes by term, as a pandas DataFrame.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        return frame(memory_records(self.prediction))
+
+    def plot(self) -> Picture:
+        """Where the step goes and what memory each stage holds, drawn.
+
+        Raises:
+            InputError: matplotlib is not installed.
+        """
+        from .pictures.plans import plan_picture
+
+        return plan_picture(self.report)
+
+    def memory_plot(self) -> Picture:
+        """What memory each stage holds, by term, drawn.
+
+        Raises:
+            InputError: matplotlib is not installed.
+        """
+        from .pictures.plans import memory_picture
+
+        return memory_picture(self.report)
 
     def execute(
         self,
@@ -139,7 +168,7 @@ class PlanHandle:
         """One line: model, shape, step time, whether it fits."""
         fits = "" if self.prediction.feasible else ", does not fit"
         step = format_seconds(self.prediction.step_time_s)
-        kind = type(self).__name__
+        kind = type(self).__name__.removeprefix("Service")
         return f"<{kind} {self.plan.model.name}: {shape_text(self.plan)}; step {step}{fits}>"
 
     def _repr_html_(self) -> str:
@@ -149,14 +178,34 @@ class PlanHandle:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SimulationHandle(PlanHandle):
-    """A simulated plan; ``simulated`` holds the events behind its report."""
+    """A simulated plan; ``spans`` gives the events behind its report."""
 
-    simulated: Simulated = field(repr=False)
+    spans: Callable[[], Timeline] = field(repr=False, compare=False)
 
     @cached_property
-    def timeline(self) -> Timeline:
+    def timeline(self) -> TimelineHandle:
         """Every span of the simulated step; ``timeline.to_perfetto()`` is its trace."""
-        return simulated_timeline(self.simulated.simulation, self.simulated.simulator)
+        return timeline_handle(self.spans())
+
+
+def simulation_handle(
+    found: Simulated, stack: StackSpec, measured: Measured | None, risk: float
+) -> SimulationHandle:
+    """The handle of a plan that was simulated here.
+
+    Args:
+        found: the simulation.
+        stack: what priced it.
+        measured: likewise.
+        risk: accepted chance of running out of memory.
+    """
+    return SimulationHandle(
+        report=found.report,
+        stack=stack,
+        measured=measured,
+        risk=risk,
+        spans=lambda: simulated_timeline(found.simulation, found.simulator),
+    )
 
 
 def _absolute(path: str | Path | None) -> Path | None:

@@ -14,12 +14,15 @@ from typing import Any, ParamSpec, TypeVar
 from ..spec.choices import PREFERENCES
 from ..spec.errors import InputError, one_of
 from ..spec.plan import Plan
+from .catalogue import models_document as models
+from .client.client import Client
+from .cluster_catalogue import clusters_document
 from .comparing import Side
 from .comparison_handle import ComparisonHandle
 from .explaining import Explanation
 from .galvatron_flags import EXACTLY, foreign_costs
 from .galvatron_search import galvatron_plan
-from .handles import PlanHandle, SimulationHandle
+from .handles import PlanHandle, SimulationHandle, simulation_handle
 from .inputs import Inputs, plan_pricing, resolve
 from .nouns import ClusterLike, ModelLike, check_plan
 from .pinning import resolve_pins
@@ -27,6 +30,8 @@ from .plans import read_plan
 from .price_file import PricesLike
 from .reports import memory_rule, search_plan, simulate_plan
 from .uniform import UniformStrategy, uniform_plan
+from .validation import validated
+from .validation_handle import Validation
 from .wanted import Wanted
 from .what_if_handle import WhatIfs, handle_inputs
 from .what_if_inputs import Sets, Swept, question_of
@@ -39,15 +44,19 @@ PlanLike = PlanHandle | Plan | str | Path
 
 INPUT_NAMES = frozenset(Inputs.__dataclass_fields__)
 __all__ = [
+    "Client",
     "PlanHandle",
     "SimulationHandle",
     "WhatIfs",
+    "clusters",
     "compare",
     "execute",
     "explain",
+    "models",
     "parallelize",
     "plan",
     "simulate",
+    "validate",
     "what_if",
 ]
 
@@ -62,7 +71,7 @@ def _arguments_named(function: Callable[P, R]) -> Callable[P, R]:
         except InputError as error:
             if not error.field.startswith("--"):
                 raise
-            name = error.field.removeprefix("--").replace("-", "_")
+            name = error.field.replace("--", "").replace("-", "_")
             name = "pins" + name.removeprefix("pin") if name.split()[0] == "pin" else name
             raise InputError(name, error.given, error.allowed, error.nearest) from None
 
@@ -207,9 +216,7 @@ def simulate(
         made, notes = uniform_plan(problem, UniformStrategy(**strategy))
         stack, measured = problem.stack, problem.measured
         found = simulate_plan(made, stack, measured, problem.assumptions + notes, risk)
-    return SimulationHandle(
-        report=found.report, stack=stack, measured=measured, risk=risk, simulated=found
-    )
+    return simulation_handle(found, stack, measured, risk)
 
 
 FOREIGN_FLAGS = ("galvatron_profile", "costs")
@@ -356,6 +363,36 @@ def what_if(
     question = question_of(set, sweep, add, scale)
     clock = None if deadline_s is None else equal_parts(deadline_s)
     return WhatIfs(found=answer_what_if(known, question, given, risk, clock))
+
+
+@_arguments_named
+def validate(data: str | Path | None = None, *, calibration: str = "none") -> Validation:
+    """Hold predictions against measured runs, by source.
+
+    Args:
+        data: a table of runs or of peaks of memory (CSV); the bundled runs if None.
+        calibration: ``none``, ``fit`` or the name of a stored one.
+
+    Raises:
+        InputError: a file or a row that cannot be read, or no such calibration.
+    """
+    table = None if data is None else Path(data).expanduser()
+    if table is not None and not table.is_file():
+        raise InputError("data", data, "a CSV file of runs or of peak memory")
+    return Validation(found=validated(table, calibration))
+
+
+@_arguments_named
+def clusters(name: str | None = None) -> dict[str, Any]:
+    """Devices, nodes and fabrics that have a name, as ``plan clusters --json`` writes them.
+
+    Args:
+        name: only what has to do with this device, node, fabric or cluster.
+
+    Raises:
+        InputError: nothing is called so.
+    """
+    return clusters_document(name)
 
 
 def _handle(plan: PlanLike, flags: dict[str, Any]) -> PlanHandle:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from ..planner.what_if import Answer, Priced
 from ..spec.measured import calibration_of
@@ -27,6 +27,9 @@ from .what_if_rows import (
     tokens_text,
 )
 from .what_ifs import WhatIf
+
+if TYPE_CHECKING:
+    from .pictures.canvas import Picture
 
 HEADS = ("what if", "same plan", "moved", "re-planned", "tokens/s", "gain", "change")
 
@@ -76,6 +79,16 @@ class WhatIfs(Sequence[dict[str, Any]]):
             InputError: pandas is not installed.
         """
         return frame(self)
+
+    def plot(self) -> Picture:
+        """Curves over a sweep; of one change the terms of both answers, drawn.
+
+        Raises:
+            InputError: matplotlib is not installed.
+        """
+        from .pictures.what_ifs import what_if_picture
+
+        return what_if_picture(self.found)
 
     def to_svg(self) -> str:
         """A drawing of the answers, as text."""

@@ -7,6 +7,7 @@ the rest of the step, in which it waits for others: the bubble.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from .simulate import Simulation, Simulator
 
 ROUNDING = 1e-12
 """Share of a step below which a rest is the sum's rounding."""
+ROUNDS = 4
 RELATIVE_HALF_WIDTH = {"measured": 0.15, "analytic": 0.25}
 """Half of the 80 % interval of the step time over the prediction: of work that was measured on this
 machine, and of any other. What was measured on another machine of the kind makes a kernel's price
@@ -50,6 +52,21 @@ def breakdown(simulation: Simulation) -> dict[str, float]:
     rest_s = simulation.step_time_s - sum(terms.values())
     if abs(rest_s) > ROUNDING * simulation.step_time_s:
         terms["bubble" if rest_s > 0 else "unattributed"] = rest_s
+    return _exact(terms, simulation.step_time_s)
+
+
+def _exact(terms: dict[str, float], whole_s: float) -> dict[str, float]:
+    """The terms with an exact sum, rounded once (``math.fsum``), that is the whole.
+
+    What rounding left over goes to the smallest term that it does not change by 1e-6 of itself.
+    """
+    for _ in range(ROUNDS):
+        left_s = math.fsum([whole_s, *(-seconds for seconds in terms.values())])
+        if math.fsum(terms.values()) == whole_s:
+            break
+        able = [name for name, seconds in terms.items() if seconds > 1e6 * abs(left_s)]
+        name = min(able, key=lambda each: terms[each])
+        terms[name] += left_s
     return terms
 
 

@@ -20,7 +20,7 @@ from ..spec.stack import StackSpec
 from .plan_difference import Difference, plan_difference
 from .same_plan import CannotKeepError, idle_devices, same_plan
 from .what_if_question import Row
-from .what_if_setting import Setting
+from .what_if_setting import Change, Setting, Value
 
 NOTHING = 1e-12
 """Share of a step below which a term has not moved: the sum's rounding."""
@@ -73,6 +73,18 @@ class Priced:
         return self.prediction.step_time_s
 
 
+class Asked(Protocol):
+    """What an answer knows of its row: what differs, and the value of the sweep that made it."""
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """Each key that differs."""
+
+    @property
+    def value(self) -> Value | None:
+        """As it was asked; None without a sweep."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What a row of a question comes to.
@@ -84,7 +96,7 @@ class Answer:
     ``difference`` is what the re-planned plan decides otherwise.
     """
 
-    row: Row
+    row: Asked
     same: Priced | None = None
     same_why: str = ""
     moved: Moved | None = None
@@ -110,8 +122,8 @@ def answered(row: Row, baseline: Priced, pricing: Pricing) -> Answer:
         baseline: the plan as it is given.
         pricing: prices and searches.
     """
-    found = _with_same(Answer(row=row), baseline, pricing)
-    return _with_best(found, baseline, pricing)
+    found = _with_same(Answer(row=row), row.setting, baseline, pricing)
+    return _with_best(found, row.setting, baseline, pricing)
 
 
 def moved(before: Prediction, after: Prediction) -> Moved | None:
@@ -126,8 +138,7 @@ def moved(before: Prediction, after: Prediction) -> Moved | None:
     return Moved(most, terms[most])
 
 
-def _with_same(found: Answer, baseline: Priced, pricing: Pricing) -> Answer:
-    setting = found.row.setting
+def _with_same(found: Answer, setting: Setting, baseline: Priced, pricing: Pricing) -> Answer:
     try:
         plan = same_plan(baseline.plan, setting, pricing.stack(setting))
         same = priced(plan, setting, pricing)
@@ -138,8 +149,8 @@ def _with_same(found: Answer, baseline: Priced, pricing: Pricing) -> Answer:
     return replace(found, same=same, moved=moved(baseline.prediction, same.prediction))
 
 
-def _with_best(found: Answer, baseline: Priced, pricing: Pricing) -> Answer:
-    setting, same = found.row.setting, found.same
+def _with_best(found: Answer, setting: Setting, baseline: Priced, pricing: Pricing) -> Answer:
+    same = found.same
     fits = same is not None and same.prediction.feasible
     try:
         report = pricing.search(setting)

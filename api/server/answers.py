@@ -103,11 +103,11 @@ def answer(operation: str, body: bytes, limit_s: float, tell: Tell | None = None
             return 200, encode(profiled(PROFILE_ADAPTER.validate_json(body)))
         if operation in STORED:
             return 200, STORED[operation](parsed)
-        return 200, encode(simulated(SIMULATION_ADAPTER.validate_json(body)).to_document())
+        return 200, encode(simulated(SIMULATION_ADAPTER.validate_json(body)))
     except WantedError as wanted:
         return WANTED, encode({"calibration": wanted.name})
     except ShardwrightError as error:
-        return 422, encode(_refusal(error))
+        return 422, encode(_refusal(error, operation))
     except ValidationError as error:
         return 422, encode(_faults(error))
     except KeyboardInterrupt:  # a job that someone cancelled
@@ -132,9 +132,11 @@ def _pointer(location: tuple[Any, ...]) -> str:
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in kept)
 
 
-def _refusal(error: ShardwrightError) -> dict[str, Any]:
+def _refusal(error: ShardwrightError, operation: str) -> dict[str, Any]:
     if isinstance(error, InputError):
         pointer = _error_pointer(error.field)
+        if operation not in ("plan", "check-plan"):  # the others have no such object
+            pointer = pointer.removeprefix("/constraints")
         message = _allowed(error)
         faults = [{"pointer": pointer, "msg": message}]
         return problem(422, f"{pointer or 'body'}: {message}", INVALID, faults)

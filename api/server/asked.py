@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from ...costmodel.trace import simulated_timeline
 from ...datasets.catalogue.models import presets
 from ...planner.pins import Pin
 from ...planner.what_if_question import MOST_VALUES, Question
 from ...spec.errors import InputError, nearest_name
 from ...spec.report import Report
+from ..explaining import explain_report
 from ..inputs import Inputs, Problem, plan_pricing, resolve
 from ..nouns import ClusterLike, ModelLike
 from ..pinning import resolve_pins
 from ..plans import plan_from_text
-from ..reports import memory_rule, search_plan, simulate_plan
+from ..reports import Simulated, memory_rule, search_plan, simulate_plan
 from ..uniform import UniformStrategy, uniform_plan
 from ..what_if_document import what_if_document
 from ..what_if_inputs import question_of
@@ -72,9 +75,14 @@ def _asked_plan(body: PlanBody) -> tuple[Problem, tuple[Pin, ...]]:
             host_gib=None if limits is None else limits.host_gib,
             objective=body.objective,
             prices=None if body.prices is None else _prices(body.prices),
+            allow=None if limits is None else limits.allow,
         )
     )
-    return problem_, resolve_pins((limits and limits.pins) or (), problem_)
+    return problem_, resolve_pins((limits and limits.pins) or (), problem_, _executable(body))
+
+
+def _executable(body: PlanBody) -> bool:
+    return bool(body.constraints and body.constraints.executable)
 
 
 def check_plan(body: PlanBody) -> None:
@@ -96,6 +104,7 @@ def planned(body: PlanBody, ends_s: float, tell: Tell | None) -> Report:
         top=3 if limits is None or limits.top is None else limits.top,
         deadline_s=max(0.0, left_s),
         risk=memory_rule(limits.oom_risk if limits else None).risk,
+        executable=_executable(body),
         prefer=body.prefer or "best",
         progress=None if watch is None else watch.progress,
         watch=watch,
@@ -107,8 +116,19 @@ def _prices(body: PricesBody) -> dict[str, Any]:
     return {name: value for name, value in asdict(body).items() if value is not None}
 
 
-def simulated(body: SimulationBody) -> Report:
-    """What is predicted of one plan."""
+def simulated(body: SimulationBody) -> dict[str, Any]:
+    """What is predicted of one plan, and what else was asked to be told of it."""
+    done, document = _simulated(body), {}
+    wanted = body.include or ()
+    if "trace" in wanted:
+        document["trace"] = _trace(done)
+    if "explain" not in wanted:
+        return {**done.report.to_document(), **document}
+    found = explain_report(done.report, done.simulation, done.simulator)
+    return {**found.to_document(), **document}
+
+
+def _simulated(body: SimulationBody) -> Simulated:
     risk = memory_rule(body.oom_risk).risk
     how: dict[str, Any] = {
         "stack": body.stack,
@@ -116,21 +136,30 @@ def simulated(body: SimulationBody) -> Report:
         "overlap": body.overlap,
         "calibration": body.calibration,
     }
+    sizes: dict[str, Any] = {"memory_gib": body.memory_gib, "host_gib": body.host_gib}
     if body.plan is not None:
-        for name in ("model", "cluster", "workload", "strategy"):
+        for name in ("model", "cluster", "workload", "strategy", *sizes):
             if getattr(body, name) is not None:
                 raise InputError(f"--{name}", "a value", "nothing beside plan, which decides it")
         plan = plan_from_text(encode(body.plan), "plan")
         stack, measured, notes = plan_pricing(plan, Inputs(**how))
-        return simulate_plan(plan, stack, measured, notes, risk).report
+        return simulate_plan(plan, stack, measured, notes, risk)
     if body.model is None or body.cluster is None or body.workload is None:
         missing = next(n for n in ("model", "cluster", "workload") if getattr(body, n) is None)
         raise InputError(f"--{missing}", "nothing", "a value, or a plan instead")
-    problem_ = resolve(Inputs(**_nouns(body.model, body.cluster, body.workload), **how))
+    nouns = _nouns(body.model, body.cluster, body.workload)
+    problem_ = resolve(Inputs(**nouns, **how, **sizes))
     flags = UniformStrategy(**({} if body.strategy is None else asdict(body.strategy)))
     made, notes = uniform_plan(problem_, flags)
     every = problem_.assumptions + notes
-    return simulate_plan(made, problem_.stack, problem_.measured, every, risk).report
+    return simulate_plan(made, problem_.stack, problem_.measured, every, risk)
+
+
+def _trace(done: Simulated) -> dict[str, Any]:
+    """The step's timeline, as Perfetto reads it."""
+    text = simulated_timeline(done.simulation, done.simulator).to_perfetto()
+    trace: dict[str, Any] = json.loads(text)
+    return trace
 
 
 def _question(body: WhatIfBody) -> Question:

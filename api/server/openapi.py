@@ -116,6 +116,10 @@ def _schemas() -> dict[str, Any]:
         found.update(schema.pop("$defs", {}))
         found[name] = schema
     found["Report"] = _object(_report_properties())
+    found["Report"]["properties"] |= {
+        "explain": {"type": "object", "description": "Every term; where include asks for it."},
+        "trace": {"type": "object", "description": "Perfetto's; where include asks for it."},
+    }
     searched = {
         "search": _ref("SearchResult"),
         "alternatives": _array_of_objects(),

@@ -67,6 +67,12 @@ class ConstraintsBody:
     host_gib: Positive | None = None
     oom_risk: Annotated[float, Field(gt=0, le=0.5)] | None = None
     top: Annotated[int, Field(ge=0, le=100)] | None = None
+    allow: Annotated[
+        Name | None, Field(description="Techniques whose lossy values are tried, commas between.")
+    ] = None
+    executable: Annotated[
+        bool | None, Field(description="Keep to what the bundled executor runs.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +126,9 @@ class StrategyBody:
     cpu_offload: Name | None = None
 
 
+Included = Literal["explain", "trace"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationBody:
     """A plan, or a model, a cluster, a workload and a strategy for all layers."""
@@ -135,7 +144,13 @@ class SimulationBody:
     attention: AttentionImpl | None = None
     overlap: Overlap | None = None
     calibration: Name | None = None
+    memory_gib: Positive | None = None
+    host_gib: Positive | None = None
     oom_risk: Annotated[float, Field(gt=0, le=0.5)] | None = None
+    include: Annotated[
+        list[Included] | None,
+        Field(max_length=2, description="What the answer holds too: explain, trace (Perfetto's)."),
+    ] = None
 
 
 Value = Annotated[str, Field(min_length=1, max_length=200)] | float

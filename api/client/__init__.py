@@ -1,0 +1,1 @@
+"""``sw.Client(url)``: the functions of ``import shardwright`` against a service."""

@@ -1,0 +1,128 @@
+"""Arguments of the Python functions as bodies of the service.
+
+Files are read here, never by the service: a path becomes the document that it holds. ``local``, and
+a cluster that is left out, mean the machine that the service runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...datasets.catalogue.documents import read_document
+from ...datasets.catalogue.models import DEFAULT_MODEL
+from ...spec.cluster import ClusterSpec
+from ...spec.codec import to_document
+from ...spec.errors import InputError
+from ...spec.model import ModelSpec
+from ...spec.prices import Prices
+from ..inputs import DEFAULT_BATCH, DEFAULT_SEQ_LEN
+from ..nouns import cluster_of, model_of
+from ..price_file import WHAT, PricesLike
+from ..server.requests import StrategyBody, WorkloadBody
+from ..what_if_inputs import Sets, Swept, question_of
+
+WORKLOAD = tuple(WorkloadBody.__dataclass_fields__)
+STRATEGY = tuple(StrategyBody.__dataclass_fields__)
+SUFFIXES = (".json", ".yaml", ".yml")
+
+
+def question_body(model: Any, cluster: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """``model``, ``cluster`` and ``workload`` of a body.
+
+    Args:
+        model: as ``sw.plan`` takes it.
+        cluster: likewise.
+        given: arguments, those of the workload among them.
+
+    Raises:
+        InputError: a file that cannot be read, or no usable model or cluster.
+    """
+    workload = {name: given[name] for name in WORKLOAD if given.get(name) is not None}
+    if (
+        model is None
+        and cluster is None
+        and not {"global_batch", "global_batch_tokens"} & {*workload}
+    ):
+        workload = {"global_batch": DEFAULT_BATCH, "seq_len": DEFAULT_SEQ_LEN, **workload}
+    return {"model": _model(model), "cluster": _cluster(cluster), "workload": workload}
+
+
+def _model(given: Any) -> Any:
+    if given is None:
+        return DEFAULT_MODEL
+    if hasattr(given, "named_parameters"):
+        from ...executor.user_module.describe import describe
+
+        given = describe(given, type(given).__name__)
+    if isinstance(given, ModelSpec):
+        return to_document(given)
+    if isinstance(given, (Path, str)) and _is_path(str(given)):
+        return to_document(model_of(str(given), "model")[0])
+    return dict(given) if isinstance(given, Mapping) else given
+
+
+def _cluster(given: Any) -> Any:
+    if given is None:
+        return "local"
+    if isinstance(given, ClusterSpec):
+        return to_document(given)
+    if isinstance(given, (Path, str)) and str(given).casefold().endswith(SUFFIXES):
+        return to_document(cluster_of(str(given), "cluster").cluster)
+    return dict(given) if isinstance(given, Mapping) else given
+
+
+def _is_path(text: str) -> bool:
+    """Whether a model's text is read here: a file or folder, or a name of a hub's cache."""
+    return "/" in text or text.casefold().endswith(SUFFIXES) or Path(text).expanduser().is_dir()
+
+
+def prices_body(given: PricesLike | None) -> Any:
+    """The content of a price file.
+
+    Raises:
+        InputError: a file that cannot be read.
+    """
+    if isinstance(given, Prices):
+        return to_document(given)
+    if isinstance(given, (str, Path)):
+        return dict(read_document(Path(given).expanduser(), WHAT))
+    return None if given is None else dict(given)
+
+
+def pins_body(given: Iterable[str]) -> list[Any] | None:
+    """Pins as a list.
+
+    Raises:
+        InputError: one text instead of several.
+    """
+    if isinstance(given, str):
+        raise InputError("pins", given, "a list of KEY=VALUE", f"[{given!r}]")
+    return list(given) or None
+
+
+def what_if_body(set: Sets, sweep: Swept | None, add: Any, scale: str | None) -> dict[str, Any]:
+    """The question of a what-if.
+
+    Raises:
+        InputError: a text or a mapping of another form.
+    """
+    question = question_of(set, sweep, None, scale)
+    body: dict[str, Any] = {"scale": scale}
+    if question.sets:
+        body["set"] = dict(question.sets)
+    if question.sweep is not None:
+        body["sweep"] = {question.sweep.path: list(question.sweep.values)}
+    if add is not None:
+        body["add"] = _cluster(add)
+    return without_none(body)
+
+
+def without_none(body: Mapping[str, Any]) -> dict[str, Any]:
+    """A body without what was left out, objects that are empty then included."""
+    found = {
+        name: without_none(value) if name in ("constraints", "strategy") and value else value
+        for name, value in body.items()
+    }
+    return {name: value for name, value in found.items() if value not in (None, {})}

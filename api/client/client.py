@@ -1,0 +1,253 @@
+"""``sw.Client(url)``: the functions of ``import shardwright`` against a running ``plan serve``."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...spec.errors import InputError, nearest_name
+from ..comparing import Side
+from ..comparison_handle import ComparisonHandle
+from ..explaining import Explanation
+from ..handles import PlanHandle, SimulationHandle
+from ..inputs import Inputs
+from ..what_if_handle import WhatIfs, handle_inputs
+from ..what_if_inputs import Sets, Swept
+from .answers import explanation_of
+from .asking import (
+    PRICING,
+    checked_flags,
+    plan_document,
+    plan_request,
+    simulation_request,
+)
+from .bodies import what_if_body, without_none
+from .jobs import PATHS, Job, Kind
+from .reading import Reader
+from .transport import Transport
+
+TIMEOUT_S, PATIENCE_S = 30.0, 60.0
+
+
+class Client:
+    """The functions of ``import shardwright``, answered by a service.
+
+    Arguments, handles and errors are the same, so that a notebook works with either. Files are
+    read here; ``local`` is the service's machine, and its profiles and calibrations are the
+    service's. ``plan``, ``what_if`` and ``execute`` wait for a durable job, which Ctrl-C cancels
+    (the best so far is given); their ``submit_…`` forms do not wait.
+
+    Args:
+        url: of the service, as ``plan serve`` prints it.
+        token: one of its token file, where it has any.
+        timeout_s: how long one request may take.
+        patience_s: how long a service that does not answer, as while it restarts, is asked again.
+
+    Raises:
+        InputError: no usable address or token.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._transport = Transport(url, token, timeout_s, patience_s)
+        self._reader = Reader(self)
+
+    def __enter__(self) -> Client:
+        """The client; its connections are closed at the end."""
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection; jobs go on."""
+        self._transport.close()
+
+    def __repr__(self) -> str:
+        """One line: where."""
+        return f"<Client {self._transport.url}>"
+
+    def plan(self, model: Any = None, cluster: Any = None, **given: Any) -> PlanHandle:
+        """Search for the best plan, as :func:`shardwright.plan` does.
+
+        Args:
+            model: likewise.
+            cluster: likewise; left out: the service's machine.
+            given: likewise; ``deadline_s`` is at most 600, and 60 if left out.
+
+        Raises:
+            InputError: an argument that cannot be used.
+            InfeasibleError: nothing fits.
+            RunError: the service failed.
+        """
+        return self.submit_plan(model, cluster, **given).wait()
+
+    def submit_plan(self, model: Any = None, cluster: Any = None, **given: Any) -> Job[PlanHandle]:
+        """A search that is not waited for; arguments as of :meth:`plan`."""
+        body, pricing, risk = plan_request(model, cluster, given)
+        return self._submit("plan", body, lambda job: self._reader.plan(job, pricing, risk))
+
+    def simulate(
+        self,
+        plan_or_model: Any = None,
+        cluster: Any = None,
+        *,
+        oom_risk: float | None = None,
+        **flags: Any,
+    ) -> SimulationHandle:
+        """Price one plan, whether it fits or not, as :func:`shardwright.simulate` does."""
+        body, pricing = simulation_request(plan_or_model, cluster, oom_risk, flags)
+        document = self._transport.post("/v1/simulations", body)
+        return self._reader.simulation(document, pricing, oom_risk)
+
+    def trace(self, plan: Any, **flags: Any) -> dict[str, Any]:
+        """The timeline of a plan's step, as Perfetto reads it."""
+        body, _ = simulation_request(plan_document(plan), None, None, flags)
+        answer = self._transport.post("/v1/simulations", {**body, "include": ["trace"]})
+        trace: dict[str, Any] = answer["trace"]
+        return trace
+
+    def explain(self, plan: Any, *, oom_risk: float | None = None, **flags: Any) -> Explanation:
+        """Take a plan's step time and memory apart, as :func:`shardwright.explain` does."""
+        flags = _priced_as(plan, flags)
+        body, _ = simulation_request(plan_document(plan), None, oom_risk, flags)
+        answer = self._transport.post("/v1/simulations", {**body, "include": ["explain"]})
+        return explanation_of(answer)
+
+    def compare(self, first: Any, second: Any, **flags: Any) -> ComparisonHandle:
+        """Hold two plans against each other, as :func:`shardwright.compare` does."""
+        sides = [
+            Side(name=name, report=self._simulated(plan, flags).report)
+            for name, plan in (("first", first), ("second", second))
+        ]
+        return ComparisonHandle(first=sides[0], second=sides[1])
+
+    def _simulated(self, plan: Any, flags: Mapping[str, Any]) -> PlanHandle:
+        risk = plan.risk if isinstance(plan, PlanHandle) else None
+        return self.simulate(plan_document(plan), oom_risk=risk, **_priced_as(plan, dict(flags)))
+
+    def what_if(self, plan: Any, **given: Any) -> WhatIfs:
+        """Price a plan in a changed setting, as :func:`shardwright.what_if` does.
+
+        Args:
+            plan: a handle, a Plan or the path of a plan file.
+            given: likewise; a sweep may have 5000 values.
+
+        Raises:
+            InputError: a question that cannot be asked of this plan.
+        """
+        return self.submit_what_if(plan, **given).wait()
+
+    def submit_what_if(
+        self,
+        plan: Any,
+        *,
+        set: Sets = (),
+        sweep: Swept | None = None,
+        add: Any = None,
+        scale: str | None = None,
+        deadline_s: float | None = None,
+        oom_risk: float | None = None,
+        **flags: Any,
+    ) -> Job[WhatIfs]:
+        """A question that is not waited for; arguments as of :meth:`what_if`."""
+        if isinstance(plan, PlanHandle) and oom_risk is None:
+            oom_risk = plan.risk
+        limits = {"deadline_s": deadline_s, "oom_risk": oom_risk}
+        question = what_if_body(set, sweep, add, scale)
+        body = {"plan": plan_document(plan), **question, **limits, **_priced_as(plan, flags)}
+        return self._submit("what-if", without_none(body), self._reader.what_ifs)
+
+    def execute(self, plan: Any, steps: int = 20, **given: Any) -> dict[str, Any]:
+        """Run a plan on the service's machine, where it was started with ``--allow-execute``.
+
+        Args:
+            plan: a handle, a Plan or the path of a plan file.
+            steps: optimizer step to reach.
+            given: ``deadline_s``.
+
+        Raises:
+            InputError: the plan cannot run there, or the service runs none.
+            RunError: the run failed.
+        """
+        return self.submit_execute(plan, steps, **given).wait()
+
+    def submit_execute(
+        self, plan: Any, steps: int = 20, *, deadline_s: float | None = None
+    ) -> Job[dict[str, Any]]:
+        """A run that is not waited for; arguments as of :meth:`execute`."""
+        body = {"plan": plan_document(plan), "steps": steps, "deadline_s": deadline_s}
+        try:
+            return self._submit("run", without_none(body), self._reader.run)
+        except InputError as error:
+            if error.field != "job":
+                raise
+            allowed = "a service that was started with plan serve --allow-execute"
+            raise InputError("execute", self._transport.url, allowed) from None
+
+    def _submit(self, kind: Kind, body: Mapping[str, Any], read: Any) -> Job[Any]:
+        new = self._transport.post(PATHS[kind], body, key=secrets.token_hex(16))
+        return Job(self._transport, kind, new, read, body)
+
+    def job(self, job_id: Any, kind: Kind = "plan") -> Job[Any]:
+        """A job by its name.
+
+        Raises:
+            InputError: there is none of that name, or of another token.
+        """
+        if kind not in PATHS:
+            raise InputError("kind", kind, ", ".join(PATHS), nearest_name(str(kind), PATHS))
+        if not (isinstance(job_id, str) and job_id.isalnum() and job_id.isascii()):
+            raise InputError("job_id", job_id, "the id of a job")
+        document = self._transport.get(f"{PATHS[kind]}/{job_id}")
+        return Job(self._transport, kind, document, self._reader.of(kind))
+
+    def jobs(self, kind: Kind = "plan", most: int = 100) -> Iterator[Job[Any]]:
+        """The jobs of this token, the newest first.
+
+        Args:
+            kind: plan, what-if or run.
+            most: give no more.
+        """
+        if kind not in PATHS:
+            raise InputError("kind", kind, ", ".join(PATHS), nearest_name(str(kind), PATHS))
+        query: dict[str, Any] = {"limit": min(most, 100)}
+        left = most
+        while left > 0:
+            page = self._transport.get(PATHS[kind], query)
+            for item in page["items"][:left]:
+                yield Job(self._transport, kind, item, self._reader.of(kind))
+            left -= len(page["items"])
+            if page["next_cursor"] is None:
+                return
+            query["cursor"] = page["next_cursor"]
+
+    def models(self) -> dict[str, Any]:
+        """Models that have a name, as ``plan models --json`` writes them."""
+        found: dict[str, Any] = self._transport.get("/v1/models")
+        return found
+
+    def clusters(self) -> dict[str, Any]:
+        """Devices, nodes and fabrics that have a name, as ``plan clusters --json`` writes them."""
+        found: dict[str, Any] = self._transport.get("/v1/clusters")
+        return found
+
+
+def _priced_as(plan: Any, flags: dict[str, Any]) -> dict[str, Any]:
+    """What prices a plan: what was given, else what priced the handle."""
+    given = checked_flags(flags, PRICING)
+    if isinstance(plan, PlanHandle):
+        pricing = getattr(plan, "pricing", None)
+        if pricing is not None:
+            return {**pricing, **given}
+        known = handle_inputs(plan, Inputs(**given))
+        given = {name: getattr(known, name) for name in PRICING}
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,87 @@
+"""What a client gives: the handles of ``import shardwright``, whose methods ask the service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ...spec.errors import InputError
+from ...spec.plan import Plan
+from ...spec.report import Report
+from ..explaining import Explanation
+from ..handles import PlanHandle, SimulationHandle
+from ..what_if_handle import WhatIfs
+
+if TYPE_CHECKING:
+    from .client import Client
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ServicePlanHandle(PlanHandle):
+    """A plan that a service found.
+
+    ``stack`` and ``measured`` are what would price it here; ``pricing`` is what the service is
+    asked to price it with.
+    """
+
+    client: Client = field(repr=False, compare=False)
+    pricing: Mapping[str, str] = field(repr=False)
+
+    def simulate(self) -> SimulationHandle:
+        """The same plan simulated again by the service, with its timeline."""
+        found = self.client.simulate(self.plan, oom_risk=self.risk, **self.pricing)
+        return replace(found, report=self._noted(found.report))
+
+    def explain(self) -> Explanation:
+        """Where the step and the memory go, in terms that add up."""
+        found = self.client.explain(self.plan, oom_risk=self.risk, **self.pricing)
+        return replace(found, report=self._noted(found.report))
+
+    def _noted(self, report: Report) -> Report:
+        """A report of the same plan, with what was assumed when it was found."""
+        return replace(report, assumptions=self.report.assumptions)
+
+    def execute(self, steps: int = 20, **given: Any) -> dict[str, Any]:
+        """Run the plan on the service's machine, if it does that; the ``execute`` document.
+
+        Args:
+            steps: optimizer step to reach.
+            given: nothing else is asked of a service.
+
+        Raises:
+            InputError: the plan cannot run there, or the service runs none.
+            RunError: the run failed.
+        """
+        for name in (name for name, value in given.items() if value not in (None, False)):
+            raise InputError(name, given[name], "nothing: a service runs plans as they are")
+        return self.client.execute(self.plan, steps)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ServiceSimulationHandle(ServicePlanHandle, SimulationHandle):
+    """A plan that a service simulated; its timeline is fetched when it is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ServiceWhatIfs(WhatIfs):
+    """Answers of a service; ``document`` is what it said."""
+
+    document: Mapping[str, Any]
+
+    @property
+    def plans(self) -> tuple[Plan | None, ...]:
+        """The re-planned plan of each row; None where there is none, or it came without one.
+
+        Sweeps of more than a hundred values do; asking for one value alone gives its plan.
+        """
+        rows = self.document.get("rows", [self.document])
+        found = zip(self.found.answers, rows, strict=True)
+        return tuple(
+            answer.best.plan if answer.best is not None and "plan" in row["re_planned"] else None
+            for answer, row in found
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document that ``plan what-if --json`` writes."""
+        return dict(self.document)

@@ -1,0 +1,156 @@
+"""Jobs of a service: asked for, watched, cancelled, waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, Literal, TypeVar
+
+from ...spec.errors import RunError
+from .problems import error_of
+from .transport import Event, Transport
+
+Kind = Literal["plan", "what-if", "run"]
+PATHS: dict[Kind, str] = {"plan": "/v1/plans", "what-if": "/v1/what-ifs", "run": "/v1/runs"}
+ENDED = ("done", "failed", "cancelled")
+ENDING_S = 15.0
+"""Seconds that a cancelled job gets to end: searches take half a second, runs ten."""
+LOOK_S = 0.1
+Result = TypeVar("Result")
+Read = Callable[[Mapping[str, Any]], Result]
+"""Makes a result of a job's document."""
+
+
+class Job(Generic[Result]):
+    """A job of a service; it goes on whether anybody waits or not.
+
+    Args:
+        transport: to the service.
+        kind: plan, what-if or run.
+        document: of the job, as it was last read.
+        read: makes its result of what it answers.
+        body: what was asked, where that is known: errors say what was given.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        kind: Kind,
+        document: Mapping[str, Any],
+        read: Read[Result],
+        body: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._transport, self._read, self._body = transport, read, body
+        self.kind: Kind = kind
+        self.document = document
+
+    @property
+    def id(self) -> str:
+        """Its name at the service; ``client.job(id)`` finds it again."""
+        return str(self.document["id"])
+
+    @property
+    def state(self) -> str:
+        """queued, running, done, failed or cancelled, when it was last read."""
+        return str(self.document["state"])
+
+    @property
+    def progress(self) -> Mapping[str, Any] | None:
+        """Candidates and seconds, when it was last read."""
+        return self.document.get("progress")
+
+    @property
+    def best(self) -> Mapping[str, Any] | None:
+        """The best plan so far with its gap, when it was last read."""
+        return self.document.get("best")
+
+    @property
+    def path(self) -> str:
+        """Where it is at the service."""
+        return f"{PATHS[self.kind]}/{self.id}"
+
+    def refresh(self) -> Job[Result]:
+        """Read it again; the same job."""
+        self.document = self._transport.get(self.path)
+        return self
+
+    def events(self, after: str | None = None) -> Iterator[Event]:
+        """What it says, as ``(name, data, id)``, until it is done.
+
+        A broken connection goes on where it broke off.
+
+        Args:
+            after: the id of the last event that is known.
+        """
+        return self._transport.events(f"{self.path}/events", after)
+
+    def cancel(self) -> Job[Result]:
+        """Have it end; its best answer so far is kept. Nothing happens where it has ended."""
+        self._transport.delete(self.path)
+        return self.refresh()
+
+    def wait(
+        self, timeout_s: float | None = None, on_event: Callable[[Event], None] | None = None
+    ) -> Result:
+        """Its result, once it has one; Ctrl-C cancels it and gives the best so far.
+
+        Args:
+            timeout_s: wait no longer than this; the job goes on.
+            on_event: told of everything that it says.
+
+        Raises:
+            InputError: what was asked cannot be answered.
+            InfeasibleError: nothing fits.
+            RunError: it failed, or has not ended in time.
+            KeyboardInterrupt: Ctrl-C before there was anything to give.
+        """
+        ends_s = None if timeout_s is None else time.monotonic() + timeout_s
+        try:
+            if ends_s is None and self.state not in ENDED:
+                for event in self.events():
+                    if on_event is not None:
+                        on_event(event)
+            self._await_end(ends_s, on_event)
+        except KeyboardInterrupt:
+            return self._interrupted()
+        return self.result()
+
+    def _await_end(self, ends_s: float | None, on_event: Callable[[Event], None] | None) -> None:
+        """Read until it has ended, or until a time; what it says is told meanwhile."""
+        told = None
+        while self.refresh().state not in ENDED:
+            if ends_s is not None and time.monotonic() > ends_s:
+                raise RunError(f"job {self.id} is {self.state} still; it goes on: wait() again")
+            if on_event is not None and self.progress != told:
+                told = self.progress
+                on_event(Event("progress", dict(told or {}), ""))
+            time.sleep(LOOK_S)
+
+    def _interrupted(self) -> Result:
+        """The best so far of a job that is cancelled now."""
+        self.cancel()
+        self._await_end(time.monotonic() + ENDING_S, None)
+        if self.document.get("answer") is None and self.best is None:
+            raise KeyboardInterrupt
+        return self._read(self.document)
+
+    def result(self) -> Result:
+        """Its result, or its best so far where it was cancelled; it has ended.
+
+        Raises:
+            ShardwrightError: it has none.
+        """
+        if self.state not in ENDED:
+            raise RunError(f"job {self.id} is {self.state}; wait() gives its result")
+        problem = self.document.get("problem")
+        if problem is not None:
+            raise error_of(problem, self._body)
+        if self.document.get("answer") is None and self.document.get("best") is None:
+            raise RunError(f"job {self.id} was cancelled before it had found anything")
+        return self._read(self.document)
+
+    def __repr__(self) -> str:
+        """One line: what it is and how far."""
+        seconds = (self.progress or {}).get("seconds")
+        after = "" if seconds is None else f" after {seconds:g} s"
+        return f"<Job {self.kind} {self.id}: {self.state}{after}>"

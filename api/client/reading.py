@@ -1,0 +1,86 @@
+"""Answers of a service as handles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...costmodel.feasibility import DEFAULT_RISK
+from ...spec.plan import Plan
+from ...spec.stack import StackSpec
+from ...spec.timeline import Timeline, from_perfetto
+from ..handles import PlanHandle
+from ..inputs import Inputs, plan_pricing
+from ..what_if_handle import WhatIfs
+from .answers import report_of, what_if_of
+from .handles import ServicePlanHandle, ServiceSimulationHandle, ServiceWhatIfs
+from .jobs import Kind
+
+if TYPE_CHECKING:
+    from .client import Client
+
+
+class Reader:
+    """Makes handles that ask a client again.
+
+    Args:
+        client: of the service that answered.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def plan(
+        self, job: Mapping[str, Any], pricing: Mapping[str, str], risk: float | None
+    ) -> PlanHandle:
+        """The plan of a search; of one that was cancelled the best so far, simulated."""
+        if job.get("answer") is None:
+            return self._client.simulate(job["best"], oom_risk=risk, **pricing)
+        report = report_of(job["answer"])
+        return ServicePlanHandle(
+            report=report,
+            stack=_stack(report.plan, pricing),
+            risk=DEFAULT_RISK if risk is None else risk,
+            client=self._client,
+            pricing=pricing,
+        )
+
+    def simulation(
+        self, document: Mapping[str, Any], pricing: Mapping[str, str], risk: float | None
+    ) -> ServiceSimulationHandle:
+        """A simulation."""
+        report = report_of(document)
+
+        def spans() -> Timeline:
+            trace = self._client.trace(report.plan, **pricing)
+            return from_perfetto(json.dumps(trace), "trace")
+
+        return ServiceSimulationHandle(
+            report=report,
+            stack=_stack(report.plan, pricing),
+            risk=DEFAULT_RISK if risk is None else risk,
+            client=self._client,
+            pricing=pricing,
+            spans=spans,
+        )
+
+    def what_ifs(self, job: Mapping[str, Any]) -> WhatIfs:
+        """The answers to a question; those until it was cancelled."""
+        return ServiceWhatIfs(found=what_if_of(job["answer"]), document=job["answer"])
+
+    def run(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """What was measured."""
+        return dict(job["answer"])
+
+    def of(self, kind: Kind) -> Callable[[Mapping[str, Any]], Any]:
+        """What reads a job of a kind of which nothing else is known."""
+        if kind == "plan":
+            return lambda job: self.plan(job, {}, None)
+        return self.what_ifs if kind == "what-if" else self.run
+
+
+def _stack(plan: Plan, pricing: Mapping[str, str]) -> StackSpec:
+    """The software that was asked for; calibrations of the service are not looked for here."""
+    words = {name: word for name, word in pricing.items() if name != "calibration"}
+    return plan_pricing(plan, Inputs(**words, calibration="none"))[0]  # type: ignore[arg-type]

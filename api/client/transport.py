@@ -1,0 +1,200 @@
+"""Requests to a service: retried where it is safe, and event streams that survive a restart.
+
+A request is sent again where the connection failed or the service had no time (429, 503), which is
+safe for all of them: reads and cancellations change nothing twice, simulations nothing at all, and
+jobs carry an ``Idempotency-Key``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...spec.errors import InputError, RunError
+from .problems import error_of
+
+if TYPE_CHECKING:
+    import httpx
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+SILENCE_S = 45.0
+"""A stream says something every 15 s; after three of those it is taken for dead."""
+BUSY = (429, 502, 503, 504)
+
+
+class Event(NamedTuple):
+    """What a job says: ``progress``, ``best``, ``row`` or ``done``, and with it."""
+
+    name: str
+    data: dict[str, Any]
+    id: str
+
+
+class Transport:
+    """A connection to a service.
+
+    Args:
+        url: of the service, such as ``http://127.0.0.1:8642``.
+        token: that it asks for, if it does.
+        timeout_s: how long one request may take.
+        patience_s: how long a service that does not answer is asked again.
+
+    Raises:
+        InputError: no usable address, or httpx is not installed.
+    """
+
+    def __init__(self, url: Any, token: Any, timeout_s: float, patience_s: float) -> None:
+        try:
+            import httpx
+        except ImportError:
+            allowed = "an environment with httpx (the extra client brings it)"
+            raise InputError("Client", "no httpx", allowed, "pip install httpx") from None
+        self._lost: type[Exception] = httpx.TransportError
+        if not (isinstance(url, str) and url.startswith(("http://", "https://"))):
+            near = "http://127.0.0.1:8642"
+            raise InputError("url", url, "http://HOST:PORT or https://HOST", near)
+        if token is not None and not (isinstance(token, str) and token.isascii() and token.strip()):
+            raise InputError("token", "what is no header's value", "a token of the service")
+        headers = {} if token is None else {"Authorization": f"Bearer {token.strip()}"}
+        self.url, self._patience_s, self._heard = url.rstrip("/"), patience_s, False
+        try:
+            self._http: httpx.Client = httpx.Client(
+                base_url=self.url,
+                headers=headers,
+                timeout=httpx.Timeout(timeout_s),
+                trust_env=False,
+            )
+        except httpx.InvalidURL as error:
+            raise InputError("url", url, f"an address ({error})") from None
+        self._stream_timeout = httpx.Timeout(timeout_s, read=SILENCE_S)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._http.close()
+
+    def get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
+        """The document at a path."""
+        return self._sent("GET", path, None, {}, query).json()
+
+    def post(self, path: str, body: Mapping[str, Any], key: str | None = None) -> Any:
+        """What is answered to a body; ``key`` makes sending it twice the same as once."""
+        return self._sent(
+            "POST", path, body, {} if key is None else {"Idempotency-Key": key}
+        ).json()
+
+    def delete(self, path: str) -> None:
+        """Cancel what is at a path; nothing happens where it has ended."""
+        self._sent("DELETE", path, None, {})
+
+    def _sent(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        headers: dict[str, str],
+        query: Mapping[str, Any] | None = None,
+    ) -> httpx.Response:
+        pauses = _Pauses(self._patience_s)
+        while True:
+            try:
+                answer = self._http.request(method, path, json=body, headers=headers, params=query)
+            except self._lost as error:
+                pauses.wait(self._unreached(error))
+                continue
+            self._heard = True
+            if answer.status_code < 400:
+                return answer
+            problem = error_of(_problem(answer), body)
+            if answer.status_code not in BUSY:
+                raise problem
+            pauses.wait(problem, answer.headers.get("retry-after"))
+
+    def _unreached(self, error: Exception) -> Exception:
+        why = f"{type(error).__name__} {error}".strip()
+        if self._heard:
+            return RunError(f"the service at {self.url} answers no more: {why}")
+        allowed = "the address of a running service (plan serve prints it)"
+        return InputError("url", f"{self.url} ({why})", allowed)
+
+    def events(self, path: str, after: str | None = None) -> Iterator[Event]:
+        """The events of a job until ``done``; a broken stream goes on after its last event.
+
+        Args:
+            path: of the events.
+            after: the id of the last event that is known.
+        """
+        pauses = _Pauses(self._patience_s)
+        while True:
+            headers = {} if after is None else {"Last-Event-ID": after}
+            try:
+                with self._http.stream(
+                    "GET", path, headers=headers, timeout=self._stream_timeout
+                ) as answer:
+                    if answer.status_code == 204:
+                        return
+                    if answer.status_code >= 400:
+                        answer.read()
+                        problem = error_of(_problem(answer))
+                        if answer.status_code not in BUSY:
+                            raise problem
+                        pauses.wait(problem, answer.headers.get("retry-after"))
+                        continue
+                    self._heard = True
+                    for event in _parsed(answer.iter_lines()):
+                        after = event.id
+                        pauses = _Pauses(self._patience_s)
+                        yield event
+                        if event.name == "done":
+                            return
+                pauses.wait(RunError(f"the service at {self.url} ended the stream"))
+            except self._lost as error:
+                pauses.wait(self._unreached(error))
+
+
+class _Pauses:
+    """Waits longer and longer between attempts, until there was enough of that."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._ends_s = time.monotonic() + patience_s
+        self._next_s = FIRST_PAUSE_S
+
+    def wait(self, error: Exception, asked: str | None = None) -> None:
+        """Wait before the next attempt.
+
+        Raises:
+            Exception: ``error``, where patience is at an end.
+        """
+        pause_s = float(asked) if asked and asked.isdecimal() else self._next_s
+        self._next_s = min(LONGEST_PAUSE_S, 2 * self._next_s)
+        if time.monotonic() + pause_s > self._ends_s:
+            raise error
+        time.sleep(pause_s)
+
+
+def _problem(answer: httpx.Response) -> dict[str, Any]:
+    """The problem that was answered with; something else, of a proxy, as one."""
+    try:
+        found = answer.json()
+    except ValueError:
+        found = None
+    if isinstance(found, dict) and "status" in found:
+        return found
+    return {"status": answer.status_code, "detail": "no problem document: is this plan serve?"}
+
+
+def _parsed(lines: Iterator[str]) -> Iterator[Event]:
+    """Server-sent events of their lines (WHATWG HTML, 9.2.6, for the fields that we send)."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line.startswith(":"):
+            continue
+        if line:
+            name, _, value = line.partition(":")
+            fields[name] = value.removeprefix(" ")
+            continue
+        if "event" in fields:
+            data = json.loads(fields.get("data", "{}"))
+            yield Event(fields["event"], data, fields.get("id", ""))
+        fields = {}

@@ -1,0 +1,1 @@
+"""Pictures for notebooks, by matplotlib, which only these modules import."""

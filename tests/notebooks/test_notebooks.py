@@ -1,0 +1,44 @@
+"""The notebooks run from their first cell to their last, and show what they are committed with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from notebook_runs import MACHINE, NOTEBOOKS, executed, names, read, shown
+
+RUNS = [
+    "quickstart",
+    "what_if",
+    pytest.param("execute", marks=pytest.mark.distributed),
+    # Prices the published runs twice; tests/api/test_validate.py does it once in make test.
+    pytest.param("validate", marks=pytest.mark.evidence),
+]
+MOST_BYTES = 300_000
+
+
+def test_every_notebook_is_run() -> None:
+    assert sorted(["quickstart", "what_if", "execute", "validate"]) == names()
+    assert len(RUNS) == 4
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", RUNS)
+def test_a_notebook_shows_what_it_is_committed_with(name: str, tmp_path: Path) -> None:
+    for was, now in zip(read(name).cells, executed(name, tmp_path).cells, strict=True):
+        assert now.source == was.source
+        if now.cell_type == "code":
+            assert shown(now) == shown(was), was.source
+    assert {path.suffix for path in tmp_path.iterdir()} <= {".json"}
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_notebook_is_small_and_whole(name: str) -> None:
+    assert (NOTEBOOKS / f"{name}.ipynb").stat().st_size < MOST_BYTES
+    cells = [cell for cell in read(name).cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    kinds = [output["output_type"] for cell in cells for output in cell.outputs]
+    assert len(kinds) >= 4
+    assert set(kinds) <= {"stream", "execute_result", "display_data"}
+    compared = [cell for cell in cells if MACHINE not in cell.metadata.get("tags", [])]
+    assert sum(bool(shown(cell)) for cell in compared) >= 2
