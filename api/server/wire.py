@@ -76,11 +76,12 @@ class ProblemProtocol(H11Protocol):
                 h11.EndOfMessage(),
             ):
                 self.transport.write(self.conn.send(event) or b"")
-        if self.cycle is not None and not self.cycle.response_complete:
+        cycle: Any = self.cycle  # None before the first request
+        if cycle is not None and not cycle.response_complete:
             # A route may be at work already, on a body that turned out to be none: its answer would
             # be a second one.
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+            cycle.disconnected = True
+            cycle.message_event.set()
         self.transport.close()
 
     def _wait_for_head(self) -> None:

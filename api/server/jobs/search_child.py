@@ -18,12 +18,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..pool import JOBS_PER_CHILD, MODULE, START_S, child_environment
+from ..pool import MODULE, START_S, child_environment
 
 GRACE_S = 0.25
 """Seconds for a search that is stopped to tell its best plan, before it is killed."""
 LATE_S = 1.0
 """Seconds after its deadline in which a search may still write its answer."""
+JOBS_PER_CHILD = 200
 LOOK_S = 0.1
 """How often it is looked whether someone cancelled."""
 Tell = Callable[[str, bytes], None]
