@@ -10,6 +10,7 @@ of :mod:`.prices`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +22,9 @@ from ..pass_table import INSIDE, KINDS, WORK
 from .cells import WAYS, Cells
 from .prices import Prices, handed_on, priced
 
+highspy: Any
 try:
-    import highspy
+    highspy = import_module("highspy")
 except ImportError:  # a search without it has looser bounds, and says so (planner/space_report.py)
     highspy = None
 
