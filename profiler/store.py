@@ -101,6 +101,8 @@ def newest_profile(ranks: int, device: str = CPU) -> MachineProfile | None:
 
 def shelf(ranks: int, device: str = CPU) -> Shelf:
     """What is stored of this machine's devices of a kind; files of others are not opened."""
+    if next(profile_folder().glob("*.json"), None) is None:
+        return Shelf()  # and what identifies this machine need not be read
     mine = fingerprint(device)
     others: set[int] = set()
     same: list[tuple[str, Path]] = []

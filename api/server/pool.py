@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,7 +19,11 @@ from .lifeline import kill_group
 
 MODULE = "shardwright.api.server.child"
 START_S = 60.0
-JOBS_PER_CHILD = 200
+JOBS_PER_CHILD, TIRED_S = 5000, 120.0
+"""Requests, and seconds at work, after which a child that is well is replaced all the same.
+
+To start one takes as long as hundreds of small requests.
+"""
 KEPT_VARIABLES = ("PATH", "PYTHONPATH", "HOME", "XDG_DATA_HOME", "LANG", "LC_ALL", "TMPDIR")
 RETRY_S = 1.0
 
@@ -70,16 +75,25 @@ class _Child:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.jobs = 0
+        self.worked_s = 0.0
 
     async def ask(self, header: Mapping[str, object], body: bytes) -> tuple[int, bytes]:
         """Send a request and wait for its answer."""
         if self.process.stdin is None:
             raise ConnectionError
         self.jobs += 1
+        start_s = time.monotonic()
         line = json.dumps({**header, "length": len(body)}).encode() + b"\n"
         self.process.stdin.write(line + body)
         await self.process.stdin.drain()
-        return await self.receive()
+        answer = await self.receive()
+        self.worked_s += time.monotonic() - start_s
+        return answer
+
+    @property
+    def is_tired(self) -> bool:
+        """Whether another one should take its place."""
+        return self.jobs >= JOBS_PER_CHILD or self.worked_s >= TIRED_S
 
     async def receive(self) -> tuple[int, bytes]:
         """The next message of the child."""
@@ -161,7 +175,7 @@ class ChildPool:
         healthy = False
         try:
             answer = await asyncio.wait_for(child.ask(header, body), left_s)
-            healthy = child.jobs < JOBS_PER_CHILD
+            healthy = not child.is_tired
             return answer
         except TimeoutError:
             raise LostError(timed_out=True) from None

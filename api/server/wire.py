@@ -76,7 +76,7 @@ class ProblemProtocol(H11Protocol):
                 h11.EndOfMessage(),
             ):
                 self.transport.write(self.conn.send(event) or b"")
-        cycle: Any = self.cycle  # declared there as if there always were one
+        cycle: Any = self.cycle  # None before the first request
         if cycle is not None and not cycle.response_complete:
             # A route may be at work already, on a body that turned out to be none: its answer would
             # be a second one.

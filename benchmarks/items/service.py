@@ -18,6 +18,8 @@ from harness.serving import quantile, scratch, serving, sqlite_in
 from harness.shapes import EVERYTHING, Evidence, Item, Row, judged
 from harness.work import Work
 
+from shardwright.spec.plan import load_plan
+
 LLAMA: dict[str, Any] = {
     "model": "llama-3-70b",
     "cluster": "8x8xH100-80GB",
@@ -68,6 +70,7 @@ def _first_words(count: int) -> dict[str, Any]:
     """Seconds from POST to events, one job after another on an idle service."""
     folder, counted, tried, best = scratch("first"), [], [], []
     with serving(folder, *sqlite_in(folder)) as service, _client(service.url) as client:
+        _warm(client)
         for _ in range(count):
             start_s = time.perf_counter()
             place = client.post("/v1/plans", json=LLAMA).headers["location"]
@@ -138,16 +141,24 @@ def _interrupted(after_s: float, best_s: float) -> str | None:
 
 
 def _judged(job: dict[str, Any], best_s: float) -> str | None:
-    if job["answer"] is None:
+    """What is wrong with an ended job: its answer, or the best plan that it kept until then."""
+    if job["answer"] is not None:
+        return _sound(job["answer"], best_s)
+    if job["best"] is None:
         return f"{job['state']} without a plan"
-    return _sound(job["answer"], best_s)
+    load_plan(json.dumps(job["best"]["plan"]), "best")
+    return _sound_gap(job["best"], job["best"]["step_time_s"], best_s)
 
 
 def _sound(report: dict[str, Any], best_s: float) -> str | None:
     """What is wrong with an answer: infeasible, or a bound above what the whole search found."""
-    search, step_s = report["search"], report["prediction"]["step_time_s"]
     if not report["prediction"]["feasible"]:
         return "a plan that does not fit"
+    load_plan(json.dumps(report["plan"]), "plan")
+    return _sound_gap(report["search"], report["prediction"]["step_time_s"], best_s)
+
+
+def _sound_gap(search: dict[str, Any], step_s: float, best_s: float) -> str | None:
     if search["gap"] is None or search["lower_bound_s"] > best_s * (1 + 1e-9):
         return f"bound {search['lower_bound_s']} above {best_s}"
     if abs(step_s / search["lower_bound_s"] - 1 - search["gap"]) > 1e-6 * (1 + search["gap"]):
@@ -179,6 +190,7 @@ def _bomb(name: str) -> dict[str, Any]:
                     waits.append(time.perf_counter() - start_s)
                     peak[0] = max(peak[0], children_peak_bytes(service.process.pid))
 
+        _warm(client)
         watching = threading.Thread(target=watch)
         watching.start()
         body = {**BOMBS[name], "deadline_s": BOMB_S}
@@ -228,6 +240,13 @@ def _between(first: str, last: str) -> float:
 
 def _client(url: str) -> httpx.Client:
     return httpx.Client(base_url=url, timeout=90)
+
+
+def _warm(client: httpx.Client) -> None:
+    """Let every worker do a job, so that none has its program to load yet."""
+    places = [client.post("/v1/plans", json=SMALL).headers["location"] for _ in range(4)]
+    for place in places:
+        _await_end(client, place)
 
 
 def _await_best(client: httpx.Client, place: str) -> None:

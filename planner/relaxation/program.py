@@ -10,9 +10,9 @@ of :mod:`.prices`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple
 
-import highspy
 import numpy as np
 
 from ..chain_weights import WEIGHED
@@ -22,10 +22,16 @@ from ..pass_table import INSIDE, KINDS, WORK
 from .cells import WAYS, Cells
 from .prices import Prices, handed_on, priced
 
+highspy: Any
+try:
+    highspy = import_module("highspy")
+except ImportError:  # a search without it has looser bounds, and says so (planner/space_report.py)
+    highspy = None
+
 Mix = list[dict[int, float]]
 """Layers of each cell by their option."""
 TINY = 1e-9
-INFINITE = highspy.kHighsInf
+INFINITE = float("inf")
 EXCESS_S = 1e5
 """Seconds that a stage's whole memory too much costs: no program is infeasible, and where nothing
 fits the prices of memory say so."""
@@ -55,6 +61,27 @@ class Solved(NamedTuple):
     prices: Prices
 
 
+class _NoSolver:
+    """Takes a program and solves nothing."""
+
+    def setOptionValue(self, name: str, value: object) -> None:  # noqa: N802
+        """As the solver's."""
+
+    def addCol(self, *column: object) -> None:  # noqa: N802
+        """As the solver's."""
+
+    def addRow(self, *row: object) -> None:  # noqa: N802
+        """As the solver's."""
+
+    def run(self) -> None:
+        """As the solver's."""
+
+
+def solver_is_here() -> bool:
+    """Whether programs can be solved: the package highspy is installed."""
+    return highspy is not None
+
+
 def chain_row(chain: Chain) -> ChainRow:
     """A chain position by position."""
     roles = list(chain.roles)
@@ -74,7 +101,7 @@ class Program:
         self.cells, self.budget_bytes, self.hides = cells, budget_bytes, 2 - slowdown
         self.chains: list[ChainRow] = []
         self.options: list[list[int]] = [[] for _ in cells.cells]
-        self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
+        self._solver: Any = _NoSolver() if highspy is None else highspy.Highs()
         self._solver.setOptionValue("output_flag", False)
         self._solver.setOptionValue("threads", 1)
         self._columns: dict[Hashable, int] = {}
@@ -235,6 +262,8 @@ class Program:
     def solved(self) -> Solved | None:
         """The optimum; None where the solver found none, and nothing more is known then."""
         self._solver.run()
+        if highspy is None:
+            return None
         if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
         found = self._solver.getSolution()

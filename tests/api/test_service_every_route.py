@@ -1,4 +1,4 @@
-"""Every route of the committed description with tokens: none but health without, none twice."""
+"""Every route of the committed description, with tokens: none but health answers without one."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from pathlib import Path
@@ -55,3 +56,25 @@ def test_a_watched_job_goes_on_after_a_restart(tmp_path: Path) -> None:
     third = start_service(tmp_path, *where)
     assert httpx.get(third.url + place, timeout=30).json() == job
     assert stop_service(third) == (0, "")
+
+
+@pytest.mark.timeout(150)
+def test_the_same_question_has_the_same_plan_after_a_restart(tmp_path: Path) -> None:
+    """Byte for byte, though hashes of texts are seeded anew in every process."""
+    asked = {
+        "model": "gpt2-xl",
+        "cluster": "8xA100-80GB",
+        "workload": {"global_batch": 64, "seq_len": 1024},
+    }
+    answers = []
+    for number in range(2):
+        service = start_service(tmp_path, "--db", f"sqlite:///{tmp_path}/jobs-{number}.sqlite")
+        found = httpx.post(
+            service.url + "/v1/plans", json=asked, headers={"Prefer": "wait=30"}, timeout=60
+        )
+        assert found.status_code == 200, found.text
+        kept = httpx.get(service.url + found.headers["location"], timeout=30).json()["answer"]
+        assert kept == found.json()
+        answers.append(re.sub(rb'"seconds": [0-9.e-]+', b'"seconds": 0', found.content))
+        assert stop_service(service) == (0, "")
+    assert answers[0] == answers[1]

@@ -52,7 +52,7 @@ def test_a_plan_is_run_and_a_run_is_cancelled(tmp_path: Path) -> None:
             time.sleep(0.05)
         assert client.delete(place).status_code == 202
         assert _ended(client, place)["state"] == "cancelled"
-        many = {**PLAN, "cluster": "8xH100"}
+        many = {**PLAN, "cluster": "2xH100"}
         found = client.post("/v1/plans", json=many, headers={"Prefer": "wait=30"})
         body = {"plan": found.json()["plan"], "steps": 1}
         failed = client.post("/v1/runs", json=body, headers={"Prefer": "wait=30"})

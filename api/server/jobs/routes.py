@@ -78,7 +78,7 @@ class JobRoutes:
         try:
             body = bytes(checked.body)
             request_id = request.scope.get("request_id")
-            row, _ = await self._jobs.submit(owner, self._kind, body, key, plan, request_id)
+            row, new = await self._jobs.submit(owner, self._kind, body, key, plan, request_id)
             request.scope["job_id"] = row.id  # for the log
         except KeyUsedError:
             detail = "Idempotency-Key: it came with another body before; allowed: a new key"
@@ -87,6 +87,8 @@ class JobRoutes:
             most = self._jobs.rules.quota
             detail = f"{most} jobs of this token are open already; wait for some or cancel some"
             return problem_response(429, detail, "quota", {"Retry-After": "5"})
+        if new and wait_s(request) is None:
+            return self._accepted(row, None, {})
         return await self._answered(request, owner, row.id)
 
     async def _given_plan(self, owner: str, checked: bytes) -> str | Response | None:
@@ -115,9 +117,12 @@ class JobRoutes:
             return not_found()
         if seconds is not None and row.outcome in ("done", "failed") and row.answer is not None:
             return _kept(row, headers)
-        headers["Retry-After"] = str(RETRY_S)
+        return self._accepted(row, event, headers)
+
+    def _accepted(self, row: Row, event: str | None, headers: dict[str, str]) -> Response:
+        place = {"Location": path_of(self._kind, row.id), "Retry-After": str(RETRY_S)}
         body = job_bytes(row, event, answer=False)
-        return Response(body, 202, headers, media_type="application/json")
+        return Response(body, 202, {**headers, **place}, media_type="application/json")
 
     async def listed(self, request: Request) -> Response:
         """A page of the jobs of this token, the newest first."""

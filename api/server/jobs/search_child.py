@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..lifeline import kill_group
-from ..pool import JOBS_PER_CHILD, MODULE, START_S, child_environment
+from ..pool import MODULE, START_S, child_environment
 
 if TYPE_CHECKING:
     from ..telling import Tell
@@ -28,6 +28,7 @@ GRACE_S = 0.25
 """Seconds for a search that is stopped to tell its best plan, before it is killed."""
 LATE_S = 1.0
 """Seconds after its deadline in which a search may still write its answer."""
+JOBS_PER_CHILD = 200
 LOOK_S = 0.1
 """How often it is looked whether someone cancelled."""
 

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from ..logs import Level
 from ..requests import DEADLINE_S
 from . import worker
+from .accepting import Acceptor
 from .database import StoreError, open_engine, store_errors
 from .ids import digest, new_id
 from .profiles import ProfileStore
@@ -59,6 +60,7 @@ class JobService:
         self._engine = open_engine(rules.url)
         self.store = JobStore(self._engine)
         self.profiles = ProfileStore(self._engine)
+        self._acceptor = Acceptor(self.store, rules.quota)
         self.slots = Slots(self._engine)
         self.watcher = Watcher(self.store)
         self.supervisor = Supervisor(rules.url, rules.workers, rules.may_execute, rules.log)
@@ -117,7 +119,7 @@ class JobService:
             given_calibration=known["calibration"],
             request_id=request_id,
         )
-        return await asyncio.to_thread(self.store.add, job, self.rules.quota, self._queued(job))
+        return await self._acceptor.add(job, self._queued(job))
 
     def _queued(self, job: NewJob) -> Any:
         options = {

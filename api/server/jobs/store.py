@@ -60,6 +60,8 @@ class NewJob:
 
 Row = Any
 """A row of the columns that were asked for; the library types each selection on its own."""
+Enqueue = Callable[[sa.Connection], object]
+Added = tuple[Row, bool] | KeyUsedError | QuotaError
 
 
 def now_ms() -> int:
@@ -79,23 +81,21 @@ class JobStore:
         postgres = engine.dialect.name == "postgresql"
         self._insert = postgresql.insert if postgres else sqlite.insert
 
-    def add(
-        self, job: NewJob, quota: int, enqueue: Callable[[sa.Connection], object]
-    ) -> tuple[Row, bool]:
-        """Keep a job and put it on the queue, both or neither.
+    def add(self, jobs: Sequence[tuple[NewJob, Enqueue]], quota: int) -> list[Added]:
+        """Keep jobs and put them on the queue, in one transaction: each both or neither.
 
         Args:
-            job: to keep.
+            jobs: to keep, each with what puts it on the queue in that transaction.
             quota: most jobs of one owner that may be open.
-            enqueue: puts it on the queue in the same transaction.
 
         Returns:
-            The job's row, and whether it is new: the same key and body give the same job.
-
-        Raises:
-            KeyUsedError: the key came with another body.
-            QuotaError: too many jobs are open.
+            Of each its row and whether it is new (the same key and body give the same job), or
+            KeyUsedError where the key came with another body, QuotaError where too many are open.
         """
+        with store_errors(), self.engine.begin() as connection:
+            return [self._added(connection, job, quota, enqueue) for job, enqueue in jobs]
+
+    def _added(self, connection: sa.Connection, job: NewJob, quota: int, enqueue: Enqueue) -> Added:
         values = {
             name: getattr(job, name)
             for name in ("id", "owner", "kind", "body", "fingerprint", "deadline_s",
@@ -104,32 +104,27 @@ class JobStore:
         insert: Any = self._insert(JOBS).values(**values, created_ms=now_ms(), attempt=0)
         insert = insert.on_conflict_do_nothing(
             index_elements=[JOBS.c.owner, JOBS.c.kind, JOBS.c.idempotency_key]
-        ).returning(JOBS.c.id)
-        with store_errors(), self.engine.begin() as connection:
-            if connection.execute(insert).one_or_none() is None:
-                return self._earlier(connection, job), False
-            still = sa.select(sa.func.count()).where(
-                JOBS.c.owner == job.owner, JOBS.c.outcome.is_(None)
-            )
-            if connection.execute(still).scalar_one() > quota:
-                raise QuotaError
-            enqueue(connection)
-            return self._row(connection, job.owner, job.id), True
+        ).returning(*LIGHT)
+        row = connection.execute(insert).one_or_none()
+        if row is None:
+            return self._earlier(connection, job)
+        still = sa.select(sa.func.count()).where(
+            JOBS.c.owner == job.owner, JOBS.c.outcome.is_(None)
+        )
+        if connection.execute(still).scalar_one() > quota:
+            connection.execute(sa.delete(JOBS).where(JOBS.c.id == job.id))
+            return QuotaError()
+        enqueue(connection)
+        return row, True
 
-    def _earlier(self, connection: sa.Connection, job: NewJob) -> Row:
+    def _earlier(self, connection: sa.Connection, job: NewJob) -> Added:
         query = sa.select(*LIGHT, JOBS.c.fingerprint).where(
             JOBS.c.owner == job.owner,
             JOBS.c.kind == job.kind,
             JOBS.c.idempotency_key == job.idempotency_key,
         )
         row = connection.execute(query).one()
-        if row.fingerprint != job.fingerprint:
-            raise KeyUsedError
-        return row
-
-    def _row(self, connection: sa.Connection, owner: str, job_id: str) -> Row:
-        query = sa.select(*LIGHT).where(JOBS.c.owner == owner, JOBS.c.id == job_id)
-        return connection.execute(query).one()
+        return (row, False) if row.fingerprint == job.fingerprint else KeyUsedError()
 
     def get(self, owner: str, kind: str, job_id: str) -> Row | None:
         """A job with its answer; None where this owner has none of that name."""
