@@ -35,7 +35,8 @@ LONG: list[tuple[str, tuple[int, ...]]] = [
 ]
 """Searches of large models, and prices of hundreds of runs."""
 IN_TESTS_OF_THEIR_OWN = {
-    "README.md 18", "README.md 19", "README.md 20",  # the service and its curl
+    *(f"README.md {n}" for n in (18, 19, 20)),  # the service and its curl
+    *(f"python.md {n}" for n in (0, 1, 2)),  # and its client
     "README.md 26",  # the tree: tests/layout/test_readme.py
     "plan-document.md 0", "plan-document.md 1",
     "objectives.md 0",
@@ -57,7 +58,7 @@ NOT_RUN = {
     "multi_node.md 3": "tests/distributed/test_several_nodes.py starts the same two torchruns",
     "objectives.md 1": "its command is not shown; tests/api/test_answers.py has such changes",
 }
-COUNTED = {"run": 32, "not run": 13}
+COUNTED = {"run": 35, "not run": 13}
 
 
 def _chosen(page: str, numbers: tuple[int, ...]) -> list[Block]:
@@ -115,17 +116,23 @@ def _write_rows(target: Path) -> None:
         writer.writerows(row for row in rows if row["id"].startswith("vtrain_multi-"))
 
 
-@pytest.mark.timeout(180)
-def test_the_curl_quickstart_works_word_for_word(tmp_path: Path) -> None:
+SERVED = [("README.md", (18, 19, 20)), ("docs/python.md", (0, 1, 2))]
+"""``plan serve``, what asks it, and what that printed."""
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("page", "numbers"), SERVED, ids=_case)
+def test_what_asks_a_service_works_word_for_word(
+    page: str, numbers: tuple[int, ...], tmp_path: Path
+) -> None:
     assert shutil.which("curl"), "the quickstart is curl's: install it"
-    serve, curl, answer = _chosen("README.md", (18, 19, 20))
+    serve, asks, answer = _chosen(page, numbers)
     assert list(commands(serve)) == [["plan", "serve"]]
     running = start_service(tmp_path)
     try:
-        printed = Reader(tmp_path, running.address[1]).printed(curl)
+        printed = Reader(tmp_path, running.address[1]).printed(asks)
     finally:
         assert stop_service(running) == (0, "")
-    assert json.loads(printed)["prediction"]["feasible"] is True
     assert difference(answer.text, printed) == ""
 
 

@@ -74,15 +74,20 @@ class Reader:
     def printed(self, block: Block) -> str:
         """What the commands of a block print, or its Python; each must succeed."""
         if block.language == "python":
-            return self._run([sys.executable, "-c", block.text], block)
+            text = block.text if self._port is None else self._here(block.text)
+            return self._run([sys.executable, "-c", text], block)
         return "".join(self._run(self._program(words), block) for words in commands(block))
 
     def _program(self, words: list[str]) -> list[str]:
         if words[0] == "plan":
             return [sys.executable, "-m", "shardwright.api.cli", *words[1:]]
         if words[0] == "curl" and self._port is not None:
-            return [word.replace(":8642/", f":{self._port}/") for word in words]
+            return [self._here(word) for word in words]
         raise AssertionError(f"no reader of tests starts {words[0]}")
+
+    def _here(self, text: str) -> str:
+        """The same of the service that there is."""
+        return text.replace("127.0.0.1:8642", f"127.0.0.1:{self._port}")
 
     def _run(self, words: list[str], block: Block) -> str:
         done = subprocess.run(
