@@ -6,16 +6,11 @@ The terms of the step add up to the step time, those of a stage's memory to what
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..costmodel.sensitivity import sensitivities
 from ..costmodel.simulate import Simulation, Simulator
 from ..spec.report import BREAKDOWN_TERMS, MEMORY_TERMS, MemoryRow, Report
-from ..spec.units import format_seconds
-from .frames import frame, memory_records
-
-if TYPE_CHECKING:
-    from .pictures.canvas import Picture
 
 TERM_MEANINGS = {
     "matmul": "matrix products of forward and backward",
@@ -44,7 +39,7 @@ MEMORY_MEANINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """A report taken apart.
 
@@ -80,55 +75,6 @@ class Explanation:
             {"term": name, "bytes": row.by[name], "meaning": MEMORY_MEANINGS.get(name, name)}
             for name in names
         ]
-
-    def to_frame(self) -> Any:
-        """A row a term of the step, as a pandas DataFrame; the seconds add up to the step.
-
-        Raises:
-            InputError: pandas is not installed.
-        """
-        return frame(self.terms)
-
-    def memory_frame(self) -> Any:
-        """A row a stage and memory tier, bytes by term, as a pandas DataFrame.
-
-        Raises:
-            InputError: pandas is not installed.
-        """
-        return frame(memory_records(self.report.prediction))
-
-    def plot(self) -> Picture:
-        """Where the step goes, drawn.
-
-        Raises:
-            InputError: matplotlib is not installed.
-        """
-        from .pictures.plans import terms_picture
-
-        return terms_picture(self.report)
-
-    def memory_plot(self) -> Picture:
-        """What memory each stage holds, by term, drawn.
-
-        Raises:
-            InputError: matplotlib is not installed.
-        """
-        from .pictures.plans import memory_picture
-
-        return memory_picture(self.report)
-
-    def __repr__(self) -> str:
-        """One line: the step, and what takes most of it."""
-        most = max(self.terms, key=lambda row: float(row["seconds"]))
-        step = format_seconds(self.report.prediction.step_time_s)
-        share = f"{100 * most['share']:.1f} %"
-        return f"<Explanation step {step}: {share} {most['term'].replace('_', ' ')}>"
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from .explanation_html import explanation_html
-
-        return explanation_html(self)
 
     def to_document(self) -> dict[str, Any]:
         """The report's document with an ``explain`` key."""

@@ -18,7 +18,8 @@ from ..spec.report import Prediction, Report
 from ..spec.stack import StackSpec
 from ..spec.timeline import Timeline
 from ..spec.units import format_seconds
-from .explaining import Explanation, explain_report
+from .explaining import explain_report
+from .explanation_handle import ExplanationHandle, explanation_handle
 from .frames import frame, memory_records
 from .render_html import report_html
 from .render_rows import shape_text
@@ -72,11 +73,12 @@ class PlanHandle:
         found = simulate_plan(self.plan, self.stack, self.measured, notes, self.risk)
         return simulation_handle(found, self.stack, self.measured, self.risk)
 
-    def explain(self) -> Explanation:
+    def explain(self) -> ExplanationHandle:
         """Where the step and the memory go, in terms that add up."""
         notes = self.report.assumptions
         found = simulate_plan(self.plan, self.stack, self.measured, notes, self.risk)
-        return explain_report(found.report, found.simulation, found.simulator)
+        told = explain_report(found.report, found.simulation, found.simulator)
+        return explanation_handle(told)
 
     def to_frame(self) -> Any:
         """A row a stage and memory tier, bytes by term, as a pandas DataFrame.

@@ -6,20 +6,20 @@ each one line: what a flag's name would be in a message is the argument's name h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import wraps
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from ..spec.choices import PREFERENCES
 from ..spec.errors import InputError, one_of
 from ..spec.plan import Plan
+from .arguments import arguments_named
 from .catalogue import models_document as models
 from .client.client import Client
-from .cluster_catalogue import clusters_document
 from .comparing import Side
 from .comparison_handle import ComparisonHandle
-from .explaining import Explanation
+from .explanation_handle import ExplanationHandle
+from .facts import clusters, validate
 from .galvatron_flags import EXACTLY, foreign_costs
 from .galvatron_search import galvatron_plan
 from .handles import PlanHandle, SimulationHandle, simulation_handle
@@ -30,16 +30,12 @@ from .plans import read_plan
 from .price_file import PricesLike
 from .reports import memory_rule, search_plan, simulate_plan
 from .uniform import UniformStrategy, uniform_plan
-from .validation import validated
-from .validation_handle import Validation
 from .wanted import Wanted
 from .what_if_handle import WhatIfs, handle_inputs
 from .what_if_inputs import Sets, Swept, question_of
 from .what_ifs import equal_parts
 from .what_ifs import what_if as answer_what_if
 
-P = ParamSpec("P")
-R = TypeVar("R")
 PlanLike = PlanHandle | Plan | str | Path
 
 INPUT_NAMES = frozenset(Inputs.__dataclass_fields__)
@@ -61,24 +57,7 @@ __all__ = [
 ]
 
 
-def _arguments_named(function: Callable[P, R]) -> Callable[P, R]:
-    """Name arguments, not flags, in the errors of ``function``."""
-
-    @wraps(function)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return function(*args, **kwargs)
-        except InputError as error:
-            if not error.field.startswith("--"):
-                raise
-            name = error.field.replace("--", "").replace("-", "_")
-            name = "pins" + name.removeprefix("pin") if name.split()[0] == "pin" else name
-            raise InputError(name, error.given, error.allowed, error.nearest) from None
-
-    return wrapped
-
-
-@_arguments_named
+@arguments_named
 def plan(
     model: ModelLike | Any | None = None,
     cluster: ClusterLike | None = None,
@@ -183,7 +162,7 @@ def _planned(inputs: Inputs, wanted: Wanted, foreign: dict[str, Any]) -> PlanHan
     return PlanHandle(report=report, stack=problem.stack, measured=problem.measured, risk=risk)
 
 
-@_arguments_named
+@arguments_named
 def simulate(
     plan_or_model: PlanLike | ModelLike | None = None,
     cluster: ClusterLike | None = None,
@@ -249,8 +228,8 @@ def _as_plan(given: Any) -> Plan | None:
     return None
 
 
-@_arguments_named
-def explain(plan: PlanLike, **flags: Any) -> Explanation:
+@arguments_named
+def explain(plan: PlanLike, **flags: Any) -> ExplanationHandle:
     """Take a plan's step time and memory apart.
 
     Args:
@@ -263,7 +242,7 @@ def explain(plan: PlanLike, **flags: Any) -> Explanation:
     return _handle(plan, flags).explain()
 
 
-@_arguments_named
+@arguments_named
 def compare(first: PlanLike, second: PlanLike, **flags: Any) -> ComparisonHandle:
     """Hold two plans against each other, term by term.
 
@@ -301,7 +280,7 @@ def parallelize(module: Any, plan: PlanLike, *, layers: str | None = None) -> An
     return parallelized(module, _handle(plan, {}).plan, layers=layers)
 
 
-@_arguments_named
+@arguments_named
 def execute(
     plan: PlanLike, steps: int = 20, *, verify: bool = False, **paths: Any
 ) -> dict[str, Any]:
@@ -321,7 +300,7 @@ def execute(
     return _handle(plan, {}).execute(steps, verify=verify, **_picked(paths, RUN_PATHS))
 
 
-@_arguments_named
+@arguments_named
 def what_if(
     plan: PlanLike,
     *,
@@ -363,36 +342,6 @@ def what_if(
     question = question_of(set, sweep, add, scale)
     clock = None if deadline_s is None else equal_parts(deadline_s)
     return WhatIfs(found=answer_what_if(known, question, given, risk, clock))
-
-
-@_arguments_named
-def validate(data: str | Path | None = None, *, calibration: str = "none") -> Validation:
-    """Hold predictions against measured runs, by source.
-
-    Args:
-        data: a table of runs or of peaks of memory (CSV); the bundled runs if None.
-        calibration: ``none``, ``fit`` or the name of a stored one.
-
-    Raises:
-        InputError: a file or a row that cannot be read, or no such calibration.
-    """
-    table = None if data is None else Path(data).expanduser()
-    if table is not None and not table.is_file():
-        raise InputError("data", data, "a CSV file of runs or of peak memory")
-    return Validation(found=validated(table, calibration))
-
-
-@_arguments_named
-def clusters(name: str | None = None) -> dict[str, Any]:
-    """Devices, nodes and fabrics that have a name, as ``plan clusters --json`` writes them.
-
-    Args:
-        name: only what has to do with this device, node, fabric or cluster.
-
-    Raises:
-        InputError: nothing is called so.
-    """
-    return clusters_document(name)
 
 
 def _handle(plan: PlanLike, flags: dict[str, Any]) -> PlanHandle:

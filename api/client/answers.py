@@ -14,7 +14,7 @@ from ...spec.errors import InputError, RunError
 from ...spec.plan import Plan
 from ...spec.report import Assumption, Prediction, Provenance, Report
 from ...spec.techniques import TECHNIQUES
-from ..explaining import Explanation
+from ..explanation_handle import ExplanationHandle
 from ..what_ifs import WhatIf
 
 Noun = TypeVar("Noun")
@@ -33,10 +33,10 @@ def report_of(document: Mapping[str, Any]) -> Report:
     return _read(Report, own)
 
 
-def explanation_of(document: Mapping[str, Any]) -> Explanation:
+def explanation_of(document: Mapping[str, Any]) -> ExplanationHandle:
     """The explanation in a simulation's answer."""
     told = document["explain"]
-    return Explanation(
+    return ExplanationHandle(
         report=report_of(document),
         critical_stage=told["critical_stage"],
         busy_s=tuple(told["busy_s"]),

@@ -9,7 +9,7 @@ from typing import Any
 from ...spec.errors import InputError, nearest_name
 from ..comparing import Side
 from ..comparison_handle import ComparisonHandle
-from ..explaining import Explanation
+from ..explanation_handle import ExplanationHandle
 from ..handles import PlanHandle, SimulationHandle
 from ..inputs import Inputs
 from ..what_if_handle import WhatIfs, handle_inputs
@@ -115,7 +115,9 @@ class Client:
         trace: dict[str, Any] = answer["trace"]
         return trace
 
-    def explain(self, plan: Any, *, oom_risk: float | None = None, **flags: Any) -> Explanation:
+    def explain(
+        self, plan: Any, *, oom_risk: float | None = None, **flags: Any
+    ) -> ExplanationHandle:
         """Take a plan's step time and memory apart, as :func:`shardwright.explain` does."""
         flags = _priced_as(plan, flags)
         body, _ = simulation_request(plan_document(plan), None, oom_risk, flags)

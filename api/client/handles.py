@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...spec.errors import InputError
 from ...spec.plan import Plan
 from ...spec.report import Report
-from ..explaining import Explanation
+from ..explanation_handle import ExplanationHandle
 from ..handles import PlanHandle, SimulationHandle
 from ..what_if_handle import WhatIfs
 
@@ -33,7 +33,7 @@ class ServicePlanHandle(PlanHandle):
         found = self.client.simulate(self.plan, oom_risk=self.risk, **self.pricing)
         return replace(found, report=self._noted(found.report))
 
-    def explain(self) -> Explanation:
+    def explain(self) -> ExplanationHandle:
         """Where the step and the memory go, in terms that add up."""
         found = self.client.explain(self.plan, oom_risk=self.risk, **self.pricing)
         return replace(found, report=self._noted(found.report))

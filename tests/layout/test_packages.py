@@ -10,14 +10,18 @@ import pytest
 import shardwright
 
 PUBLIC_NAMES = [
+    "Client",
     "PlanHandle",
     "__version__",
+    "clusters",
     "compare",
     "execute",
     "explain",
+    "models",
     "parallelize",
     "plan",
     "simulate",
+    "validate",
     "what_if",
 ]
 

@@ -11,25 +11,36 @@ RUNS = [
     "quickstart",
     "what_if",
     pytest.param("execute", marks=pytest.mark.distributed),
-    # Prices the published runs twice; tests/api/test_validate.py does it once in make test.
-    pytest.param("validate", marks=pytest.mark.evidence),
 ]
+LONG = ["validate"]
+"""Prices the published runs twice; tests/api/test_validate.py does so once in make test."""
 MOST_BYTES = 300_000
 
 
 def test_every_notebook_is_run() -> None:
-    assert sorted(["quickstart", "what_if", "execute", "validate"]) == names()
-    assert len(RUNS) == 4
+    assert sorted(["quickstart", "what_if", "execute", *LONG]) == names()
+    assert len(RUNS) == 3
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_notebook_shows_what_it_is_committed_with(name: str, tmp_path: Path) -> None:
-    for was, now in zip(read(name).cells, executed(name, tmp_path).cells, strict=True):
+    _run(name, tmp_path)
+
+
+@pytest.mark.evidence
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", LONG)
+def test_a_long_notebook_shows_what_it_is_committed_with(name: str, tmp_path: Path) -> None:
+    _run(name, tmp_path)
+
+
+def _run(name: str, folder: Path) -> None:
+    for was, now in zip(read(name).cells, executed(name, folder).cells, strict=True):
         assert now.source == was.source
         if now.cell_type == "code":
             assert shown(now) == shown(was), was.source
-    assert {path.suffix for path in tmp_path.iterdir()} <= {".json"}
+    assert {path.suffix for path in folder.iterdir()} <= {".json"}
 
 
 @pytest.mark.parametrize("name", names())

@@ -1,0 +1,169 @@
+"""Every code block of the README and the docs is run, or listed here with why not (U7).
+
+``make test`` runs those that take seconds; those of minutes run in ``make evidence``. What a block
+shows is compared with what its commands printed, but for what a machine measured.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from doc_blocks import ROOT, Block, Reader, blocks, commands, difference, every_block
+from services import start_service, stop_service
+
+from shardwright.api.price_file import prices_of
+from shardwright.datasets.catalogue.clusters import parse_cluster
+from shardwright.datasets.published.runs import TABLE
+
+QUICK: list[tuple[str, tuple[int, ...]]] = [
+    ("README.md", (4, 5)),
+    ("README.md", (9, 10)),
+    ("README.md", (16, 17)),
+    ("docs/multi_node.md", (0,)),
+]
+LONG: list[tuple[str, tuple[int, ...]]] = [
+    ("README.md", (2, 3, 6, 7, 8)),
+    ("README.md", (11, 12)),
+    ("README.md", (13, 14)),
+    ("docs/reading-a-report.md", (0, 1, 2, 3, 4)),
+    ("docs/what_if.md", (0, 1)),
+    ("docs/what_if.md", (3,)),
+]
+"""Searches of large models, and prices of hundreds of runs."""
+IN_TESTS_OF_THEIR_OWN = {
+    *(f"README.md {n}" for n in (18, 19, 20)),  # the service and its curl
+    *(f"python.md {n}" for n in (0, 1, 2)),  # and its client
+    "README.md 26",  # the tree: tests/layout/test_readme.py
+    "plan-document.md 0", "plan-document.md 1",
+    "objectives.md 0",
+    "what_if.md 2",  # keys of the document: tests/api/test_what_if.py
+}  # fmt: skip
+NOT_RUN = {
+    "README.md 0": "make demo and make test: they run these tests",
+    "README.md 1": "what make demo measured on one machine; tests/api/test_cli_process.py runs it",
+    "README.md 15": "a table of the reader's own peaks; tests/api/test_calibrate_memory.py has one",
+    "README.md 21": "runs of ranks with a corpus; tests/distributed/test_training.py has each flag",
+    "README.md 22": "runs of hundreds of steps; tests/distributed/test_checkpoints.py, "
+    "test_hf_weights.py",
+    "README.md 23": "needs torchrun and a module; tests/distributed/test_user_modules.py",
+    "README.md 24": "pip install: make wheel-test",
+    "README.md 25": "needs PyTorch's package index",
+    "CONTRIBUTING.md 0": "make demo, make test, make lint",
+    "multi_node.md 1": "needs 2 nodes of 8 GPUs",
+    "multi_node.md 2": "needs 2 nodes of 8 GPUs",
+    "multi_node.md 3": "tests/distributed/test_several_nodes.py starts the same two torchruns",
+    "objectives.md 1": "its command is not shown; tests/api/test_answers.py has such changes",
+}
+COUNTED = {"run": 35, "not run": 13}
+
+
+def _chosen(page: str, numbers: tuple[int, ...]) -> list[Block]:
+    found = blocks(ROOT / page)
+    return [found[number] for number in numbers]
+
+
+def _case(value: str | tuple[int, ...]) -> str:
+    return value if isinstance(value, str) else "-".join(map(str, value))
+
+
+def test_every_block_is_run_or_says_why_not() -> None:
+    run = {block.name for case in (*QUICK, *LONG) for block in _chosen(*case)}
+    names = [block.name for block in every_block()]
+    assert sorted({*run, *IN_TESTS_OF_THEIR_OWN, *NOT_RUN}) == sorted(names)
+    assert not NOT_RUN.keys() & {*run, *IN_TESTS_OF_THEIR_OWN}
+    counted = {"run": len({*run, *IN_TESTS_OF_THEIR_OWN}), "not run": len(NOT_RUN)}
+    assert counted == COUNTED
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("page", "numbers"), QUICK, ids=_case)
+def test_blocks_print_what_they_show(page: str, numbers: tuple[int, ...], tmp_path: Path) -> None:
+    _run(page, numbers, tmp_path)
+
+
+@pytest.mark.evidence
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("page", "numbers"), LONG, ids=_case)
+def test_long_blocks_print_what_they_show(
+    page: str, numbers: tuple[int, ...], tmp_path: Path
+) -> None:
+    _run(page, numbers, tmp_path)
+
+
+def _run(page: str, numbers: tuple[int, ...], folder: Path) -> None:
+    _write_rows(folder / "my-runs.csv")
+    reader, printed = Reader(folder), ""
+    for block in _chosen(page, numbers):
+        if block.language in ("sh", "python"):
+            printed = reader.printed(block)
+        else:
+            assert block.language == "text"
+            assert printed
+            assert difference(block.text, printed) == "", block.name
+
+
+def _write_rows(target: Path) -> None:
+    """The rows that the README says its calibration was fitted to."""
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    with target.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(row for row in rows if row["id"].startswith("vtrain_multi-"))
+
+
+SERVED = [("README.md", (18, 19, 20)), ("docs/python.md", (0, 1, 2))]
+"""``plan serve``, what asks it, and what that printed."""
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("page", "numbers"), SERVED, ids=_case)
+def test_what_asks_a_service_works_word_for_word(
+    page: str, numbers: tuple[int, ...], tmp_path: Path
+) -> None:
+    assert shutil.which("curl"), "the quickstart is curl's: install it"
+    serve, asks, answer = _chosen(page, numbers)
+    assert list(commands(serve)) == [["plan", "serve"]]
+    running = start_service(tmp_path)
+    try:
+        printed = Reader(tmp_path, running.address[1]).printed(asks)
+    finally:
+        assert stop_service(running) == (0, "")
+    assert difference(answer.text, printed) == ""
+
+
+@pytest.mark.timeout(180)
+def test_the_plan_document_is_what_its_command_writes(tmp_path: Path) -> None:
+    command, document = _chosen("docs/plan-document.md", (0, 1))
+    Reader(tmp_path).printed(command)
+    assert json.loads((tmp_path / "plan.json").read_text()) == json.loads(document.text)
+
+
+def test_the_price_file_can_be_used(tmp_path: Path) -> None:
+    (prices,) = _chosen("docs/objectives.md", (0,))
+    (tmp_path / "prices.yaml").write_text(prices.text)
+    cluster = parse_cluster("1x8xH100-80GB+1x8xA100-80GB").cluster
+    found = prices_of(tmp_path / "prices.yaml", cluster)
+    assert found is not None
+    assert found.currency == "USD"
+    assert found.device_hour["H100-SXM-80GB"] == 2.49
+
+
+SHOWN = "a 1\n…\nc 3 in all … of it\nd"
+PRINTED = "a 1\nb 2\nc 3 in all 4 parts of\nit\nd\ne\n"
+
+
+def test_the_comparison_of_these_tests_sees_what_differs() -> None:
+    assert difference(SHOWN, PRINTED) == ""
+    assert (
+        difference("search: 3 plans simulated in 4.6 s", "search: 3 plans simulated in 9 ms") == ""
+    )
+    assert "2" in difference("a 2", PRINTED)
+    assert difference("a 1\nc 3", PRINTED)
+    assert difference("c 3\n…\na 1", PRINTED)
+    assert difference('{"a": 1,\n"b": …}', '{"a": 1, "b": [2]}') == ""
+    assert difference('{"a": 2, …}', '{"a": 1, "b": [2]}')
