@@ -117,7 +117,8 @@ class ShownRoutes:
             headers = {"Retry-After": "1"} if found.outcome is None else None
             raise _AnsweredError(problem_response(409, detail, headers=headers))
         asked = await self._jobs.asked(job_id)
-        return b'{"report": ' + found.answer.encode() + b', "asked": ' + asked.encode() + b"}"
+        answer: bytes = found.answer.encode()
+        return b'{"report": ' + answer + b', "asked": ' + asked.encode() + b"}"
 
 
 def _joined(given: list[bytes]) -> bytes:
