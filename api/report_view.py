@@ -40,8 +40,9 @@ def report_view(report: Report, rule: MemoryRule) -> dict[str, Any]:
         rule: by which its memory fits.
 
     Returns:
-        ``{title, cluster, shape, feasible, excess, figures, facts, memory, terms, stages, layers,
-        memory_terms, rivals, assumptions, sources}``; times are seconds, sizes texts, shares fractions.
+        ``{title, cluster, shape, plan_hash, feasible, excess, figures, facts, memory, step_time_s,
+        terms, stages, layers, memory_terms, rivals, assumptions, sources}``; times are seconds,
+        sizes texts, shares fractions.
     """
     prediction = report.prediction
     return {

@@ -108,8 +108,7 @@ class Gate:
         matches = [hmac.compare_digest(given, known) for known in self._rules.token_hashes]
         if not any(matches):
             detail = "send the header Authorization: Bearer TOKEN"
-            # Who opens the page in a browser is asked by it for a name and the token. Two schemes in
-            # one line are one that no browser knows.
+            # A browser asks its user for a name and the token, if only this scheme is offered.
             paged = path == "/" or path.startswith(PAGE_FILES)
             wanted = BASIC if paged else "Bearer"
             raise _refused(401, detail, {"WWW-Authenticate": wanted})

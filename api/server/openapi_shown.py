@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from .examples import PLAN_REPORT_EXAMPLE
-from .openapi_parts import EVERYWHERE, answer, problems
+from .openapi_parts import EVERYWHERE, REF, answer, problems
 
 ID = "019a5c3e7d1f4b2a9c8d7e6f5a4b3c2d"
 OTHER_ID = "019a5c40aa104c3bad9e8f706b5c4d3e"
@@ -63,8 +63,9 @@ TARGET_PARAMETER = {
 MAKING = problems(*EVERYWHERE, 404, 409, 422, 429, 503)
 
 
-def _text(kind: str, example: str) -> dict[str, Any]:
-    return {kind: {"schema": {"type": "string"}, "example": example}}
+HTML = {
+    "text/html": {"schema": {"$ref": REF.format(model="Html")}, "example": "<!doctype html>"},
+}
 
 
 SHOWN_DOCS: dict[str, dict[str, Any]] = {
@@ -106,10 +107,10 @@ SHOWN_DOCS: dict[str, dict[str, Any]] = {
                 "description": "The file.",
                 "content": {
                     "application/json": {
-                        "schema": {"type": "object"},
+                        "schema": {"$ref": REF.format(model="Plan")},
                         "example": PLAN_REPORT_EXAMPLE["plan"],
                     },
-                    **_text("text/html", "<!doctype html>"),
+                    **HTML,
                 },
             },
             **SAME,
@@ -123,7 +124,7 @@ PAGE_DOCS: dict[str, Any] = {
     "openapi_extra": {"parameters": [TAG_HEADER]},
     "response_class": Response,
     "responses": {
-        200: {"description": "The page.", "content": _text("text/html", "<!doctype html>")},
+        200: {"description": "The page.", "content": HTML},
         **SAME,
         **problems(*EVERYWHERE),
     },
@@ -150,6 +151,8 @@ def shown_schemas() -> dict[str, Any]:
     return {
         "PlanView": _object(view, "The words may change between releases."),
         "Comparison": _object(comparison, "Beside both reports: first, second."),
+        "Plan": {"type": "object", "description": "The decisions; a document to keep and run."},
+        "Html": {"type": "string", "description": "A page."},
         "Trace": _object({"traceEvents": _rows("Spans and names of streams.")}, ""),
     }
 

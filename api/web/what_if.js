@@ -4,7 +4,7 @@
 (function () {
   const { el, percent, seconds, number, words, table } = shardwright;
   const FACTORS = [0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4], SIZES = [0.25, 0.5, 1, 2, 4];
-  const SETTLE_MS = 400;
+  const SETTLE_MS = 400, ROUNDING = 1e-9;
   const NAMES = {
     "intra_pair.bandwidth": "Links of a pair", "intra_node.bandwidth": "Links in a node",
     "inter_node.bandwidth": "Links between nodes", "intra_rack.bandwidth": "Links in a rack",
@@ -70,9 +70,17 @@
 
   function decided(row) {
     if (row.kept) return "the same plan: nothing faster was found";
-    const parts = row.change.map((item) => item.axis + " " + (item.was ? item.was + " → " : "") + item.now);
-    const gain = row.gain === null ? "" : percent(row.gain) + " faster than the same plan: ";
+    const parts = row.change.map((item) =>
+      item.axis + " " + (item.was ? item.was + "\u00a0→\u00a0" : "") + item.now);
+    const gain = row.gain === null ? "" : percent(Math.abs(row.gain)) +
+      (row.gain < 0 ? " slower" : " faster") + " than the same plan: ";
     return gain + parts.join(", ");
+  }
+
+  /* Seconds of a term, none where they are what rounding leaves. */
+  function termSeconds(prediction, term) {
+    const value = prediction.breakdown_s[term] || 0;
+    return value > ROUNDING * prediction.step_time_s ? seconds(value) : "–";
   }
 
   /* The answer to a question (see what_if_document.py), with the plan as it was beside it. */
@@ -89,7 +97,7 @@
       amount(change.was, kinds.get(change.path)) + " → " + amount(change.now, kinds.get(change.path)));
     const priced = rows.filter(([, row]) => row.possible !== false).map(([name, row]) => [name, row.prediction]);
     const terms = [...new Set(priced.flatMap(([, p]) => Object.keys(p.breakdown_s)))]
-      .filter((term) => priced.some(([, p]) => p.breakdown_s[term] > 1e-9 * p.step_time_s));
+      .filter((term) => priced.some(([, p]) => p.breakdown_s[term] > ROUNDING * p.step_time_s));
     const most = (term) => Math.max(...priced.map(([, p]) => p.breakdown_s[term] || 0));
     terms.sort((one, other) => most(other) - most(one));
     const heads = priced.map(([name]) => name);
@@ -98,7 +106,7 @@
       table("The plan in the changed setting", ["plan", "step", "tokens/s a device", "MFU", "memory", "what"],
         cells, ["step", "tokens/s a device", "MFU"], ["memory", "what"]),
       table("Seconds by term", ["term", ...heads], terms.map((term) => [shardwright.swatch(term),
-        ...priced.map(([, p]) => seconds(p.breakdown_s[term] || 0))]), heads));
+        ...priced.map(([, p]) => termSeconds(p, term))]), heads));
   }
 
   /* The panel of a plan: keys are those that its view names. */

@@ -114,9 +114,11 @@ def test_a_watched_search_outlives_a_restart(browser: Any, tmp_path: Path) -> No
         page.locator(".watch .shape", has_text="tp ").wait_for()
         page.on(
             "request",
-            lambda request: asked.append(request.headers.get("last-event-id", ""))
-            if request.url.endswith("/events")
-            else None,
+            lambda request: (
+                asked.append(request.headers.get("last-event-id", ""))
+                if request.url.endswith("/events")
+                else None
+            ),
         )
     page.locator(".watch .state.over", has_text="does not answer").wait_for()
     with served(tmp_path, *where, "--port", str(first.address[1])) as second:

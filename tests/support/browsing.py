@@ -1,4 +1,4 @@
-"""A person with the service's page in chromium: by mouse or by keyboard alone, and what they see."""
+"""A person with the service's page in chromium, by mouse or by keyboard alone."""
 
 from __future__ import annotations
 

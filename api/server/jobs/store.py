@@ -141,7 +141,7 @@ class JobStore:
             return connection.execute(query).one()
 
     def page(self, owner: str, kind: str, limit: int, before: str | None) -> Sequence[Row]:
-        """The newest jobs of an owner, or those before one, with what was asked where it is short."""
+        """The newest jobs of an owner, or those before one, with short bodies."""
         short = sa.case((sa.func.length(JOBS.c.body) <= SHORT_BODY, JOBS.c.body))
         query = sa.select(*LIGHT, short.label("body"))
         query = query.where(JOBS.c.owner == owner, JOBS.c.kind == kind)
