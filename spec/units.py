@@ -23,9 +23,10 @@ def format_bytes(amount_bytes: float) -> str:
 
 def format_seconds(time_s: float) -> str:
     """``13.8 s``, ``41.2 ms`` or ``7.5 us`` with three significant digits."""
-    if abs(time_s) >= 1 or time_s == 0:
-        return f"{time_s:.3g} s" if abs(time_s) < 1000 else f"{time_s:.0f} s"
-    if abs(time_s) >= 1e-3:
+    shown_s = abs(float(f"{time_s:.3g}"))  # what is just below a unit is shown as one of it
+    if shown_s >= 1 or time_s == 0:
+        return f"{time_s:.3g} s" if shown_s < 1000 else f"{time_s:.0f} s"
+    if shown_s >= 1e-3:
         return f"{time_s * 1e3:.3g} ms"
     return f"{time_s * 1e6:.3g} us"
 

@@ -17,7 +17,7 @@ shardwright.el = function (tag, attributes) {
 };
 
 shardwright.seconds = function (value) {
-  const size = Math.abs(value);
+  const size = Math.abs(Number(value.toPrecision(3)));
   if (!size) return "0 s";
   for (const [unit, scale] of [["s", 1], ["ms", 1e-3], ["us", 1e-6], ["ns", 1e-9]]) {
     if (size >= scale || unit === "ns") return shardwright.number(value / scale) + " " + unit;
