@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from sampled import sample
 
 # Before anything imports numpy or torch: the test processes share the cores already.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -52,6 +53,13 @@ def _refuse_the_network(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_refuse_the_network)
+
+
+@pytest.fixture
+def young_heap() -> None:
+    """Collections of this test look at what it makes, not at all that earlier ones left."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -105,8 +113,10 @@ def _cuda_is_here() -> bool:
     return bool(torch.cuda.is_available())
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Skip, visibly, what needs something that this machine lacks."""
+    """Leave most of long tables to the evidence tier; skip, visibly, what this machine cannot."""
+    sample(items)
     here: dict[str, tuple[Callable[[], bool], str]] = {
         "gpu": (_cuda_is_here, "no CUDA device on this machine"),
         "browser": (lambda: shutil.which("chromium") is not None, "no chromium on this machine"),

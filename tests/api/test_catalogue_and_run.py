@@ -104,9 +104,11 @@ def test_a_cluster_shows_its_levels(plan: Plan) -> None:
 
 
 def test_dry_run_names_ranks_and_groups(plan: Plan, base_report: Any, tmp_path: Path) -> None:
-    target = tmp_path / "plan.json"
+    target, written = tmp_path / "plan.json", tmp_path / "dry-run.json"
     target.write_text(json.dumps(base_report["plan"]))
-    document = plan("execute", str(target), "--dry-run", "--json", "-").document
+    done = plan("execute", str(target), "--dry-run", "--steps", "7", "--json", str(written))
+    assert done.code == 0, done.err
+    document = json.loads(written.read_text())
     assert document["ranks"] == 8
     assert [stage["ranks"] for stage in document["stages"]] == [[0, 3], [4, 7]]
     groups = {g["use"]: g["members"] for g in document["stages"][1]["groups"]}
@@ -116,8 +118,6 @@ def test_dry_run_names_ranks_and_groups(plan: Plan, base_report: Any, tmp_path: 
     assert all(row["peak_bytes"] > row["resident_bytes"] > 0 for row in rows)
     kinds = {item["kind"] for row in rows for item in row["collectives"]}
     assert {"all_reduce", "send", "recv"} <= kinds
-    done = plan("execute", str(target), "--dry-run", "--steps", "7")
-    assert done.code == 0, done.err
     shown = done.out
     assert "what a rank sends most of in a step" in shown
     assert "would start 8 ranks of H100-SXM-80GB for 7 steps" in shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from pathlib import Path
 
@@ -11,8 +12,10 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "openapi.json"
 
 
 def test_the_committed_document_is_the_services_own() -> None:
-    same = DOCUMENT.read_text(encoding="utf-8") == document_text()
-    assert same, "python -m shardwright.api.server.describe > docs/openapi.json, and look at it"
+    texts = (DOCUMENT.read_text(encoding="utf-8"), document_text())
+    apart = list(difflib.unified_diff(*(text.splitlines() for text in texts), n=0, lineterm=""))
+    how = "python -m shardwright.api.server.describe > docs/openapi.json, and look at it"
+    assert not apart, "\n".join([how, *apart[:20]])
 
 
 def test_no_schema_of_the_frameworks_own_is_in_it() -> None:

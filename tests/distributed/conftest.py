@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from rank_pools import RankPool
-from sampled import EVERY
 
 HERE = Path(__file__).resolve().parent
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Everything here starts ranks, and stays in one process so that it shares them.
-
-    Of long tables of cases most are for the evidence tier.
-    """
-    seen: Counter[str] = Counter()
+    """Everything here starts ranks, and stays in one process so that it shares them."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.distributed)
             item.add_marker(pytest.mark.xdist_group("ranks"))
-            name = item.path.name
-            if name in EVERY and hasattr(item, "callspec"):
-                if seen[name] % EVERY[name]:
-                    item.add_marker(pytest.mark.evidence)
-                seen[name] += 1
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(240))
 

@@ -31,9 +31,8 @@ def alone(tmp_path: Path) -> Iterator[RankContext]:
 
 
 @pytest.fixture
-def no_collector() -> Iterator[None]:
+def no_collector(young_heap: None) -> Iterator[None]:
     """Only what asks for a collection gets one."""
-    gc.collect()
     gc.disable()
     yield
     gc.enable()

@@ -87,6 +87,7 @@ def test_no_tensor_is_made_before_a_case_is_prepared() -> None:
     assert len(list(all_cases(huge, ("fp32",)))) > 20
 
 
+@pytest.mark.usefixtures("young_heap")
 def test_operands_are_freed_with_their_case() -> None:
     def alive() -> int:
         gc.collect()

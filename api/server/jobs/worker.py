@@ -25,7 +25,7 @@ QUEUE = "jobs"
 RUNS = "runs"
 """The queue of runs, which only workers that may execute take from."""
 WORKFLOW = "job"
-POLL_S = 0.05
+POLL_S = 0.1
 GIVE_UP_S = 5.0
 """A holder that could not beat for so long ends: another one may hold its slot by now."""
 
