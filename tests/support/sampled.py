@@ -23,6 +23,7 @@ EVERY: Mapping[str, int] = {
     "test_expert_memory.py": 9,
     "test_experts.py": 11,
     "test_hf_weights.py": 3,
+    "test_joining.py": 2,
     "test_latent_sequences.py": 7,
     "test_live_bytes.py": 9,
     "test_lowering.py": 5,
@@ -36,6 +37,7 @@ EVERY: Mapping[str, int] = {
     "test_sequence_lowering.py": 10,
     "test_sequence_parity.py": 11,
     "test_user_modules.py": 4,
+    "test_watchdog.py": 3,
 }
 """Of the parametrised cases of these files, ``make test`` runs one in so many."""
 
