@@ -205,9 +205,9 @@ def _field_names(target: Any) -> list[str]:
     return sorted(set(names))
 
 
-def json_schema(target: type[Any]) -> dict[str, Any]:
-    """JSON Schema of a noun."""
-    return _adapter(target).json_schema()
+def json_schema(target: type[Any], ref_template: str = "#/$defs/{model}") -> dict[str, Any]:
+    """JSON Schema of a noun; ``ref_template`` says where the nouns inside it will lie."""
+    return _adapter(target).json_schema(ref_template=ref_template)
 
 
 def dump_pretty(document: Any) -> str:

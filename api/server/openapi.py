@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from starlette.responses import Response
 
 from ...spec.calibration import Calibration
+from ...spec.codec import json_schema
 from ...spec.report import Assumption, Prediction, Provenance, SearchResult, Sensitivity
 from .examples import (
     CLUSTERS_EXAMPLE,
@@ -109,10 +110,10 @@ def _schemas() -> dict[str, Any]:
         "WhatIfBody": WHAT_IF_ADAPTER,
         "RunBody": RUN_ADAPTER,
         "ProfileBody": PROFILE_ADAPTER,
-        **{kind.__name__: TypeAdapter(kind) for kind in REPORT_PARTS},
     }
-    for name, adapter in adapters.items():
-        schema = adapter.json_schema(ref_template=REF)
+    schemas = {name: adapter.json_schema(ref_template=REF) for name, adapter in adapters.items()}
+    schemas |= {kind.__name__: json_schema(kind, REF) for kind in REPORT_PARTS}
+    for name, schema in schemas.items():
         found.update(schema.pop("$defs", {}))
         found[name] = schema
     found["Report"] = _object(_report_properties())
