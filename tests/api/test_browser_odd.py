@@ -103,6 +103,7 @@ def test_ten_thousand_layers_do_not_freeze_the_page(browser: Any, service: Servi
     person.leave()
 
 
+@pytest.mark.evidence
 def test_a_watched_search_outlives_a_restart(browser: Any, tmp_path: Path) -> None:
     where = ("--db", f"sqlite:///{tmp_path}/jobs.sqlite")
     asked: list[str] = []

@@ -141,6 +141,7 @@ def test_a_question_is_the_same(
     assert there.to_dict()["plan_hash"] == both[0].plan.hash
 
 
+@pytest.mark.evidence
 @pytest.mark.timeout(120)
 def test_a_long_sweep_gives_no_plan_away_that_it_was_not_told(client: sw.Client) -> None:
     p = client.simulate(TYPED, "1xH100", global_batch=2, seq_len=64)
@@ -269,6 +270,7 @@ def test_ctrl_c_gives_the_best_so_far(client: sw.Client) -> None:
             late.result()
 
 
+@pytest.mark.evidence
 @pytest.mark.timeout(120)
 def test_a_service_that_restarts_is_waited_for(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.sqlite"

@@ -40,6 +40,7 @@ def _limit(service: Service, size: int) -> None:
         resource.prlimit(process, resource.RLIMIT_FSIZE, (size, hard))
 
 
+@pytest.mark.evidence
 @pytest.mark.timeout(200)
 def test_a_full_disk_is_a_503_and_nothing_that_was_acknowledged_is_lost(tmp_path: Path) -> None:
     service = start_service(tmp_path, "--db", f"sqlite:///{tmp_path}/jobs.sqlite")

@@ -58,6 +58,7 @@ def test_a_watched_job_goes_on_after_a_restart(tmp_path: Path) -> None:
     assert stop_service(third) == (0, "")
 
 
+@pytest.mark.evidence
 @pytest.mark.timeout(150)
 def test_the_same_question_has_the_same_plan_after_a_restart(tmp_path: Path) -> None:
     """Byte for byte, though hashes of texts are seeded anew in every process."""

@@ -123,6 +123,7 @@ def test_a_run_equals_the_reference(four_ranks: RankPool, case: Case) -> None:
     check_case(four_ranks, case)
 
 
+@pytest.mark.evidence
 def test_a_second_copy_of_experts_on_eight_ranks(eight_ranks: RankPool) -> None:
     """Eight ranks hold each dense parameter and four each expert: both keep pieces of two."""
     case = named(

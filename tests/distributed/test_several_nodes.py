@@ -178,6 +178,7 @@ def two_networks() -> Iterator[list[Node]]:
             subprocess.run([ip, "netns", "delete", name], check=False, capture_output=True)
 
 
+@pytest.mark.evidence
 def test_two_nodes_between_two_networks(
     plan: Plan, text: Path, alone: list[float], two_networks: list[Node], tmp_path: Path
 ) -> None:

@@ -86,6 +86,7 @@ def test_a_lower_price_never_raises_the_least_cost(seed: int) -> None:
     assert cheap[1] <= dear[1] * (1 + EQUAL)
 
 
+@pytest.mark.evidence
 def test_idle_devices_cost_nothing_and_idle_nodes_neither() -> None:
     """Where a node's price outweighs all else, no plan leaves the first node."""
     crossed = 0

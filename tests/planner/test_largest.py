@@ -135,6 +135,7 @@ def test_more_memory_never_lowers_the_largest(objective: str) -> None:
     assert sizes[-1] > 2 * sizes[0] > 0
 
 
+@pytest.mark.evidence
 def test_where_the_model_ends_so_does_the_sequence() -> None:
     asked = problem("gpt2", "1xA100-80GB", 8, 256, objective="largest-sequence:100")
     report = search_plan(asked, (), top=0)

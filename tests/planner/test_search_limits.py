@@ -37,7 +37,10 @@ def test_quick_bounds_are_never_above_exact_ones(seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("model", "cluster", "batch", "seq_len"),
-    [("gpt2-xl", "2x8xA100-80GB", 96, 1024), ("llama-2-7b", "2x8xH100-80GB", 48, 4096)],
+    [
+        pytest.param("gpt2-xl", "2x8xA100-80GB", 96, 1024, marks=pytest.mark.evidence),
+        ("llama-2-7b", "2x8xH100-80GB", 48, 4096),
+    ],
 )
 def test_quick_bounds_of_real_models(model: str, cluster: str, batch: int, seq_len: int) -> None:
     search = search_of(real_space(model, cluster, batch, seq_len))

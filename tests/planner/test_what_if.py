@@ -162,6 +162,7 @@ def test_more_devices_stay_idle_and_are_planned(plan: Plan) -> None:
     assert not found.best.plan.check()
 
 
+@pytest.mark.evidence
 def test_devices_of_another_kind_keep_the_plan_legal(plan: Plan) -> None:
     """The plan's group gets another name; whatever the planner does with the others is told."""
     found = answer(plan, add="1x8xA100")
@@ -229,6 +230,7 @@ def test_a_format_that_a_device_lacks_is_refused_before_any_search(plan: Plan) -
         asked(plan, sweep="stack=megatron,megatrn")
 
 
+@pytest.mark.evidence
 def test_equal_questions_have_equal_answers(plan: Plan) -> None:
     first, second = (asked(plan, sweep="global_batch=32,64,96") for _ in range(2))
     for a, b in zip(first.answers, second.answers, strict=True):
