@@ -7,7 +7,7 @@
   const main = document.getElementById("main"), side = document.getElementById("ask");
   let watching = new AbortController();
   const narrow = matchMedia("(max-width: 60rem)");
-  let list = null;
+  let list = null, question = null;
 
   const failed = (error) => el("p", { class: "card wrong", role: "alert" }, error.message);
 
@@ -38,6 +38,7 @@
     const place = "/v1/plans/" + id;
     const known = list.all().find((job) => job.id === id);
     const title = known ? shardwright.jobText(known) : "a plan";
+    if (known && known.asked) question.fill(known.asked);
     try {
       let job = await ask(place);
       if (!job.finished_at) {
@@ -81,7 +82,8 @@
       const [models, clusters] = await Promise.all([ask("/v1/models"), ask("/v1/clusters")]);
       list = shardwright.history();
       await list.load();
-      side.append(shardwright.question(models, clusters, asked), list.box);
+      question = shardwright.question(models, clusters, asked);
+      side.append(question.form, list.box);
       addEventListener("hashchange", route);
       narrow.addEventListener("change", () => { side.open = side.open || !narrow.matches; });
       route();

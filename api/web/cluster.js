@@ -80,7 +80,10 @@
     write();
     const box = el("fieldset", {}, el("legend", {}, "Cluster"),
       el("div", { class: "row" }, nodes.box, each.box), device.box, network.box, text.box);
-    return { box, tell: text.tell, control: text.control,
+    const fill = function (cluster) {
+      if (cluster) text.control.value = cluster;
+    };
+    return { box, fill, tell: text.tell, control: text.control,
       value: () => shardwright.textOrObject(text.control.value, "the cluster") };
   };
 })();

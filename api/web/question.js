@@ -38,6 +38,11 @@
       box: el("fieldset", {}, el("legend", { class: "unseen" }, "Model"), pick.box, own.box),
       value: () => own.box.hidden ? pick.control.value :
         shardwright.textOrObject(own.control.value, "the model"),
+      fill: function (name) {
+        if (!known.has(name)) return;
+        pick.control.value = name;
+        write();
+      },
       tell: (text) => shown().tell(text),
       get control() { return shown().control; },
     };
@@ -115,7 +120,16 @@
     }
   }
 
-  /* The form; asked(body) posts a question and may throw what the service says of it. */
+  /* Put in what an earlier job was asked, where that is short. */
+  function fill(fields, asked) {
+    fields["/model"].fill(asked.model);
+    fields["/cluster"].fill(asked.cluster);
+    for (const name of ["global_batch", "seq_len"]) {
+      if (asked[name]) fields["/workload/" + name].control.value = String(asked[name]);
+    }
+  }
+
+  /* The form, and fill(asked); asked(body) posts a question and may throw what the service says. */
   shardwright.question = function (models, clusters, asked) {
     const fields = fieldsOf(models, clusters);
     const at = (pointer) => fields[pointer].box;
@@ -151,6 +165,6 @@
         button.disabled = false;
       }
     });
-    return form;
+    return { form, fill: (asked) => fill(fields, asked) };
   };
 })();

@@ -115,6 +115,13 @@ def test_a_plan_by_keyboard(person: Person, service: Service) -> None:
     assert "of the step) at" in person.page.locator(".timeline .span").inner_text()
 
 
+def test_an_earlier_plan_fills_the_form(person: Person) -> None:
+    open_earlier(person)
+    labels = ("Model", "Cluster, as it is asked for", "Global batch", "Sequence")
+    found = [person.page.get_by_label(name, exact=True).input_value() for name in labels]
+    assert found == ["gpt2", "2x4xA100", "32", "512"]
+
+
 def test_mistakes_stand_at_their_fields(person: Person) -> None:
     page = person.page
     page.get_by_label("Cluster, as it is asked for").fill("2x8xH1000")
