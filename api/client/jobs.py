@@ -142,6 +142,8 @@ class Job(Generic[Result]):
         """
         if self.state not in ENDED:
             raise RunError(f"job {self.id} is {self.state}; wait() gives its result")
+        if "answer" not in self.document:  # of a list, which tells less
+            self.refresh()
         problem = self.document.get("problem")
         if problem is not None:
             raise error_of(problem, self._body)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...spec.errors import InputError, RunError
@@ -142,9 +142,8 @@ class Transport:
                         pauses.wait(problem, answer.headers.get("retry-after"))
                         continue
                     self._heard = True
-                    for event in _parsed(answer.iter_lines()):
+                    for event in _parsed(pauses.renewed_by(answer.iter_lines())):
                         after = event.id
-                        pauses = _Pauses(self._patience_s)
                         yield event
                         if event.name == "done":
                             return
@@ -157,8 +156,18 @@ class _Pauses:
     """Waits longer and longer between attempts, until there was enough of that."""
 
     def __init__(self, patience_s: float) -> None:
-        self._ends_s = time.monotonic() + patience_s
+        self._patience_s = patience_s
+        self._renew()
+
+    def _renew(self) -> None:
+        self._ends_s = time.monotonic() + self._patience_s
         self._next_s = FIRST_PAUSE_S
+
+    def renewed_by(self, lines: Iterable[str]) -> Iterator[str]:
+        """The lines of a stream; each of them, comments too, says that the service is there."""
+        for line in lines:
+            self._renew()
+            yield line
 
     def wait(self, error: Exception, asked: str | None = None) -> None:
         """Wait before the next attempt.

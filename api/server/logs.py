@@ -33,7 +33,8 @@ class JsonLines(logging.Formatter):
         }
         fields = getattr(record, "fields", None)
         if fields is None:
-            text = " ".join(record.getMessage().split())
+            # The first line alone: later ones may quote what a client sent.
+            text = next(iter(record.getMessage().splitlines()), "")
             document |= {"event": "fault", "logger": record.name, "message": text}
         else:
             document |= {"event": record.msg, **fields}

@@ -194,7 +194,7 @@ class RunBody:
     deadline_s: SweepDeadline | None = None
 
 
-Cell = str | int | float | None
+Cell = Annotated[str, Field(max_length=200)] | int | float | None
 MOST_ROWS, MOST_CELLS = 500, 60
 
 

@@ -14,6 +14,7 @@ from ...costmodel.trace import simulated_timeline
 from ...planner.what_if_setting import group_names, level_names
 from ...spec.change_keys import entry_of, known_paths
 from ...spec.codec import dump_pretty, from_document
+from ...spec.errors import InputError
 from ...spec.plan import Plan
 from ...spec.report import Report
 from ..calibrations import lending
@@ -53,10 +54,17 @@ def _report(given: Any) -> Report:
 
 
 def _rule(given: Any, plan: Plan) -> MemoryRule:
-    """The rule by which the memory of an answer's plans was judged."""
+    """The rule by which the memory of an answer's plans was judged.
+
+    A calibration that is gone by now leaves the shipped rule: all else of a report is stored.
+    """
     limits = given["asked"].get("constraints") or {}
-    _, measured, _ = _pricing(given, plan)
-    return memory_rule(limits.get("oom_risk")).measured_by(measured)
+    rule = memory_rule(limits.get("oom_risk"))
+    try:
+        _, measured, _ = _pricing(given, plan)
+    except InputError:
+        return rule
+    return rule.measured_by(measured)
 
 
 def _traced(given: Any) -> bytes:

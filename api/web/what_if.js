@@ -111,8 +111,8 @@
 
   /* The panel of a plan: keys are those that its view names. */
   shardwright.whatIf = function (planId, keys) {
-    const result = el("div", { class: "card result" }, el("p", {}, "Move a slider: the plan is priced as it is, " +
-      "and planned anew."));
+    const hint = el("p", {}, "Move a slider: the plan is priced as it is, and planned anew.");
+    const result = el("div", { class: "card result" }, hint);
     let asking = null, timer = 0;
 
     async function forget(question) {
@@ -151,6 +151,14 @@
       }
     }
 
+    /* Everything is as it is: no answer stands beside it. */
+    function unasked() {
+      forget(asking);
+      asking = null;
+      result.removeAttribute("aria-busy");
+      result.replaceChildren(hint);
+    }
+
     const sliders = slidable(keys).map((key) => slider(key, settle));
     function settle() {
       clearTimeout(timer);
@@ -158,10 +166,13 @@
         const set = {};
         for (const each of sliders) if (each.factor() !== 1) set[each.path] = each.factor() + "x";
         if (Object.keys(set).length) answer(set);
+        else unasked();
       }, SETTLE_MS);
     }
     const reset = el("button", { type: "button", onclick: function () {
+      clearTimeout(timer);
       for (const each of sliders) each.reset();
+      unasked();
     } }, "Set all back");
     return el("div", { class: "what-if" },
       el("div", { class: "card sliders", role: "group", "aria-label": "What if" },

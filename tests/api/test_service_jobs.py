@@ -266,6 +266,21 @@ def test_a_sweep_is_a_job_whose_rows_come_one_by_one(client: httpx.Client, done:
     assert cached == settled
 
 
+def test_a_question_about_a_found_plan_is_priced_as_it_was_found(client: httpx.Client) -> None:
+    asked = {**PLAN, "stack": "megatron", "constraints": {"oom_risk": 0.2}}
+    found = client.post("/v1/plans", json=asked, headers={"Prefer": "wait=30"})
+    report, place = found.json(), found.headers["location"]
+    body = {"plan_id": place.rpartition("/")[2], "set": {"device.flops": "0.5x"}}
+    answer = client.post("/v1/what-ifs", json=body, headers={"Prefer": "wait=30"}).json()
+    assert answer["provenance"]["stack"] == report["provenance"]["stack"]
+    assert "megatron" in answer["provenance"]["stack"]
+    was = answer["baseline"]["prediction"]["step_time_s"]
+    assert was == report["prediction"]["step_time_s"]
+    own = {**body, "stack": "shardwright"}
+    other = client.post("/v1/what-ifs", json=own, headers={"Prefer": "wait=30"}).json()
+    assert "shardwright" in other["provenance"]["stack"]
+
+
 @pytest.mark.parametrize("plan_id", ["x", "0" * 32])
 def test_a_question_about_no_plan(client: httpx.Client, plan_id: str) -> None:
     refused = client.post("/v1/what-ifs", json={"plan_id": plan_id, "set": {"nodes": 2}})

@@ -22,7 +22,7 @@ RECIPE = (FOLDER / "Containerfile").read_text(encoding="utf-8")
 COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text(encoding="utf-8"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 WORDS = {
-    "FROM", "WORKDIR", "COPY", "RUN", "USER", "ENV", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK",
+    "FROM", "WORKDIR", "COPY", "RUN", "USER", "VOLUME", "ENV", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK",
     "ENTRYPOINT", "CMD",
 }  # fmt: skip
 
@@ -50,6 +50,9 @@ def test_the_recipe_is_one() -> None:
     images = [rest.partition(" ")[0] for word, rest in instructions() if word == "FROM"]
     assert set(images) == {f"python:{least}-slim-bookworm"}
     assert _one("USER") == "10001:10001"
+    place = _one("CMD").partition("sqlite:///")[2].rpartition("/")[0]
+    assert _one("VOLUME") == place  # made for that user before it is the one
+    assert f"-o 10001 -g 10001 {place}" in _one("RUN")
     assert "constraints.txt" in RECIPE
 
 

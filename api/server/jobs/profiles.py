@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from ....spec.calibration import Calibration
 from ....spec.codec import canonical_json, content_hash, from_json
-from .database import store_errors
+from .database import StoreError, store_errors
 from .schema import PROFILES
 from .store import QuotaError, Row, now_ms
 
@@ -56,9 +56,22 @@ class ProfileStore:
             OtherPlaceError: the name is taken for another device or stack.
             QuotaError: as many are kept as may be.
         """
+        try:
+            return self._put(owner, fitted, of_memory, most)
+        except StoreError as error:
+            if not isinstance(error.__cause__, sa.exc.IntegrityError):
+                raise
+            # Another request made the name meanwhile: this one joins it.
+            return self._put(owner, fitted, of_memory, most)
+
+    def _put(
+        self, owner: str, fitted: Calibration, of_memory: bool, most: int
+    ) -> tuple[Calibration, bool]:
         mine = PROFILES.c.owner == owner
         here = sa.and_(mine, PROFILES.c.name == fitted.name)
         with store_errors(), self._engine.begin() as connection:
+            # A write first: it holds whoever would change the same calibration until this is done.
+            connection.execute(sa.update(PROFILES).where(here).values(used_ms=now_ms()))
             text = connection.execute(sa.select(PROFILES.c.body).where(here)).scalar_one_or_none()
             kept = _joined(text, fitted, of_memory)
             values = {"hash": content_hash(kept), "body": canonical_json(kept)}
@@ -77,12 +90,13 @@ class ProfileStore:
         """The JSON of a calibration that is used now, and the names of all of this owner's."""
         here = sa.and_(PROFILES.c.owner == owner, PROFILES.c.name == name)
         late = sa.and_(here, PROFILES.c.used_ms < now_ms() - SAID_MS)
-        query = sa.select(PROFILES.c.name, PROFILES.c.body).where(PROFILES.c.owner == owner)
+        names = sa.select(PROFILES.c.name).where(PROFILES.c.owner == owner)
         with store_errors(), self._engine.begin() as connection:
-            found = {row.name: row.body for row in connection.execute(query)}
-            if name in found:
+            known = sorted(connection.execute(names).scalars())
+            text = connection.execute(sa.select(PROFILES.c.body).where(here)).scalar_one_or_none()
+            if text is not None:
                 connection.execute(sa.update(PROFILES).where(late).values(used_ms=now_ms()))
-        return found.get(name), sorted(found)
+        return text, known
 
     def get(self, owner: str, name: str) -> Row | None:
         """A calibration: its ``body``, ``hash`` and ``created_ms``."""

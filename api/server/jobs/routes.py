@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from ..openapi_jobs import job_docs
 from ..problems import MEDIA_TYPE, encode, problem_response
+from .asked_as import asked_as
 from .documents import job_bytes, page_bytes, path_of
 from .events import events_response
 from .ids import cursor_id, is_id
@@ -72,11 +73,16 @@ class JobRoutes:
         checked = await self._ask(request, f"check-{self._kind}", await request.body(), CHECK_S)
         if checked.status_code != 200:
             return checked
-        plan = await self._given_plan(owner, bytes(checked.body))
-        if isinstance(plan, Response):
-            return plan
+        body = bytes(checked.body)
+        plan_id, plan = json.loads(body.partition(b"\n")[0])["plan_id"], None
+        if plan_id is not None:
+            found = await self._found_plan(owner, plan_id)
+            if isinstance(found, Response):
+                return found
+            plan = encode(json.loads(found.answer)["plan"]).decode()
+            if self._kind == "what-if":
+                body = asked_as(body, await self._jobs.asked(found.id))
         try:
-            body = bytes(checked.body)
             request_id = request.scope.get("request_id")
             row, new = await self._jobs.submit(owner, self._kind, body, key, plan, request_id)
             request.scope["job_id"] = row.id  # for the log
@@ -91,11 +97,8 @@ class JobRoutes:
             return self._accepted(row, None, {})
         return await self._answered(request, owner, row.id)
 
-    async def _given_plan(self, owner: str, checked: bytes) -> str | Response | None:
-        """The plan that a question refers to by the name of the job that found it."""
-        plan_id = json.loads(checked.partition(b"\n")[0])["plan_id"]
-        if plan_id is None:
-            return None
+    async def _found_plan(self, owner: str, plan_id: str) -> Row | Response:
+        """The job that a question refers to, which found a plan."""
         row, _ = (
             (None, None) if not is_id(plan_id) else await self._jobs.row(owner, "plan", plan_id)
         )
@@ -103,7 +106,7 @@ class JobRoutes:
             detail = "/plan_id: allowed: the id of a plan of this token that is done"
             errors = [{"pointer": "/plan_id", "msg": "allowed: the id of a plan that is done"}]
             return problem_response(422, detail, "invalid", errors=errors)
-        return encode(json.loads(row.answer)["plan"]).decode()
+        return row
 
     async def _answered(self, request: Request, owner: str, job_id: str) -> Response:
         """200 or a problem where the job ends in the time that the client waits, else 202."""
