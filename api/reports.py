@@ -197,9 +197,18 @@ def search_plan(
     """
     whole = len(problem.cluster.groups) == 1 and not problem.goal.grain
     look = None if watch is None else lambda search: watch(search, whole)
+    how = _How(
+        pins=pins,
+        top=top,
+        risk=risk,
+        executable=executable,
+        progress=progress,
+        prefer=prefer,
+        look=look,
+    )
 
     def search_one(asked: Problem, left_s: float | None) -> Report:
-        return _search(asked, pins, top, left_s, risk, executable, progress, prefer, look)
+        return _search(asked, left_s, how)
 
     def any_fits(asked: Problem, left_s: float | None) -> InfeasibleError | None:
         return fit_error(asked, pins, left_s, risk, executable)
@@ -216,15 +225,7 @@ def search_plan(
         known = error
 
     def fits(asked: Problem, kept: tuple[Pin, ...]) -> bool:
-        left_s = None if until_s is None else until_s - time.monotonic()
-        if left_s is not None and left_s <= 0:
-            return False
-        limits = replace(PROBE, deadline_s=left_s)
-        with no_garbage_collection():
-            return any(
-                FirstFit(evaluator_of(one, kept, risk, executable), limits).fits_in_haste()
-                for one in alone_problems(asked)
-            )
+        return _fits(asked, until_s, replace(how, pins=kept))
 
     raise with_changes(known, problem, pins, fits)
 
@@ -248,58 +249,87 @@ def fit_error(
     return errors[0]
 
 
-def _search(
-    problem: Problem,
-    pins: tuple[Pin, ...],
-    top: int,
-    deadline_s: float | None,
-    risk: float,
-    executable: bool,
-    progress: Progress | None,
-    prefer: Preference,
-    look: Callable[[Search], None] | None,
-) -> Report:
-    """The best plan of a problem whose sizes are known."""
-    if len(problem.cluster.groups) > 1:
-        each_s = deadline_s and deadline_s / (len(problem.cluster.groups) + 1)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _How:
+    """How a search is done, whatever its problem; as :func:`search_plan` takes it."""
 
-        def search_one(alone: Problem) -> Report:
-            return _search(alone, pins, top, each_s, risk, executable, progress, prefer, look)
+    pins: tuple[Pin, ...]
+    top: int
+    risk: float
+    executable: bool
+    progress: Progress | None
+    prefer: Preference
+    look: Callable[[Search], None] | None
 
-        def search_together(best_s: float) -> Mixed:
-            limits = MixedLimits(deadline_s=each_s, alternatives=max(8, top))
-            evaluator = evaluator_of(problem, pins, risk, executable)
-            search = MixedSearch(evaluator, limits, progress, best_s)
-            provenance = _provenance(evaluator.simulator.pricer, problem.measured)
-            with no_garbage_collection():
-                return search_mixed(problem, search, provenance, top, prefer == "simple")
+    def evaluator(self, problem: Problem) -> Evaluator:
+        """What prices plans of a problem."""
+        return evaluator_of(problem, self.pins, self.risk, self.executable)
 
-        fastest = problem.goal.objective == "throughput"
-        return search_groups(problem, search_one, search_together if fastest else None)
-    evaluator = evaluator_of(problem, pins, risk, executable)
-    limits = Limits(deadline_s=deadline_s, alternatives=max(8, top))
-    search = Search(evaluator, limits, progress, look)
-    found = _run(search)
+
+def _fits(problem: Problem, until_s: float | None, how: _How) -> bool:
+    """Whether a plan is soon found that fits, before ``until_s`` of the monotonic clock."""
+    left_s = None if until_s is None else until_s - time.monotonic()
+    if left_s is not None and left_s <= 0:
+        return False
+    limits = replace(PROBE, deadline_s=left_s)
     with no_garbage_collection():
-        stands = standing(search, found, prefer == "simple")
-        best = stands.chosen
-        return Report(
-            plan=best.plan,
-            prediction=predicted(best, search, problem.prices),
-            assumptions=answer_notes(problem, best),
-            source_share=source_share(best.simulation),
-            provenance=_provenance(evaluator.simulator.pricer, problem.measured),
-            search=search_result(search, found, stands, problem),
-            alternatives=alternatives(stands, top, problem.prices),
-            sensitivities=winner_sensitivities(search, best),
+        return any(
+            FirstFit(how.evaluator(one), limits).fits_in_haste() for one in alone_problems(problem)
         )
+
+
+def _search(problem: Problem, deadline_s: float | None, how: _How) -> Report:
+    """The best plan of a problem whose sizes are known; nothing else of the search is left."""
+    if len(problem.cluster.groups) > 1:
+        return _over_groups(problem, deadline_s, how)
+    with no_garbage_collection():
+        return _searched(problem, deadline_s, how)
+
+
+def _over_groups(problem: Problem, deadline_s: float | None, how: _How) -> Report:
+    """The best plan of several device groups: of each alone, and of all together."""
+    each_s = deadline_s and deadline_s / (len(problem.cluster.groups) + 1)
+
+    def together(best_s: float) -> Mixed:
+        limits = MixedLimits(deadline_s=each_s, alternatives=max(8, how.top))
+        evaluator = how.evaluator(problem)
+        search = MixedSearch(evaluator, limits, how.progress, best_s)
+        provenance = _provenance(evaluator.simulator.pricer, problem.measured)
+        return search_mixed(problem, search, provenance, how.top, how.prefer == "simple")
+
+    def search_together(best_s: float) -> Mixed:
+        with no_garbage_collection():
+            return together(best_s)
+
+    fastest = problem.goal.objective == "throughput"
+    return search_groups(
+        problem, lambda alone: _search(alone, each_s, how), search_together if fastest else None
+    )
+
+
+def _searched(problem: Problem, deadline_s: float | None, how: _How) -> Report:
+    evaluator = how.evaluator(problem)
+    limits = Limits(deadline_s=deadline_s, alternatives=max(8, how.top))
+    search = Search(evaluator, limits, how.progress, how.look)
+    found = _run(search)
+    stands = standing(search, found, how.prefer == "simple")
+    best = stands.chosen
+    return Report(
+        plan=best.plan,
+        prediction=predicted(best, search, problem.prices),
+        assumptions=answer_notes(problem, best),
+        source_share=source_share(best.simulation),
+        provenance=_provenance(evaluator.simulator.pricer, problem.measured),
+        search=search_result(search, found, stands, problem),
+        alternatives=alternatives(stands, how.top, problem.prices),
+        sensitivities=winner_sensitivities(search, best),
+    )
 
 
 def _run(search: Search) -> Found:
     """Run a search; Ctrl-C before any plan was found stays Ctrl-C, for nothing is known yet."""
     try:
-        with no_garbage_collection():
-            return search.run()
+        return search.run()
     except InfeasibleError:
         if search.interrupted:
             raise KeyboardInterrupt from None
@@ -308,7 +338,10 @@ def _run(search: Search) -> Found:
 
 @contextmanager
 def no_garbage_collection(leaves: bool = False) -> Iterator[None]:
-    """What searches makes many objects and no cycles: looking for some takes a fifth of its time.
+    """What searches makes many objects: looking for dead cycles takes a fifth of its time.
+
+    A search is a cycle itself. At the end of the block it is looked for among what is young, which
+    is what the block made; later it would be among everything, and looked for seldom.
 
     Args:
         leaves: the process ends soon, so what is there is not looked through afterwards either.
@@ -321,4 +354,6 @@ def no_garbage_collection(leaves: bool = False) -> Iterator[None]:
         if was_on:
             if leaves:
                 gc.freeze()
+            else:
+                gc.collect(0)
             gc.enable()

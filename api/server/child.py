@@ -10,6 +10,7 @@ so far. It has no network use, runs no code that it was sent, and lives in an em
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import resource
@@ -48,6 +49,8 @@ def main() -> None:
         with stops, lending(lent_from(header.get("lent"))):
             status, reply = answer(header["operation"], body, header["limit_s"], tell)
         _send(target, {"status": status}, reply)
+        if header.get("events"):  # it was a job
+            gc.collect()  # after the answer: what a search that failed has left is old by now
 
 
 class _Stops:

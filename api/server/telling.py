@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from typing import Any
+from weakref import ReferenceType, ref
 
 from ...planner.search import Search
 from ..render_rows import shape_text
@@ -29,7 +30,7 @@ class SearchTelling:
         self._best = math.inf
         self._known: dict[str, Any] = {"candidates": 0}
         self._earlier = 0
-        self._search: Search | None = None
+        self._search: ReferenceType[Search] | None = None  # whoever looks on keeps nothing alive
 
     def progress(self, seen: int, total: int, best: float) -> None:
         """As a search's ``progress``: shapes seen, shapes in all, best value."""
@@ -39,9 +40,9 @@ class SearchTelling:
 
     def __call__(self, search: Search, whole: bool) -> None:
         """As a search's ``watch``; the best plan is told where it would be the whole answer."""
-        if search is not self._search:
+        if self._search is None or self._search() is not search:
             self._earlier = self._known["candidates"]
-            self._search = search
+            self._search = ref(search)
         self._known["candidates"] = self._earlier + search.evaluator.count
         late = time.monotonic() - self._told_s >= EVERY_S
         better = whole and search.best_value < self._best
