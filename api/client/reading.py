@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...costmodel.feasibility import DEFAULT_RISK
 from ...spec.plan import Plan
+from ...spec.report import Report
 from ...spec.stack import StackSpec
 from ...spec.timeline import Timeline, from_perfetto
 from ..handles import PlanHandle
@@ -38,13 +39,7 @@ class Reader:
         if job.get("answer") is None:
             return self._client.simulate(job["best"], oom_risk=risk, **pricing)
         report = report_of(job["answer"])
-        return ServicePlanHandle(
-            report=report,
-            stack=_stack(report.plan, pricing),
-            risk=DEFAULT_RISK if risk is None else risk,
-            client=self._client,
-            pricing=pricing,
-        )
+        return ServicePlanHandle(report=report, **self._known(report, pricing, risk))
 
     def simulation(
         self, document: Mapping[str, Any], pricing: Mapping[str, str], risk: float | None
@@ -56,14 +51,19 @@ class Reader:
             trace = self._client.trace(report.plan, **pricing)
             return from_perfetto(json.dumps(trace), "trace")
 
-        return ServiceSimulationHandle(
-            report=report,
-            stack=_stack(report.plan, pricing),
-            risk=DEFAULT_RISK if risk is None else risk,
-            client=self._client,
-            pricing=pricing,
-            spans=spans,
-        )
+        known = self._known(report, pricing, risk)
+        return ServiceSimulationHandle(report=report, **known, spans=spans)
+
+    def _known(
+        self, report: Report, pricing: Mapping[str, str], risk: float | None
+    ) -> dict[str, Any]:
+        """What a handle knows beside its report: how to ask for more of its plan."""
+        return {
+            "stack": _stack(report.plan, pricing),
+            "risk": DEFAULT_RISK if risk is None else risk,
+            "client": self._client,
+            "pricing": pricing,
+        }
 
     def what_ifs(self, job: Mapping[str, Any]) -> WhatIfs:
         """The answers to a question; those until it was cancelled."""
@@ -76,8 +76,15 @@ class Reader:
     def of(self, kind: Kind) -> Callable[[Mapping[str, Any]], Any]:
         """What reads a job of a kind of which nothing else is known."""
         if kind == "plan":
-            return lambda job: self.plan(job, {}, None)
+            return lambda job: self.plan(job, *_asked(job))
         return self.what_ifs if kind == "what-if" else self.run
+
+
+def _asked(job: Mapping[str, Any]) -> tuple[dict[str, str], float | None]:
+    """What prices the plan of a search, and its risk, as whoever asked for it said."""
+    asked = job.get("asked") or {}
+    pricing = {name: asked[name] for name in ("stack", "calibration") if asked.get(name)}
+    return pricing, asked.get("oom_risk")
 
 
 def _stack(plan: Plan, pricing: Mapping[str, str]) -> StackSpec:

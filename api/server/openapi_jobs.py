@@ -34,8 +34,10 @@ BEST_EXAMPLE: dict[str, Any] = {
     "candidates": 12,
     "seconds": 0.8,
 }
-JOB_EXAMPLE = {**NEW_JOB_EXAMPLE, "best": BEST_EXAMPLE, "answer": None, "problem": None}
-ASKED_EXAMPLE = {"model": "gpt2", "cluster": "8xH100", "global_batch": 64, "seq_len": 1024}
+ASKED_EXAMPLE = {"model": "gpt2", "cluster": "8xH100", "global_batch": 64, "seq_len": 1024,
+                 "stack": None, "calibration": None, "oom_risk": None}  # fmt: skip
+JOB_EXAMPLE = {**NEW_JOB_EXAMPLE, "asked": ASKED_EXAMPLE, "best": BEST_EXAMPLE, "answer": None,
+               "problem": None}  # fmt: skip
 PAGE_EXAMPLE = {
     "items": [{**{name: NEW_JOB_EXAMPLE[name] for name in SUMMARY}, "asked": ASKED_EXAMPLE}],
     "next_cursor": None,
@@ -136,7 +138,7 @@ def _created(kind: str, name: str) -> dict[str, Any]:
     }
     new = answer("NewJob", "A job; its Location tells more.", NEW_JOB_EXAMPLE, 202)
     next_ones = [f"{verb}{name}" for verb in ("get", "cancel", "watch")]
-    next_ones += [f"trace{name}"] if kind == "plan" else []
+    next_ones += ["tracePlan", "viewPlan"] if kind == "plan" else []
     accepted = linked(new, "job_id", "id", *next_ones)
     return {
         "operation_id": f"create{name}",
@@ -170,8 +172,9 @@ def _watched(name: str, word: str) -> dict[str, Any]:
 
 ASKED = {
     "type": ["object", "null"],
-    "description": "What was asked for: model, cluster, global_batch, seq_len; null where that was "
-    "a document, or not given. Null for a question or a run.",
+    "description": "What was asked for: model, cluster, global_batch, seq_len, stack, calibration, "
+    "oom_risk; null where that was a document or not given, and in a list where the body was long. "
+    "Null for a question or a run.",
 }
 
 
@@ -188,6 +191,7 @@ def job_schemas() -> dict[str, Any]:
     }
     progress = {"type": ["object", "null"], "description": "As in the last event."}
     whole = {
+        "asked": ASKED,
         "best": {"type": ["object", "null"], "description": "The best plan so far, with its gap."},
         "answer": {"type": ["object", "null"], "description": "PlanReport, WhatIf or RunReport."},
         "problem": {"type": ["object", "null"], "description": "Why it failed: a Problem."},

@@ -222,6 +222,16 @@ def test_jobs_go_on_without_their_client(client: sw.Client) -> None:
         client.job("../models")
 
 
+def test_a_job_found_again_prices_its_plan_as_it_was_asked(client: sw.Client) -> None:
+    asked = {"stack": "deepspeed", "calibration": "none", "oom_risk": 0.2}
+    job = client.submit_plan(TYPED, "4xH100", global_batch=32, seq_len=256, **asked)
+    found, again = job.wait(), client.job(job.id).wait()
+    assert again.pricing == found.pricing == {"stack": "deepspeed", "calibration": "none"}
+    assert (again.risk, again.stack) == (found.risk, found.stack)
+    assert again.simulate().prediction == found.simulate().prediction
+    assert client.job(job.id).document["asked"]["oom_risk"] == 0.2
+
+
 def test_more_jobs_than_a_page(client: sw.Client) -> None:
     made = [client.submit_plan(TYPED, "1xH100", global_batch=1, seq_len=64) for _ in range(3)]
     assert [job.id for job in client.jobs(most=3)] == [job.id for job in reversed(made)]

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from ..problems import encode
+from .documents import priced_as
 from .store import Row
 
 
@@ -23,12 +24,7 @@ def asked_as(checked: bytes, search: Row) -> bytes:
     asked: dict[str, Any] = json.loads(search.body)
     if question.get("calibration") is None:
         known["calibration"] = search.given_calibration
-    of_search = {
-        "stack": asked.get("stack"),
-        "calibration": asked.get("calibration"),
-        "oom_risk": (asked.get("constraints") or {}).get("oom_risk"),
-    }
-    for name, value in of_search.items():
+    for name, value in priced_as(asked).items():
         if value is not None and question.get(name) is None:
             question[name] = value
     return encode(known) + b"\n" + encode(question)

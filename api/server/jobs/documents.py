@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -54,6 +54,7 @@ def job_bytes(row: Row, event: str | None, answer: bool = True) -> bytes:
     parts += b', "progress": ' + (b"null" if progress is None else encode(progress))
     if answer:
         best = None if row.best is None else row.best.encode()
+        parts += b', "asked": ' + encode(_asked(row))
         parts += b', "best": ' + (best or b"null")
         kept = None if row.answer is None else row.answer.encode()
         well = row.outcome in ("done", "cancelled")
@@ -77,14 +78,21 @@ def page_bytes(rows: Sequence[Row], limit: int) -> bytes:
 
 
 def _asked(row: Row) -> dict[str, Any] | None:
-    """What a search was asked, for people who look for it in a list."""
+    """What a search was asked: for people who look for it, and to price its plan as it did."""
     if row.kind != "plan":
         return None
     body = {} if row.body is None else json.loads(row.body)  # ours: a child has written it
     workload = body.get("workload", {})
     named = {name: body.get(name) for name in ("model", "cluster")}
     texts = {name: text if isinstance(text, str) else None for name, text in named.items()}
-    return {**texts, **{name: workload.get(name) for name in ("global_batch", "seq_len")}}
+    sizes = {name: workload.get(name) for name in ("global_batch", "seq_len")}
+    return {**texts, **sizes, **priced_as(body)}
+
+
+def priced_as(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What a search was told of prices: stack, calibration and risk; None where nothing."""
+    risk = (body.get("constraints") or {}).get("oom_risk")
+    return {"stack": body.get("stack"), "calibration": body.get("calibration"), "oom_risk": risk}
 
 
 def _time(at_ms: int | None) -> str | None:

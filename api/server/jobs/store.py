@@ -127,8 +127,9 @@ class JobStore:
         return (row, False) if row.fingerprint == job.fingerprint else KeyUsedError()
 
     def get(self, owner: str, kind: str, job_id: str) -> Row | None:
-        """A job with its answer; None where this owner has none of that name."""
-        query = sa.select(*LIGHT, JOBS.c.answer, JOBS.c.best).where(
+        """A job with its answer, a search with its body; None where this owner has none such."""
+        asked = (JOBS.c.body,) if kind == "plan" else ()
+        query = sa.select(*LIGHT, *asked, JOBS.c.answer, JOBS.c.best).where(
             JOBS.c.owner == owner, JOBS.c.kind == kind, JOBS.c.id == job_id
         )
         with store_errors(), self.engine.connect() as connection:
