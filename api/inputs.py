@@ -14,7 +14,7 @@ from ..datasets.catalogue.models import DEFAULT_MODEL
 from ..datasets.catalogue.parsed_cluster import ParsedCluster
 from ..planner.technique import KnownTechniques
 from ..planner.techniques import SHIPPED
-from ..profiler.store import newest_profile
+from ..profiler.store import shelf
 from ..spec.cluster import ClusterSpec
 from ..spec.errors import InputError, one_of
 from ..spec.legality import (
@@ -330,10 +330,10 @@ def _measured(
     if inputs.calibration == "none" or len(cluster.groups) > 1:
         return None
     if found.name == CPU:
-        profile = newest_profile(cluster.device_count)
-        notes += profile_notes(cluster.device_count, profile is not None)
-        return profile
+        stored = shelf(cluster.device_count)
+        notes += profile_notes(cluster.device_count, stored)
+        return stored.profile
     group = cluster.groups[0]
-    profile = newest_profile(group.devices_per_node, found.name)
-    notes += device_notes(found, group, profile)
-    return profile
+    stored = shelf(group.devices_per_node, found.name)
+    notes += device_notes(found, group, stored)
+    return stored.profile

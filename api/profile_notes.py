@@ -9,22 +9,20 @@ from __future__ import annotations
 
 from ..datasets.catalogue.device import Device
 from ..profiler.cuda_facts import cuda_models
-from ..profiler.store import Shelf, shelf
+from ..profiler.store import Shelf
 from ..spec.cluster import DeviceGroup
-from ..spec.profile import MachineProfile
 from ..spec.report import Assumption
 
 
-def profile_notes(ranks: int, found: bool) -> list[Assumption]:
+def profile_notes(ranks: int, stored: Shelf) -> list[Assumption]:
     """Which stored profiles were skipped, and why none is used where none is.
 
     Args:
         ranks: how many ranks work at once.
-        found: whether a profile of so many ranks is used.
+        stored: profiles of so many; the one there is used.
     """
-    stored = shelf(ranks)
     notes = _skipped(stored)
-    if found:
+    if stored.profile is not None:
         return notes
     why = "this machine was not profiled (plan profile); rates are analytic"
     if stored.other_ranks:
@@ -36,18 +34,16 @@ def profile_notes(ranks: int, found: bool) -> list[Assumption]:
     return [*notes, Assumption(path="calibration", value="none", why=why)]
 
 
-def device_notes(
-    found: Device, group: DeviceGroup, profile: MachineProfile | None
-) -> list[Assumption]:
+def device_notes(found: Device, group: DeviceGroup, stored: Shelf) -> list[Assumption]:
     """What is said of profiles of GPUs: that one is used and how far, or how to measure one.
 
     Args:
         found: the device of the cluster.
         group: its devices.
-        profile: the one that is used.
+        stored: profiles of as many as a node of it has; the one there is used.
     """
-    ranks = group.devices_per_node
-    notes = _skipped(shelf(ranks, found.name))
+    ranks, profile = group.devices_per_node, stored.profile
+    notes = _skipped(stored)
     if profile is not None:
         why = f"a profile of this machine's {ranks} x {found.name} (plan profile)"
         if group.nodes > 1:

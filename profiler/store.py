@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,17 +36,25 @@ def machine_facts(device: str = CPU) -> dict[str, str]:
     Args:
         device: catalogue name of what ranks run on; for a core nothing of GPUs counts.
     """
-    found = processor()
     facts = {
-        "processor": f"{found.vendor} {found.family} {found.model}".strip(),
-        "cores": str(core_count()),
-        "memory_gib": str(round(memory_bytes() / GIB)),
+        **_hardware(),
         "python": platform.python_version(),
         "torch": installed("torch"),
         "shardwright": __version__,
         "threads_per_rank": str(THREADS_PER_RANK),
     }
     return facts if device == CPU else {**facts, "device": device, **cuda_facts()}
+
+
+@cache
+def _hardware() -> dict[str, str]:
+    """What is taken not to change while a process lives: a service asks at each request."""
+    found = processor()
+    return {
+        "processor": f"{found.vendor} {found.family} {found.model}".strip(),
+        "cores": str(core_count()),
+        "memory_gib": str(round(memory_bytes() / GIB)),
+    }
 
 
 def fingerprint(device: str = CPU) -> str:
