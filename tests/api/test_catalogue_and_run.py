@@ -13,6 +13,7 @@ import pytest
 from shardwright.api import execution, this_machine
 from shardwright.api.render_console import console
 from shardwright.api.render_execute import print_execution
+from shardwright.profiler.store import Shelf
 from shardwright.spec.errors import InputError, RunError
 
 Plan = Callable[..., Any]
@@ -189,7 +190,7 @@ def test_execute_hands_the_plan_over(
 
     monkeypatch.setattr(execution, "execute_plan", fake)
     monkeypatch.setattr("shardwright.profiler.store.newest_profile", lambda ranks: object())
-    monkeypatch.setattr("shardwright.api.inputs.newest_profile", lambda ranks: None)
+    monkeypatch.setattr("shardwright.api.inputs.shelf", lambda ranks: Shelf())
     target = _local_plan(plan, tmp_path)
     result = plan("execute", target, "--steps", "3", "--verify", "--data", "text.txt")
     assert result.code == 0, result.err
@@ -206,7 +207,7 @@ def test_a_failed_run_exits_4(plan: Plan, tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(execution, "execute_plan", failing)
     monkeypatch.setattr("shardwright.profiler.store.newest_profile", lambda ranks: object())
-    monkeypatch.setattr("shardwright.api.inputs.newest_profile", lambda ranks: None)
+    monkeypatch.setattr("shardwright.api.inputs.shelf", lambda ranks: Shelf())
     result = plan("execute", _local_plan(plan, tmp_path))
     assert result.code == 4
     assert result.err == "rank 1 was killed by SIGKILL in step 3\n"

@@ -15,6 +15,7 @@ from shardwright.api.python import simulate
 from shardwright.api.render_console import console
 from shardwright.api.render_execute import print_execution
 from shardwright.api.render_kernels import kernels_text
+from shardwright.profiler.store import Shelf
 from shardwright.spec.errors import InputError
 from shardwright.spec.report import BREAKDOWN_TERMS
 
@@ -182,7 +183,7 @@ def test_the_command_takes_kernels_and_trace(
 
     monkeypatch.setattr(execution, "execute_plan", fake)
     monkeypatch.setattr("shardwright.profiler.store.newest_profile", lambda ranks: object())
-    monkeypatch.setattr("shardwright.api.inputs.newest_profile", lambda ranks: None)
+    monkeypatch.setattr("shardwright.api.inputs.shelf", lambda ranks: Shelf())
     target = tmp_path / "local.json"
     shape = ("--cluster", "local:2", "--global-batch", "4", "--seq-len", "32")
     assert plan("simulate", *shape, "--calibration", "none", "--json", str(target)).code == 0

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from posted import PLAN, QUESTION
 from services import start_service, stop_service
 
 from shardwright.api.server.openapi_profiles import PROFILE_EXAMPLE
@@ -96,11 +97,6 @@ if any("shardwright.api" in word for word in sys.orig_argv):
     note("watched " + " ".join(sys.orig_argv[1:6]))
     sys.addaudithook(hook)
 """
-SIMULATED = {
-    "model": {"layers": 2, "hidden": 64, "heads": 4, "vocab": 300},
-    "cluster": "2xH100",
-    "workload": {"global_batch": 4, "seq_len": 64},
-}
 
 
 def test_loading_executes_nothing() -> None:
@@ -137,10 +133,10 @@ def test_serving_unpickles_nothing_and_stays_here(
     service = start_service(tmp_path, "--db", f"sqlite:///{tmp_path}/jobs.sqlite")
     with httpx.Client(base_url=service.url, timeout=60) as client:
         wait = {"Prefer": "wait=30"}
-        found = client.post("/v1/plans", json=SIMULATED, headers=wait)
+        found = client.post("/v1/plans", json=PLAN, headers=wait)
         assert found.status_code == 200, found.text
         simulated = client.post(
-            "/v1/simulations", json={**SIMULATED, "strategy": {"tp": 1, "dp": 2}}
+            "/v1/simulations", json={**QUESTION, "strategy": {"tp": 1, "dp": 2}}
         )
         assert simulated.status_code == 200
         question = {"plan": found.json()["plan"], "set": {"intra_node.bandwidth": "2x"}}
@@ -148,7 +144,7 @@ def test_serving_unpickles_nothing_and_stays_here(
         assert asked.status_code in (200, 202)
         assert client.get(found.headers["location"] + "/trace").status_code == 200
         assert client.post("/v1/profiles", json=PROFILE_EXAMPLE).status_code == 201
-        planted = {**SIMULATED, "model": "http://192.0.2.1/config.json"}
+        planted = {**PLAN, "model": "http://192.0.2.1/config.json"}
         assert client.post("/v1/simulations", json=planted).status_code == 422
     assert stop_service(service) == (0, "")
     said = [path.read_text() for path in notes.glob("*.txt")]

@@ -12,13 +12,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from posted import PLAN
 from services import Service, start_service, stop_service
 
-PLAN = {
-    "model": {"layers": 2, "hidden": 64, "heads": 4, "vocab": 300},
-    "cluster": "2xH100",
-    "workload": {"global_batch": 4, "seq_len": 64},
-}
 PROBLEM = "application/problem+json"
 READ_ONLY = """
 import os, sys

@@ -14,16 +14,12 @@ from typing import Any
 
 import httpx
 import pytest
+from posted import MODEL
+from posted import QUESTION as BASE
 
 MARK = "ZyzzyvaMark"
 MIB = 1024 * 1024
 JSON = {"Content-Type": "application/json"}
-MODEL = {"layers": 2, "hidden": 64, "heads": 4, "vocab": 300}
-BASE: dict[str, Any] = {
-    "model": MODEL,
-    "cluster": "2xH100",
-    "workload": {"global_batch": 4, "seq_len": 64},
-}
 
 
 def _with(**changes: Any) -> bytes:

@@ -9,19 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
+from posted import PLAN, SLOW
 from services import database, start_service, stop_service
 
-PLAN = {
-    "model": {"layers": 2, "hidden": 64, "heads": 4, "vocab": 300},
-    "cluster": "2xH100",
-    "workload": {"global_batch": 4, "seq_len": 64},
-}
-SLOW = {
-    "model": "llama-3.1-405b",
-    "cluster": "128x8xH100",
-    "workload": {"global_batch": 2048, "seq_len": 8192},
-    "deadline_s": 300,
-}
 PROBLEM = "application/problem+json"
 
 
@@ -267,7 +257,7 @@ def test_a_sweep_is_a_job_whose_rows_come_one_by_one(client: httpx.Client, done:
 
 
 def test_a_question_about_a_found_plan_is_priced_as_it_was_found(client: httpx.Client) -> None:
-    asked = {**PLAN, "stack": "megatron", "constraints": {"oom_risk": 0.2}}
+    asked = {**PLAN, "stack": "megatron", "constraints": {**PLAN["constraints"], "oom_risk": 0.2}}
     found = client.post("/v1/plans", json=asked, headers={"Prefer": "wait=30"})
     report, place = found.json(), found.headers["location"]
     body = {"plan_id": place.rpartition("/")[2], "set": {"device.flops": "0.5x"}}

@@ -7,16 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from posted import PLAN
 from services import start_service, stop_service
 
 from shardwright.api.cli import run
 
 MARK, TOKEN = "ZyzzyvaMark", "0123456789abcdef-Zyzzyva"
-PLAN = {
-    "model": {"layers": 2, "hidden": 64, "heads": 4, "vocab": 300},
-    "cluster": "2xH100",
-    "workload": {"global_batch": 4, "seq_len": 64},
-}
 
 
 def test_a_request_and_its_job_are_logged_under_one_id(tmp_path: Path) -> None:

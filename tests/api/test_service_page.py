@@ -182,6 +182,7 @@ def test_a_list_tells_what_was_asked(client: httpx.Client, places: list[str]) ->
     items = {
         item["id"]: item["asked"] for item in client.get("/v1/plans?limit=100").json()["items"]
     }
-    assert items[places[0].rpartition("/")[2]] == {"model": "gpt2", "cluster": "2xH100", **WORK}
-    newest = next(iter(items.values()))
-    assert newest == {"model": None, "cluster": "2xH100", **WORK}
+    priced = {"stack": None, "calibration": None, "oom_risk": None}
+    known = {"cluster": "2xH100", **WORK, **priced}
+    assert items[places[0].rpartition("/")[2]] == {"model": "gpt2", **known}
+    assert next(iter(items.values())) == {"model": None, **known}

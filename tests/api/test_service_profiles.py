@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import sqlite3
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from token_service import ANNA, BEN, Asked, with_service
 
-from shardwright.api.server.app import make_app
-from shardwright.api.server.gate import GateRules, hash_token
 from shardwright.api.server.jobs.database import prepare
-from shardwright.api.server.jobs.service import JobRules
 from shardwright.api.server.openapi_profiles import KEPT_EXAMPLE, PROFILE_EXAMPLE
-from shardwright.api.server.pool import PoolLimits
 
-ANNA, BEN = "a" * 20, "b" * 20
 ASKED: dict[str, Any] = {
     "model": "llama-2-7b",
     "cluster": "8xA100-80GB",
@@ -28,38 +22,6 @@ ASKED: dict[str, Any] = {
     "calibration": "our-a100s",
 }
 SIMULATED = {**ASKED, "strategy": {"tp": 2, "dp": 4}}
-
-
-class Asked:
-    """A service in this process, asked in the name of a token."""
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-        self._client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url="http://localhost", timeout=40
-        )
-
-    async def __call__(
-        self, token: str, method: str, path: str, body: Any = None
-    ) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {token}"}
-        return await self._client.request(method, path, json=body, headers=headers)
-
-
-def _with_service(
-    folder: Path, test: Callable[[Asked], Coroutine[Any, Any, None]], **rules: Any
-) -> None:
-    url = f"sqlite:///{folder}/jobs.sqlite"
-    prepare(url)
-    tokens = tuple(hash_token(token) for token in (ANNA, BEN))
-    jobs = JobRules(url=url, workers=0, **rules)
-    app = make_app(GateRules(token_hashes=tokens), PoolLimits(children=1), jobs)
-
-    async def run() -> None:
-        async with app.router.lifespan_context(app):
-            await test(Asked(app))
-
-    asyncio.run(run())
 
 
 def _slower(times: float) -> dict[str, Any]:
@@ -97,7 +59,7 @@ def test_a_profile_is_kept_used_replaced_and_forgotten(tmp_path: Path) -> None:
         assert (await ask(ANNA, "DELETE", "/v1/profiles/our-a100s")).status_code == 404
         assert (await ask(ANNA, "POST", "/v1/simulations", SIMULATED)).status_code == 422
 
-    _with_service(tmp_path, test)
+    with_service(tmp_path, test)
 
 
 def test_nobody_sees_or_uses_the_profiles_of_another_token(tmp_path: Path) -> None:
@@ -117,7 +79,7 @@ def test_nobody_sees_or_uses_the_profiles_of_another_token(tmp_path: Path) -> No
         own = (await ask(ANNA, "GET", "/v1/profiles/our-a100s")).json()["hash"]
         assert own != (await ask(BEN, "GET", "/v1/profiles/our-a100s")).json()["hash"]
 
-    _with_service(tmp_path, test)
+    with_service(tmp_path, test)
 
 
 def test_profiles_are_counted_and_of_one_place_a_name(tmp_path: Path) -> None:
@@ -133,7 +95,7 @@ def test_profiles_are_counted_and_of_one_place_a_name(tmp_path: Path) -> None:
         assert taken.json()["errors"][0]["pointer"] == "/name"
         assert "A100-SXM-80GB with shardwright" in taken.json()["detail"]
 
-    _with_service(tmp_path, test, profiles=1)
+    with_service(tmp_path, test, profiles=1)
 
 
 def _row(**changes: Any) -> dict[str, Any]:

@@ -7,15 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import posted
 import pytest
 from services import start_service, stop_service
 
-PLAN = {
-    "model": {"layers": 2, "hidden": 64, "heads": 4, "vocab": 300},
-    "cluster": "local:1",
-    "workload": {"global_batch": 4, "seq_len": 64},
-    "calibration": "none",
-}
+PLAN = {**posted.QUESTION, "cluster": "local:1", "calibration": "none"}
 PROBLEM = "application/problem+json"
 
 

@@ -7,63 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+from posted import PLAN
+from token_service import ANNA, BEN, Asked, with_service
 
-from shardwright.api.server.app import make_app
-from shardwright.api.server.gate import GateRules, hash_token
 from shardwright.api.server.jobs.database import checked_url, prepare
-from shardwright.api.server.jobs.service import JobRules
-from shardwright.api.server.pool import PoolLimits
 from shardwright.spec.errors import InputError
 
-PLAN = {
-    "model": {"layers": 2, "hidden": 64, "heads": 4, "vocab": 300},
-    "cluster": "2xH100",
-    "workload": {"global_batch": 4, "seq_len": 64},
-}
-ANNA, BEN = "a" * 20, "b" * 20
 PROBLEM = "application/problem+json"
-
-
-class Asked:
-    """A service in this process, asked in the name of a token."""
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-        self._client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url="http://localhost", timeout=40
-        )
-
-    async def __call__(
-        self, token: str, method: str, path: str, body: Any = None, **headers: str
-    ) -> httpx.Response:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        named["Authorization"] = f"Bearer {token}"
-        return await self._client.request(method, path, json=body, headers=named)
-
-
-def _with_service(
-    folder: Path, test: Callable[[Asked], Coroutine[Any, Any, None]], **rules: Any
-) -> None:
-    url = f"sqlite:///{folder}/jobs.sqlite"
-    prepare(url)
-    tokens = tuple(hash_token(token) for token in (ANNA, BEN))
-    app = make_app(
-        GateRules(token_hashes=tokens),
-        PoolLimits(children=1),
-        JobRules(url=url, workers=0, **rules),
-    )
-
-    async def run() -> None:
-        async with app.router.lifespan_context(app):
-            await test(Asked(app))
-
-    asyncio.run(run())
 
 
 def test_nobody_sees_the_jobs_of_another_token(tmp_path: Path) -> None:
@@ -91,7 +45,7 @@ def test_nobody_sees_the_jobs_of_another_token(tmp_path: Path) -> None:
         assert refused.json()["errors"][0]["pointer"] == "/plan_id"
         assert (await ask(ANNA, "GET", place)).json()["state"] == "queued"
 
-    _with_service(tmp_path, test)
+    with_service(tmp_path, test)
 
 
 def test_open_jobs_of_a_token_are_counted(tmp_path: Path) -> None:
@@ -110,7 +64,7 @@ def test_open_jobs_of_a_token_are_counted(tmp_path: Path) -> None:
         assert (await ask(ANNA, "DELETE", places[0])).json()["state"] == "cancelled"
         assert (await ask(ANNA, "POST", "/v1/plans", PLAN)).status_code == 202
 
-    _with_service(tmp_path, test, quota=2)
+    with_service(tmp_path, test, quota=2)
 
 
 def test_ended_jobs_are_forgotten(tmp_path: Path) -> None:
@@ -130,7 +84,7 @@ def test_ended_jobs_are_forgotten(tmp_path: Path) -> None:
         database.close()
         assert left == [kept.rpartition("/")[2]]
 
-    _with_service(tmp_path, test, kept_days=0.0, swept_s=0.1)
+    with_service(tmp_path, test, kept_days=0.0, swept_s=0.1)
 
 
 def test_metrics_and_request_ids(tmp_path: Path) -> None:
@@ -146,7 +100,7 @@ def test_metrics_and_request_ids(tmp_path: Path) -> None:
         assert "shardwright_workers 0.0" in text
         assert "nothing" not in text
 
-    _with_service(tmp_path, test)
+    with_service(tmp_path, test)
 
 
 def test_readiness_tells_of_workers_and_database(tmp_path: Path) -> None:
@@ -155,7 +109,7 @@ def test_readiness_tells_of_workers_and_database(tmp_path: Path) -> None:
         assert idle.status_code == 503
         assert "lives" in idle.json()["detail"] or "alive" in idle.json()["detail"]
 
-    _with_service(tmp_path, test)
+    with_service(tmp_path, test)
 
 
 def test_a_database_that_is_damaged_under_way_is_a_503(tmp_path: Path) -> None:
@@ -178,7 +132,7 @@ def test_a_database_that_is_damaged_under_way_is_a_503(tmp_path: Path) -> None:
         assert (await ask(ANNA, "GET", "/healthz")).status_code == 200
         assert "shardwright_database_up 0.0" in (await ask(ANNA, "GET", "/metrics")).text
 
-    _with_service(tmp_path, test)
+    with_service(tmp_path, test)
 
 
 def test_a_full_disk_is_a_503_and_no_half_job(tmp_path: Path) -> None:
@@ -201,7 +155,7 @@ def test_a_full_disk_is_a_503_and_no_half_job(tmp_path: Path) -> None:
         assert len(listed) == statuses.count(202)
         sa.event.remove(store.engine, "checkout", limit)
 
-    _with_service(tmp_path, test)
+    with_service(tmp_path, test)
 
 
 @pytest.mark.parametrize("damage", ["no database", "damaged", "folder", "read only"])

@@ -10,6 +10,16 @@ from plan_cases import Sizes
 from shardwright.api.inputs import Inputs, resolve
 from shardwright.planner.technique import KnownTechniques
 
+FEW = (
+    Restriction(axis="recompute", allowed=("none",)),
+    Restriction(axis="cp", allowed=(1,)),
+    Restriction(axis="schedule", allowed=("1f1b",)),
+    Restriction(axis="micro_batch", allowed=(1, 2)),
+    Restriction(axis="tp", allowed=(1,)),
+)
+"""What keeps a space small while techniques differ: data parallelism without recomputation."""
+TWO = Restriction(axis="dp", allowed=(2,))
+
 
 @cache
 def solved(space: Space) -> Answer:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
-from oracle import Restriction, Space
+from oracle import Space
 from plan_cases import Case, Sizes, sharded
 from planning import RULE, planned
 from random_spaces import PLENTY_BYTES
-from technique_spaces import small_space, solved
+from technique_spaces import FEW, TWO, small_space, solved
 from technique_suite import Refused, TechniqueSuite
 
 from shardwright.api.inputs import Inputs, resolve
@@ -41,14 +41,6 @@ SHORT_GIB = 3.3
 """Of a device's memory: too little for a question's model on two, however it is sharded."""
 STACK = stack("shardwright")
 HPZ = LayerStrategy(shard=Sharding.from_text("hpz:2", 4))
-FEW = (
-    Restriction(axis="recompute", allowed=("none",)),
-    Restriction(axis="cp", allowed=(1,)),
-    Restriction(axis="schedule", allowed=("1f1b",)),
-    Restriction(axis="micro_batch", allowed=(1, 2)),
-    Restriction(axis="tp", allowed=(1,)),
-)
-TWO = Restriction(axis="dp", allowed=(2,))
 
 
 def granted(space: Space, host_bytes: int) -> Space:

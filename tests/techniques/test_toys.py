@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from census_choice import KNOWN as CENSUS
-from oracle import Restriction, Space
+from oracle import Space
 from planning import RULE, planned
 from random_spaces import PLENTY_BYTES
 from rounding_choice import KNOWN as ROUNDING
-from technique_spaces import small_space, solved
+from technique_spaces import FEW, TWO, small_space, solved
 from technique_suite import Refused, TechniqueSuite
 
 from shardwright.spec.workload import DtypeRecord
-
-FEW = (
-    Restriction(axis="recompute", allowed=("none",)),
-    Restriction(axis="cp", allowed=(1,)),
-    Restriction(axis="schedule", allowed=("1f1b",)),
-    Restriction(axis="micro_batch", allowed=(1, 2)),
-    Restriction(axis="tp", allowed=(1,)),
-)
-
-
-TWO = Restriction(axis="dp", allowed=(2,))
 
 
 class TestGradientCensus(TechniqueSuite):
