@@ -20,6 +20,8 @@ CELL_S = 150
 """Seconds that one cell may take."""
 MACHINE = "machine"
 """Tag of a cell whose figures are of the machine that it ran on: they are not compared."""
+MEASURED = "measured"
+"""Tag of a cell whose very rows a run decides (a wait may be none): only their kind is compared."""
 TIMED = re.compile(r"(simulated in |answered in )[\d.]+ (?:s|ms|us)")
 NUMBER = re.compile(r"\d[\d.,e+-]*")
 
@@ -66,6 +68,8 @@ def shown(cell: Any) -> list[Any]:
 
 
 def _masked(cell: Any, text: str) -> str:
+    if MEASURED in cell.metadata.get("tags", []):
+        return ""
     text = TIMED.sub(r"\1#", text)
     if MACHINE not in cell.metadata.get("tags", []):
         return text
