@@ -19,7 +19,8 @@ from shardwright.executor.host_copy import release
 from shardwright.profiler.probes import Probe, probe_plan
 
 CORE = torch.device("cpu")
-pytestmark = pytest.mark.timeout(240)  # compilers may be loaded first, on a busy machine
+# Compilers may be loaded first, on a busy machine; and all that unit tests leave is looked through.
+pytestmark = [pytest.mark.timeout(240), pytest.mark.distributed]
 
 
 @pytest.fixture
