@@ -11,22 +11,22 @@ import os
 from pathlib import Path
 from typing import Any
 
+import bytes_check
 import lowering_check
 import pytest
 import rank_pools
+from family_cases import FamilyCase
 from plan_cases import Case
 
-from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.simulate import Simulator
 from shardwright.executor.launch import TRAIN_JOB
 from shardwright.spec.codec import from_document
 from shardwright.spec.plan import Plan
 
-LIVE_JOB = "rank_jobs:live_bytes"
 GLANCE = int(os.environ.get("EVIDENCE_TESTS", "0"))
 """Tests to keep of each function; 0 keeps all."""
 _plain_run = rank_pools.RankPool.run
 _plain_compare = lowering_check.compare
+_plain_apart = bytes_check.peak_apart
 
 
 def write(**document: Any) -> None:
@@ -44,29 +44,22 @@ def _run(
         verified = found[0]["verify"]
         write(figure=f"gradient difference, {dtype}", value=verified["max_rel_grad_diff"])
         write(figure=f"loss difference, {dtype}", value=verified["max_rel_loss_diff"])
-    if job == LIVE_JOB:
-        _note_bytes(payload, found)
     return found
 
 
-def _note_bytes(payload: dict[str, Any], found: list[dict[str, Any]]) -> None:
-    plan = from_document(Plan, payload["plan"], "plan")
-    stack = lowering_check.executor_stack(payload.get("flash", True))
-    simulation = Simulator.for_plan(plan, Machine(plan.cluster), stack).run(plan)
-    if simulation is None:
-        raise RuntimeError("a simulation without a limit ends")
-    predicted = [row.allocated_bytes for row in simulation.memory]
-    errors = [
-        abs(predicted[rank["stage"]] / peak - 1) for rank in found for peak in rank["peak_bytes"]
-    ]
-    write(figure="live bytes against the simulated peak", value=max(errors))
+def _apart(predicted_bytes: float, peak_bytes: float) -> float:
+    found = _plain_apart(predicted_bytes, peak_bytes)
+    write(figure="live bytes against the simulated peak", value=found)
+    return found
 
 
-def _compare(case: Case, plan: Plan, record: dict[str, Any]) -> lowering_check.Comparison:
-    found = _plain_compare(case, plan, record)
+def _compare(
+    case: Case | FamilyCase, plan: Plan, record: dict[str, Any], *more: Any, **named: Any
+) -> lowering_check.Comparison:
+    found = _plain_compare(case, plan, record, *more, **named)
     write(
         figure="FLOPs of a run that the lowering lacks",
-        value=abs(1 - found.lowered_flops / found.recorded_flops),
+        value=abs(found.recorded_flops - found.lowered_flops) / max(1, found.recorded_flops),
     )
     write(
         figure="bytes of a run that the lowering lacks",
@@ -82,6 +75,7 @@ def _compare(case: Case, plan: Plan, record: dict[str, Any]) -> lowering_check.C
 # Before any test module asks for them.
 rank_pools.RankPool.run = _run  # type: ignore[method-assign]
 lowering_check.compare = _compare
+bytes_check.peak_apart = _apart
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from family_cases import FamilyCase
 from lowering_check import executor_stack
 from plan_cases import Case
@@ -13,6 +12,11 @@ from shardwright.costmodel.simulate import Simulator
 from shardwright.spec.plan import Plan
 
 TOLERANCE = 0.02
+
+
+def peak_apart(predicted_bytes: float, peak_bytes: float) -> float:
+    """How far a prediction is from a traced peak, as a share of the peak."""
+    return abs(predicted_bytes / peak_bytes - 1)
 
 
 def check_live_bytes(
@@ -38,4 +42,4 @@ def check_live_bytes(
     payload = {"plan": plan.to_document(), "flash": case.flash, "steps": steps, "fused": fused}
     for rank, traced in enumerate(pool.run(job, payload)):
         peak_bytes = min(traced["peak_bytes"])
-        assert predicted[traced["stage"]] == pytest.approx(peak_bytes, rel=TOLERANCE), rank
+        assert peak_apart(predicted[traced["stage"]], peak_bytes) <= TOLERANCE, rank
