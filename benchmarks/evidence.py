@@ -56,6 +56,7 @@ NAMES = (
     "service_kills",
     "service",
     "service_load",
+    "service_soak",
     "planner_speed",
     "planner_scale",
     "galvatron_speed",

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 import httpx
+import posted
 from harness.processes import children_peak_bytes, plan_command
 from harness.serving import quantile, scratch, serving, sqlite_in
 from harness.shapes import EVERYTHING, Evidence, Item, Row, judged
@@ -26,8 +27,7 @@ LLAMA: dict[str, Any] = {
     "workload": {"global_batch": 512, "seq_len": 8192},
     "deadline_s": 60,
 }
-BLOCK = {"layers": 2, "hidden": 64, "heads": 4, "vocab": 300}
-SMALL = {"model": BLOCK, "cluster": "2xH100", "workload": {"global_batch": 4, "seq_len": 64}}
+BLOCK, SMALL = posted.MODEL, posted.QUESTION
 BOMBS: dict[str, dict[str, Any]] = {
     "16,384 layers": {**SMALL, "model": {**BLOCK, "layers": 16_000}},
     "a million layers": {**SMALL, "model": {**BLOCK, "layers": 10**6}},
@@ -269,6 +269,6 @@ ITEM = Item(
     target="U11, U12 and R4 of the issue, for llama-3-70b on 64 devices.",
     run=run,
     reads=(*EVERYTHING, "benchmarks/harness/serving.py", "benchmarks/harness/processes.py",
-           "tests/support/services.py"),
+           "tests/support/services.py", "tests/support/posted.py"),
     timed=True,
 )  # fmt: skip

@@ -199,8 +199,9 @@ def sent(address: tuple[str, int], request: bytes) -> Reply:
 def is_ended(request: bytes) -> bool:
     """Whether it is a whole request, so that only its answer is waited for."""
     head, found, body = request.partition(b"\r\n\r\n")
-    length = re.search(rb"\r\nContent-Length: (\d{1,8})(\r\n|$)", head)
-    return bool(found) and b"chunked" not in head and len(body) >= (int(length[1]) if length else 0)
+    length = re.search(rb"\ncontent-length[ \t]*:[ \t]*(\d{1,8})(?!\d)", head, re.IGNORECASE)
+    chunked = b"chunked" in head.lower()
+    return bool(found) and not chunked and len(body) >= (int(length[1]) if length else 0)
 
 
 def _is_whole(request: bytes, answer: bytes) -> bool:

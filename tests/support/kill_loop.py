@@ -13,13 +13,9 @@ from typing import Any
 
 import httpx
 from job_history import History
+from posted import QUESTION
 from services import Service, start_service, stop_service
 
-PLAN: dict[str, Any] = {
-    "model": {"layers": 2, "hidden": 64, "heads": 4, "vocab": 300},
-    "cluster": "2xH100",
-    "workload": {"global_batch": 4, "seq_len": 64},
-}
 END_S = 240.0
 
 
@@ -31,7 +27,7 @@ class Kills:
     of_servers: frozenset[int]
     """The kills that are of the server, by number; the others are of a worker."""
     seed: int
-    body: dict[str, Any] = field(default_factory=lambda: PLAN)
+    body: dict[str, Any] = field(default_factory=lambda: QUESTION)
 
 
 @dataclass(slots=True)
