@@ -50,5 +50,7 @@ def test_a_notebook_is_small_and_whole(name: str) -> None:
     kinds = [output["output_type"] for cell in cells for output in cell.outputs]
     assert len(kinds) >= 4
     assert set(kinds) <= {"stream", "execute_result", "display_data"}
-    compared = [cell for cell in cells if {MACHINE, MEASURED}.isdisjoint(cell.metadata.get("tags", []))]
+    compared = [
+        cell for cell in cells if {MACHINE, MEASURED}.isdisjoint(cell.metadata.get("tags", []))
+    ]
     assert sum(bool(shown(cell)) for cell in compared) >= 2
