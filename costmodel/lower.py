@@ -52,6 +52,12 @@ class LoweredLayer:
     keeps_input: bool
     elsewhere: TierBytes = ()
 
+    @property
+    def moves_input(self) -> bool:
+        """Whether a seam brings the input into another layout, and lets go of it then."""
+        before = self.shape.before
+        return before is not None and before.layout != self.shape.strategy.layout
+
     def split_backward(self) -> SplitBackward:
         """The backward in two parts, lowered where a schedule asks for it."""
         return self._split
@@ -151,7 +157,7 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
     )
     before = shape.before or strategy
     x = _entry(tape, layer, shape, before)
-    entry = x.storage
+    kept = weakref.ref(x.storage)
     data = x if isinstance(layer, DATA_LAYERS) else None  # it outlives both passes
     input_bytes = tape.live_bytes if data is None else 0
     start_bytes = tape.peak_bytes = tape.live_bytes
@@ -164,8 +170,7 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
     with nullcontext() if shape.training.backward else tape.not_recording():
         read, beside = run_sources(c, shape, before)
         outs = run_layer(c, layer, over_weights, x, shape.seq_len, read)
-    kept = weakref.ref(entry)
-    del x, entry, read
+    del x, read
     output_bytes = 0 if outs.following is None else outs.following.size_bytes
     added = added_passes(layer, shape)
     forward = _take_pass(tape, start_bytes, shape, forward=True)

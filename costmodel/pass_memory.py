@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ..spec.report import MEMORY_TERMS
 from ..spec.stack import StackSpec
+from .lower import LoweredLayer
 from .lowered_pass import LoweredPass
 from .lowering import StageChunk
 from .stage_passes import PassKind
@@ -87,17 +88,31 @@ class PassPlayer:
             following = gathers[number + 1] if number + 1 < len(gathers) else None
             ahead = following.flat_bytes if self.prefetch and following is not None else 0
             ledger.add(COMMUNICATION, ahead)
-            forward = entry.lowered.forward
-            ledger.touch(forward.peak_bytes)
-            ledger.add(ACTIVATIONS, forward.change_bytes)
+            self._layer_forward(ledger, entry.lowered, number == 0 and chunk.input_bytes > 0)
             ledger.live[COMMUNICATION] -= ahead
-            if number == 0 and chunk.input_bytes and not entry.lowered.keeps_input:
-                ledger.add(ACTIVATIONS, entry.lowered.input_bytes)
             if entry.unit is not None and entry.unit.gathers_each_use:
                 ledger.add(PARAMETERS, -entry.unit.whole_bytes)
         ledger.add(COMMUNICATION, -held)
         ledger.add(ACTIVATIONS, -chunk.output_bytes)
         ledger.add(ACTIVATIONS, -sum(s.size_bytes for s in chunk.sources if not s.kept))
+
+    @staticmethod
+    def _layer_forward(ledger: Ledger, lowered: LoweredLayer, received: bool) -> None:
+        """A layer goes forward.
+
+        Args:
+            ledger: what is alive.
+            lowered: the layer.
+            received: whether its input came to the chunk, which keeps it for the backward. At a
+                seam the layer lets go of it at once, else when it ends.
+        """
+        kept_bytes = lowered.input_bytes if received and not lowered.keeps_input else 0
+        if lowered.moves_input:
+            ledger.add(ACTIVATIONS, kept_bytes)
+        ledger.touch(lowered.forward.peak_bytes)
+        ledger.add(ACTIVATIONS, lowered.forward.change_bytes)
+        if not lowered.moves_input:
+            ledger.add(ACTIVATIONS, kept_bytes)
 
     @staticmethod
     def _gather(ledger: Ledger, gathers: tuple[GatherBytes, ...], held: int) -> int:
