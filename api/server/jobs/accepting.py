@@ -10,7 +10,8 @@ import logging
 
 from ..logs import say
 from .database import StoreError
-from .store import Added, Enqueue, JobStore, NewJob, Row
+from .new_jobs import Added, Enqueue, NewJob, Row
+from .store import JobStore
 
 MOST_TOGETHER = 64
 

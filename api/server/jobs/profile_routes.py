@@ -20,10 +20,10 @@ from ....spec.calibration import NAME_PATTERN, Calibration
 from ....spec.codec import content_hash, from_json
 from ..openapi_profiles import PROFILE_DOCS
 from ..problems import INVALID, encode, problem_response
+from .new_jobs import QuotaError
 from .profiles import WHERE, OtherPlaceError, summary
 from .replies import conditional, guarded, owner_of
 from .service import JobService
-from .store import QuotaError
 
 FIT_S = 20.0
 BASE = "/v1/profiles"

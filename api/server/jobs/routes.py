@@ -17,6 +17,7 @@ from .asked_as import asked_as
 from .documents import job_bytes, page_bytes, path_of
 from .events import events_response
 from .ids import cursor_id, is_id
+from .new_jobs import KeyUsedError, QuotaError, Row
 from .replies import (
     RETRY_S,
     conditional,
@@ -27,7 +28,6 @@ from .replies import (
     wait_s,
 )
 from .service import JobService
-from .store import KeyUsedError, QuotaError, Row
 
 MOST_LISTED = 100
 CHECK_S = 10.0

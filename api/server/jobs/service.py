@@ -16,11 +16,12 @@ from . import worker
 from .accepting import Acceptor
 from .database import StoreError, open_engine, store_errors
 from .ids import digest, new_id
+from .new_jobs import NewJob, Row, now_ms
 from .profiles import ProfileStore
 from .recent import Recent
 from .schema import CACHE
 from .slots import Slots
-from .store import JobStore, NewJob, Row, now_ms
+from .store import JobStore
 from .supervisor import Supervisor
 from .watcher import Watcher
 

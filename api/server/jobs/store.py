@@ -2,71 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from .database import store_errors
+from .new_jobs import LIGHT, Added, Enqueue, NewJob, NewJobs, Row, now_ms
 from .schema import JOBS, STREAMS
 
 Outcome = Literal["done", "failed", "cancelled"]
 EVENTS = "events"
 """The key of a job's durable stream."""
-LIGHT = tuple(
-    JOBS.c[name]
-    for name in (
-        "id", "kind", "created_ms", "started_ms", "finished_ms", "cancel_ms", "attempt", "outcome",
-        "status", "deadline_s",
-    )
-)  # fmt: skip
 BEGUN = ("owner", "body", "given_plan", "given_calibration", "request_id", "best")
 
 
 SHORT_BODY = 4000
 """Characters of a body that a list looks into."""
-
-
-class KeyUsedError(Exception):
-    """An idempotency key that came with another body before."""
-
-
-class QuotaError(Exception):
-    """As many jobs of one owner are open as may be."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
-    """What is asked for.
-
-    ``given_plan`` is the plan that the body refers to, ``given_calibration`` the calibration of
-    this owner that it names, both as they were then; ``request_id`` is that of the request.
-    """
-
-    id: str
-    owner: str
-    kind: str
-    body: str
-    fingerprint: str
-    deadline_s: float
-    idempotency_key: str | None = None
-    given_plan: str | None = None
-    given_calibration: str | None = None
-    request_id: str | None = None
-
-
-Row = Any
-"""A row of the columns that were asked for; the library types each selection on its own."""
-Enqueue = Callable[[sa.Connection], object]
-Added = tuple[Row, bool] | KeyUsedError | QuotaError
-
-
-def now_ms() -> int:
-    """Milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 class JobStore:
@@ -78,8 +30,7 @@ class JobStore:
 
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
-        postgres = engine.dialect.name == "postgresql"
-        self._insert = postgresql.insert if postgres else sqlite.insert
+        self._new = NewJobs(engine.dialect.name)
 
     def add(self, jobs: Sequence[tuple[NewJob, Enqueue]], quota: int) -> list[Added]:
         """Keep jobs and put them on the queue, in one transaction: each both or neither.
@@ -93,38 +44,7 @@ class JobStore:
             KeyUsedError where the key came with another body, QuotaError where too many are open.
         """
         with store_errors(), self.engine.begin() as connection:
-            return [self._added(connection, job, quota, enqueue) for job, enqueue in jobs]
-
-    def _added(self, connection: sa.Connection, job: NewJob, quota: int, enqueue: Enqueue) -> Added:
-        values = {
-            name: getattr(job, name)
-            for name in ("id", "owner", "kind", "body", "fingerprint", "deadline_s",
-                         "idempotency_key", "given_plan", "given_calibration", "request_id")
-        }  # fmt: skip
-        insert: Any = self._insert(JOBS).values(**values, created_ms=now_ms(), attempt=0)
-        insert = insert.on_conflict_do_nothing(
-            index_elements=[JOBS.c.owner, JOBS.c.kind, JOBS.c.idempotency_key]
-        ).returning(*LIGHT)
-        row = connection.execute(insert).one_or_none()
-        if row is None:
-            return self._earlier(connection, job)
-        still = sa.select(sa.func.count()).where(
-            JOBS.c.owner == job.owner, JOBS.c.outcome.is_(None)
-        )
-        if connection.execute(still).scalar_one() > quota:
-            connection.execute(sa.delete(JOBS).where(JOBS.c.id == job.id))
-            return QuotaError()
-        enqueue(connection)
-        return row, True
-
-    def _earlier(self, connection: sa.Connection, job: NewJob) -> Added:
-        query = sa.select(*LIGHT, JOBS.c.fingerprint).where(
-            JOBS.c.owner == job.owner,
-            JOBS.c.kind == job.kind,
-            JOBS.c.idempotency_key == job.idempotency_key,
-        )
-        row = connection.execute(query).one()
-        return (row, False) if row.fingerprint == job.fingerprint else KeyUsedError()
+            return self._new.add(connection, jobs, quota)
 
     def get(self, owner: str, kind: str, job_id: str) -> Row | None:
         """A job with its answer, a search with its body; None where this owner has none such."""

@@ -9,7 +9,8 @@ import asyncio
 from dataclasses import dataclass, field
 
 from .database import StoreError
-from .store import JobStore, Outcome, Row
+from .new_jobs import Row
+from .store import JobStore, Outcome
 
 POLL_S = 0.05
 

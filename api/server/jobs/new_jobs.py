@@ -1,0 +1,135 @@
+"""New jobs, kept and put on the queue: few statements for many of them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from .schema import JOBS
+
+LIGHT = tuple(
+    JOBS.c[name]
+    for name in (
+        "id", "kind", "created_ms", "started_ms", "finished_ms", "cancel_ms", "attempt", "outcome",
+        "status", "deadline_s",
+    )
+)  # fmt: skip
+"""The columns of a job that are never long."""
+
+
+class KeyUsedError(Exception):
+    """An idempotency key that came with another body before."""
+
+
+class QuotaError(Exception):
+    """As many jobs of one owner are open as may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """What is asked for.
+
+    ``given_plan`` is the plan that the body refers to, ``given_calibration`` the calibration of
+    this owner that it names, both as they were then; ``request_id`` is that of the request.
+    """
+
+    id: str
+    owner: str
+    kind: str
+    body: str
+    fingerprint: str
+    deadline_s: float
+    idempotency_key: str | None = None
+    given_plan: str | None = None
+    given_calibration: str | None = None
+    request_id: str | None = None
+
+
+Row = Any
+"""A row of the columns that were asked for; the library types each selection on its own."""
+Enqueue = Callable[[sa.Connection], object]
+Added = tuple[Row, bool] | KeyUsedError | QuotaError
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class NewJobs:
+    """Adds jobs in a transaction of the caller's.
+
+    Its statements are made once: for a wide row, making one takes as long as running it.
+
+    Args:
+        dialect: name of the database's.
+    """
+
+    def __init__(self, dialect: str) -> None:
+        insert: Any = (postgresql if dialect == "postgresql" else sqlite).insert(JOBS)
+        self._insert = insert.on_conflict_do_nothing(
+            index_elements=[JOBS.c.owner, JOBS.c.kind, JOBS.c.idempotency_key]
+        ).returning(*LIGHT)
+        self._open = (
+            sa.select(JOBS.c.owner, sa.func.count())
+            .where(
+                JOBS.c.owner.in_(sa.bindparam("owners", expanding=True)), JOBS.c.outcome.is_(None)
+            )
+            .group_by(JOBS.c.owner)
+        )
+
+    def add(
+        self, connection: sa.Connection, jobs: Sequence[tuple[NewJob, Enqueue]], quota: int
+    ) -> list[Added]:
+        """As :meth:`.store.JobStore.add`."""
+        created_ms = now_ms()
+        values = [{**asdict(job), "created_ms": created_ms, "attempt": 0} for job, _ in jobs]
+        rows = {row.id: row for row in connection.execute(self._insert, values)}
+        refused = self._over_quota(connection, [job for job, _ in jobs if job.id in rows], quota)
+        found: list[Added] = []
+        for job, enqueue in jobs:
+            if job.id in refused:
+                found.append(QuotaError())
+            elif job.id not in rows:
+                found.append(_earlier(connection, job))
+            else:
+                enqueue(connection)
+                found.append((rows[job.id], True))
+        return found
+
+    def _over_quota(
+        self, connection: sa.Connection, added: Sequence[NewJob], quota: int
+    ) -> set[str]:
+        """The ids of those that are too many, the last ones of an owner; they are dropped."""
+        if not added:
+            return set()
+        owners = sorted({job.owner for job in added})
+        counts: list[Any] = list(connection.execute(self._open, {"owners": owners}))
+        excess = Counter({owner: count - quota for owner, count in counts})
+        refused = set()
+        for job in reversed(added):
+            if excess[job.owner] > 0:
+                excess[job.owner] -= 1
+                refused.add(job.id)
+        if refused:
+            connection.execute(sa.delete(JOBS).where(JOBS.c.id.in_(refused)))
+        return refused
+
+
+def _earlier(connection: sa.Connection, job: NewJob) -> Added:
+    """The job that has this key already."""
+    query = sa.select(*LIGHT, JOBS.c.fingerprint).where(
+        JOBS.c.owner == job.owner,
+        JOBS.c.kind == job.kind,
+        JOBS.c.idempotency_key == job.idempotency_key,
+    )
+    row = connection.execute(query).one_or_none()
+    if row is None:  # the same key twice in one go, over the quota both times
+        return QuotaError()
+    return (row, False) if row.fingerprint == job.fingerprint else KeyUsedError()
