@@ -36,7 +36,7 @@ class JobStore:
         """Keep jobs and put them on the queue, in one transaction: each both or neither.
 
         Args:
-            jobs: to keep, each with what puts it on the queue in that transaction.
+            jobs: one or more to keep, each with what puts it on the queue in that transaction.
             quota: most jobs of one owner that may be open.
 
         Returns:
