@@ -55,7 +55,7 @@ class LoweredLayer:
     @property
     def moves_input(self) -> bool:
         """Whether a seam brings the input into another layout, and lets go of it then."""
-        before = self.shape.before
+        before = _moved_from(self.layer, self.shape)
         return before is not None and before.layout != self.shape.strategy.layout
 
     def split_backward(self) -> SplitBackward:
@@ -164,8 +164,9 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
     leaf = Node((), 1, lambda *grads: grads)
     if data is None:
         x.producer = (leaf, 0)
-    if shape.before is not None and data is None:
-        x = move(c, x, before, strategy)
+    moved_from = _moved_from(layer, shape)
+    if moved_from is not None:
+        x = move(c, x, moved_from, strategy)
     over_weights = _over_weights(strategy)
     with nullcontext() if shape.training.backward else tape.not_recording():
         read, beside = run_sources(c, shape, before)
@@ -192,6 +193,11 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
     backward = backward if added is None else added_backward(backward, added)
     elsewhere = () if added is None else added.kept_elsewhere
     return _Run(forward, backward, weight, input_bytes, output_bytes, keeps_input, elsewhere)
+
+
+def _moved_from(layer: Segment, shape: LayerShape) -> LayerStrategy | None:
+    """The strategy whose layout the input comes in; None where it comes as the layer wants it."""
+    return None if isinstance(layer, DATA_LAYERS) else shape.before
 
 
 def _precision(layer: Segment, shape: LayerShape) -> Precision | None:

@@ -104,7 +104,8 @@ class PassPlayer:
             ledger: what is alive.
             lowered: the layer.
             received: whether its input came to the chunk, which keeps it for the backward. At a
-                seam the layer lets go of it at once, else when it ends.
+                seam the layer lets go of it at once, else when it ends. While the seam moves it, it
+                is counted twice: an upper bound where that is the fullest moment.
         """
         kept_bytes = lowered.input_bytes if received and not lowered.keeps_input else 0
         if lowered.moves_input:

@@ -54,7 +54,8 @@ class NotBuiltError(ShardwrightError):
     exit_code = 2
 
     def __init__(self, what: str, instead: str = "") -> None:
-        super().__init__(f"{what} is not built yet" + (f"; {instead}" if instead else ""))
+        line = f"{_short(what, LONGEST_PART)} is not built yet"
+        super().__init__(line + (f"; {_short(instead, LONGEST_PART)}" if instead else ""))
 
 
 class InfeasibleError(ShardwrightError):

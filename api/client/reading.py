@@ -82,7 +82,7 @@ class Reader:
 
 def _asked(job: Mapping[str, Any]) -> tuple[dict[str, str], float | None]:
     """What prices the plan of a search, and its risk, as whoever asked for it said."""
-    asked = job.get("asked") or {}
+    asked = job["asked"]
     pricing = {name: asked[name] for name in ("stack", "calibration") if asked.get(name)}
     return pricing, asked.get("oom_risk")
 

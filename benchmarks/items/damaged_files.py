@@ -14,6 +14,8 @@ import fuzz_files
 from harness.shapes import EVERYTHING, Evidence, Item, judged, reported
 from harness.work import Work
 
+from shardwright.executor.host_memory import peak_resident_bytes
+
 FILES, TOGETHER = 100_000, 4_000
 LONGEST_S, MOST_BYTES = 1.0, 256 * 2**20
 
@@ -53,15 +55,13 @@ def _piece(first: str) -> dict[str, Any]:
 
 
 def _main(first: int) -> None:
-    import resource
-
     fault, verdicts, slowest_s = None, Counter[str](), 0.0
     with tempfile.TemporaryDirectory() as folder:
         try:
             verdicts, slowest_s = fuzz_files.run_files(TOGETHER, Path(folder), first)
         except AssertionError as error:
             fault = str(error)[:300]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = peak_resident_bytes()
     found = {"fault": fault, "verdicts": verdicts, "slowest_s": slowest_s, "peak_bytes": peak}
     print(json.dumps(found))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,13 +21,13 @@ from harness.work import Work
 from services import Service, database
 
 SMALL, SLOW = posted.QUESTION, {**posted.SLOW, "deadline_s": 60}
-BODY = json.dumps(SMALL).encode()
-CONNECTIONS, TOKENS, STREAMS = 16, 200, 200
 LONG_S = 600.0
 """Longer than a measurement: a worker has its job, and no core goes to it."""
+BODY = json.dumps({**SMALL, "deadline_s": LONG_S}).encode()
+CONNECTIONS, TOKENS, STREAMS = 16, 200, 200
 REPLICAS, SLEPT_S, LOOK_S = 3, 1.0, 0.2
 AWAKE = 4
-"""Jobs a service before its jobs are timed: its two workers have started their children then."""
+"""Jobs a service before others are timed: most workers have started their children then."""
 SLEEPER = """import pathlib, sys, time
 if "shardwright.api.server.child" in sys.orig_argv:
     import shardwright.api.server.answers as answers
@@ -113,19 +114,21 @@ def _rate_rows(found: dict[str, Any], busy: dict[str, Any]) -> list[Row]:
     rates = found["rates"]
     plan, post = (rates[name] / rates["healthz"] for name in ("plan", "post"))
     good = {"healthz 200", "plan 200", "post 202"}
-    counts = [item for each in (found, busy) for item in each["statuses"].items()]
-    bad = {name: count for name, count in counts if name not in good}
+    counts = Counter(found["statuses"]) + Counter(busy["statuses"])
+    bad = {name: count for name, count in counts.items() if name not in good}
+    under = busy["rates"]["post"] / busy["rates"]["healthz"]
     absolute = ", ".join(f"{name} {rate:.0f}/s" for name, rate in rates.items())
     return [
         judged("R6: GET of a plan over GET /healthz", f"{plan:.2f} ({absolute})", "≥ 0.7",
                plan >= 0.7, ratio=plan, **rates),
-        judged("R6: durable POST over GET /healthz", f"{post:.3f}", "≥ 0.1", post >= 0.1,
-               ratio=post),
-        judged("R6: durable POST", f"p99 {found['post_p99_s'] * 1000:.0f} ms", "p99 ≤ 150 ms",
+        judged("R6: durable POST over GET /healthz, posted jobs asleep", f"{post:.3f}", "≥ 0.1",
+               post >= 0.1, ratio=post),
+        judged("R6: durable POST, posted jobs asleep",
+               f"p99 {found['post_p99_s'] * 1000:.0f} ms", "p99 ≤ 150 ms",
                found["post_p99_s"] <= 0.15, p99_s=found["post_p99_s"]),
         reported("R6: durable POST while two searches take the cores",
-                 f"{busy['rates']['post'] / busy['rates']['healthz']:.3f} "
-                 f"({busy['rates']['post']:.0f}/s), p99 {busy['post_p99_s'] * 1000:.0f} ms"),
+                 f"{under:.3f} of GET /healthz ({busy['rates']['post']:.0f}/s), "
+                 f"p99 {busy['post_p99_s'] * 1000:.0f} ms", ratio=under),
         judged("R6: other answers under load", f"{sum(bad.values())} {bad or ''}".strip(), "0",
                not bad, count=sum(bad.values())),
     ]  # fmt: skip
@@ -247,7 +250,10 @@ def _replica_rows(kind: str, found: list[dict[str, Any]]) -> list[Row]:
 ITEM = Item(
     name="service_load",
     shows="The service under load, with many who watch, and as three on one database.",
-    target="R6 of the issue; replicas ≥ 2.5× for jobs that sleep, ≥ 0.9× for those that compute.",
+    target=(
+        "R6 of the issue, while posted jobs sleep; replicas ≥ 2.5× for jobs that sleep, ≥ 0.9× for "
+        "those that compute."
+    ),
     run=run,
     reads=(*EVERYTHING, "benchmarks/harness/serving.py", "tests/support/services.py",
            "tests/support/postgres.py", "tests/support/posted.py"),

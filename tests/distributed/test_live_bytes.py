@@ -151,6 +151,10 @@ def test_nothing_is_left_from_step_to_step(four_ranks: RankPool) -> None:
         assert min(peaks[3:]) == min(peaks[:3])
 
 
+def test_a_layer_behind_a_seam_lets_go_of_what_came(four_ranks: RankPool) -> None:
+    check_live_bytes(four_ranks, replace(random_case(13, sizes=SIZES), seq_len=128))
+
+
 @pytest.mark.evidence
 @pytest.mark.parametrize("seed", range(60))
 def test_random_plans_are_within_two_per_cent(four_ranks: RankPool, seed: int) -> None:

@@ -10,7 +10,8 @@ import logging
 
 from ..logs import say
 from .database import StoreError
-from .new_jobs import Added, Enqueue, NewJob, Row
+from .new_jobs import Added, Enqueue, NewJob
+from .schema import Row
 from .store import JobStore
 
 MOST_TOGETHER = 64

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..problems import encode
 from .documents import priced_as
-from .new_jobs import Row
+from .schema import Row
 
 
 def asked_as(checked: bytes, search: Row) -> bytes:

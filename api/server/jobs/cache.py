@@ -20,8 +20,7 @@ from ....profiler.store import profile_folder
 from ...calibrations import calibration_folder
 from .database import store_errors
 from .ids import digest
-from .new_jobs import now_ms
-from .schema import CACHE
+from .schema import CACHE, now_ms
 
 
 def row_key(question: dict[str, Any], measured: str) -> str:

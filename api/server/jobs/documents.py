@@ -9,7 +9,7 @@ from typing import Any
 
 from ..problems import encode
 from .ids import cursor_of
-from .new_jobs import Row
+from .schema import Row
 
 PATHS = {"plan": "/v1/plans", "what-if": "/v1/what-ifs", "run": "/v1/runs"}
 

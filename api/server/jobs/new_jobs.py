@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -11,16 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from .schema import JOBS
-
-LIGHT = tuple(
-    JOBS.c[name]
-    for name in (
-        "id", "kind", "created_ms", "started_ms", "finished_ms", "cancel_ms", "attempt", "outcome",
-        "status", "deadline_s",
-    )
-)  # fmt: skip
-"""The columns of a job that are never long."""
+from .database import StoreError
+from .schema import JOBS, LIGHT, Row, now_ms
 
 
 class KeyUsedError(Exception):
@@ -51,18 +42,11 @@ class NewJob:
     request_id: str | None = None
 
 
-Row = Any
-"""A row of the columns that were asked for; the library types each selection on its own."""
 Enqueue = Callable[[sa.Connection], object]
 Added = tuple[Row, bool] | KeyUsedError | QuotaError
 
 
-def now_ms() -> int:
-    """Milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
-
-
-class NewJobs:
+class JobAdder:
     """Adds jobs in a transaction of the caller's.
 
     Its statements are made once: for a wide row, making one takes as long as running it.
@@ -76,7 +60,7 @@ class NewJobs:
         self._insert = insert.on_conflict_do_nothing(
             index_elements=[JOBS.c.owner, JOBS.c.kind, JOBS.c.idempotency_key]
         ).returning(*LIGHT)
-        self._open = (
+        self._open_counts = (
             sa.select(JOBS.c.owner, sa.func.count())
             .where(
                 JOBS.c.owner.in_(sa.bindparam("owners", expanding=True)), JOBS.c.outcome.is_(None)
@@ -87,17 +71,24 @@ class NewJobs:
     def add(
         self, connection: sa.Connection, jobs: Sequence[tuple[NewJob, Enqueue]], quota: int
     ) -> list[Added]:
-        """As :meth:`.store.JobStore.add`."""
+        """Keep jobs and put them on the queue; :meth:`.store.JobStore.add` says what comes back.
+
+        Raises:
+            StoreError: a job that had a key went away meanwhile; asked again, it is a new one.
+        """
+        if not jobs:
+            return []
         created_ms = now_ms()
         values = [{**asdict(job), "created_ms": created_ms, "attempt": 0} for job, _ in jobs]
         rows = {row.id: row for row in connection.execute(self._insert, values)}
         refused = self._over_quota(connection, [job for job, _ in jobs if job.id in rows], quota)
+        keys = {_key(job) for job, _ in jobs if job.id in refused}
         found: list[Added] = []
         for job, enqueue in jobs:
             if job.id in refused:
                 found.append(QuotaError())
             elif job.id not in rows:
-                found.append(_earlier(connection, job))
+                found.append(_earlier(connection, job, refused=_key(job) in keys))
             else:
                 enqueue(connection)
                 found.append((rows[job.id], True))
@@ -106,11 +97,11 @@ class NewJobs:
     def _over_quota(
         self, connection: sa.Connection, added: Sequence[NewJob], quota: int
     ) -> set[str]:
-        """The ids of those that are too many, the last ones of an owner; they are dropped."""
+        """The ids of those that are too many, an owner's last ones as they stand here; dropped."""
         if not added:
             return set()
         owners = sorted({job.owner for job in added})
-        counts: list[Any] = list(connection.execute(self._open, {"owners": owners}))
+        counts: list[Any] = list(connection.execute(self._open_counts, {"owners": owners}))
         excess = Counter({owner: count - quota for owner, count in counts})
         refused = set()
         for job in reversed(added):
@@ -122,14 +113,21 @@ class NewJobs:
         return refused
 
 
-def _earlier(connection: sa.Connection, job: NewJob) -> Added:
-    """The job that has this key already."""
+def _key(job: NewJob) -> tuple[str, str, str | None]:
+    """What no two jobs have alike, unless it ends in None."""
+    return job.owner, job.kind, job.idempotency_key
+
+
+def _earlier(connection: sa.Connection, job: NewJob, refused: bool) -> Added:
+    """The job that has this key already; ``refused``: the first of its key, which came with it."""
     query = sa.select(*LIGHT, JOBS.c.fingerprint).where(
         JOBS.c.owner == job.owner,
         JOBS.c.kind == job.kind,
         JOBS.c.idempotency_key == job.idempotency_key,
     )
     row = connection.execute(query).one_or_none()
-    if row is None:  # the same key twice in one go, over the quota both times
-        return QuotaError()
+    if row is None:
+        if refused:
+            return QuotaError()
+        raise StoreError("an earlier job went away")
     return (row, False) if row.fingerprint == job.fingerprint else KeyUsedError()

@@ -16,8 +16,8 @@ import sqlalchemy as sa
 from ....spec.calibration import Calibration
 from ....spec.codec import canonical_json, content_hash, from_json
 from .database import StoreError, store_errors
-from .new_jobs import QuotaError, Row, now_ms
-from .schema import PROFILES
+from .new_jobs import QuotaError
+from .schema import PROFILES, Row, now_ms
 
 WHERE = "a stored calibration"
 SAID_MS = 3_600_000

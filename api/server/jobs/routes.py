@@ -17,7 +17,7 @@ from .asked_as import asked_as
 from .documents import job_bytes, page_bytes, path_of
 from .events import events_response
 from .ids import cursor_id, is_id
-from .new_jobs import KeyUsedError, QuotaError, Row
+from .new_jobs import KeyUsedError, QuotaError
 from .replies import (
     RETRY_S,
     conditional,
@@ -27,6 +27,7 @@ from .replies import (
     owner_of,
     wait_s,
 )
+from .schema import Row
 from .service import JobService
 
 MOST_LISTED = 100

@@ -15,7 +15,7 @@ from ..logs import say
 from ..problems import TOO_LARGE, encode, problem
 from .cache import RowCache
 from .executing import execute
-from .new_jobs import Row
+from .schema import Row
 from .search_child import ChildLostError, SearchChild
 from .store import JobStore, Outcome
 from .sweeping import Ask, Questions, Sweep

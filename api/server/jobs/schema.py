@@ -6,6 +6,9 @@ the library's part. ``outcome`` is set once and never changes.
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import sqlalchemy as sa
 
 METADATA = sa.MetaData()
@@ -35,6 +38,16 @@ JOBS = sa.Table(
     sa.Index("shardwright_jobs_listed", "owner", "kind", "id"),
     sa.Index("shardwright_jobs_open", "owner", "outcome"),
 )
+LIGHT = tuple(
+    JOBS.c[name]
+    for name in (
+        "id", "kind", "created_ms", "started_ms", "finished_ms", "cancel_ms", "attempt", "outcome",
+        "status", "deadline_s",
+    )
+)  # fmt: skip
+"""The columns of a job that are never long."""
+Row = Any
+"""A row of the columns that were asked for; the library types each selection on its own."""
 SLOTS = sa.Table(
     "shardwright_slots",
     METADATA,
@@ -71,3 +84,8 @@ STREAMS = sa.Table(
     sa.Column("offset", sa.Integer, primary_key=True),
     sa.Column("value", sa.Text, nullable=False),
 )
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970, as the tables have times."""
+    return time.time_ns() // 1_000_000

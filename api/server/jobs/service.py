@@ -16,10 +16,10 @@ from . import worker
 from .accepting import Acceptor
 from .database import StoreError, open_engine, store_errors
 from .ids import digest, new_id
-from .new_jobs import NewJob, Row, now_ms
+from .new_jobs import NewJob
 from .profiles import ProfileStore
 from .recent import Recent
-from .schema import CACHE
+from .schema import CACHE, Row, now_ms
 from .slots import Slots
 from .store import JobStore
 from .supervisor import Supervisor

@@ -16,8 +16,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from .database import store_errors
-from .new_jobs import now_ms
-from .schema import SLOTS
+from .schema import SLOTS, now_ms
 
 BEAT_S = 1.0
 STALE_MS = 6000

@@ -8,8 +8,8 @@ from typing import Literal
 import sqlalchemy as sa
 
 from .database import store_errors
-from .new_jobs import LIGHT, Added, Enqueue, NewJob, NewJobs, Row, now_ms
-from .schema import JOBS, STREAMS
+from .new_jobs import Added, Enqueue, JobAdder, NewJob
+from .schema import JOBS, LIGHT, STREAMS, Row, now_ms
 
 Outcome = Literal["done", "failed", "cancelled"]
 EVENTS = "events"
@@ -30,7 +30,7 @@ class JobStore:
 
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
-        self._new = NewJobs(engine.dialect.name)
+        self._new = JobAdder(engine.dialect.name)
 
     def add(self, jobs: Sequence[tuple[NewJob, Enqueue]], quota: int) -> list[Added]:
         """Keep jobs and put them on the queue, in one transaction: each both or neither.

@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from .database import StoreError
-from .new_jobs import Row
+from .schema import Row
 from .store import JobStore, Outcome
 
 POLL_S = 0.05
