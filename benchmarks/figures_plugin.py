@@ -66,7 +66,7 @@ def _compare(
 
 
 def _equal(found: lowering_check.Comparison, rank: int) -> None:
-    """Noted where a test asks it: generated code has kernels of its own, and a short shard fewer."""
+    """Noted where a test asks for it: generated code has kernels of its own."""
     write(
         figure="bytes of a run that the lowering lacks",
         value=1 - found.matched_bytes / found.recorded_bytes,
