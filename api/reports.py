@@ -298,7 +298,7 @@ def _over_groups(problem: Problem, deadline_s: float | None, how: _How) -> Repor
         return search_mixed(problem, search, provenance, how.top, how.prefer == "simple")
 
     def search_together(best_s: float) -> Mixed:
-        with no_garbage_collection():
+        with no_garbage_collection():  # around the call: what it holds is let go of before the end
             return together(best_s)
 
     fastest = problem.goal.objective == "throughput"

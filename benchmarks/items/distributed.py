@@ -14,7 +14,7 @@ from harness.places import BENCHMARKS, ROOT, SUPPORT
 from harness.processes import ran
 from harness.shapes import EVERYTHING, Evidence, Item, Row, Table, judged, reported
 from harness.work import Work
-from sampled import EVERY
+from sampled import EVERY, table_name
 
 MARK = "@pytest.mark.evidence"
 GLANCE = 2
@@ -51,8 +51,7 @@ def _test_files() -> list[str]:
     return [
         path.relative_to(ROOT).as_posix()
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        if path.relative_to(ROOT / "tests").as_posix() in EVERY
-        or MARK in path.read_text(encoding="utf-8")
+        if table_name(path) in EVERY or MARK in path.read_text(encoding="utf-8")
     ]
 
 

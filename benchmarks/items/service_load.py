@@ -15,7 +15,7 @@ import anyio
 import httpx
 import posted
 import postgres
-from harness.serving import Load, asked, load, quantile, scratch, serving, sqlite_in
+from harness.serving import asked, load, quantile, scratch, serving, sqlite_in
 from harness.shapes import EVERYTHING, Evidence, Item, Row, judged, reported, unmeasured
 from harness.work import Work
 from services import Service, database
@@ -71,7 +71,7 @@ def _rates(seconds: float, sleeps: bool) -> dict[str, Any]:
     (folder / "tokens").write_text("\n".join(tokens))
     bearer = [("Authorization", f"Bearer {tokens[0]}")]
     rates: dict[str, list[float]] = {}
-    p99_s, statuses = 0.0, dict[str, int]()
+    p99_s, statuses = 0.0, Counter[str]()
     with (
         _sleepers(folder) as naps,
         serving(folder, *sqlite_in(folder), "--token-file", "tokens") as service,
@@ -91,7 +91,7 @@ def _rates(seconds: float, sleeps: bool) -> dict[str, Any]:
             ):
                 found = load(service.address, request, CONNECTIONS, seconds)
                 rates.setdefault(name, []).append(found.rate)
-                _count(statuses, name, found)
+                statuses.update({f"{name} {status}": n for status, n in found.statuses.items()})
                 if name == "post":
                     p99_s = max(p99_s, quantile(found.seconds, 0.99))
                     time.sleep(2.0)
@@ -102,12 +102,6 @@ def _rates(seconds: float, sleeps: bool) -> dict[str, Any]:
 def _token(tokens: list[str], number: int) -> list[tuple[str, str]]:
     """Another one each time: each may have a hundred open jobs."""
     return [("Authorization", f"Bearer {tokens[number % len(tokens)]}")]
-
-
-def _count(statuses: dict[str, int], name: str, found: Load) -> None:
-    for status, count in found.statuses.items():
-        key = f"{name} {status}"
-        statuses[key] = statuses.get(key, 0) + count
 
 
 def _rate_rows(found: dict[str, Any], busy: dict[str, Any]) -> list[Row]:

@@ -9,13 +9,14 @@ from typing import Any
 import httpx
 import pytest
 from browsing import Person, chromium
+from posted import MODEL
 from services import Service, served
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(150)]
 MARKUP = "<img src=x onerror=alert(1)></script><b>"
-SMALL = {"layers": 2, "hidden": 64, "heads": 4, "vocab": 300, "name": MARKUP}
+SMALL = {**MODEL, "name": MARKUP}
 MANY = {
-    "model": {"layers": 10_000, "hidden": 64, "heads": 4, "vocab": 300},
+    "model": {**MODEL, "layers": 10_000},
     "cluster": "1xH100",
     "workload": {"global_batch": 2, "seq_len": 64},
     "constraints": {

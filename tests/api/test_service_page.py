@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from posted import MODEL
 
 from shardwright.api.page_file import web_text
 from shardwright.api.server.page import FILES, POLICY
@@ -176,7 +177,7 @@ def test_what_has_no_plan_shows_none(client: httpx.Client, places: list[str]) ->
 
 
 def test_a_list_tells_what_was_asked(client: httpx.Client, places: list[str]) -> None:
-    model = {"layers": 2, "hidden": 64, "heads": 4, "vocab": 300, "name": "mine"}
+    model = {**MODEL, "name": "mine"}
     body = {"model": model, "cluster": "2xH100", "workload": WORK}
     client.post("/v1/plans", json=body, headers={"Prefer": "wait=30"})
     items = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -50,11 +51,16 @@ EVERY: Mapping[str, int] = {
 """Of the parametrised cases of these files in ``tests``, ``make test`` runs one in so many."""
 
 
+def table_name(path: Path) -> str:
+    """A test file as :data:`EVERY` names it."""
+    return path.as_posix().rpartition("/tests/")[2]
+
+
 def sample(items: Sequence[pytest.Item]) -> None:
     """Leave most cases of the long tables to the evidence tier; before tests are chosen by mark."""
     seen: Counter[str] = Counter()
     for item in items:
-        name = item.path.as_posix().rpartition("/tests/")[2]
+        name = table_name(item.path)
         if name in EVERY and hasattr(item, "callspec"):
             if seen[name] % EVERY[name]:
                 item.add_marker(pytest.mark.evidence)

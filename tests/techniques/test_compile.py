@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oracle import Restriction, Space
+from oracle import Space
 from plan_cases import Case
 from planning import request_of
-from technique_spaces import small_space
+from technique_spaces import FEW, small_space
 from technique_suite import Refused, TechniqueSuite
 
 from shardwright.planner.space import SearchSpace
@@ -32,14 +32,7 @@ class TestCompile(TechniqueSuite):
     )
 
     def spaces(self) -> list[Space]:
-        few = (
-            Restriction(axis="recompute", allowed=("none",)),
-            Restriction(axis="cp", allowed=(1,)),
-            Restriction(axis="schedule", allowed=("1f1b",)),
-            Restriction(axis="micro_batch", allowed=(1, 2)),
-            Restriction(axis="tp", allowed=(1,)),
-        )
-        return [small_space(SHIPPED, self.name, ("none", "default", "cuda_graph"), *few)]
+        return [small_space(SHIPPED, self.name, ("none", "default", "cuda_graph"), *FEW)]
 
 
 WHOLE = LayerStrategy(techniques={"compile": Compile()})
