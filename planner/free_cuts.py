@@ -15,14 +15,16 @@ A stage's memory counts by a price λ of bytes, as in :mod:`.priced_bytes`.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .chain_weights import WAYS, laid_out
+from .chain_weights import WAYS, WEIGHED, laid_out
 from .chains import every_pass, late_weights, outer_counts
-from .pass_table import PassTable
+from .pass_table import SHARED, PassTable
 from .path_bounds import ROUNDING, PathBounds
 from .priced_bytes import best_price
 from .shape import Shape
@@ -30,6 +32,8 @@ from .shape import Shape
 Floats = NDArray[np.float64]
 HALVINGS = 20
 """Steps of the search for the least time: to a millionth of the range."""
+MOST_FIGURES = 2**20
+"""Seconds of options that are held at once."""
 
 
 def free_cut_bound(
@@ -72,60 +76,47 @@ class _Reach:
         for drains in (True, False) if split else (True,):
             outer = outer_counts(shape.kind, shape.microbatches, drains)
             before = self._before(bounds, outer)
-            late = range(shape.stages if split and drains else 0)
-            waiting = [late_weights(stage, shape.microbatches) for stage in late]
-            for way in WAYS:
-                known: _Limit | None = None
-                for stage in range(shape.stages):
-                    counts = every - waiting[stage] if waiting else every
-                    if known is None or waiting:
-                        least = {k: _least(t, counts, way) for k, t in bounds.tables.items()}
-                        once = sum(_once(t, counts, way) for t in bounds.tables.values())
-                        known = _Limit([least[k] for k in layers], before, -once)
-                    self._limits[stage].append(known)
-        for stage in range(shape.stages):
-            priced = self._prices(bounds, shape, stage, every, before, budget_bytes)
-            self._limits[stage] += [priced] if priced is not None else []
+            if split and drains:
+                late = [late_weights(s, shape.microbatches) for s in range(shape.stages)]
+                for stage, own in enumerate(_by_way(bounds, every - np.array(late))):
+                    self._limits[stage] += _limits(own, layers, before)
+                continue
+            (same,) = _by_way(bounds, every[None])
+            for limits in self._limits:
+                limits += _limits(same, layers, before)
+        self._price(bounds, shape, every, before, budget_bytes)
 
     def _before(self, bounds: PathBounds, outer: Floats) -> Floats:
         """Least seconds of the layers before each, in the passes that a stage waits for."""
-        sums = []
-        for way in WAYS:
-            least = {k: _least(t, outer, way) for k, t in bounds.tables.items()}
-            sums.append(list(accumulate((least[k] for k in bounds.kinds), initial=0.0)))
-            once = sum(_once(t, outer, way) for t in bounds.tables.values())
-            self._outer_once = min(self._outer_once, once)
-        before: Floats = np.array(sums).max(axis=0)
+        (own,) = _by_way(bounds, outer[None])
+        self._outer_once = min(self._outer_once, float(own.once_s.min()))
+        sums = np.cumsum([own.least_s[k] for k in bounds.kinds], axis=0)
+        before: Floats = np.concatenate([[0.0], sums.max(axis=1)])
         return before
 
-    def _prices(
-        self,
-        bounds: PathBounds,
-        shape: Shape,
-        stage: int,
-        every: Floats,
-        before: Floats,
-        budget_bytes: float,
-    ) -> _Limit | None:
-        """How far the stage gets with what it may hold; None where that is no limit."""
-        held = shape.held(stage)[0]
+    def _price(
+        self, bounds: PathBounds, shape: Shape, every: Floats, before: Floats, budget_bytes: float
+    ) -> None:
+        """How far each stage gets with what it may hold, where that is a limit."""
         weights = laid_out(every * WAYS[0]).ravel()
         seconds = {
             kind: table.columns.reshape(len(table.strategies), -1) @ weights
             for kind, table in bounds.tables.items()
         }
+        once_s = sum(float(_once(t, every, WAYS[:1])[0]) for t in bounds.tables.values())
         share, main = len(bounds.kinds) / shape.stages, bounds.tables[bounds.main]
-        rows = [(share, seconds[bounds.main], main.bytes_at(held))]
-        price = best_price(rows, budget_bytes)
-        if price <= 0:
-            return None
-        least = {
-            kind: float((seconds[kind] + price * table.bytes_at(held)).min())
-            for kind, table in bounds.tables.items()
-        }
-        once = sum(_once(t, every, WAYS[0]) for t in bounds.tables.values())
-        spare_s = price * budget_bytes - once
-        return _Limit([least[k] for k in bounds.kinds], before, spare_s)
+        for stage in range(shape.stages):
+            held = shape.held(stage)[0]
+            rows = [(share, seconds[bounds.main], main.bytes_at(held))]
+            price = best_price(rows, budget_bytes)
+            if price <= 0:
+                continue
+            least = {
+                kind: float((seconds[kind] + price * table.bytes_at(held)).min())
+                for kind, table in bounds.tables.items()
+            }
+            own = [least[k] for k in bounds.kinds]
+            self._limits[stage].append(_Limit(own, before, price * budget_bytes - once_s))
 
     def falls_short(self, seconds: float) -> bool:
         """Whether no cut lets every stage be done in this time."""
@@ -159,14 +150,54 @@ class _Limit:
         return bisect_right(self._sums, self._from[start] + seconds) - 1
 
 
-def _least(table: PassTable, counts: Floats, way: Floats) -> float:
-    weights = laid_out(counts * way).ravel()
-    used = weights.nonzero()[0]
+class _ByWay(NamedTuple):
+    """What passes take by each way to weigh them, shape (ways,).
+
+    ``least_s``: of a layer of each kind; ``once_s``: what a row of layers has once, which is never
+    positive.
+    """
+
+    least_s: Mapping[int, Floats]
+    once_s: Floats
+
+
+def _by_way(bounds: PathBounds, counts: Floats) -> list[_ByWay]:
+    """What passes take that are counted by ``counts``, shape (…, KINDS), one for each row."""
+    least_s = {kind: _least(table, counts) for kind, table in bounds.tables.items()}
+    once_s = sum(_once(table, counts[:, None], WAYS) for table in bounds.tables.values())
+    rows = zip(*least_s.values(), strict=True)
+    return [
+        _ByWay(dict(zip(least_s, own, strict=True)), once)
+        for own, once in zip(rows, np.asarray(once_s), strict=True)
+    ]
+
+
+def _least(table: PassTable, counts: Floats) -> Floats:
+    """Least seconds of a layer for each row of ``counts`` and each way, shape (rows, ways)."""
     flat = table.columns.reshape(len(table.strategies), -1)
-    return float((flat[:, used] @ weights[used]).min())
+    weights = laid_out(counts[:, None, None] * WAYS).reshape(len(counts) * len(WAYS), -1)
+    used = weights.any(axis=0)
+    columns, weights = flat[:, used], weights[:, used]
+    several = max(1, MOST_FIGURES // len(flat))
+    parts = [weights[n : n + several] for n in range(0, len(weights), several)]
+    found: Floats = np.concatenate([(part @ columns.T).min(axis=1) for part in parts])
+    return found.reshape(len(counts), -1)
 
 
-def _once(table: PassTable, counts: Floats, way: Floats) -> float:
-    """What a row of such layers has once, which is never positive."""
-    _, _, shared, _ = counts * way
-    return float(shared @ table.once_s)
+def _once(table: PassTable, counts: Floats, ways: Floats) -> Floats:
+    """What a row of such layers has once, by way."""
+    found: Floats = (counts * ways[:, WEIGHED.index(SHARED)]) @ table.once_s
+    return found
+
+
+def _limits(own: _ByWay, layers: Sequence[int], before: Floats) -> list[_Limit]:
+    """Limits of the ways that none other is as strict as everywhere."""
+    figures = np.stack([*own.least_s.values(), own.once_s], axis=1)
+    kept: list[int] = []
+    for way in np.lexsort(figures.T)[::-1].tolist():
+        if not any((figures[other] >= figures[way]).all() for other in kept):
+            kept.append(way)
+    return [
+        _Limit([float(own.least_s[k][way]) for k in layers], before, -float(own.once_s[way]))
+        for way in kept
+    ]

@@ -51,7 +51,22 @@ def held_at_fullest(
     """
     if kind == "gpipe":
         return (Held(microbatches),) * chunks
+    if kind in ("1f1b", "zero_bubble"):
+        return (_before_a_backward(kind, stage, stages, microbatches),)
     return _fullest(kind, stage, stages, chunks, min(microbatches, SETTLED * stages))
+
+
+def _before_a_backward(kind: ScheduleKind, stage: int, stages: int, microbatches: int) -> Held:
+    """The fullest moment of a stage of one chunk that runs a forward before each backward.
+
+    It then always has its warm-up and that forward in flight. A zero bubble's weight gradients
+    wait for ``stage`` backwards more.
+    """
+    late = stage if kind == "zero_bubble" else 0
+    backwards = microbatches - (stages - stage)  # before the last forward
+    if backwards < 0:  # all of its forwards are its warm-up
+        return Held(float(microbatches))
+    return Held(float(stages - stage), float(min(backwards, late)), backwards > late)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..costmodel.simulate import MAX_PASSES
 from ..spec.experts import experts_of
 from ..spec.model import BlockLayer
-from .relaxation.program import solver_is_here
+from .relaxation.solver import solver_is_here
 from .splits import MOST_TOKENS, least_tokens
 
 MOST_UNEVEN = 16

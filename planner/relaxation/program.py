@@ -10,8 +10,7 @@ of :mod:`.prices`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,17 +20,11 @@ from ..cut_pipeline import Floats
 from ..pass_table import INSIDE, KINDS, WORK
 from .cells import WAYS, Cells
 from .prices import Prices, handed_on, priced
-
-highspy: Any
-try:
-    highspy = import_module("highspy")
-except ImportError:  # a search without it has looser bounds, and says so (planner/space_report.py)
-    highspy = None
+from .solver import INFINITE, Solver
 
 Mix = list[dict[int, float]]
 """Layers of each cell by their option."""
 TINY = 1e-9
-INFINITE = float("inf")
 EXCESS_S = 1e5
 """Seconds that a stage's whole memory too much costs: no program is infeasible, and where nothing
 fits the prices of memory say so."""
@@ -61,27 +54,6 @@ class Solved(NamedTuple):
     prices: Prices
 
 
-class _NoSolver:
-    """Takes a program and solves nothing."""
-
-    def setOptionValue(self, name: str, value: object) -> None:  # noqa: N802
-        """As the solver's."""
-
-    def addCol(self, *column: object) -> None:  # noqa: N802
-        """As the solver's."""
-
-    def addRow(self, *row: object) -> None:  # noqa: N802
-        """As the solver's."""
-
-    def run(self) -> None:
-        """As the solver's."""
-
-
-def solver_is_here() -> bool:
-    """Whether programs can be solved: the package highspy is installed."""
-    return highspy is not None
-
-
 def chain_row(chain: Chain) -> ChainRow:
     """A chain position by position."""
     roles = list(chain.roles)
@@ -101,24 +73,21 @@ class Program:
         self.cells, self.budget_bytes, self.hides = cells, budget_bytes, 2 - slowdown
         self.chains: list[ChainRow] = []
         self.options: list[list[int]] = [[] for _ in cells.cells]
-        self._solver: Any = _NoSolver() if highspy is None else highspy.Highs()
-        self._solver.setOptionValue("output_flag", False)
-        self._solver.setOptionValue("threads", 1)
-        self._columns: dict[Hashable, int] = {}
-        self._rows: dict[Hashable, int] = {}
+        self._solver = Solver()
+        self._columns, self._rows = self._solver.columns, self._solver.rows
         self._passes: list[list[int]] = [[] for _ in cells.at]
         self._pairs: list[list[int]] = [[] for _ in cells.at]
         self._known_layers: dict[int, tuple[list[int], Floats]] = {}
-        self._column("step", 1.0, {})
+        self._solver.column("step", 1.0)
         self._frame()
 
     def _frame(self) -> None:
         """Rows that every program has: layers to place, bytes and layers of stages."""
         for number, cell in enumerate(self.cells.cells):
-            self._row(("count", number), cell.layers, cell.layers, {})
+            self._solver.row(("count", number), (cell.layers, cell.layers))
         for stage in range(len(self.budget_bytes)):
-            excess = self._column(("excess", stage), EXCESS_S, {})
-            self._row(("bytes", stage), -INFINITE, 1.0, {excess: -1.0})
+            excess = self._solver.column(("excess", stage), EXCESS_S)
+            self._solver.row(("bytes", stage), (-INFINITE, 1.0), [excess], [-1.0])
         if self.cells.flows:
             self._flow()
 
@@ -127,7 +96,7 @@ class Program:
         for position, flow in enumerate(self.cells.flows):
             for node in dict.fromkeys(flow.starts.tolist()):
                 one = float(position == 0)
-                self._row(("node", position, node), one, one, {})
+                self._solver.row(("node", position, node), (one, one))
         for position, flow in enumerate(self.cells.flows):
             for start, stop, content in zip(*(each.tolist() for each in flow), strict=True):
                 values = {
@@ -137,17 +106,13 @@ class Program:
                 values[self._rows["node", position, start]] = 1.0
                 if position + 1 < len(self.cells.flows):
                     values[self._rows["node", position + 1, stop]] = -1.0
-                self._column(("run", position, start, stop), 0.0, values)
+                self._column(("run", position, start, stop), values)
 
-    def _column(self, name: Hashable, cost: float, values: dict[int, float]) -> int:
-        index, value = list(values), list(values.values())
-        self._solver.addCol(cost, 0.0, INFINITE, len(index), np.array(index), np.array(value))
-        return self._columns.setdefault(name, len(self._columns))
+    def _column(self, name: Hashable, values: dict[int, float]) -> None:
+        self._solver.column(name, 0.0, list(values), list(values.values()))
 
-    def _row(self, name: Hashable, low: float, high: float, values: dict[int, float]) -> None:
-        index, value = list(values), list(values.values())
-        self._solver.addRow(low, high, len(index), np.array(index), np.array(value))
-        self._rows[name] = len(self._rows)
+    def _row(self, name: Hashable, low: float, values: dict[int, float]) -> None:
+        self._solver.row(name, (low, INFINITE), list(values), list(values.values()))
 
     def offer(self, number: int, option: int) -> bool:
         """Offer an option of a cell; whether it is new."""
@@ -176,7 +141,7 @@ class Program:
             for other, chain in enumerate(self.chains):
                 sent_s = chain.sent[place] * self.cells.sent_s[number][option]
                 values[self._rows["chain", other]] = -float(sent_s)
-        self._column(("layers", number, option), 0.0, values)
+        self._column(("layers", number, option), values)
         return True
 
     def follow(self, chain: ChainRow) -> None:
@@ -189,7 +154,7 @@ class Program:
         for place, kind in _places(chain.single):
             values[self._columns["pass", place, kind]] = -float(chain.single[place, kind])
         if chain.paired.any():
-            values[self._column(("pairs", number), 0.0, {})] = -1.0
+            values[self._solver.column(("pairs", number))] = -1.0
             for share in SHARES[:2]:
                 self._pair(number, chain, share)
             left = {
@@ -198,7 +163,7 @@ class Program:
                 for place, kind in _places(chain.paired)
             }
             own = self._columns["pairs", number]
-            self._row(("pair", number, 2), 0.0, INFINITE, {own: 1.0, **left})
+            self._row(("pair", number, 2), 0.0, {own: 1.0, **left})
             for place in _with_pairs(chain):
                 self._pairs[place].append(number)
         for cell, sent_s in self.cells.sent_s.items():
@@ -206,20 +171,20 @@ class Program:
             for option in self.options[cell] if sent else ():
                 values[self._columns["layers", cell, option]] = -sent * float(sent_s[option])
         hops_s = float((chain.hops * self.cells.travel_s).sum())
-        self._row(("chain", number), hops_s, INFINITE, values)
+        self._row(("chain", number), hops_s, values)
 
     def _weigh(self, place: int, kind: int) -> None:
         """A pass takes at least what its layers do, by each way to weigh them."""
         if ("pass", place, kind) in self._columns:
             return
-        own = self._column(("pass", place, kind), 0.0, {})
+        own = self._solver.column(("pass", place, kind))
         self._passes[place].append(kind)
         index, figures = self._layers_at(place)
         says = self.cells.says(place)[:, kind]
         for way in says.nonzero()[0].tolist():
             low = float(self.cells.promised_s[place, way, kind])
-            values = dict(zip(index, (-figures[:, way, kind]).tolist(), strict=True))
-            self._row(("weighed", place, way, kind), low, INFINITE, {own: 1.0, **values})
+            values = [1.0, *(-figures[:, way, kind]).tolist()]
+            self._solver.row(("weighed", place, way, kind), (low, INFINITE), [own, *index], values)
 
     def _layers_at(self, place: int) -> tuple[list[int], Floats]:
         """Columns of the layers of a position, and their seconds by way, (columns, WAYS, KINDS)."""
@@ -257,18 +222,14 @@ class Program:
                 own = own_s @ chain.paired[place]
                 for option, value in zip(self.options[cell], own.tolist(), strict=True):
                     values[self._columns["layers", cell, option]] = -value
-        self._row(("pair", number, share), 0.0, INFINITE, values)
+        self._row(("pair", number, share), 0.0, values)
 
     def solved(self) -> Solved | None:
         """The optimum; None where the solver found none, and nothing more is known then."""
-        self._solver.run()
-        if highspy is None:
+        found = self._solver.optimum()
+        if found is None:
             return None
-        if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-            return None
-        found = self._solver.getSolution()
-        values, duals = np.array(found.col_value), np.array(found.row_dual)
-        return Solved(float(values[0]), self._mix(values), self._prices(duals))
+        return Solved(float(found.values[0]), self._mix(found.values), self._prices(found.duals))
 
     def _mix(self, values: Floats) -> Mix:
         return [
