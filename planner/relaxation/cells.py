@@ -65,6 +65,8 @@ class Cells:
         held: what each position holds at its stage's fullest moment.
         contents: what a position may hold, where that is chosen.
         flows: the runs of layers of each position, where those are chosen.
+
+    ``at`` are the numbers of the cells of each position, ``alike`` of those of a kind and seat.
     """
 
     def __init__(
@@ -84,14 +86,16 @@ class Cells:
         self.cells = tuple(cells)
         self.contents, self.flows = tuple(contents), tuple(flows)
         self.stages = [shape.stage_of(cell.position) for cell in cells]
-        self.bytes = [tables[cell.kind].bytes_at(held[cell.position]) for cell in cells]
+        self.bytes = _bytes_of(tables, cells, held)
         self.promised_s = self._promised()
         self.at: list[list[int]] = [[] for _ in range(shape.positions)]
+        self.alike: dict[tuple[int, Seat | None], list[int]] = {}
         self._columns: dict[tuple[int, Seat | None], Floats] = {}
         self._ways: dict[tuple[int, Seat | None], Floats] = {}
         self._says: dict[tuple[int, Seat | None], Truths] = {}
         for number, cell in enumerate(cells):
             self.at[cell.position].append(number)
+            self.alike.setdefault((cell.kind, cell.seat), []).append(number)
 
     def columns(self, number: int) -> Floats:
         """Seconds of a cell's options, a layer each, shape (options, COLUMNS, KINDS)."""
@@ -132,6 +136,16 @@ class Cells:
             found[position, WEIGHED.index(TRAFFIC)] = least_s
             found[position, WEIGHED.index(SHARED)] = once_s
         return found
+
+
+def _bytes_of(
+    tables: Mapping[int, PassTable], cells: Sequence[Cell], held: Sequence[Held]
+) -> list[Floats]:
+    """Bytes of the options of each cell, one array for all whose chunks hold as much."""
+    known: dict[tuple[int, Held], Floats] = {}
+    for kind, own in {(cell.kind, held[cell.position]): None for cell in cells}:
+        known[kind, own] = tables[kind].bytes_at(own)
+    return [known[cell.kind, held[cell.position]] for cell in cells]
 
 
 def all_held(shape: Shape) -> list[Held]:

@@ -14,7 +14,7 @@ import numpy as np
 from ..chain_weights import WEIGHED
 from ..cut_pipeline import Floats
 from ..pass_table import COLUMNS, INSIDE, KINDS, SHARED, WORK
-from .cells import Cell, Cells
+from .cells import Cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,12 @@ def least(cells: Cells, prices: Prices, budget_bytes: Floats) -> tuple[float, li
         budget_bytes: of each stage.
     """
     total = prices.rest_s - float(prices.bytes_s @ budget_bytes)
-    best: list[int] = []
-    seconds: list[float] = []
-    for number, cell in enumerate(cells.cells):
-        own_s = _cost(cells, number, cell, prices)
-        best.append(int(own_s.argmin()))
-        seconds.append(float(own_s[best[-1]]))
+    best = [0] * len(cells.cells)
+    seconds = [0.0] * len(cells.cells)
+    for alike in cells.alike.values():
+        for number, own_s in zip(alike, _costs(cells, alike, prices), strict=True):
+            best[number] = row = int(own_s.argmin())
+            seconds[number] = float(own_s[row])
     fixed_s = sum(s * c.layers for s, c in zip(seconds, cells.cells, strict=True))
     return total + fixed_s + _least_path(cells, seconds), best
 
@@ -98,18 +98,20 @@ def _least_path(cells: Cells, seconds: Sequence[float]) -> float:
 def least_of_kinds(cells: Cells, prices: Prices) -> dict[int, float]:
     """The least that a layer of each kind costs under prices, in cells of one position."""
     return {
-        cell.kind: float(_cost(cells, number, cell, prices).min())
-        for number, cell in enumerate(cells.cells)
+        kind: float(_costs(cells, alike, prices).min()) for (kind, _), alike in cells.alike.items()
     }
 
 
-def _cost(cells: Cells, number: int, cell: Cell, prices: Prices) -> Floats:
-    """What a layer costs in a cell under prices, shape (options,)."""
-    weights = prices.weights[cell.position].ravel()
-    used = weights.nonzero()[0]
-    columns = cells.columns(number)
-    own_s: Floats = columns.reshape(len(columns), -1)[:, used] @ weights[used]
-    if number in cells.sent_s:
-        own_s += prices.messages[cell.position] * cells.sent_s[number]
-    own_s += prices.bytes_s[cells.stages[number]] * cells.bytes[number]
-    return own_s
+def _costs(cells: Cells, alike: Sequence[int], prices: Prices) -> Floats:
+    """What a layer costs under prices in cells of one kind and seat, shape (cells, options)."""
+    columns = cells.columns(alike[0])
+    weights = prices.weights[[cells.cells[number].position for number in alike]]
+    flat = weights.reshape(len(alike), -1)
+    found: Floats = flat @ columns.reshape(len(columns), -1).T
+    for own_s, number in zip(found, alike, strict=True):
+        bytes_s = prices.bytes_s[cells.stages[number]]
+        if number in cells.sent_s:
+            own_s += prices.messages[cells.cells[number].position] * cells.sent_s[number]
+        if bytes_s > 0:
+            own_s += bytes_s * cells.bytes[number]
+    return found
