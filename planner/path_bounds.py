@@ -210,8 +210,12 @@ class PathBounds:
         return step.bound(enough_s, plays and shape.passes <= MOST_PASSES)
 
     def _least_travel_s(self, shape: Shape) -> Floats:
-        """Least seconds of the messages into each position, forward and backward."""
-        size = min(float(table.output_bytes.min()) for table in self.tables.values())
+        """Least seconds of the messages into each position, forward and backward.
+
+        No stage hands on what the last layer, often a head, puts out: next to nothing.
+        """
+        kinds = dict.fromkeys(self.kinds[:-1])
+        size = min((float(self.tables[kind].output_bytes.min()) for kind in kinds), default=0.0)
         found = np.zeros((2, shape.positions))
         for position in range(1, shape.positions):
             found[0, position] = self.message_s(shape, position - 1, position, size)

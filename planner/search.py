@@ -79,7 +79,7 @@ class Search(Trials):
         self._bounded: BoundedShapes | None = None
         self.interrupted = False
         self._enumerated = 0
-        self._stays_open = False
+        self._open_value = float("inf")  # the least bound of a shape that stays open
         self._estimated: list[tuple[float, int]] = []
 
     def run(self) -> Found:
@@ -182,14 +182,14 @@ class Search(Trials):
         return bound_s * self.objective.factor(shape)
 
     def _exact_bound(self, number: int) -> float:
-        """The best bound of a shape; once one stays open, no other needs a better than it has."""
+        """The best bound of a shape; once one stays open, no other needs a better than that one."""
         self._check_deadline()
-        shape = self._shapes[number]
-        plays = not self._stays_open
-        bound_s = self._shape_bound(shape, self._enough * self._best_s(shape), plays)
-        if self.space.is_large and plays and bound_s < self._enough * self._best_s(shape):
+        shape, factor = self._shapes[number], self.objective.factor(self._shapes[number])
+        enough_s = self._enough * self._best_s(shape)
+        bound_s = self._shape_bound(shape, min(enough_s, self._open_value / factor))
+        if self.space.is_large and bound_s < enough_s and self._open_value == float("inf"):
             self._try_relaxed(shape)
-        return bound_s * self.objective.factor(shape)
+        return bound_s * factor
 
     def _look_in_likely(self) -> None:
         """Good plans from the shapes with the best estimates."""
@@ -269,7 +269,7 @@ class Search(Trials):
             self._progress(tried, len(bounded), self._best)
             if bound >= self._best * self._enough or tried >= self.limits.likely_open * self._more:
                 break
-            self._stays_open = True
+            self._open_value = min(self._open_value, bound)
             shape = self._shapes[number]
             if not self._paths.knows(shape):
                 continue

@@ -22,7 +22,7 @@ from .cells import Cells
 from .prices import Prices, least
 from .program import Mix, Program, Solved, chain_row
 
-ROUNDS = 16
+ROUNDS = 64
 """Times that a relaxed step is played for new chains."""
 CLOSE = 1e-3
 """Programs, plays and bounds within this relative distance are as good as equal."""
