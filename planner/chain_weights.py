@@ -56,16 +56,17 @@ def laid_out(ways: Floats) -> Floats:
     return found
 
 
-def chain_weights(chain: Chain, slowdown: float) -> Floats:
+def chain_weights(chain: Chain, slowdown: float, ways: Floats = WAYS) -> Floats:
     """Weights of the columns of pass tables, shape (roles, ways, COLUMNS, KINDS).
 
     Args:
         chain: whose passes are weighed.
         slowdown: factor of work and communication while they share the device, at most 2.
+        ways: some of ``WAYS``.
     """
     shares = HIDDEN_SHARES if chain.paired.any() else HIDDEN_SHARES[:1]
-    found = np.zeros((len(chain.single), len(WAYS), len(shares), COLUMNS, KINDS))
-    single = chain.single[:, None, None, :] * WAYS  # roles, ways, four columns, kinds
+    found = np.zeros((len(chain.single), len(ways), len(shares), COLUMNS, KINDS))
+    single = chain.single[:, None, None, :] * ways  # roles, ways, four columns, kinds
     for number, column in enumerate(WEIGHED):
         found[:, :, :, column] = single[:, :, None, number]
     for place, share in enumerate(shares):

@@ -22,6 +22,7 @@ from ..costmodel.pass_pairs import MOST_SLOWDOWN
 from ..costmodel.stage_passes import PassKind
 from ..spec.passes import BackwardPart
 from ..spec.schedule import SPLIT_KINDS
+from .chain_seconds import least_chain_s
 from .chains import Chain, Pipeline, chains, every_pass
 from .cut_pipeline import CutPipeline, Floats
 from .held import ONE
@@ -196,7 +197,7 @@ class PathBounds:
         Returns:
             A bound of the plans that take less than ``enough_s``: of all others that itself is one.
         """
-        travel_s = self._least_travel_s(shape)
+        travel_s = self.least_travel_s(shape)
         place = (self.tables, self.kinds, shape, budget_bytes)
         arcs = StageContents(*place, travel_s[0]).arcs(enough_s)
         if not arcs[0]:
@@ -209,7 +210,7 @@ class PathBounds:
         step.follow(chains(pipeline, tuple(dict.fromkeys((*range(0, stages, every), stages - 1)))))
         return step.bound(enough_s, plays and shape.passes <= MOST_PASSES)
 
-    def _least_travel_s(self, shape: Shape) -> Floats:
+    def least_travel_s(self, shape: Shape) -> Floats:
         """Least seconds of the messages into each position, forward and backward.
 
         No stage hands on what the last layer, often a head, puts out: next to nothing.
@@ -218,7 +219,8 @@ class PathBounds:
         size = min((float(self.tables[kind].output_bytes.min()) for kind in kinds), default=0.0)
         found = np.zeros((2, shape.positions))
         for position in range(1, shape.positions):
-            found[0, position] = self.message_s(shape, position - 1, position, size)
+            ends = shape.stage_of(position - 1), shape.stage_of(position)
+            found[0, position] = self.message_s(shape, *ends, size)
             found[1, position - 1] = found[0, position]
         return found
 
@@ -248,8 +250,8 @@ class BoundedCut(CutPipeline):
     ) -> None:
         super().__init__(bounds.tables, bounds.kinds, shape, cuts)
         self._bounds, self.budget_bytes = bounds, budget_bytes
-        self._can_fit = self._least_need() <= budget_bytes
         self._best_s = 0.0
+        self._alone: list[int] = list(self._stages())
         self._step: RelaxedStep | None = None
         self._follows_all = False
         self.mixed: Mixed | None = None
@@ -261,8 +263,10 @@ class BoundedCut(CutPipeline):
             enough_s: a bound as high as this is high enough.
             plays: whether the step is played for more chains than the closed ones.
         """
-        if not self._can_fit:
-            return float("inf")
+        while self._alone and self._best_s < enough_s:
+            self._best_s = max(self._best_s, self._stage_s(self._alone.pop(0)))
+        if self._best_s < enough_s and not self._can_fit:
+            self._best_s = float("inf")
         if self._best_s < enough_s:
             last, *others = self._stages()
             if self._step is None:
@@ -279,6 +283,21 @@ class BoundedCut(CutPipeline):
                 if found.mix is not None:
                     self.mixed = Mixed(self._step.cells, found.mix)
         return self._best_s * (1 - ROUNDING)
+
+    def _stage_s(self, stage: int) -> float:
+        """Seconds of the chains of a stage at the least, its own layers within its memory."""
+        places = [self.shape.position(stage, chunk) for chunk in range(self.shape.chunks)]
+        held = dict(zip(places, self.shape.held(stage), strict=True))
+        rest = (held, self.budget_bytes, self._bounds.slowdown, self._travel_s)
+        return max(least_chain_s(self, each, *rest) for each in chains(self.pipeline, (stage,)))
+
+    @cached_property
+    def _travel_s(self) -> Floats:
+        return self._bounds.least_travel_s(self.shape)
+
+    @cached_property
+    def _can_fit(self) -> bool:
+        return self._least_need() <= self.budget_bytes
 
     def forget(self) -> None:
         """Keep the bound, and nothing that was needed to find it."""

@@ -18,7 +18,7 @@ from .stage_partition import even_cuts
 if TYPE_CHECKING:
     from .shape_costs import ShapeCosts
 
-MOST_OPTIONS, MOST_SHAPES = 200_000, 500
+MOST_OPTIONS, MOST_SHAPES = 400_000, 10_000
 """Options in tables of passes, and shapes whose steps are relaxed."""
 MOST_STEPS = 4
 """Relaxed steps that are kept, some twenty MiB each; others start anew if they are needed again."""

@@ -92,7 +92,7 @@ def only(table: PassTable, strategy: LayerStrategy) -> PassTable:
 def arcs_of(
     bounds: PathBounds, shape: Shape, budget_bytes: float, within_s: float
 ) -> list[list[Arc]]:
-    hops_s = bounds._least_travel_s(shape)[0]
+    hops_s = bounds.least_travel_s(shape)[0]
     return StageContents(bounds.tables, bounds.kinds, shape, budget_bytes, hops_s).arcs(within_s)
 
 
