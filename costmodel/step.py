@@ -208,13 +208,7 @@ def end_of_step(
     return StepEnd(
         tensor_sums=tuple(_tensor_sums(entries, dtype)),
         tied_sum=(*tied_sum, *table_sums),
-        norm=Collective(
-            "all_reduce",
-            sum(s.device_count for s in plan.program.stages),
-            1,
-            NORM_AND_LOSS_BYTES,
-            "fp64",
-        ),
+        norm=norm_sum(sum(s.device_count for s in plan.program.stages)),
         update=update_work(
             joined(unit.update for unit in units),
             tied_copy + table_copy,
@@ -225,6 +219,11 @@ def end_of_step(
         gathers=tuple(item for unit in units for item in unit.publish),
         added=tuple(pair for unit in units for pair in unit.added_update),
     )
+
+
+def norm_sum(devices: int) -> Collective:
+    """The sum of the global norm and the loss over all devices of a plan."""
+    return Collective("all_reduce", devices, 1, NORM_AND_LOSS_BYTES, "fp64")
 
 
 def _tensor_sums(entries: list[StageLayer], dtype: DtypeRecord) -> Iterator[Item]:

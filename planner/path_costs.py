@@ -89,7 +89,7 @@ class PathCosts:
         Where no plan is at hand it is raised once: no program has all runs of layers.
         """
         place, budget = self._place(shape), self._costs._live_budget(shape)
-        quick_s = self._costs._quick_bound(shape) - self._costs.pricer.step_s
+        quick_s = self._costs._quick_bound(shape) - self._costs.work.end_s(shape)
         if quick_s >= enough_s:
             return quick_s
         if place.least_bytes > budget * shape.stages:

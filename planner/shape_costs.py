@@ -145,19 +145,19 @@ class ShapeCosts:
             enough_s: a bound as high as this is high enough.
             plays: whether the steps of large models are played for their critical paths.
         """
-        bound, step_s = self._quick_bound(shape), self.pricer.step_s
+        bound, end_s = self._quick_bound(shape), self.work.end_s(shape)
         if self.space.is_large:
-            return max(bound, self._paths.bound(shape, enough_s - step_s, plays) + step_s)
+            return max(bound, self._paths.bound(shape, enough_s - end_s, plays) + end_s)
         if self._place(shape) in self._bounds or len(self._bounds) < MOST_BOUNDED:
             own = self._shape_bounds(shape).bound(shape, self._live_budget(shape))
-            bound = max(bound, own + step_s)
+            bound = max(bound, own + end_s)
         if shape.stages == 1 or shape.chunks == 1:
-            bound = max(bound, self._paths.bound(shape, enough_s - step_s, plays=False) + step_s)
+            bound = max(bound, self._paths.bound(shape, enough_s - end_s, plays=False) + end_s)
         return bound
 
     def _pooled_bound(self, shape: Shape) -> float:
         """A proven lower bound on every plan of a shape, from all stages taken together."""
-        return self._paths.pooled(shape) + self.pricer.step_s
+        return self._paths.pooled(shape) + self.work.end_s(shape)
 
     def _quick_bound(self, shape: Shape) -> float:
         """A proven lower bound that is never above :meth:`_shape_bound` and needs no tables."""

@@ -25,6 +25,7 @@ from ..costmodel.lowering import Lowering, split_key
 from ..costmodel.pass_pairs import MOST_SLOWDOWN, hiding_terms, least_beside_s
 from ..costmodel.prices import Pricer
 from ..costmodel.roofline import peak_flops_per_s
+from ..costmodel.step import norm_sum
 from ..spec.choices import RECOMPUTES
 from ..spec.formats import rate_name
 from ..spec.kernels import MATMULS
@@ -110,6 +111,7 @@ class WorkBounds:
         self._counts = Counter(space.kinds)
         self._passes: dict[tuple[object, ...], tuple[float, float, float]] = {}
         self._works: dict[tuple[int, int, bool, int, bool], Work] = {}
+        self._ends: dict[int, float] = {}
 
     def bound(self, shape: Shape, shares: bool, reach: int) -> float:
         """Seconds that every plan of ``shape`` takes at least.
@@ -123,7 +125,16 @@ class WorkBounds:
         key = (shape.ranks, samples, shares, reach, shape.pairs)
         if key not in self._works:
             self._works[key] = self._work(*key)
-        return self._works[key].bound_s(shape) + self._pricer.step_s
+        return self._works[key].bound_s(shape) + self.end_s(shape)
+
+    def end_s(self, shape: Shape) -> float:
+        """Seconds after the last pass that every plan of ``shape`` has: its norm and the host's."""
+        used = shape.devices
+        if used not in self._ends:
+            reaching = self._pricer.reaching(self._pricer.machine.reach_of(used, used))
+            norm_s = reaching.collective(norm_sum(used)).time_s
+            self._ends[used] = norm_s + self._pricer.step_s
+        return self._ends[used]
 
     def _work(self, ranks: int, samples: int, shares: bool, reach: int, pairs: bool) -> Work:
         """One micro-batch through all layers."""
