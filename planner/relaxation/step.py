@@ -26,7 +26,7 @@ ROUNDS = 64
 """Times that a relaxed step is played for new chains."""
 CLOSE = 1e-3
 """Programs, plays and bounds within this relative distance are as good as equal."""
-STEPS_ALIKE = 3
+STEPS_ALIKE = 6
 """Rounds after which a bound that did not grow is not raised any more."""
 
 
