@@ -24,22 +24,21 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from typing import Literal
 
-from .bounded_shapes import Bounded, BoundedShapes
+from .bounded_shapes import BoundedShapes
 from .candidates import Evaluator
-from .exhaustive import bounded_plans
 from .found import Found as Found
 from .found import SoFar as SoFar
 from .infeasible import no_plan
 from .leanest import leanest
 from .limits import Limits as Limits
 from .limits import Quota as Quota
+from .proof import Proof
 from .space import Shape
 from .trials import DeadlineError as DeadlineError
-from .trials import Trials
 
 LIKELY_WITHIN = 1.25
 """Shapes whose estimate is worse than the best time by this factor are not looked into."""
@@ -47,13 +46,9 @@ ESTIMATED_WITHIN = 1.05
 """Large shapes are not looked into where chains of passes estimate more than this."""
 LONG_STEP_PASSES = 200_000
 """Steps that take a good part of a second to simulate: in haste, others are tried first."""
-PROVEN_WITHIN = 0.01
-"""Shapes of large models whose bound is this near to the best plan are not looked into."""
-ROUNDING = 1e-12
-"""Bounds within this relative distance of the best time count as passing it."""
 
 
-class Search(Trials):
+class Search(Proof):
     """One search for the best plan of a request.
 
     Args:
@@ -73,13 +68,10 @@ class Search(Trials):
         super().__init__(evaluator, limits)
         if watch is not None:
             self._tried = lambda: watch(self)
-        self._progress = progress or (lambda seen, total, best: None)
-        self._enough = 1 - (PROVEN_WITHIN if self.space.is_large else ROUNDING)
-        self._shapes: list[Shape] = []
+        if progress is not None:
+            self._progress = progress
         self._bounded: BoundedShapes | None = None
         self.interrupted = False
-        self._enumerated = 0
-        self._open_value = float("inf")  # the least bound of a shape that stays open
         self._estimated: list[tuple[float, int]] = []
 
     def run(self) -> Found:
@@ -180,16 +172,6 @@ class Search(Trials):
         shape = self._shapes[number]
         bound_s = self._shape_bound(shape, self._enough * self._best_s(shape), plays=False)
         return bound_s * self.objective.factor(shape)
-
-    def _exact_bound(self, number: int) -> float:
-        """The best bound of a shape; once one stays open, no other needs a better than that one."""
-        self._check_deadline()
-        shape, factor = self._shapes[number], self.objective.factor(self._shapes[number])
-        enough_s = self._enough * self._best_s(shape)
-        bound_s = self._shape_bound(shape, min(enough_s, self._open_value / factor))
-        if self.space.is_large and bound_s < enough_s and self._open_value == float("inf"):
-            self._try_relaxed(shape)
-        return bound_s * factor
 
     def _look_in_likely(self) -> None:
         """Good plans from the shapes with the best estimates."""
@@ -312,73 +294,3 @@ class Search(Trials):
                 self._check_deadline()
                 found.append((self._estimate(shape) * self.objective.factor(shape), number))
         return sorted(found)
-
-    def _prove(self, shapes: list[Shape], bounded: Sequence[Bounded]) -> tuple[float, bool]:
-        """Enumerate small shapes by growing bound; what is proven, and whether all of it is.
-
-        The first shape that stays open is the bound. Later ones that are too large to be
-        enumerated need no exact bounds: they can neither lower it nor give a plan.
-        """
-        done: set[int] = set()
-        work = self._quota(self.limits.proof)
-        for bound, number in bounded:
-            if bound >= self._best * (1 - ROUNDING):
-                return self._best, True
-            self._progress(len(done), len(shapes), self._best)
-            done.add(number)
-            if not self._enumerate(shapes[number], work):
-                if not self.space.is_large:
-                    self._enumerate_rest(shapes, done)
-                proven = bound >= self._best * (1 - ROUNDING)
-                return (self._best if proven else bound), proven
-        return self._best, True
-
-    def _enumerate_rest(self, shapes: list[Shape], done: set[int]) -> None:
-        """The small shapes that are left, for better plans, most devices first.
-
-        Nothing is proven by them any more, so a small number of simulations is enough, and for
-        every number of devices the same: where devices may stay idle, a larger cluster then looks
-        at what a smaller one would.
-        """
-        most = self.limits.enumerated_shape
-        groups: dict[int, list[Bounded]] = {}
-        for number, shape in enumerate(shapes):
-            if number not in done and self._plan_count(shape) <= most:
-                bound = self._quick_value(shape)
-                groups.setdefault(shape.stages * shape.ranks, []).append((bound, number))
-        for used in sorted(groups, reverse=True):
-            work = self._quota(self.limits.rest)
-            for bound, number in BoundedShapes(groups[used], self._exact_bound):
-                if bound >= self._best * (1 - ROUNDING) or self._is_spent(work):
-                    break
-                self._progress(len(done), len(shapes), self._best)
-                self._enumerate(shapes[number], work)
-
-    def _enumerate(self, shape: Shape, most: Quota) -> bool:
-        """Simulate every plan of a shape that may be the best; False if there are too many."""
-        count = self._plan_count(shape)
-        too_many = self._enumerated + count > most.enumerated
-        if count > self.limits.enumerated_shape or too_many or self._has_many_cuts(shape):
-            return False
-        tables = self._layer_tables(shape)
-        self._enumerated += count
-        budget = self._live_budget(shape)
-        for cuts in self._all_cuts(shape):
-            self._check_deadline()
-            best_s = self._best_s(shape)
-            for bound, decision in bounded_plans(shape, cuts, tables, budget, best_s):
-                if bound >= self._best_s(shape) * (1 - ROUNDING):
-                    break
-                if self._is_spent(most):
-                    return False
-                self._try(decision)
-        return True
-
-    def _quota(self, more: Quota) -> Quota:
-        """What is spent so far, and ``more`` of each."""
-        done = self.evaluator
-        spent = (self._enumerated, done.tries, done.count)
-        return Quota(*(a + b for a, b in zip(spent, more, strict=True)))
-
-    def _is_spent(self, most: Quota) -> bool:
-        return self.evaluator.count >= most.simulated or self.evaluator.tries >= most.tries

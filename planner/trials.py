@@ -103,9 +103,9 @@ class Trials(ShapeValues):
         late = self._try_order(decision._replace(shape=other))
         return outcome if late is None or late.excess_bytes > outcome.excess_bytes else late
 
-    def _try_order(self, decision: Decision) -> Outcome | None:
+    def _try_order(self, decision: Decision, give_up_s: float = 0.0) -> Outcome | None:
         self._check_deadline()
-        outcome = self.evaluator(decision, self._keep_s(decision.shape))
+        outcome = self.evaluator(decision, max(give_up_s, self._keep_s(decision.shape)))
         if outcome is not None and outcome.feasible:
             self._outcomes[decision] = outcome
             self._best = min(self._best, self.value(outcome))

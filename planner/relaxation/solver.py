@@ -77,7 +77,11 @@ class Solver:
             self._solver.setOptionValue("threads", 1)
 
     def column(
-        self, name: Hashable, cost: float = 0.0, rows: Sequence[int] = (), value: Sequence[float] = ()
+        self,
+        name: Hashable,
+        cost: float = 0.0,
+        rows: Sequence[int] = (),
+        value: Sequence[float] = (),
     ) -> int:
         """Add a column with its entries in rows that are there already; its number."""
         if rows and max(rows) >= self._rows_there:

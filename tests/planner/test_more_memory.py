@@ -17,3 +17,14 @@ def test_a_shallow_model_is_searched_in_all_its_layouts() -> None:
     assert more is not None
     assert "proof" not in (less.stopped_by, more.stopped_by)
     assert more.outcomes[0].step_time_s <= less.outcomes[0].step_time_s
+
+
+def test_what_estimates_put_behind_is_found_with_more_memory_too() -> None:
+    """Six layers on two devices: where all fit without sharding, some are faster sharded."""
+    space = random_problem(254, MOST_DEVICES)
+    capacities = (1_794_717_088, 1_798_633_847, 1_820_869_012, 4_566_614_049)
+    found = [planned(space.with_memory(capacity)) for capacity in capacities]
+    steps_s = [each.outcomes[0].step_time_s for each in found if each is not None]
+    assert len(steps_s) == len(capacities)
+    assert steps_s == sorted(steps_s, reverse=True)
+    assert steps_s[-1] < 16.0

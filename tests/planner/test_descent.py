@@ -1,0 +1,63 @@
+"""Plans near a good one: descent ends where no change of one layer, or of all alike, is faster."""
+
+from __future__ import annotations
+
+import numpy as np
+from planning import search_of
+from samples import random_problem
+
+from shardwright.planner.candidates import Decision, Outcome
+from shardwright.planner.descent import MOST_OPTIONS, descend
+from shardwright.planner.options import OptionTable
+from shardwright.planner.search import Search
+
+NUMBER, PLENTY_BYTES = 254, 2**40
+EQUAL = 1e-9
+
+
+def _start() -> tuple[Search, list[OptionTable], Outcome]:
+    """A search of six layers on two devices, and its slowest plan by estimates."""
+    search = search_of(random_problem(NUMBER, 8).with_memory(PLENTY_BYTES))
+    search._bound_shapes()
+    shape = next(s for s in search._shapes if (s.stages, s.ranks, s.microbatches) == (1, 2, 8))
+    tables = search._layer_tables(shape)
+    slowest = tuple(t.strategies[int(np.argmax(t.step_estimate_s))] for t in tables)
+    outcome = search.evaluator(Decision(shape, (0, len(tables)), slowest))
+    assert outcome is not None
+    return search, tables, outcome
+
+
+def _descended(most: int) -> tuple[Outcome, int, Search, list[OptionTable]]:
+    """The best plan that was met, and how many were tried."""
+    search, tables, start = _start()
+    met, tries = [start], [0]
+
+    def attempt(decision: Decision, give_up_s: float) -> Outcome | None:
+        tries[0] += 1
+        found = search.evaluator(decision, give_up_s) if tries[0] <= most else None
+        met.extend([] if found is None else [found])
+        return found
+
+    descend(start, tables, attempt)
+    return min(met, key=lambda o: o.step_time_s), tries[0], search, tables
+
+
+def test_no_change_of_one_layer_is_faster_where_it_ends() -> None:
+    best, _, search, tables = _descended(10**6)
+    assert best.step_time_s < _start()[2].step_time_s
+    compared = 0
+    for layer, table in enumerate(tables):
+        for row in np.argsort(table.step_estimate_s, kind="stable")[:MOST_OPTIONS].tolist():
+            strategies = list(best.decision.strategies)
+            strategies[layer] = table.strategies[row]
+            found = search.evaluator(best.decision._replace(strategies=tuple(strategies)))
+            if found is not None:
+                assert found.step_time_s >= best.step_time_s * (1 - EQUAL)
+                compared += 1
+    assert compared > 50
+
+
+def test_it_ends_where_no_more_may_be_tried() -> None:
+    few, tries, *_ = _descended(3)
+    assert tries < 10**4
+    assert few.step_time_s <= _start()[2].step_time_s
