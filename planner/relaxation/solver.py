@@ -85,6 +85,8 @@ class Solver:
     ) -> int:
         """Add a column with its entries in rows that are there already; its number."""
         if rows and max(rows) >= self._rows_there:
+            if max(rows) >= self._count:
+                raise ValueError(f"there is no row {max(rows)} among {self._count}")
             self._hand_over()
         self._new_columns.add((cost,), rows, value)
         return self.columns.setdefault(name, len(self.columns))
