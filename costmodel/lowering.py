@@ -25,7 +25,7 @@ from .lowered_pass import NO_PASS, LoweredPass
 from .state_layouts import lower_unit
 from .technique import Prices, TechniquePrice, prices_of, stack_with, unit_with
 from .techniques import TECHNIQUES
-from .unit import Unit
+from .unit import MOST_UNITS, Unit
 from .unit_parts import UnitShape
 
 
@@ -225,7 +225,9 @@ class Lowering:
             if own.techniques:
                 prices = prices_of(own, self.techniques)
                 unit = unit_with(replace(shape, strategy=own), unit, prices)
-            self._units.setdefault(key, unit)
+            if len(self._units) >= MOST_UNITS:
+                self._units.clear()
+            self._units[key] = unit
         return self._units[key]
 
     def _of_states(self, strategy: LayerStrategy) -> LayerStrategy:

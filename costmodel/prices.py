@@ -39,7 +39,7 @@ from .pass_cost import (
 from .roofline import kernel_seconds
 from .slowest_device import in_a_job
 from .tape import Entry, Item
-from .unit import Unit
+from .unit import MOST_UNITS, Unit
 
 FACTOR_OF: dict[Term, str] = {
     "matmul": "matmul",
@@ -321,6 +321,8 @@ class Pricer:
         """Seconds of a unit's gathers and reductions."""
         found = self._units.get(id(unit))
         if found is None or found[0] is not unit:
+            if len(self._units) >= MOST_UNITS:
+                self._units.clear()
             found = self._units[id(unit)] = (unit, self._price_unit(unit))
         return found[1]
 

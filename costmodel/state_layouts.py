@@ -25,11 +25,11 @@ from .sharding import (
     unit_update,
 )
 from .tape import Item
-from .unit import GatherBytes, Unit
+from .unit import MOST_UNITS, GatherBytes, Unit
 from .unit_parts import Part, UnitShape, unit_parts
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=MOST_UNITS)
 def lower_unit(shape: UnitShape) -> Unit:
     """Sizes and work of a unit under its strategy and stack."""
     layout = shape.stack.state_layout

@@ -10,6 +10,10 @@ from .optimizers import UpdateShare
 from .tape import Item
 from .technique import TierBytes
 
+MOST_UNITS = 4096
+"""Units that a cache keeps, some ten KiB each: a search of a large space makes tens of thousands,
+and next to never needs one again."""
+
 
 class GatherBytes(NamedTuple):
     """A gather: its buffer, what is cast to go into it, and the whole parameters that it gives."""

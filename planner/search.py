@@ -10,7 +10,9 @@
    (:mod:`.uniform_paths`).
 3. Shapes are taken by growing bound. A small one is enumerated: its plans are simulated in the
    order of their own bounds until the next bound passes the best simulated time. A shape too
-   large for that stays open, and the least bound of the open shapes is what is proven.
+   large for that stays open, and the least bound of the open shapes is what is proven. Of a small
+   model the other shapes are looked into all the same, and the best plans are changed here and
+   there (:mod:`.proof`).
 
 What is least is the objective's value of a plan: the seconds of its step times a factor that its
 shape fixes (:mod:`.objective`); bounds and estimates are compared in it.
