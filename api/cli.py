@@ -185,8 +185,10 @@ def main() -> NoReturn:
 
     What a search made is given back with the process: taking it apart object by object first
     takes a second. Where other processes were started, theirs to end, Python's own way out
-    stays.
+    stays. Numpy's products use one thread: how many there are would show in the last bits of sums,
+    and so in which of two equal plans is taken.
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = run()
     if "multiprocessing" in sys.modules or threading.active_count() > 1:
         sys.exit(code)

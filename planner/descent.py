@@ -1,8 +1,8 @@
 """Plans near a good one: what a change of one layer's strategy gains, or of several alike.
 
-A shape whose plans are too many to be enumerated is looked into by estimates, which put plans
-that are about as fast in a wrong order. From a simulated plan, strategy after strategy is
-replaced as long as that makes the simulated step shorter (coordinate descent).
+A shape that is not enumerated whole is looked into by estimates, which put plans that are about as
+fast in a wrong order. From a simulated plan, strategy after strategy is replaced as long as that
+makes the simulated step shorter (coordinate descent).
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from ..spec.strategy import LayerStrategy
 from .candidates import Decision, Outcome
 from .options import OptionTable
 
-MOST_OPTIONS = 24
+OPTIONS_TRIED = 24
 """Options of a layer that are tried, those with the best estimates."""
 LEAST_GAIN = 1e-9
 Attempt = Callable[[Decision, float], Outcome | None]
-"""Simulates a decision; None where it takes so many seconds or more, or no more may be tried."""
+"""Simulates a decision. None where it is of no interest, which none is that is faster than so many
+seconds, or no more may be tried."""
 
 
 def descend(start: Outcome, tables: Sequence[OptionTable], attempt: Attempt) -> None:
@@ -63,5 +64,5 @@ def _alike(decision: Decision, tables: Sequence[OptionTable]) -> Iterator[tuple[
 
 
 def _options(table: OptionTable) -> list[LayerStrategy]:
-    order = np.argsort(table.step_estimate_s, kind="stable")[:MOST_OPTIONS]
+    order = np.argsort(table.step_estimate_s, kind="stable")[:OPTIONS_TRIED]
     return [table.strategies[row] for row in order.tolist()]

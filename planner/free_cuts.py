@@ -162,7 +162,7 @@ class _ByWay(NamedTuple):
 
 
 def _by_way(bounds: PathBounds, counts: Floats) -> list[_ByWay]:
-    """What passes take that are counted by ``counts``, shape (…, KINDS), one for each row."""
+    """What passes take that are counted by ``counts``, shape (rows, KINDS), one for each row."""
     least_s = {kind: _least(table, counts) for kind, table in bounds.tables.items()}
     once_s = sum(_once(table, counts[:, None], WAYS) for table in bounds.tables.values())
     rows = zip(*least_s.values(), strict=True)

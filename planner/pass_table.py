@@ -158,6 +158,8 @@ def undominated(table: PassTable) -> PassTable:
     weights = np.random.default_rng(0).random((scaled.shape[1], SAMPLES)) ** UNEVEN
     kept = np.ones(len(figures), dtype=bool)
     for best in np.unique(np.argmin(scaled @ weights, axis=0)).tolist():
+        if not kept[best]:  # by one that is alike: which of them a weight finds is rounding
+            continue
         beaten = (figures >= figures[best]).all(axis=1)
         beaten[best] = False
         kept &= ~beaten

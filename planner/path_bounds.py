@@ -4,6 +4,7 @@ Every pass takes at least a sum over its layers (:mod:`.pass_table`), and a step
 any chain of its passes (:mod:`.chains`). The step's linear relaxation (:mod:`.relaxation`) is the
 least that all of that leaves, where layers may mix their options and each stage holds what it may.
 Which runs of layers a stage may hold where cuts are free is found first (:mod:`.stage_contents`).
+A chain's least work alone (:mod:`.chain_seconds`) is asked first where cuts are fixed.
 Where a pipeline is not looked at yet, the passes of all stages together, their memory pooled, bound
 it at once with all others of its place.
 """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .shape_costs import ShapeCosts
 
 MOST_OPTIONS, MOST_SHAPES = 400_000, 10_000
-"""Options in tables of passes, and shapes whose steps are relaxed."""
+"""Options in tables of passes, and shapes that are bounded by them."""
 MOST_STEPS = 4
 """Relaxed steps that are kept, some twenty MiB each; others start anew if they are needed again."""
 UNWANTED_S, STEP_UP = 1e7, 1.5
@@ -70,7 +70,7 @@ class PathCosts:
         Args:
             shape: the shape.
             enough_s: a bound as high as this is high enough; up to it all is done that can be,
-                and nothing once ``MOST_SHAPES`` were relaxed or tables have ``MOST_OPTIONS``.
+                and nothing once ``MOST_SHAPES`` were bounded or tables have ``MOST_OPTIONS``.
             plays: whether steps are played for more chains than the closed ones.
         """
         key = (shape, self._costs._live_budget(shape))

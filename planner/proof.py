@@ -40,6 +40,8 @@ class Proof(Trials):
         self._shapes: list[Shape] = []
         self._enumerated = 0
         self._open_value = float("inf")  # the least bound of a shape that stays open
+        self._proven_value = 0.0  # of all plans but those that were simulated
+        self._whole: set[Shape] = set()
 
     def _exact_bound(self, number: int) -> float:
         """The best bound of a shape; once one stays open, no other needs a better than that one."""
@@ -62,6 +64,7 @@ class Proof(Trials):
         for bound, number in bounded:
             if bound >= self._best * (1 - ROUNDING):
                 return self._best, True
+            self._proven_value = bound
             self._progress(len(done), len(shapes), self._best)
             done.add(number)
             if not self._enumerate(shapes[number], work):
@@ -96,15 +99,16 @@ class Proof(Trials):
                 self._enumerate(shapes[number], Quota(*map(min, work, own)))
 
     def _descend(self) -> None:
-        """Plans near the best one of each of the best shapes."""
+        """Plans near the best one of each of the best shapes that were not enumerated whole."""
         starts: dict[Shape, Outcome] = {}
         for outcome in sorted(self._outcomes.values(), key=self.rank):
-            starts.setdefault(outcome.decision.shape, outcome)
+            if outcome.decision.shape not in self._whole:
+                starts.setdefault(outcome.decision.shape, outcome)
         for shape, start in list(starts.items())[: self.limits.descents]:
             work = self._quota(self.limits.descent)
 
             def attempt(decision: Decision, give_up_s: float, work: Quota = work) -> Outcome | None:
-                return None if self._is_spent(work) else self._try_order(decision, give_up_s)
+                return None if self._is_spent(work) else self._try_near(decision, give_up_s)
 
             descend(start, self._layer_tables(shape), attempt)
 
@@ -116,16 +120,17 @@ class Proof(Trials):
             return False
         tables = self._layer_tables(shape)
         self._enumerated += count
-        budget = self._live_budget(shape)
+        budget, end_s = self._live_budget(shape), self.work.end_s(shape)
         for cuts in self._all_cuts(shape):
             self._check_deadline()
-            best_s = self._best_s(shape)
+            best_s = self._best_s(shape) - end_s
             for bound, decision in bounded_plans(shape, cuts, tables, budget, best_s):
-                if bound >= self._best_s(shape) * (1 - ROUNDING):
+                if bound + end_s >= self._best_s(shape) * (1 - ROUNDING):
                     break
                 if self._is_spent(most):
                     return False
                 self._try(decision)
+        self._whole.add(shape)
         return True
 
     def _quota(self, more: Quota) -> Quota:

@@ -2,7 +2,8 @@
 
 1. Every legal pipeline shape gets a quick proven lower bound, and its exact one only when its
    turn comes: of a large model first that of its place, then that of its relaxed step, at last
-   with the step's critical paths, until it is within ``PROVEN_WITHIN`` of the best plan.
+   with the step's critical paths, until it is within ``PROVEN_WITHIN`` of the best plan, or past
+   the bound of a shape that stays open (:mod:`.proof`).
 2. The likely shapes are searched for good plans: dynamic programming over layers and stages,
    simulated, the budget lowered where memory overflows. Of a model of many layers these are
    shapes of the likeliest widths, then those with the least bounds; plans are made of their relaxed
@@ -132,7 +133,8 @@ class Search(Proof):
 
     def _bound_so_far(self) -> float:
         """A proven bound on every plan of the space where the search ended early."""
-        return self._floor_value() if self._bounded is None else self._bounded.least
+        least = self._floor_value() if self._bounded is None else self._bounded.least
+        return max(least, self._proven_value)
 
     def _look_for_any(self) -> None:
         """Some plan that fits: an answer for a deadline, a mark for the rest of the search."""

@@ -136,7 +136,7 @@ class ShapeCosts:
     ) -> float:
         """A proven lower bound on every plan of a shape, from the tables of its layers.
 
-        Once enough widths and micro-batches have tables, or enough shapes were relaxed, the quick
+        Once enough widths and micro-batches have tables, or enough shapes were bounded, the quick
         bound of the others stands: it is as sound, and a search of a large space proves little of
         them anyway.
 

@@ -103,7 +103,24 @@ class Trials(ShapeValues):
         late = self._try_order(decision._replace(shape=other))
         return outcome if late is None or late.excess_bytes > outcome.excess_bytes else late
 
+    def _try_near(self, decision: Decision, give_up_s: float) -> Outcome | None:
+        """:meth:`_try_order` for one changed layer, with those that share its table; as long as
+        :meth:`_try_likely` would.
+        """
+        if self._passes > self.limits.likely_passes:
+            return None
+        before = self.evaluator.count
+        variants = tied_variants(decision, self.space)
+        tried = [self._try_order(variant, give_up_s) for variant in variants]
+        self._passes += (self.evaluator.count - before) * decision.shape.passes
+        fits = [outcome for outcome in tried if outcome is not None and outcome.feasible]
+        return min(fits, key=lambda outcome: outcome.step_time_s, default=None)
+
     def _try_order(self, decision: Decision, give_up_s: float = 0.0) -> Outcome | None:
+        """Simulate a decision, and keep it if it fits.
+
+        ``give_up_s``: plans that are no alternatives are of interest too, up to so many seconds.
+        """
         self._check_deadline()
         outcome = self.evaluator(decision, max(give_up_s, self._keep_s(decision.shape)))
         if outcome is not None and outcome.feasible:

@@ -6,6 +6,9 @@ backward pass under any split and recomputation, and a step at least what
 :mod:`.bounds` says of that work. No plan of any shape beats the model's matrix products, each
 once a sample, at the peak of all devices.
 
+After its last pass every stage waits for the norm over all devices, which is the same for every
+plan of as many, and for the host.
+
 Some stage has at least ⌈n/p⌉ of n layers of a kind. Where passes overlap in pairs, what they may
 hide of their communication is no certain time; nor is, if the communication is longer, their work.
 Where backwards are split only the fill is certain, f = Σ of the least forward passes: a stage

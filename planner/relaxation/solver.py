@@ -88,8 +88,11 @@ class Solver:
             if max(rows) >= self._count:
                 raise ValueError(f"there is no row {max(rows)} among {self._count}")
             self._hand_over()
+        if name in self.columns:
+            raise ValueError(f"there is a column {name!r}")
         self._new_columns.add((cost,), rows, value)
-        return self.columns.setdefault(name, len(self.columns))
+        self.columns[name] = len(self.columns)
+        return self.columns[name]
 
     def row(
         self,

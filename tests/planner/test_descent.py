@@ -7,7 +7,7 @@ from planning import search_of
 from samples import random_problem
 
 from shardwright.planner.candidates import Decision, Outcome
-from shardwright.planner.descent import MOST_OPTIONS, descend
+from shardwright.planner.descent import OPTIONS_TRIED, descend
 from shardwright.planner.options import OptionTable
 from shardwright.planner.search import Search
 
@@ -47,7 +47,7 @@ def test_no_change_of_one_layer_is_faster_where_it_ends() -> None:
     assert best.step_time_s < _start()[2].step_time_s
     compared = 0
     for layer, table in enumerate(tables):
-        for row in np.argsort(table.step_estimate_s, kind="stable")[:MOST_OPTIONS].tolist():
+        for row in np.argsort(table.step_estimate_s, kind="stable")[:OPTIONS_TRIED].tolist():
             strategies = list(best.decision.strategies)
             strategies[layer] = table.strategies[row]
             found = search.evaluator(best.decision._replace(strategies=tuple(strategies)))

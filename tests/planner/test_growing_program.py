@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
-import highspy
 import numpy as np
 import pytest
 
 from shardwright.planner.relaxation.solver import INFINITE, Solver
 
+highspy = pytest.importorskip("highspy")
 SEEDS = 20
 
 

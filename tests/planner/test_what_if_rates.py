@@ -133,7 +133,9 @@ def test_rates_as_listed_change_nothing() -> None:
     assert _step_s(same, found.plan) == found.simulation.step_time_s
 
 
-LITTLE = Limits(likely=4, estimates=60, proof=Quota(20_000, 300, 100), rest=Quota(2000, 50, 20))
+LITTLE = Limits(
+    likely=4, estimates=60, proof=Quota(20_000, 300, 100), rest=Quota(2000, 50, 20), descents=0
+)
 
 
 def test_no_plan_beats_the_bound_under_changed_rates() -> None:

@@ -69,7 +69,9 @@ def note_bounds(
     found.plans += 1
     p = draft.pipeline
     shape = Shape(p.stages, p.width, p.kind, p.chunks, p.microbatches)
-    step_s, host_s = simulation.step_time_s, simulator.pricer.step_s
+    step_s, end_s = simulation.step_time_s, search.work.end_s(shape)
+    if abs(end_s - simulation.norm_s - simulation.host_s) > 1e-9 * end_s:
+        found.faults.append(f"end of the step {end_s}: {draft}")
     found.note("shape", search._shape_bound(shape), step_s, draft)
     tables = [
         _row(table, draft, number) for number, table in enumerate(search._layer_tables(shape))
@@ -79,7 +81,7 @@ def note_bounds(
     if not own:
         found.faults.append(f"live budget {budget} cuts {draft}")
     else:
-        found.note("plan", own[0][0] + host_s, step_s, draft)
+        found.note("plan", own[0][0] + end_s, step_s, draft)
     plan = draft.plan(search_space(search))
     if p.kind not in PAIRED_KINDS:
         counts = kind_counts(p.kind, p.microbatches, p.chunks)

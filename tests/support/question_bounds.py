@@ -16,7 +16,7 @@ from random_spaces import PLENTY_BYTES
 from shardwright.planner.limits import Limits, Quota
 from shardwright.spec.schedule import EVERY_KIND
 
-PROVING = Limits(proof=Quota(400_000, 2000, 500), rest=Quota(0, 0, 0))
+PROVING = Limits(proof=Quota(400_000, 2000, 500), rest=Quota(0, 0, 0), descents=0)
 """A short search: more of the proof, or plans after it failed, makes no bound less sound."""
 
 
