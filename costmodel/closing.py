@@ -14,11 +14,11 @@ from ..spec.stack import StackSpec
 from ..spec.technique_plans import stage_technique_groups
 from ..spec.techniques import TECHNIQUES, Values
 from .group_prices import GroupPrices
-from .lowering import StageChunk
 from .overlap import slowed
 from .pass_time import joined_names
 from .rank_class import RankClass
 from .shared_tables import holding_stages
+from .stage_chunk import StageChunk
 from .stage_run import StageRun
 from .step import end_of_step
 

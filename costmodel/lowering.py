@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 from ..spec.choices import Recompute, SequenceParallel
 from ..spec.formats import DTYPE_BYTES
 from ..spec.model import EmbeddingLayer, HeadLayer, Layer, ModelSpec
-from ..spec.passes import BackwardPart
 from ..spec.plan import Plan
 from ..spec.sample_parts import group_samples
 from ..spec.shared_bias import table_copies, with_table
@@ -18,91 +16,18 @@ from ..spec.strategy import LayerStrategy
 from ..spec.towers import LayerPlace, layer_places
 from ..spec.training import LayerTraining
 from ..spec.workload import Workload
-from .chunk_sources import ChunkSource, chunk_sources, source_shapes
+from .chunk_sources import chunk_sources, source_shapes
 from .layer_shape import LayerShape
 from .lower import LoweredLayer, lower_layer
-from .lowered_pass import NO_PASS, LoweredPass
+from .stage_chunk import StageChunk, StageLayer
 from .state_layouts import lower_unit
 from .technique import Prices, TechniquePrice, prices_of, stack_with, unit_with
 from .techniques import TECHNIQUES
-from .unit import MOST_UNITS, Unit
+from .unit import Unit
 from .unit_parts import UnitShape
 
-
-@dataclass(frozen=True, slots=True)
-class StageLayer:
-    """One layer of a stage: where it is, what it costs a micro-batch, whose unit it belongs to.
-
-    ``unit`` is None for an embedding whose parameters move with the head's.
-    """
-
-    index: int
-    layer: Layer
-    strategy: LayerStrategy
-    lowered: LoweredLayer
-    unit: Unit | None
-
-
-@dataclass(frozen=True)
-class StageChunk:
-    """The layers of one virtual stage and the activations that cross its ends (0: none).
-
-    ``sources`` are the outputs of towers that it reads from elsewhere, hands on, or makes.
-    """
-
-    layers: tuple[StageLayer, ...]
-    input_bytes: int
-    output_bytes: int
-    sources: tuple[ChunkSource, ...] = ()
-
-    @cached_property
-    def layer_ids(self) -> tuple[tuple[int, int], ...]:
-        """Equal for chunks of equal layers, wherever they are, while their lowering lives."""
-        return tuple([(id(entry.lowered), id(entry.unit)) for entry in self.layers])
-
-    @property
-    def first_shared(self) -> int:
-        """The first layer, counted from 0, whose parameters move with the head's; -1 for none."""
-        return next((n for n, entry in enumerate(self.layers) if entry.unit is None), -1)
-
-    @property
-    def receives_bytes(self) -> int:
-        """The message that comes in, going forward; going backward, its gradient goes out."""
-        return self.input_bytes + sum(source.receives_bytes for source in self.sources)
-
-    @property
-    def sends_bytes(self) -> int:
-        """The message that goes out, going forward; going backward, its gradient comes in."""
-        return self.output_bytes + sum(source.sends_bytes for source in self.sources)
-
-    def backward(self, number: int, first: bool, part: BackwardPart = "whole") -> LoweredPass:
-        """Layer ``number``'s work going backward, in the first micro-batch or a later one.
-
-        All of it, or one ``part`` where the schedule splits it.
-
-        A later one adds its gradients to those that are there, unless its unit has reduced
-        them away or keeps them in another number format. An embedding whose unit is not in
-        this chunk adds nothing, which makes its work a lower bound.
-        """
-        entry = self.layers[number]
-        unit = entry.unit or self.layers[-1].unit
-        fresh = unit is None or unit.starts_anew
-        lowered = entry.lowered
-        if part == "whole":
-            return lowered.backward if first or fresh else lowered.accumulating_backward
-        split = lowered.split_backward()
-        if part == "input":
-            return split.input if first or fresh else split.accumulating_input
-        return split.weight if first or fresh else split.accumulating_weight
-
-    def backward_passes(
-        self, number: int, first: bool, last: bool, part: BackwardPart
-    ) -> tuple[LoweredPass, ...]:
-        """:meth:`backward`, and what techniques do once the layer's gradients are complete."""
-        own, unit = self.backward(number, first, part), self.layers[number].unit
-        if unit is None or not last or part == "input" or unit.added == NO_PASS:
-            return (own,)
-        return (own, unit.added)
+MOST_CHUNKS = 4096
+"""Chunks that are kept: plans that are enumerated have many in common."""
 
 
 class Lowering:
@@ -137,6 +62,7 @@ class Lowering:
         )
         self._lowered: dict[tuple[object, ...], LoweredLayer] = {}
         self._units: dict[tuple[object, ...], Unit] = {}
+        self._chunks: dict[tuple[object, ...], tuple[StageChunk, LayerStrategy | None]] = {}
 
     def layer(
         self,
@@ -159,13 +85,13 @@ class Lowering:
             shares_weight: whether its table is also the head's of its chunk.
             copies: whether it holds a copy of its tower's table of relative positions.
         """
-        split, place = split_only(strategy), self.places[index]
+        place = self.places[index]
         alone = place.begins and not place.sources
         layout = None if alone else differing_layout(before, strategy)
         batch = samples // strategy.data_parallel(ranks)
-        key = (self.kinds[index], split, layout, batch, shares_weight, copies)
+        key = (self.kinds[index], split_key(strategy), layout, batch, shares_weight, copies)
         if key not in self._lowered:
-            shape = self.shape(index, split, layout, batch, shares_weight)
+            shape = self.shape(index, split_only(strategy), layout, batch, shares_weight)
             # Kept simulators serve several threads: the first to be done wins, for numbers of
             # layers (id) are keys elsewhere, and no layer that has one may be thrown away.
             layer = with_table(self.model, index) if copies else self.layers[index]
@@ -202,42 +128,56 @@ class Lowering:
     ) -> Unit:
         """The parameters of these layers under a strategy, as they move together.
 
+        It is kept as long as this: numbers of units (id) are keys elsewhere, too.
+
         ``copies``: with a copy of the tower's table of relative positions, which a block holds.
         """
-        kinds = tuple(self.kinds[i] for i in members)
-        degrees = (strategy.tp, strategy.sequence_parallel, strategy.ep, strategy.etp)
-        own = self._of_states(strategy)
-        key = (kinds, degrees, strategy.shard, ranks, technique_key(own), copies)
+        key = self._unit_key(members, strategy, ranks, copies)
         if key not in self._units:
-            shape = UnitShape(
-                layers=tuple(
-                    with_table(self.model, i) if copies else self.layers[i] for i in members
-                ),
-                strategy=replace(strategy, recompute="none", techniques={}),
-                stage_ranks=ranks,
-                seq_len=self.places[members[0]].tokens,
-                dtype=self.workload.dtype,
-                stack=self.stack,
-                optimizer=self.workload.optimizer,
-                trainings=tuple(self.trainings[i] for i in members),
-            )
-            unit = lower_unit(shape)
-            if own.techniques:
-                prices = prices_of(own, self.techniques)
-                unit = unit_with(replace(shape, strategy=own), unit, prices)
-            if len(self._units) >= MOST_UNITS:
-                self._units.clear()
-            self._units[key] = unit
+            self._units.setdefault(key, self._new_unit(members, strategy, ranks, copies))
         return self._units[key]
 
-    def _of_states(self, strategy: LayerStrategy) -> LayerStrategy:
-        """The strategy without recomputation and techniques that leave the layer's states alone."""
-        own = {
-            name: value
-            for name, value in strategy.techniques.items()
+    def passing_unit(self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int) -> Unit:
+        """As :meth:`unit`, but not kept: tables of options need each of tens of thousands once."""
+        known = self._units.get(self._unit_key(members, strategy, ranks, False))
+        return self._new_unit(members, strategy, ranks, False) if known is None else known
+
+    def _unit_key(
+        self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, copies: bool
+    ) -> tuple[object, ...]:
+        kinds = tuple(self.kinds[i] for i in members)
+        degrees = (strategy.tp, strategy.sequence_parallel, strategy.ep, strategy.etp)
+        techniques = self._of_states(strategy)
+        return (kinds, degrees, strategy.shard, ranks, techniques, copies)
+
+    def _new_unit(
+        self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, copies: bool
+    ) -> Unit:
+        own = replace(strategy, recompute="none", techniques=dict(self._of_states(strategy)))
+        shape = UnitShape(
+            layers=tuple(with_table(self.model, i) if copies else self.layers[i] for i in members),
+            strategy=replace(own, techniques={}),
+            stage_ranks=ranks,
+            seq_len=self.places[members[0]].tokens,
+            dtype=self.workload.dtype,
+            stack=self.stack,
+            optimizer=self.workload.optimizer,
+            trainings=tuple(self.trainings[i] for i in members),
+        )
+        unit = lower_unit(shape)
+        if not own.techniques:
+            return unit
+        return unit_with(replace(shape, strategy=own), unit, prices_of(own, self.techniques))
+
+    def _of_states(self, strategy: LayerStrategy) -> TechniqueKey:
+        """A strategy's techniques but those that leave the layer's states alone."""
+        if not strategy.techniques:
+            return ()
+        return tuple(
+            (name, value)
+            for name, value in technique_key(strategy)
             if name not in self.techniques or self.techniques[name].unit is not None
-        }
-        return replace(strategy, recompute="none", techniques=own)
+        )
 
     def chunk(
         self,
@@ -257,6 +197,24 @@ class Lowering:
             samples: samples of a micro-batch over them.
             state_ranks: ranks of the whole stage, where it has several device groups.
         """
+        key = (tuple([(i, id(s)) for i, s in layers]), id(before), ranks, samples, state_ranks)
+        known = self._chunks.get(key)
+        if known is None:
+            if len(self._chunks) >= MOST_CHUNKS:
+                self._chunks.clear()
+            # What is kept keeps the strategies too, so that their ids stay theirs.
+            chunk = self._new_chunk(layers, before, ranks, samples, state_ranks)
+            known = self._chunks[key] = (chunk, before)
+        return known[0]
+
+    def _new_chunk(
+        self,
+        layers: tuple[tuple[int, LayerStrategy], ...],
+        before: LayerStrategy | None,
+        ranks: int,
+        samples: int,
+        state_ranks: int | None,
+    ) -> StageChunk:
         holders = ranks if state_ranks is None else state_ranks
         tied = self._tied_ends(layers)
         holding = table_copies(self.model, [index for index, _ in layers])

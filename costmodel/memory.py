@@ -22,7 +22,6 @@ from ..spec.plan import Plan
 from ..spec.report import MemoryRow
 from ..spec.stack import StackSpec
 from .library_memory import scaled, workspace_bytes
-from .lowering import StageChunk
 from .pass_effects import PassEffects
 from .pass_memory import (
     COMMUNICATION,
@@ -33,6 +32,7 @@ from .pass_memory import (
     WORKSPACE,
     PassEffect,
 )
+from .stage_chunk import StageChunk
 from .stage_passes import PassKind, StagePasses
 from .unit import Unit
 

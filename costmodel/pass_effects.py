@@ -6,8 +6,8 @@ The middle stages of a pipeline hold equal layers, and so do the plans of a swee
 from __future__ import annotations
 
 from ..spec.stack import StackSpec
-from .lowering import StageChunk
 from .pass_memory import PassEffect, PassPlayer
+from .stage_chunk import StageChunk
 from .stage_passes import PassKind
 
 

@@ -12,7 +12,7 @@ from ..spec.report import MEMORY_TERMS
 from ..spec.stack import StackSpec
 from .lower import LoweredLayer
 from .lowered_pass import LoweredPass
-from .lowering import StageChunk
+from .stage_chunk import StageChunk
 from .stage_passes import PassKind
 from .unit import GatherBytes, Unit
 

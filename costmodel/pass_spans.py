@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from ..spec.kernels import Kernel
 from .lowered_pass import LoweredPass
-from .lowering import StageChunk
 from .overlap import slowed
 from .pass_cost import EXPOSED_EP, TERMS
 from .pass_time import Slot, layer_order, slots_of
 from .prices import Pricer
+from .stage_chunk import StageChunk
 from .stage_passes import PassKind
 
 COMPUTE, COLLECTIVE, SHARDING = range(3)

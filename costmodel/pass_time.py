@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
-from .lowering import StageChunk
 from .overlap import slowed
 from .pass_cost import TECHNIQUE, TERMS, PassCost, UnitCost
 from .pass_memory import entry_unit
 from .prices import Pricer
+from .stage_chunk import StageChunk
 from .stage_passes import PassKind
 from .unit import Unit
 

@@ -13,8 +13,8 @@ from ..spec.plan import Plan
 from ..spec.schedule import chunk_place, chunk_position
 from .boundary import Side, alike_s, crossing_s, divides_alike
 from .group_prices import GroupPrices
-from .lowering import StageChunk
 from .pass_order import pass_order
+from .stage_chunk import StageChunk
 from .stage_passes import PassKind
 from .stage_run import StageRun
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from ..spec.errors import InputError
 from ..spec.plan import Plan
-from .lowering import StageChunk
 from .reach import Reach
+from .stage_chunk import StageChunk
 
 MAX_CLASSES = 2**14
 """Classes of one plan; each is lowered and priced on its own."""

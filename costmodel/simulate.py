@@ -18,7 +18,7 @@ from ..spec.schedule import SPLIT_KINDS, ScheduleKind, chunk_position
 from ..spec.stack import StackSpec
 from .closing import close, communicators
 from .group_prices import GroupPrices, stage_group, used_devices, used_groups
-from .lowering import Lowering, StageChunk
+from .lowering import Lowering
 from .machine import Machine
 from .memory import memory_row, stage_peak
 from .pass_effects import PassEffects
@@ -28,6 +28,7 @@ from .play import Messages, play
 from .prices import Pricer
 from .rank_class import RankClass, refuse_too_many
 from .reach import Reach, stage_reaches
+from .stage_chunk import StageChunk
 from .stage_passes import PassKind, Together, passes_of
 from .stage_run import StageRun
 from .technique import Prices

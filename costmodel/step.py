@@ -23,10 +23,11 @@ from ..spec.towers import sources_after
 from ..spec.workload import DtypeRecord
 from .bias_sums import bias_sums
 from .layer_shape import activation_shape
-from .lowering import Lowering, StageChunk, StageLayer
+from .lowering import Lowering
 from .optimizers import joined, update_work
 from .shard_traffic import partial_sum_work
 from .shared_tables import holding_group, holding_stages
+from .stage_chunk import StageChunk, StageLayer
 from .tape import Item
 from .technique import Prices
 from .techniques import TECHNIQUES

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..spec.plan import Plan
 from ..spec.report import MEMORY_TERMS, MemoryRow
-from .lowering import StageChunk
+from .stage_chunk import StageChunk
 from .stage_passes import StagePasses
 from .technique import TIERS, Tier, TierBytes, total_bytes
 

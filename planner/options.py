@@ -147,7 +147,7 @@ class OptionTables:
             return [float(work.kept_bytes), *seconds]
 
         def added_row(strategy: LayerStrategy) -> list[float]:
-            unit = self.lowering.unit(members, strategy, ranks)
+            unit = self.lowering.passing_unit(members, strategy, ranks)
             work = self.works.of(layer, strategy, ranks, samples, not members)
             ways = (work.backward(adds=False), work.backward(adds=adds))
             update_s = sum(sum(pricer.split(items)) for _, items in unit.added_update)
@@ -160,7 +160,7 @@ class OptionTables:
                 return NO_UNIT
             key = (kinds, unit_key(strategy), ranks, reach)
             if key not in self._units:
-                unit = self.lowering.unit(members, strategy, ranks)
+                unit = self.lowering.passing_unit(members, strategy, ranks)
                 self._units[key] = self._unit_row(unit, reach)
             return self._units[key]
 

@@ -264,7 +264,7 @@ class PassTables:
         kinds = tuple(self.lowering.kinds[i] for i in members)
         key = (kinds, unit_key(strategy), ranks, reach)
         if key not in self._units:
-            unit = self.lowering.unit(members, strategy, ranks)
+            unit = self.lowering.passing_unit(members, strategy, ranks)
             self._units[key] = self._unit_row(unit, reach)
         return self._units[key]
 

@@ -104,8 +104,9 @@ class Trials(ShapeValues):
         return outcome if late is None or late.excess_bytes > outcome.excess_bytes else late
 
     def _try_near(self, decision: Decision, give_up_s: float) -> Outcome | None:
-        """:meth:`_try_order` for one changed layer, with those that share its table; as long as
-        :meth:`_try_likely` would.
+        """:meth:`_try_order` of a change, with the layers that share a table of what it changes.
+
+        As long as :meth:`_try_likely` would.
         """
         if self._passes > self.limits.likely_passes:
             return None

@@ -16,12 +16,12 @@ from samples import Sample, sample
 from simulation_checks import check_starts
 
 from shardwright.costmodel.lowered_pass import LoweredPass
-from shardwright.costmodel.lowering import StageChunk
 from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.pass_cost import PassCost
 from shardwright.costmodel.pass_time import PASS_TERMS, PassTime
 from shardwright.costmodel.prices import Pricer
 from shardwright.costmodel.simulate import Simulation, Simulator
+from shardwright.costmodel.stage_chunk import StageChunk
 from shardwright.costmodel.stage_passes import PassKind
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.plan import Plan

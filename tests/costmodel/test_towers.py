@@ -11,9 +11,10 @@ from oracle import Pipeline, Space, build, simulator_of
 from random_spaces import random_cluster, random_stack
 from tower_cases import WIDTH, encoder_decoder, images_in_text
 
-from shardwright.costmodel.lowering import Lowering, StageChunk
+from shardwright.costmodel.lowering import Lowering
 from shardwright.costmodel.pass_memory import ACTIVATIONS, PassPlayer
 from shardwright.costmodel.shared_tables import holding_group, holding_stages
+from shardwright.costmodel.stage_chunk import StageChunk
 from shardwright.costmodel.stage_passes import PassKind
 from shardwright.costmodel.step import end_of_step
 from shardwright.spec.groups import RankGroup

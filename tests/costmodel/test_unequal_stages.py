@@ -12,11 +12,12 @@ from pricers import Free
 from shardwright.costmodel import rank_class
 from shardwright.costmodel.boundary import Side, alike_s, crossing_s
 from shardwright.costmodel.explain import breakdown
-from shardwright.costmodel.lowering import Lowering, StageChunk
+from shardwright.costmodel.lowering import Lowering
 from shardwright.costmodel.pass_time import PASS_TERMS, PassTime
 from shardwright.costmodel.play_spans import simulate_spans
 from shardwright.costmodel.reach import Reach
 from shardwright.costmodel.simulate import Simulator
+from shardwright.costmodel.stage_chunk import StageChunk
 from shardwright.costmodel.stage_passes import PassKind
 from shardwright.costmodel.trace import simulated_timeline
 from shardwright.datasets.catalogue.clusters import parse_cluster

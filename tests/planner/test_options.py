@@ -6,8 +6,8 @@ import pytest
 from planning import search_of
 from samples import random_problem
 
-from shardwright.costmodel.lowering import StageChunk, StageLayer
 from shardwright.costmodel.pass_time import pass_time
+from shardwright.costmodel.stage_chunk import StageChunk, StageLayer
 from shardwright.costmodel.stage_passes import PassKind
 from shardwright.planner.search import Search
 from shardwright.planner.shape import Shape

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from plan_cases import Case, Sizes
 from pricers import Free
 
-from shardwright.costmodel.lowering import StageChunk
 from shardwright.costmodel.machine import Machine
 from shardwright.costmodel.pass_time import PASS_TERMS, PassTime
 from shardwright.costmodel.simulate import Simulator
+from shardwright.costmodel.stage_chunk import StageChunk
 from shardwright.costmodel.stage_passes import PassKind
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.plan import Plan
