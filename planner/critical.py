@@ -56,15 +56,22 @@ def _played(
     """When each group ends, and the number of the input that it waited for; -1 for none."""
     ends_s = [0.0] * (len(order.kind) + 1)  # the last one stands for what was before the step
     causes = [-1] * len(order.kind)
-    for group, (kind, before, inputs) in enumerate(
-        zip(order.kind, order.before, order.inputs, strict=True)
+    own_s = [seconds[kind] for kind in order.kind]
+    ways_s = [*travel_s, 0.0]  # the last one is that of no message
+    one_s, two_s = ([ways_s[way] for way in each[1]] for each in (order.first, order.second))
+    each = (own_s, order.before, order.first[0], one_s, order.second[0], two_s)
+    for group, (group_s, before, one, one_way_s, two, two_way_s) in enumerate(
+        zip(*each, strict=True)
     ):
         start_s = ends_s[before]
-        for number, (source, way) in enumerate(inputs):
-            arrives_s = ends_s[source] + travel_s[way]
+        arrives_s = ends_s[one] + one_way_s
+        if arrives_s > start_s:
+            start_s, causes[group] = arrives_s, 0
+        if two >= 0:
+            arrives_s = ends_s[two] + two_way_s
             if arrives_s > start_s:
-                start_s, causes[group] = arrives_s, number
-        ends_s[group] = start_s + seconds[kind]
+                start_s, causes[group] = arrives_s, 1
+        ends_s[group] = start_s + group_s
     return ends_s, causes
 
 

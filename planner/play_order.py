@@ -14,6 +14,8 @@ from ..spec.schedule import chunk_position
 from .chains import Pipeline, groups_of
 from .pass_table import kind_number
 
+NOTHING = -1
+"""In place of a group: what was before the step."""
 Input = tuple[int, int]
 """The group that makes an input, and the number of its message: into a position, and for
 backward passes as many further on as there are positions."""
@@ -26,7 +28,8 @@ class PlayOrder:
     ``kind``: of each group, its number in ``distinct``: a stage and what starts together there.
     ``before``: the group that its stage runs before it, -1 for none. ``inputs``: what it waits for
     from other groups. ``last``: of each stage, its last group. ``places``: of each kind of group,
-    the position and the kind of its passes.
+    the position and the kind of its passes. ``first`` and ``second``: the sources and messages of
+    ``inputs`` again, each as two lists; ``NOTHING`` where there is none.
     """
 
     positions: int
@@ -36,6 +39,8 @@ class PlayOrder:
     last: list[int]
     distinct: list[tuple[int, Together]]
     places: list[tuple[tuple[int, int], ...]]
+    first: tuple[list[int], list[int]]
+    second: tuple[list[int], list[int]]
 
 
 @lru_cache(maxsize=4)
@@ -63,7 +68,7 @@ class _Playing:
     def __init__(self, shape: Pipeline) -> None:
         kind, stages, chunks, microbatches = shape
         self.shape, self.positions = shape, stages * chunks
-        self.found = PlayOrder(self.positions, [], [], [], [], [], [])
+        self.found = PlayOrder(self.positions, [], [], [], [], [], [], ([], []), ([], []))
         self.stages: list[_Stage] = []
         self.made: dict[tuple[bool, int, int], int] = {}
         for stage in range(stages):
@@ -99,6 +104,10 @@ class _Playing:
             self.found.kind.append(stage.kinds[stage.done])
             self.found.before.append(stage.last)
             self.found.inputs.append(inputs)
+            for place, each in enumerate((self.found.first, self.found.second)):
+                source, way = inputs[place] if place < len(inputs) else (NOTHING, NOTHING)
+                each[0].append(source)
+                each[1].append(way)
             for place in stage.groups[stage.done]:
                 item = stage.passes.order[place]
                 if item.part != "weight":
