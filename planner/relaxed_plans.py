@@ -46,8 +46,10 @@ def _try_within(
 ) -> None:
     """Try the plan of a relaxed step, again within less where it does not fit."""
     budgets = np.full(cut.shape.stages, cut.budget_bytes)
-    for _ in range(ATTEMPTS):
-        bound_s, mixed = cut.relaxed(budgets, enough_s)
+    for number in range(ATTEMPTS):
+        mixed, bound_s = cut.mixed if number == 0 else None, 0.0
+        if mixed is None:
+            bound_s, mixed = cut.relaxed(budgets, enough_s)
         if mixed is None or bound_s >= enough_s:
             return
         outcome = attempt(_decision(cut, mixed))
