@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..spec.schedule import ScheduleKind
 from .chain_weights import WAYS, WEIGHED, laid_out
 from .chains import every_pass, late_weights, outer_counts
 from .pass_table import SHARED, PassTable
@@ -34,6 +35,8 @@ HALVINGS = 20
 """Steps of the search for the least time: to a millionth of the range."""
 MOST_FIGURES = 2**20
 """Seconds of options that are held at once."""
+STAGES_AT_ONCE = 16
+"""Stages whose passes are weighed in one product."""
 
 
 def free_cut_bound(
@@ -68,31 +71,15 @@ class _Reach:
     def __init__(self, bounds: PathBounds, shape: Shape, budget_bytes: float) -> None:
         self._stages = shape.stages
         self._layers = len(bounds.kinds)
-        layers = bounds.kinds
         every = every_pass(shape.kind, shape.microbatches)
-        split = shape.kind == "zero_bubble"
         self._limits: list[list[_Limit]] = [[] for _ in range(shape.stages)]
         self._outer_once = 0.0
-        for drains in (True, False) if split else (True,):
-            outer = outer_counts(shape.kind, shape.microbatches, drains)
-            before = self._before(bounds, outer)
-            if split and drains:
-                late = [late_weights(s, shape.microbatches) for s in range(shape.stages)]
-                for stage, own in enumerate(_by_way(bounds, every - np.array(late))):
-                    self._limits[stage] += _limits(own, layers, before)
-                continue
-            (same,) = _by_way(bounds, every[None])
-            for limits in self._limits:
-                limits += _limits(same, layers, before)
-        self._price(bounds, shape, every, before, budget_bytes)
-
-    def _before(self, bounds: PathBounds, outer: Floats) -> Floats:
-        """Least seconds of the layers before each, in the passes that a stage waits for."""
-        (own,) = _by_way(bounds, outer[None])
-        self._outer_once = min(self._outer_once, float(own.once_s.min()))
-        sums = np.cumsum([own.least_s[k] for k in bounds.kinds], axis=0)
-        before: Floats = np.concatenate([[0.0], sums.max(axis=1)])
-        return before
+        for drains in (True, False) if shape.kind == "zero_bubble" else (True,):
+            weighed = _weighed(bounds, shape.kind, shape.microbatches, drains)
+            self._outer_once = min(self._outer_once, weighed.outer_once)
+            for stage, limits in enumerate(self._limits):
+                limits += weighed.limits(stage)
+        self._price(bounds, shape, every, weighed.before, budget_bytes)
 
     def _price(
         self, bounds: PathBounds, shape: Shape, every: Floats, before: Floats, budget_bytes: float
@@ -129,6 +116,50 @@ class _Reach:
             # A later stage may hold less, and so reach further from a layer before.
             start = min(stop, self._layers - (self._stages - 1 - stage))
         return start < self._layers
+
+
+class _Weighed:
+    """Limits of the stages of all pipelines of a place with one schedule and micro-batches.
+
+    Args:
+        bounds: of the place.
+        kind: schedule name.
+        microbatches: of one step.
+        drains: whether the chain ends with the last backward's way back to the first stage.
+
+    ``before`` are least seconds of the layers before each in the passes that a stage waits for.
+    """
+
+    def __init__(
+        self, bounds: PathBounds, kind: ScheduleKind, microbatches: int, drains: bool
+    ) -> None:
+        self._bounds, self._microbatches = bounds, microbatches
+        self._every = every_pass(kind, microbatches)
+        self._is_late = kind == "zero_bubble" and drains
+        (outer,) = _by_way(bounds, outer_counts(kind, microbatches, drains)[None])
+        self.outer_once = min(0.0, float(outer.once_s.min()))
+        sums = np.cumsum([outer.least_s[k] for k in bounds.kinds], axis=0)
+        self.before: Floats = np.concatenate([[0.0], sums.max(axis=1)])
+        self._of_stages: list[list[_Limit]] = []
+
+    def limits(self, stage: int) -> list[_Limit]:
+        """How far a stage gets, by each way to weigh its passes."""
+        number = stage if self._is_late else 0
+        if number >= len(self._of_stages):
+            stages = range(len(self._of_stages), number + STAGES_AT_ONCE)
+            late = [late_weights(s, self._microbatches) for s in stages]
+            counts = self._every - np.array(late) if self._is_late else self._every[None]
+            own = _by_way(self._bounds, counts)
+            self._of_stages += [_limits(each, self._bounds.kinds, self.before) for each in own]
+        return self._of_stages[number]
+
+
+def _weighed(bounds: PathBounds, kind: ScheduleKind, microbatches: int, drains: bool) -> _Weighed:
+    key = ("free cuts", kind, microbatches, drains)
+    if key not in bounds.kept:
+        bounds.kept[key] = _Weighed(bounds, kind, microbatches, drains)
+    found: _Weighed = bounds.kept[key]
+    return found
 
 
 class _Limit:

@@ -12,10 +12,10 @@ it at once with all others of its place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import accumulate, zip_longest
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,7 +72,8 @@ class PathBounds:
         slowdown: factor of work and communication while they share the device.
         message_s: seconds of a message of so many bytes between two stages of a pipeline.
 
-    ``seeds`` are options of each kind that are good in the place.
+    ``seeds`` are options of each kind that are good in the place; ``kept`` is what others found out
+    about the place, by names of theirs.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class PathBounds:
         self.slowdown = min(slowdown, MOST_SLOWDOWN)
         self._message_s = message_s
         self.seeds: list[dict[int, int]] = []
+        self.kept: dict[Hashable, Any] = {}
         self._pooled: dict[tuple[int, int, float, bool], tuple[float, StageCost]] = {}
 
     @property
