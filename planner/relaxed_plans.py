@@ -21,6 +21,8 @@ from .likely import Try, overflow_bytes
 from .path_bounds import BoundedCut, Mixed
 
 ATTEMPTS = 3
+NEAR = 1.02
+"""A plan within this factor of the bound of its cuts is not looked for again."""
 
 
 def try_relaxed(
@@ -45,11 +47,13 @@ def _try_within(
     cut: BoundedCut, enough_s: float, attempt: Try, excess_bytes: Callable[[MemoryRow], float]
 ) -> None:
     """Try the plan of a relaxed step, again within less where it does not fit."""
+    if cut.mixed is not None:  # at hand; solved in another way the layers may come out better
+        first = attempt(_decision(cut, cut.mixed))
+        if first is not None and first.feasible and first.step_time_s < NEAR * cut.bound(0.0):
+            return
     budgets = np.full(cut.shape.stages, cut.budget_bytes)
-    for number in range(ATTEMPTS):
-        mixed, bound_s = cut.mixed if number == 0 else None, 0.0
-        if mixed is None:
-            bound_s, mixed = cut.relaxed(budgets, enough_s)
+    for _ in range(ATTEMPTS):
+        bound_s, mixed = cut.relaxed(budgets, enough_s)
         if mixed is None or bound_s >= enough_s:
             return
         outcome = attempt(_decision(cut, mixed))
