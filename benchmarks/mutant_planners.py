@@ -14,7 +14,7 @@ from shardwright.planner import (
     exhaustive,
     options,
     path_costs,
-    search,
+    proof,
     shape_costs,
     space,
     splits,
@@ -24,6 +24,7 @@ from shardwright.planner.candidates import Decision, Outcome
 from shardwright.planner.options import OptionTable, OptionTables
 from shardwright.planner.pass_table import PassTable
 from shardwright.planner.path_costs import PathCosts
+from shardwright.planner.proof import Proof
 from shardwright.planner.relaxation import step
 from shardwright.planner.search import Search
 from shardwright.planner.shape_costs import ShapeCosts
@@ -333,13 +334,13 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant("relaxed 1.03", "relaxed steps bounded 3 % too high", step, "least", _dearer),
     _mutant("first cuts only", "one way to cut the layers is enumerated", shape_costs, "all_cuts",
             _first_cuts),
-    _mutant("every second plan", "every second plan is enumerated", search, "bounded_plans",
+    _mutant("every second plan", "every second plan is enumerated", proof, "bounded_plans",
             _half_of_the_plans),
-    _mutant("first plan only", "one plan of every cut is enumerated", search, "bounded_plans",
+    _mutant("first plan only", "one plan of every cut is enumerated", proof, "bounded_plans",
             _first_plan),
-    _mutant("nothing enumerated", "shapes count as enumerated and are not", Search, "_enumerate",
+    _mutant("nothing enumerated", "shapes count as enumerated and are not", Proof, "_enumerate",
             answering(True)),
-    _mutant("half a proof", "the proof leaves out half of the shapes", Search, "_prove",
+    _mutant("half a proof", "the proof leaves out half of the shapes", Proof, "_prove",
             _later_proof),
     _mutant("impatient", "simulations end 3 % too early", Trials, "_keep_s", _impatient),
     _mutant("no hsdp", "sharding over a part of the ranks is left out", space, "shardings",
