@@ -171,8 +171,6 @@ class Lowering:
 
     def _of_states(self, strategy: LayerStrategy) -> TechniqueKey:
         """A strategy's techniques but those that leave the layer's states alone."""
-        if not strategy.techniques:
-            return ()
         return tuple(
             (name, value)
             for name, value in technique_key(strategy)

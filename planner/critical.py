@@ -58,8 +58,9 @@ def _played(
     causes = [-1] * len(order.kind)
     own_s = [seconds[kind] for kind in order.kind]
     ways_s = [*travel_s, 0.0]  # the last one is that of no message
-    one_s, two_s = ([ways_s[way] for way in each[1]] for each in (order.first, order.second))
-    each = (own_s, order.before, order.first[0], one_s, order.second[0], two_s)
+    (ones, one_ways), (twos, two_ways) = order.inputs
+    one_s, two_s = ([ways_s[way] for way in ways] for ways in (one_ways, two_ways))
+    each = (own_s, order.before, ones, one_s, twos, two_s)
     for group, (group_s, before, one, one_way_s, two, two_way_s) in enumerate(
         zip(*each, strict=True)
     ):
@@ -86,8 +87,9 @@ def _traced(order: PlayOrder, causes: Sequence[int], last: int) -> tuple[Floats,
         if cause < 0:
             group = order.before[group]
         else:
-            group, way = order.inputs[group][cause]
-            hops[way] += 1
+            sources, ways = order.inputs[cause]
+            hops[ways[group]] += 1
+            group = sources[group]
     single, paired = (np.zeros((order.positions, KINDS)) for _ in range(2))
     for number in groups.nonzero()[0].tolist():
         places = order.places[number]

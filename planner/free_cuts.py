@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..spec.schedule import ScheduleKind
-from .chain_weights import WAYS, WEIGHED, laid_out
+from .chain_weights import WAYS, WEIGHED, laid_out, weighed
 from .chains import every_pass, late_weights, outer_counts
 from .pass_table import SHARED, PassTable
 from .path_bounds import ROUNDING, PathBounds
@@ -33,8 +33,6 @@ from .shape import Shape
 Floats = NDArray[np.float64]
 HALVINGS = 20
 """Steps of the search for the least time: to a millionth of the range."""
-MOST_FIGURES = 2**20
-"""Seconds of options that are held at once."""
 STAGES_AT_ONCE = 16
 """Stages whose passes are weighed in one product."""
 
@@ -75,11 +73,11 @@ class _Reach:
         self._limits: list[list[_Limit]] = [[] for _ in range(shape.stages)]
         self._outer_once = 0.0
         for drains in (True, False) if shape.kind == "zero_bubble" else (True,):
-            weighed = _weighed(bounds, shape.kind, shape.microbatches, drains)
-            self._outer_once = min(self._outer_once, weighed.outer_once)
+            known = _known(bounds, shape.kind, shape.microbatches, drains)
+            self._outer_once = min(self._outer_once, known.outer_once)
             for stage, limits in enumerate(self._limits):
-                limits += weighed.limits(stage)
-        self._price(bounds, shape, every, weighed.before, budget_bytes)
+                limits += known.limits(stage)
+        self._price(bounds, shape, every, known.before, budget_bytes)
 
     def _price(
         self, bounds: PathBounds, shape: Shape, every: Floats, before: Floats, budget_bytes: float
@@ -154,7 +152,7 @@ class _Weighed:
         return self._of_stages[number]
 
 
-def _weighed(bounds: PathBounds, kind: ScheduleKind, microbatches: int, drains: bool) -> _Weighed:
+def _known(bounds: PathBounds, kind: ScheduleKind, microbatches: int, drains: bool) -> _Weighed:
     key = ("free cuts", kind, microbatches, drains)
     if key not in bounds.kept:
         bounds.kept[key] = _Weighed(bounds, kind, microbatches, drains)
@@ -205,14 +203,8 @@ def _by_way(bounds: PathBounds, counts: Floats) -> list[_ByWay]:
 
 def _least(table: PassTable, counts: Floats) -> Floats:
     """Least seconds of a layer for each row of ``counts`` and each way, shape (rows, ways)."""
-    flat = table.columns.reshape(len(table.strategies), -1)
-    weights = laid_out(counts[:, None, None] * WAYS).reshape(len(counts) * len(WAYS), -1)
-    used = weights.any(axis=0)
-    columns, weights = flat[:, used], weights[:, used]
-    several = max(1, MOST_FIGURES // len(flat))
-    parts = [weights[n : n + several] for n in range(0, len(weights), several)]
-    found: Floats = np.concatenate([(part @ columns.T).min(axis=1) for part in parts])
-    return found.reshape(len(counts), -1)
+    found: Floats = weighed(table, laid_out(counts[:, None, None] * WAYS)).min(axis=0)
+    return found
 
 
 def _once(table: PassTable, counts: Floats, ways: Floats) -> Floats:

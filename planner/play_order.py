@@ -26,21 +26,19 @@ class PlayOrder:
     """Groups of passes that start together, each after all that it waits for.
 
     ``kind``: of each group, its number in ``distinct``: a stage and what starts together there.
-    ``before``: the group that its stage runs before it, -1 for none. ``inputs``: what it waits for
-    from other groups. ``last``: of each stage, its last group. ``places``: of each kind of group,
-    the position and the kind of its passes. ``first`` and ``second``: the sources and messages of
-    ``inputs`` again, each as two lists; ``NOTHING`` where there is none.
+    ``before``: the group that its stage runs before it, -1 for none. ``inputs``: the first and the
+    second that it waits for from other groups, each as a list of the groups and one of the messages
+    (see `Input`); ``NOTHING`` where there is none. ``last``: of each stage, its last group.
+    ``places``: of each kind of group, the position and the kind of its passes.
     """
 
     positions: int
     kind: list[int]
     before: list[int]
-    inputs: list[tuple[Input, ...]]
+    inputs: tuple[tuple[list[int], list[int]], tuple[list[int], list[int]]]
     last: list[int]
     distinct: list[tuple[int, Together]]
     places: list[tuple[tuple[int, int], ...]]
-    first: tuple[list[int], list[int]]
-    second: tuple[list[int], list[int]]
 
 
 @lru_cache(maxsize=4)
@@ -68,7 +66,7 @@ class _Playing:
     def __init__(self, shape: Pipeline) -> None:
         kind, stages, chunks, microbatches = shape
         self.shape, self.positions = shape, stages * chunks
-        self.found = PlayOrder(self.positions, [], [], [], [], [], [], ([], []), ([], []))
+        self.found = PlayOrder(self.positions, [], [], (([], []), ([], [])), [], [], [])
         self.stages: list[_Stage] = []
         self.made: dict[tuple[bool, int, int], int] = {}
         for stage in range(stages):
@@ -103,11 +101,10 @@ class _Playing:
             number = len(self.found.kind)
             self.found.kind.append(stage.kinds[stage.done])
             self.found.before.append(stage.last)
-            self.found.inputs.append(inputs)
-            for place, each in enumerate((self.found.first, self.found.second)):
-                source, way = inputs[place] if place < len(inputs) else (NOTHING, NOTHING)
-                each[0].append(source)
-                each[1].append(way)
+            for which, (sources, ways) in enumerate(self.found.inputs):
+                source, way = inputs[which] if which < len(inputs) else (NOTHING, NOTHING)
+                sources.append(source)
+                ways.append(way)
             for place in stage.groups[stage.done]:
                 item = stage.passes.order[place]
                 if item.part != "weight":

@@ -108,7 +108,9 @@ class Proof(Trials):
             work = self._quota(self.limits.descent)
 
             def attempt(decision: Decision, give_up_s: float, work: Quota = work) -> Outcome | None:
-                return None if self._is_spent(work) else self._try_near(decision, give_up_s)
+                if self._is_spent(work):
+                    return None
+                return self._try_likely(decision, lambda each: self._try_order(each, give_up_s))
 
             descend(start, self._layer_tables(shape), attempt)
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from .candidates import Decision, Evaluator, Outcome
-from .likely import LikelyPlans
+from .likely import LikelyPlans, Try
 from .limits import Limits
 from .relaxed_plans import try_relaxed
 from .shape import Shape
@@ -78,19 +78,25 @@ class Trials(ShapeValues):
         if decision is not None:
             self._try_chosen(decision)
 
-    def _try_likely(self, decision: Decision) -> Outcome | None:
-        """:meth:`_try`, until enough passes were simulated: steps of millions take seconds."""
+    def _try_likely(self, decision: Decision, attempt: Try | None = None) -> Outcome | None:
+        """:meth:`_try_chosen`, until enough passes were simulated: long steps take seconds."""
         enough = self._outcomes and self._passes > self.limits.likely_passes
         if enough or (self._is_late and not self._looked_for_any):
             return None
         before = self.evaluator.count
-        outcome = self._try_chosen(decision)
+        outcome = self._try_chosen(decision, attempt)
         self._passes += (self.evaluator.count - before) * decision.shape.passes
         return outcome
 
-    def _try_chosen(self, decision: Decision) -> Outcome | None:
-        """:meth:`_try` for strategies chosen layer by layer, of which a tie may unite two."""
-        tried = [self._try(variant) for variant in tied_variants(decision, self.space)]
+    def _try_chosen(self, decision: Decision, attempt: Try | None = None) -> Outcome | None:
+        """:meth:`_try` for strategies chosen layer by layer, of which a tie may unite two.
+
+        Args:
+            decision: the strategies.
+            attempt: simulates a decision in place of :meth:`_try`.
+        """
+        attempt = attempt or self._try
+        tried = [attempt(variant) for variant in tied_variants(decision, self.space)]
         found = [outcome for outcome in tried if outcome is not None]
         return min(found, key=lambda o: (max(0.0, o.excess_bytes), o.step_time_s), default=None)
 
@@ -102,20 +108,6 @@ class Trials(ShapeValues):
             return outcome
         late = self._try_order(decision._replace(shape=other))
         return outcome if late is None or late.excess_bytes > outcome.excess_bytes else late
-
-    def _try_near(self, decision: Decision, give_up_s: float) -> Outcome | None:
-        """:meth:`_try_order` of a change, with the layers that share a table of what it changes.
-
-        As long as :meth:`_try_likely` would.
-        """
-        if self._passes > self.limits.likely_passes:
-            return None
-        before = self.evaluator.count
-        variants = tied_variants(decision, self.space)
-        tried = [self._try_order(variant, give_up_s) for variant in variants]
-        self._passes += (self.evaluator.count - before) * decision.shape.passes
-        fits = [outcome for outcome in tried if outcome is not None and outcome.feasible]
-        return min(fits, key=lambda outcome: outcome.step_time_s, default=None)
 
     def _try_order(self, decision: Decision, give_up_s: float = 0.0) -> Outcome | None:
         """Simulate a decision, and keep it if it fits.

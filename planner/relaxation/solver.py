@@ -67,7 +67,6 @@ class Solver:
     def __init__(self) -> None:
         self.columns: dict[Hashable, int] = {}
         self.rows: dict[Hashable, int] = {}
-        self._count = 0
         self._rows_there = 0
         self._new_columns, self._new_rows = _Lines(1), _Lines(2)
         self._solver: Any = None
@@ -85,8 +84,8 @@ class Solver:
     ) -> int:
         """Add a column with its entries in rows that are there already; its number."""
         if rows and max(rows) >= self._rows_there:
-            if max(rows) >= self._count:
-                raise ValueError(f"there is no row {max(rows)} among {self._count}")
+            if max(rows) >= len(self.rows):
+                raise ValueError(f"there is no row {max(rows)} among {len(self.rows)}")
             self._hand_over()
         if name in self.columns:
             raise ValueError(f"there is a column {name!r}")
@@ -102,9 +101,10 @@ class Solver:
         value: Sequence[float] = (),
     ) -> None:
         """Add a row between two limits, with its entries in columns that are there already."""
+        if name in self.rows:
+            raise ValueError(f"there is a row {name!r}")
         self._new_rows.add(limits, columns, value)
-        self.rows[name] = self._count
-        self._count += 1
+        self.rows[name] = len(self.rows)
 
     def optimum(self) -> Optimum | None:
         """The optimum; None where the solver found none, or there is no solver."""
@@ -121,7 +121,7 @@ class Solver:
         """Columns first: their entries are in rows that the solver has."""
         columns, rows = self._new_columns, self._new_rows
         self._new_columns, self._new_rows = _Lines(1), _Lines(2)
-        self._rows_there = self._count
+        self._rows_there = len(self.rows)
         if self._solver is None:
             return
         if columns.starts:

@@ -77,14 +77,14 @@ def test_no_chain_is_longer_than_a_plan(seed: int) -> None:
         }
         alone = PathBounds(tables, range(len(tables)), every.slowdown, every.message_s)
         for bounds in (every, alone):
-            bound_s = BoundedCut(bounds, shape, draft.cuts, budget).bound()
+            cut = BoundedCut(bounds, shape, draft.cuts, budget)
+            bound_s = cut.bound()
             assert bound_s <= step_s * (1 + ROUNDING), draft
             for stages in (shape.stages, 2 * shape.stages):
                 for cuts in ((), draft.cuts):
                     least_s = bounds.least_s(shape, cuts, stages, budget)
                     assert least_s <= step_s * (1 + ROUNDING), draft
-            each = BoundedCut(bounds, shape, draft.cuts, budget)
-            alone_s = max(each._stage_s(stage) for stage in range(shape.stages))
+            alone_s = max(cut._stage_s(stage) for stage in range(shape.stages))
             assert alone_s <= step_s * (1 + ROUNDING), draft
             if shape.chunks == 1:
                 free_s = free_cut_bound(bounds, shape, budget, step_s / 100, LONG_S)
