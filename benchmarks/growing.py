@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from mixed_bounds import mixed_search, random_mixed_problem
-from mixed_oracle import mixed_restrictions
+from mixed_oracle import mixed_restrictions, with_one_more
 from oracle import Space, simulator_of
 from planning import RULE, planned
 from random_mixed_plans import MixedDrawer
@@ -119,14 +119,7 @@ def grown(cluster: ClusterSpec, source: random.Random) -> ClusterSpec:
 
 def _grown_group(cluster: ClusterSpec, source: random.Random) -> ClusterSpec:
     """One of several device groups with a device more."""
-    chosen = source.randrange(len(cluster.groups))
-    groups = list(cluster.groups)
-    count = groups[chosen].devices_per_node + 1
-    levels = tuple(replace(level, group_size=count) for level in groups[chosen].levels)
-    groups[chosen] = replace(groups[chosen], devices_per_node=count, levels=levels)
-    total = sum(group.device_count for group in groups)
-    (join,) = cluster.levels
-    return replace(cluster, groups=tuple(groups), levels=(replace(join, group_size=total),))
+    return with_one_more(cluster, source.randrange(len(cluster.groups)))
 
 
 def _answer(space: Space) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ..spec.kernels import Collective
 from ..spec.plan import Plan, Stage, StageDevices
 from .joined_prices import JoinedPricer
 from .prices import Pricer
-from .reach import Reach, Spread, spread_cluster
+from .reach import Reach, Spread, cut_cluster
 from .tape import Item
 
 
@@ -49,6 +49,7 @@ class GroupPrices:
         self.whole = whole
         self._found: dict[tuple[str, str], Pricer] = {}
         self._spread: dict[tuple[str, Spread], Pricer] = {}
+        self._reaching_out: dict[tuple[str, int], Pricer] = {}
 
     def inside(self, group: str) -> Pricer:
         """Prices of work that stays in a group."""
@@ -74,7 +75,7 @@ class GroupPrices:
     def _view(self, name: str, spread: Spread, own: str) -> Pricer:
         """Prices as the ranks of one of a stage's device groups see the links."""
         sizes = spread.sizes if name == own else dict(spread.others)[name]
-        cluster = spread_cluster(self.whole.machine.cluster, name, Spread(sizes, spread.others))
+        cluster = cut_cluster(self.whole.machine.cluster, name, sizes, joined=bool(spread.others))
         return Pricer(replace(self.whole.machine, cluster=cluster), self.whole.stack)
 
     def all_ranks_s(self, plan: Plan, item: Collective) -> float:
@@ -82,7 +83,7 @@ class GroupPrices:
         groups = used_groups(plan)
         if len(groups) == 1:
             return self._across(plan, groups[0]).collective(item).time_s
-        return max(self._of("around", group).collective(item).time_s for group in groups)
+        return max(self._around(plan, group).collective(item).time_s for group in groups)
 
     def between_ends_s(self, plan: Plan, items: tuple[Item, ...]) -> float:
         """Seconds of work between a rank of the first stage and one of the last."""
@@ -108,17 +109,29 @@ class GroupPrices:
         pricer, used = self.inside(group), used_devices(plan, group)
         return pricer.reaching(pricer.machine.reach_of(used, used))
 
+    def _around(self, plan: Plan, group: str) -> Pricer:
+        """Prices of what crosses all groups, as one sees it that is as large as its used devices.
+
+        What a plan costs does not depend on devices that it leaves idle.
+        """
+        used = used_devices(plan, group)
+        found = self._reaching_out.get((group, used))
+        if found is None:
+            machine = self.whole.machine
+            levels = machine.cluster.alone(group).levels
+            sizes = tuple(min(level.group_size, used) for level in levels)
+            seen = cut_cluster(machine.cluster, group, sizes, joined=True)
+            found = Pricer(replace(machine, cluster=seen), self.whole.stack)
+            self._reaching_out[group, used] = found
+        return found
+
     def _of(self, scope: str, group: str) -> Pricer:
         cluster = self.whole.machine.cluster
         if len(cluster.groups) == 1:
             return self.whole
         found = self._found.get((scope, group))
         if found is None:
-            view = {
-                "inside": cluster.alone,
-                "around": cluster.seen_from,
-                "between": cluster.joined_at,
-            }
-            machine = replace(self.whole.machine, cluster=view[scope](group))
+            view = cluster.alone if scope == "inside" else cluster.joined_at
+            machine = replace(self.whole.machine, cluster=view(group))
             found = self._found[scope, group] = Pricer(machine, self.whole.stack)
         return found

@@ -73,9 +73,18 @@ def _sizes(cluster: ClusterSpec, stage: Stage, number: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def spread_cluster(cluster: ClusterSpec, group: str, spread: Spread) -> ClusterSpec:
-    """A device group with its levels as a spread stage sees them."""
+def cut_cluster(
+    cluster: ClusterSpec, group: str, sizes: tuple[int, ...], *, joined: bool
+) -> ClusterSpec:
+    """A device group whose innermost levels hold ``sizes`` devices each, with no level beyond.
+
+    Args:
+        cluster: the whole cluster.
+        group: the name of the device group.
+        sizes: devices that count as together, by level from the innermost on.
+        joined: whether the level that joins all device groups follows.
+    """
     alone = cluster.alone(group)
-    kept = zip(alone.levels, spread.sizes, strict=False)
+    kept = zip(alone.levels, sizes, strict=False)
     levels = tuple(replace(level, group_size=size) for level, size in kept)
-    return replace(alone, levels=levels + (cluster.levels if spread.others else ()))
+    return replace(alone, levels=levels + (cluster.levels if joined else ()))

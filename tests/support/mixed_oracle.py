@@ -272,6 +272,17 @@ def random_mixed_cluster(source: random.Random) -> ClusterSpec:
     return ClusterSpec(groups=tuple(groups), levels=(join,))
 
 
+def with_one_more(cluster: ClusterSpec, number: int) -> ClusterSpec:
+    """Such a cluster with a device more in the node of one of its groups."""
+    groups = list(cluster.groups)
+    count = groups[number].devices_per_node + 1
+    levels = tuple(replace(level, group_size=count) for level in groups[number].levels)
+    groups[number] = replace(groups[number], devices_per_node=count, levels=levels)
+    total = sum(group.device_count for group in groups)
+    (join,) = cluster.levels
+    return replace(cluster, groups=tuple(groups), levels=(replace(join, group_size=total),))
+
+
 def random_mixed_space(seed: int, least: int, most: int) -> tuple[Space, list[Plan]]:
     """A space of ``least`` to ``most`` legal plans, memory not yet capped, and its plans."""
     source = random.Random(f"mixed space {seed}")
