@@ -20,7 +20,7 @@ class Quota(NamedTuple):
 
 PROOF = Quota(enumerated=4_000_000, tries=40_000, simulated=10_000)
 REST = Quota(enumerated=1_000_000, tries=4000, simulated=1000)
-DESCENT = Quota(enumerated=0, tries=400, simulated=400)
+DESCENT = Quota(enumerated=0, tries=800, simulated=600)
 REST_OF_SHAPE = Quota(enumerated=1_000_000, tries=1000, simulated=250)
 
 
@@ -35,8 +35,9 @@ class Limits:
     ``rough_alike`` shapes of a schedule are bounded with their place, ``relaxed_cuts`` of them in
     likely cuts, and ``relaxed_first`` have plans made. Once a shape stays open, so many more,
     ``likely_open``, are looked into. ``proof`` is the work of the proof, ``rest`` what is spent for
-    each number of devices where it fails, ``rest_of_shape`` of that on one shape, and ``descent``
-    on plans near the best one of each of the ``descents`` best shapes.
+    each number of devices where it fails, ``rest_of_shape`` of that on one shape. Then ``descent``
+    is spent on each of the ``descents`` best shapes and of as many likely ones of every number of
+    devices.
     """
 
     alternatives: int = 8

@@ -1,8 +1,8 @@
 """The proof of a search: shapes by growing bound, small ones enumerated, and what else is done.
 
 What is proven is the least bound of a shape that stays open. Where a shape of a small model does,
-the others are still looked into, a part of each, and the best plans are changed here and there
-(:mod:`.descent`).
+the others are still looked into, a part of each, and the likely ones by their estimates
+(:mod:`.open_shapes`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from .bounded_shapes import Bounded, BoundedShapes
-from .candidates import Decision, Evaluator, Outcome
-from .descent import descend
+from .candidates import Evaluator
 from .exhaustive import bounded_plans
 from .limits import Limits, Quota
+from .open_shapes import OpenShapes
 from .shape import Shape
-from .trials import Trials
 
 PROVEN_WITHIN = 0.01
 """Shapes of large models whose bound is this near to the best plan are not looked into."""
@@ -25,7 +24,7 @@ Progress = Callable[[int, int, float], None]
 """Told shapes seen, shapes in all, and the best value."""
 
 
-class Proof(Trials):
+class Proof(OpenShapes):
     """What bounds and enumeration prove of the plans of a request.
 
     Args:
@@ -37,11 +36,8 @@ class Proof(Trials):
         super().__init__(evaluator, limits)
         self._progress: Progress = lambda seen, total, best: None
         self._enough = 1 - (PROVEN_WITHIN if self.space.is_large else ROUNDING)
-        self._shapes: list[Shape] = []
-        self._enumerated = 0
         self._open_value = float("inf")  # the least bound of a shape that stays open
         self._proven_value = 0.0  # of all plans but those that were simulated
-        self._whole: set[Shape] = set()
 
     def _exact_bound(self, number: int) -> float:
         """The best bound of a shape; once one stays open, no other needs a better than that one."""
@@ -70,7 +66,7 @@ class Proof(Trials):
             if not self._enumerate(shapes[number], work):
                 if not self.space.is_large:
                     self._enumerate_rest(shapes, done)
-                    self._descend()
+                    self._look_closer()
                 proven = bound >= self._best * (1 - ROUNDING)
                 return (self._best if proven else bound), proven
         return self._best, True
@@ -98,22 +94,6 @@ class Proof(Trials):
                 own = self._quota(self.limits.rest_of_shape)
                 self._enumerate(shapes[number], Quota(*map(min, work, own)))
 
-    def _descend(self) -> None:
-        """Plans near the best one of each of the best shapes that were not enumerated whole."""
-        starts: dict[Shape, Outcome] = {}
-        for outcome in sorted(self._outcomes.values(), key=self.rank):
-            if outcome.decision.shape not in self._whole:
-                starts.setdefault(outcome.decision.shape, outcome)
-        for shape, start in list(starts.items())[: self.limits.descents]:
-            work = self._quota(self.limits.descent)
-
-            def attempt(decision: Decision, give_up_s: float, work: Quota = work) -> Outcome | None:
-                if self._is_spent(work):
-                    return None
-                return self._try_likely(decision, lambda each: self._try_order(each, give_up_s))
-
-            descend(start, self._layer_tables(shape), attempt)
-
     def _enumerate(self, shape: Shape, most: Quota) -> bool:
         """Simulate every plan of a shape that may be the best; False if there are too many."""
         count = self._plan_count(shape)
@@ -134,12 +114,3 @@ class Proof(Trials):
                 self._try(decision)
         self._whole.add(shape)
         return True
-
-    def _quota(self, more: Quota) -> Quota:
-        """What is spent so far, and ``more`` of each."""
-        done = self.evaluator
-        spent = (self._enumerated, done.tries, done.count)
-        return Quota(*(a + b for a, b in zip(spent, more, strict=True)))
-
-    def _is_spent(self, most: Quota) -> bool:
-        return self.evaluator.count >= most.simulated or self.evaluator.tries >= most.tries

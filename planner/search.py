@@ -12,8 +12,8 @@
 3. Shapes are taken by growing bound. A small one is enumerated: its plans are simulated in the
    order of their own bounds until the next bound passes the best simulated time. A shape too
    large for that stays open, and the least bound of the open shapes is what is proven. Of a small
-   model the other shapes are looked into all the same, and the best plans are changed here and
-   there (:mod:`.proof`).
+   model the other shapes are looked into all the same (:mod:`.proof`), the likely ones closer
+   (:mod:`.open_shapes`).
 
 What is least is the objective's value of a plan: the seconds of its step times a factor that its
 shape fixes (:mod:`.objective`); bounds and estimates are compared in it.
@@ -39,12 +39,11 @@ from .infeasible import no_plan
 from .leanest import leanest
 from .limits import Limits as Limits
 from .limits import Quota as Quota
+from .open_shapes import LIKELY_WITHIN
 from .proof import Proof
 from .space import Shape
 from .trials import DeadlineError as DeadlineError
 
-LIKELY_WITHIN = 1.25
-"""Shapes whose estimate is worse than the best time by this factor are not looked into."""
 ESTIMATED_WITHIN = 1.05
 """Large shapes are not looked into where chains of passes estimate more than this."""
 LONG_STEP_PASSES = 200_000
@@ -75,7 +74,6 @@ class Search(Proof):
             self._progress = progress
         self._bounded: BoundedShapes | None = None
         self.interrupted = False
-        self._estimated: list[tuple[float, int]] = []
 
     def run(self) -> Found:
         """Search until proof, work limit, deadline or Ctrl-C.

@@ -7,11 +7,12 @@ from planning import search_of
 from samples import random_problem
 
 from shardwright.planner.candidates import Decision, Outcome
-from shardwright.planner.descent import OPTIONS_TRIED, descend
+from shardwright.planner.descent import OPTIONS_TRIED, _lowered, descend
 from shardwright.planner.options import OptionTable
 from shardwright.planner.search import Search
 
 NUMBER, PLENTY_BYTES = 254, 2**40
+SCARCE, SCARCE_BYTES = (11, 8), 3_939_625_269
 EQUAL = 1e-9
 
 
@@ -38,7 +39,7 @@ def _descended(most: int) -> tuple[Outcome, int, Search, list[OptionTable]]:
         met.extend([] if found is None else [found])
         return found
 
-    descend(start, tables, attempt)
+    descend(start, tables, attempt, search._free_bytes)
     return min(met, key=lambda o: o.step_time_s), tries[0], search, tables
 
 
@@ -55,6 +56,26 @@ def test_no_change_of_one_layer_is_faster_where_it_ends() -> None:
                 assert found.step_time_s >= best.step_time_s * (1 - EQUAL)
                 compared += 1
     assert compared > 50
+
+
+def test_two_changes_at_once_are_tried_where_memory_binds() -> None:
+    """What one layer must give up for another's gain: singly the first only costs time."""
+    search = search_of(random_problem(*SCARCE).with_memory(SCARCE_BYTES))
+    search._bound_shapes()
+    search._look_in_likely()
+    start = min(search._outcomes.values(), key=search.rank)
+    tables = search._layer_tables(start.decision.shape)
+    lowest = _lowered(start, tables, search.evaluator)
+    met = [lowest]
+
+    def attempt(decision: Decision, give_up_s: float) -> Outcome | None:
+        found = search.evaluator(decision, give_up_s)
+        met.extend([found] if found is not None and found.feasible else [])
+        return found
+
+    descend(lowest, tables, attempt, search._free_bytes)
+    best = min(met, key=lambda o: o.step_time_s)
+    assert best.step_time_s < lowest.step_time_s * 0.8
 
 
 def test_it_ends_where_no_more_may_be_tried() -> None:

@@ -1,0 +1,47 @@
+"""Shapes that a failed proof leaves open are looked into, each by itself."""
+
+from __future__ import annotations
+
+from planning import search_of
+from samples import random_problem
+
+from shardwright.planner.candidates import Outcome
+from shardwright.planner.search import Search
+
+MOST_DEVICES = 8
+NUMBER, CAPACITIES = 414, (1_349_148_505, 2_252_188_596)
+"""With more memory one device alone once hid four that share: their likely plans are slower."""
+
+
+def _looked_closer(capacity: int) -> tuple[Search, Outcome, Outcome]:
+    """A search whose proof has failed, its best plan before the closer look, and after it."""
+    search = search_of(random_problem(NUMBER, MOST_DEVICES).with_memory(capacity))
+    search._bound_shapes()
+    search._look_in_likely()
+    before = min(search._outcomes.values(), key=search.rank)
+    search._look_closer()
+    return search, before, min(search._outcomes.values(), key=search.rank)
+
+
+def test_what_other_shapes_gave_hides_no_better_one() -> None:
+    (_, _, less), (_, before, more) = map(_looked_closer, CAPACITIES)
+    assert before.decision.shape.devices == 1
+    assert more.decision.shape.devices == 4
+    assert more.step_time_s < before.step_time_s * 0.96
+    assert more.step_time_s <= less.step_time_s
+
+
+def test_shapes_that_are_known_whole_or_cannot_be_best_are_left_alone() -> None:
+    search, _, best = _looked_closer(CAPACITIES[1])
+    search._whole = {shape for shape in search._shapes if search._quick_value(shape) < search._best}
+    tried = search.evaluator.tries
+    search._look_closer()
+    assert search.evaluator.tries == tried
+    assert min(search._outcomes.values(), key=search.rank) == best
+
+
+def test_a_shape_has_its_quota() -> None:
+    search, _, best = _looked_closer(CAPACITIES[1])
+    tried = search.evaluator.tries
+    search._look_into(best.decision.shape)
+    assert search.evaluator.tries - tried <= search.limits.descent.tries
