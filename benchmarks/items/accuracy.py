@@ -14,6 +14,7 @@ from typing import Any
 from harness.places import BENCHMARKS
 from harness.shapes import EVERYTHING, Evidence, Item, Row, Table, judged, reported
 from harness.work import Work
+from machine_drift import JOB_PACKAGE, drift, loop_seconds
 from plan_sample import TOP, Predicted, in_words, predicted_plans
 
 from shardwright.api.cli_profile import DEFAULT_BUDGET_S
@@ -35,7 +36,6 @@ GLOBAL_BATCH = 8
 PEAK_STEPS = 3
 MIB = 2**20
 STEP_JOB = "shardwright.profiler.step_timing:step_seconds"
-DRIFT_JOB = "reference_loop:gemm_seconds"
 DEFAULT_MODEL = "shardwright-demo"
 TYPED: dict[str, dict[str, int]] = {
     "6 x 192": {"layers": 6, "hidden": 192, "heads": 6, "ffn": 768, "vocab": 1024},
@@ -77,21 +77,21 @@ def _measure(work: Work, case: Case) -> dict[str, Any]:
         raise RuntimeError("the prediction does not use the profile that was just measured")
     plans = predicted_plans(problem, work.sized(PLANS, 3), SEED)
     with Pools() as pools:
-        drift = [pools.drift(ranks)]
+        loops = [pools.drift(ranks)]
         times: list[list[float]] = [[] for _ in plans]
         for repeats in ROUNDS:
             for plan, own in zip(plans, times, strict=True):
                 own += _step_times(pools, plan, repeats)
-                drift.append(pools.drift(ranks))
+                loops.append(pools.drift(ranks))
         duel = _duel(pools, plans, times)
-        drift.append(pools.drift(ranks))
+        loops.append(pools.drift(ranks))
         measured = [
             _compared(pools, plan, own, problem.stack.attention)
             for plan, own in zip(plans, times, strict=True)
         ]
     for row in measured:
         work.say(f"{row['label']}: {row['error']:+.1%}")
-    return {"profile_s": profile.duration_s, "drift_s": drift, "plans": measured, "duel": duel}
+    return {"profile_s": profile.duration_s, "drift_s": loops, "plans": measured, "duel": duel}
 
 
 def problem_of(model: str, seq_len: int, ranks: int) -> Problem:
@@ -120,7 +120,7 @@ class Pools(ExitStack):
         if ranks not in self._pools:
             paths = [str(BENCHMARKS), os.environ.get("PYTHONPATH", "")]
             options = PoolOptions(
-                job_packages=("shardwright", "reference_loop"),
+                job_packages=("shardwright", JOB_PACKAGE),
                 environment={"PYTHONPATH": os.pathsep.join(path for path in paths if path)},
             )
             pool = self.enter_context(WorkerPool(ranks, options=options))
@@ -130,7 +130,7 @@ class Pools(ExitStack):
 
     def drift(self, ranks: int) -> list[float]:
         """Seconds of the reference loop on every rank."""
-        return [float(seconds) for seconds in self.of(ranks).run(DRIFT_JOB, {})]
+        return loop_seconds(self.of(ranks))
 
 
 def _duel(pools: Pools, plans: Sequence[Predicted], times: Sequence[list[float]]) -> dict[str, Any]:
@@ -199,17 +199,17 @@ def _case_rows(name: str, piece: dict[str, Any]) -> list[Row]:
     plans = piece["plans"]
     errors = [abs(p["error"]) for p in plans]
     median, regret = statistics.median(errors), _regret(piece)
-    peak, drift = max(p["peak_error"] for p in plans), _drift(piece)
+    peak, drifted = max(p["peak_error"] for p in plans), drift(piece["drift_s"])
     figure = (
         f"median error {median:.1%}, largest {max(errors):.1%}; regret of the top pick "
-        f"{regret:.1%}; peak within {peak:.2%}; machine drift {drift:.1%}"
+        f"{regret:.1%}; peak within {peak:.2%}; machine drift {drifted:.1%}"
     )
     values = {
         "median_error": median,
         "largest_error": max(errors),
         "regret": regret,
         "largest_peak_error": peak,
-        "machine_drift": drift,
+        "machine_drift": drifted,
         "plans": len(plans),
     }
     if not name.endswith(" 2 ranks"):
@@ -225,19 +225,13 @@ def _regret(piece: dict[str, Any]) -> float:
     return max(0.0, min(duel["top_s"]) / min(duel["rival_s"]) - 1)
 
 
-def _drift(piece: dict[str, Any]) -> float:
-    """Slowest reference loop over the fastest, less one; of the rank where that is most."""
-    by_rank = list(zip(*piece["drift_s"], strict=True))
-    return float(max(max(times) / min(times) - 1 for times in by_rank))
-
-
 def _whole_rows(pieces: dict[str, dict[str, Any]]) -> list[Row]:
     plans = [plan for piece in pieces.values() for plan in piece["plans"]]
     median = statistics.median(abs(p["error"]) for p in plans)
     regrets = {name: _regret(piece) for name, piece in pieces.items()}
     worst = max(regrets, key=lambda name: regrets[name])
     peak = max(p["peak_error"] for p in plans)
-    drift = max(_drift(piece) for piece in pieces.values())
+    drifted = max(drift(piece["drift_s"]) for piece in pieces.values())
     return [
         judged(
             "step time, median error of all plans on 2 ranks",
@@ -263,8 +257,8 @@ def _whole_rows(pieces: dict[str, dict[str, Any]]) -> list[Row]:
         ),
         reported(
             "machine drift (a fixed loop, slowest over fastest in a case)",
-            f"up to {drift:.1%}",
-            machine_drift=drift,
+            f"up to {drifted:.1%}",
+            machine_drift=drifted,
         ),
     ]
 
@@ -306,6 +300,7 @@ ITEM = Item(
         "by side with the fastest other plan), tracked peak within 2 %."
     ),
     run=run,
-    reads=(*EVERYTHING, "benchmarks/plan_sample.py", "benchmarks/reference_loop.py"),
+    reads=(*EVERYTHING, "benchmarks/plan_sample.py", "benchmarks/machine_drift.py",
+           "benchmarks/reference_loop.py"),
     timed=True,
-)
+)  # fmt: skip
