@@ -110,19 +110,21 @@ class GroupPrices:
         return pricer.reaching(pricer.machine.reach_of(used, used))
 
     def _around(self, plan: Plan, group: str) -> Pricer:
-        """Prices of what crosses all groups, as one sees it that is as large as its used devices.
+        """Prices of what crosses all groups, as one sees it that is as large as its held devices.
 
-        What a plan costs does not depend on devices that it leaves idle.
+        How many devices a node has beyond those does not count, but for their share of its
+        adapters.
         """
-        used = used_devices(plan, group)
-        found = self._reaching_out.get((group, used))
+        parts = (part for stage in plan.program.stages for part in stage.devices)
+        held = sum(part.count for part in parts if part.device_group == group)
+        found = self._reaching_out.get((group, held))
         if found is None:
             machine = self.whole.machine
             levels = machine.cluster.alone(group).levels
-            sizes = tuple(min(level.group_size, used) for level in levels)
+            sizes = tuple(min(level.group_size, held) for level in levels)
             seen = cut_cluster(machine.cluster, group, sizes, joined=True)
             found = Pricer(replace(machine, cluster=seen), self.whole.stack)
-            self._reaching_out[group, used] = found
+            self._reaching_out[group, held] = found
         return found
 
     def _of(self, scope: str, group: str) -> Pricer:

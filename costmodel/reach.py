@@ -76,7 +76,7 @@ def _sizes(cluster: ClusterSpec, stage: Stage, number: int) -> tuple[int, ...]:
 def cut_cluster(
     cluster: ClusterSpec, group: str, sizes: tuple[int, ...], *, joined: bool
 ) -> ClusterSpec:
-    """A device group whose innermost levels hold ``sizes`` devices each, with no level beyond.
+    """A device group whose innermost levels hold ``sizes`` devices each, with no other of its own.
 
     Args:
         cluster: the whole cluster.

@@ -36,7 +36,7 @@ class Limits:
     likely cuts, and ``relaxed_first`` have plans made. Once a shape stays open, so many more,
     ``likely_open``, are looked into. ``proof`` is the work of the proof, ``rest`` what is spent for
     each number of devices where it fails, ``rest_of_shape`` of that on one shape. Then ``descent``
-    is spent on each of the ``descents`` best shapes and of as many likely ones of every number of
+    is spent on each of the ``descents`` best shapes and on as many likely ones of every number of
     devices.
     """
 

@@ -3,9 +3,9 @@
 Bounds put thousands of plans of an open shape in an order that says little of which is the best;
 estimates are a few per cent wrong, but nearer. So the shapes with the best estimates, and those of
 the best plans, are looked into each by itself: its likely plans, then changes of the best of them
-(:mod:`.descent`), also where that is slower than what another shape has. As many shapes are of
-every number of devices, and what one is given does not depend on what others gave: with more
-memory, or devices that may stay idle, the search does not look at less.
+(:mod:`.descent`), also where that is slower than what another shape has. Each has a quota of its
+own, and as many are of every number of devices, so that with more memory, or devices that may stay
+idle, what others gave hides few.
 """
 
 from __future__ import annotations
@@ -42,12 +42,16 @@ class OpenShapes(Trials):
     def _look_closer(self) -> None:
         """Look into the shapes of the best plans and those of the best estimates."""
         for shape in list(dict.fromkeys([*self._best_shapes(), *self._likely_shapes()])):
-            if shape not in self._whole and self._quick_value(shape) < self._best:
+            if self._may_hold_better(shape):
                 self._look_into(shape)
+
+    def _may_hold_better(self, shape: Shape) -> bool:
+        return shape not in self._whole and self._quick_value(shape) < self._best
 
     def _best_shapes(self) -> Iterator[Shape]:
         best = sorted(self._outcomes.values(), key=self.rank)
-        return islice(dict.fromkeys(o.decision.shape for o in best), self.limits.descents)
+        shapes = dict.fromkeys(outcome.decision.shape for outcome in best)
+        return islice(filter(self._may_hold_better, shapes), self.limits.descents)
 
     def _likely_shapes(self) -> Iterator[Shape]:
         """Those of the best estimates of every number of devices."""
@@ -56,7 +60,7 @@ class OpenShapes(Trials):
             shape = self._shapes[number]
             if estimate > self._best * LIKELY_WITHIN:
                 break
-            if shape not in self._whole and taken[shape.devices] < self.limits.descents:
+            if taken[shape.devices] < self.limits.descents and self._may_hold_better(shape):
                 taken[shape.devices] += 1
                 yield shape
 
@@ -81,8 +85,9 @@ class OpenShapes(Trials):
         descend(start, self._layer_tables(shape), attempt, self._free_bytes)
 
     def _free_bytes(self, outcome: Outcome) -> list[float]:
-        """What every stage of a plan that fits may hold more."""
-        return [-self.evaluator.rule.excess_bytes(row) for row in outcome.simulation.memory]
+        """What the devices of every stage of a plan that fits may hold more."""
+        rows = (row for row in outcome.simulation.memory if row.tier == "hbm")
+        return [-self.evaluator.rule.excess_bytes(row) for row in rows]
 
     def _quota(self, more: Quota) -> Quota:
         """What is spent so far, and ``more`` of each."""

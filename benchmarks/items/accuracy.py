@@ -77,14 +77,14 @@ def _measure(work: Work, case: Case) -> dict[str, Any]:
         raise RuntimeError("the prediction does not use the profile that was just measured")
     plans = predicted_plans(problem, work.sized(PLANS, 3), SEED)
     with Pools() as pools:
-        loops = [pools.drift(ranks)]
+        loops = [pools.loops(ranks)]
         times: list[list[float]] = [[] for _ in plans]
         for repeats in ROUNDS:
             for plan, own in zip(plans, times, strict=True):
                 own += _step_times(pools, plan, repeats)
-                loops.append(pools.drift(ranks))
+                loops.append(pools.loops(ranks))
         duel = _duel(pools, plans, times)
-        loops.append(pools.drift(ranks))
+        loops.append(pools.loops(ranks))
         measured = [
             _compared(pools, plan, own, problem.stack.attention)
             for plan, own in zip(plans, times, strict=True)
@@ -128,7 +128,7 @@ class Pools(ExitStack):
             self._pools[ranks] = pool
         return self._pools[ranks]
 
-    def drift(self, ranks: int) -> list[float]:
+    def loops(self, ranks: int) -> list[float]:
         """Seconds of the reference loop on every rank."""
         return loop_seconds(self.of(ranks))
 

@@ -75,7 +75,7 @@ PAIRS = (
 
 
 def run(work: Work) -> Evidence:
-    """Profile the cores, predict and run every plan, two at a time."""
+    """Profile the cores anew for every two plans, predict and run them."""
     names = [case.name for case in CASES][: work.sized(len(CASES), 2)]
     twos = {names[first]: names[first : first + 2] for first in range(0, len(names), 2)}
     pieces = work.pieces(list(twos), lambda first: _measure(work, twos[first]))
@@ -122,6 +122,8 @@ def _measure(work: Work, names: Sequence[str]) -> dict[str, Any]:
 
     What was measured of a plan is the least step time of all rounds.
     """
+    with WorkerPool(CORES, options=_options()) as pool:
+        loops = [loop_seconds(pool)]
     work.say("profiling")
     profile = measure(work.sized(DEFAULT_BUDGET_S, QUICK_BUDGET_S), CORES)
     plans = {case.name: case.plan() for case in CASES if case.name in names}
@@ -129,7 +131,7 @@ def _measure(work: Work, names: Sequence[str]) -> dict[str, Any]:
     with ExitStack() as kept:
         counts = {CORES, *map(plan_world_size, plans.values())}
         pools = {n: kept.enter_context(WorkerPool(n, options=_options())) for n in sorted(counts)}
-        loops = [loop_seconds(pools[CORES])]
+        loops.append(loop_seconds(pools[CORES]))
         for _, name in product(range(work.sized(ROUNDS, 1)), names):
             times[name] += step_times(pools[plan_world_size(plans[name])], plans[name])
             loops.append(loop_seconds(pools[CORES]))

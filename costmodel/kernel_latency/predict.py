@@ -58,9 +58,7 @@ def predict(
     return tuple(_prediction(kernel, latency, on, flash_generation) for kernel in kernels)
 
 
-def _prediction(
-    kernel: Kernel, latency: DeviceLatency, on: Device, generation: int
-) -> Prediction:
+def _prediction(kernel: Kernel, latency: DeviceLatency, on: Device, generation: int) -> Prediction:
     found = latency.price(kernel)
     if found is not None:
         return _around(found.time_s, _half_width(kernel, found.source), found.source)

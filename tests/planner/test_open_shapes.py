@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from planning import search_of
 from samples import random_problem
 
@@ -45,3 +47,23 @@ def test_a_shape_has_its_quota() -> None:
     tried = search.evaluator.tries
     search._look_into(best.decision.shape)
     assert search.evaluator.tries - tried <= search.limits.descent.tries
+
+
+def test_host_memory_is_no_stage_that_may_hold_more() -> None:
+    """Where states go to the host, every stage has two rows of memory; changes add to one."""
+    space = random_problem(22, 4)
+    (group,) = space.cluster.groups
+    memory = replace(group.memory, host_bytes=2**40, hbm_bytes=1_776_011_370)
+    cluster = replace(space.cluster, groups=(replace(group, memory=memory),))
+    search = search_of(replace(space, cluster=cluster))
+    search._bound_shapes()
+    search._look_in_likely()
+    search._look_closer()
+    offloaded = [o for o in search._outcomes.values() if _tiers(o) != {"hbm"}]
+    assert {outcome.decision.shape.stages for outcome in offloaded} >= {1, 2}
+    for outcome in offloaded:
+        assert len(search._free_bytes(outcome)) == outcome.decision.shape.stages
+
+
+def _tiers(outcome: Outcome) -> set[str]:
+    return {row.tier for row in outcome.simulation.memory}
