@@ -36,11 +36,12 @@ def test_a_step_takes_as_long_beside_an_idle_device(seed: int, number: int) -> N
         assert beside.step_time_s == own.step_time_s
 
 
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("number", [0, 1])
-def test_the_norm_takes_as_long_behind_an_idle_device(number: int) -> None:
+def test_the_norm_takes_as_long_behind_an_idle_device(seed: int, number: int) -> None:
     """A group that is held from its second device on is no larger, and still joined to others."""
-    space = random_mixed_problem(0, most_blocks=2)
-    drawer = MixedDrawer(space, random.Random("behind"))
+    space = random_mixed_problem(seed, most_blocks=2)
+    drawer = MixedDrawer(space, random.Random(f"behind {seed}"))
     larger = with_one_more(space.cluster, number)
     name = larger.groups[number].name
     compared = 0
@@ -68,4 +69,4 @@ def test_the_norm_takes_as_long_behind_an_idle_device(number: int) -> None:
         assert shifted is not None
         assert shifted.norm_s == own.norm_s
         compared += 1
-    assert compared > 3
+    assert compared > 0
