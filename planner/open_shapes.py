@@ -11,7 +11,7 @@ idle, what others gave hides few.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from .candidates import Decision, Evaluator, Outcome
@@ -22,6 +22,10 @@ from .trials import Trials
 
 LIKELY_WITHIN = 1.25
 """Shapes whose estimate is worse than the best time by this factor are not looked into."""
+START_WITHIN = 1.3
+"""Shapes whose likely plans all are slower than the best by this factor are left at that."""
+NEAR_WITHIN, NEAR_AFTER = 1.05, 50
+"""So near to the best plan those of a shape are after so many simulations, or it is left."""
 
 
 class OpenShapes(Trials):
@@ -66,11 +70,13 @@ class OpenShapes(Trials):
 
     def _look_into(self, shape: Shape) -> None:
         """Likely plans of a shape, and what is near the best of them."""
-        work = self._quota(self.limits.descent)
-        found: list[Outcome] = []
+        work, best_s = self._quota(self.limits.descent), self._best_s(shape)
+        first = self.evaluator.count + NEAR_AFTER
+        found = [o for o in self._outcomes.values() if o.decision.shape == shape]
 
         def attempt(decision: Decision, give_up_s: float = float("inf")) -> Outcome | None:
-            if self._is_spent(work):
+            is_far = self.evaluator.count >= first and _least_s(found) > best_s * NEAR_WITHIN
+            if is_far or self._is_spent(work):
                 return None
             outcome = self._try_likely(decision, lambda each: self._try_order(each, give_up_s))
             if outcome is not None and outcome.feasible:
@@ -78,11 +84,9 @@ class OpenShapes(Trials):
             return outcome
 
         self._likely.search(shape, self._layer_tables(shape, usual=True), attempt)
-        found += [o for o in self._outcomes.values() if o.decision.shape == shape]
-        if not found:
-            return
-        start = min(found, key=lambda outcome: outcome.step_time_s)
-        descend(start, self._layer_tables(shape), attempt, self._free_bytes)
+        if _least_s(found) <= best_s * START_WITHIN:
+            start = min(found, key=lambda outcome: outcome.step_time_s)
+            descend(start, self._layer_tables(shape), attempt, self._free_bytes)
 
     def _free_bytes(self, outcome: Outcome) -> list[float]:
         """What the devices of every stage of a plan that fits may hold more."""
@@ -97,3 +101,7 @@ class OpenShapes(Trials):
 
     def _is_spent(self, most: Quota) -> bool:
         return self.evaluator.count >= most.simulated or self.evaluator.tries >= most.tries
+
+
+def _least_s(found: Sequence[Outcome]) -> float:
+    return min((outcome.step_time_s for outcome in found), default=float("inf"))
