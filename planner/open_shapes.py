@@ -84,7 +84,7 @@ class OpenShapes(Trials):
             return outcome
 
         self._likely.search(shape, self._layer_tables(shape, usual=True), attempt)
-        if _least_s(found) <= best_s * START_WITHIN:
+        if found and _least_s(found) <= best_s * START_WITHIN:
             start = min(found, key=lambda outcome: outcome.step_time_s)
             descend(start, self._layer_tables(shape), attempt, self._free_bytes)
 

@@ -65,5 +65,14 @@ def test_host_memory_is_no_stage_that_may_hold_more() -> None:
         assert len(search._free_bytes(outcome)) == outcome.decision.shape.stages
 
 
+def test_where_nothing_fits_nothing_is_found() -> None:
+    search = search_of(random_problem(NUMBER, MOST_DEVICES).with_memory(2**28))
+    search._bound_shapes()
+    search._look_in_likely()
+    for shape in search._shapes[:8]:
+        search._look_into(shape)
+    assert not search._outcomes
+
+
 def _tiers(outcome: Outcome) -> set[str]:
     return {row.tier for row in outcome.simulation.memory}
