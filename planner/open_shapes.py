@@ -22,7 +22,7 @@ from .trials import Trials
 
 LIKELY_WITHIN = 1.25
 """Shapes whose estimate is worse than the best time by this factor are not looked into."""
-START_WITHIN = 1.3
+START_WITHIN = 1.5
 """Shapes whose likely plans all are slower than the best by this factor are left at that."""
 NEAR_WITHIN, NEAR_AFTER = 1.05, 50
 """So near to the best plan those of a shape are after so many simulations, or it is left."""

@@ -13,11 +13,13 @@ from shardwright.planner.search import Search
 MOST_DEVICES = 8
 NUMBER, CAPACITIES = 414, (1_349_148_505, 2_252_188_596)
 """With more memory one device alone once hid four that share: their likely plans are slower."""
+FAR, FAR_CAPACITY = 863, 1_066_455_758
+"""Whole micro-batches: the likely plans that fit are 1.3 times as slow as what is known by then."""
 
 
-def _looked_closer(capacity: int) -> tuple[Search, Outcome, Outcome]:
+def _looked_closer(capacity: int, number: int = NUMBER) -> tuple[Search, Outcome, Outcome]:
     """A search whose proof has failed, its best plan before the closer look, and after it."""
-    search = search_of(random_problem(NUMBER, MOST_DEVICES).with_memory(capacity))
+    search = search_of(random_problem(number, MOST_DEVICES).with_memory(capacity))
     search._bound_shapes()
     search._look_in_likely()
     before = min(search._outcomes.values(), key=search.rank)
@@ -31,6 +33,13 @@ def test_what_other_shapes_gave_hides_no_better_one() -> None:
     assert more.decision.shape.devices == 4
     assert more.step_time_s < before.step_time_s * 0.96
     assert more.step_time_s <= less.step_time_s
+
+
+def test_what_is_near_a_slow_likely_plan_is_tried_too() -> None:
+    _, before, after = _looked_closer(FAR_CAPACITY, FAR)
+    assert before.decision.shape.microbatches == 2
+    assert after.decision.shape.microbatches == 1
+    assert after.step_time_s < before.step_time_s * 0.9
 
 
 def test_shapes_that_are_known_whole_or_cannot_be_best_are_left_alone() -> None:
