@@ -153,10 +153,9 @@ class Lowering:
     def _new_unit(
         self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, copies: bool
     ) -> Unit:
-        own = replace(strategy, recompute="none", techniques=dict(self._of_states(strategy)))
         shape = UnitShape(
             layers=tuple(with_table(self.model, i) if copies else self.layers[i] for i in members),
-            strategy=replace(own, techniques={}),
+            strategy=replace(strategy, recompute="none", techniques={}),
             stage_ranks=ranks,
             seq_len=self.places[members[0]].tokens,
             dtype=self.workload.dtype,
@@ -164,9 +163,10 @@ class Lowering:
             optimizer=self.workload.optimizer,
             trainings=tuple(self.trainings[i] for i in members),
         )
-        unit = lower_unit(shape)
-        if not own.techniques:
+        unit, techniques = lower_unit(shape), dict(self._of_states(strategy))
+        if not techniques:
             return unit
+        own = replace(shape.strategy, techniques=techniques)
         return unit_with(replace(shape, strategy=own), unit, prices_of(own, self.techniques))
 
     def _of_states(self, strategy: LayerStrategy) -> TechniqueKey:

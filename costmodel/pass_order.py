@@ -1,11 +1,13 @@
 """All passes of a step in one order in which each comes after what it waits for.
 
-The order, and what each pass waits for, depend on the pipeline's shape alone, so they are found
-once for all plans of a shape; a simulation then goes through the passes once.
+A *group* is what starts together on a stage: a pass, or two that overlap. The order of groups, and
+what each waits for, depend on the pipeline's shape alone, so they are found once for all plans of
+a shape; a simulation then goes through the groups once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,24 +15,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..spec.orders import Lines
+from ..spec.passes import Pass
 from ..spec.schedule import ScheduleKind, chunk_position
-from .stage_passes import StagePasses, stage_passes
+from .stage_passes import PassKind, StagePasses, stage_passes, together
 
 Numbers = NDArray[np.int32]
+Made = list[int]
+"""Of each micro-batch, the group that made something of it, or MISSING."""
 NONE = 0
-"""Where a pass waits for nothing; the passes are counted from 1."""
+"""Where a pass waits for nothing; groups are counted from 1."""
+MISSING = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassOrder:
-    """The passes of all stages, one after another, counted from 1.
+    """The groups of all stages, one after another, counted from 1.
 
     Args:
-        kinds: what each is, shape (passes,), as a number into the kinds of passes of the first
-            stage, then of the second, and so on.
-        sources: the pass whose message it waits for, or NONE.
-        before: the pass that its stage runs before it, or NONE.
-        places: for each stage its own passes, as it runs them, shape (passes of the stage,).
+        kinds: what each is, shape (groups,), as a number into what starts together on the first
+            stage, then on the second, and so on.
+        sources: the groups whose messages its first pass and its second wait for, or NONE, shape
+            (passes of a group, groups).
+        before: the group that its stage runs before it, or NONE.
+        places: for each stage its own groups, as it runs them, shape (groups of the stage,).
     """
 
     kinds: Numbers
@@ -43,19 +50,19 @@ class PassOrder:
 def pass_order(
     kind: ScheduleKind, stages: int, chunks: int, micro_batches: int, lines: Lines = None
 ) -> PassOrder:
-    """The passes of a pipeline whose passes do not overlap in pairs; arguments as ``order_of``.
+    """The groups of a pipeline; arguments as ``order_of``.
 
     Raises:
         RuntimeError: the schedule waits for itself.
     """
-    made = {
-        forward: [[NONE] * micro_batches for _ in range(stages * chunks)]
-        for forward in (True, False)
-    }
-    every = []
-    for number in range(stages):
-        passes = stage_passes(kind, number, stages, chunks, micro_batches, lines)
-        every.append(_Stage(kind, number, passes, stages, made))
+    positions = [
+        [chunk_position(kind, stage, chunk, stages) for chunk in range(chunks)]
+        for stage in range(stages)
+    ]
+    passes = [stage_passes(kind, s, stages, chunks, micro_batches, lines) for s in range(stages)]
+    width = max(len(group) for own in passes for group in own.together)
+    made = _Made(stages * chunks, micro_batches)
+    every = [_Stage(*each, made, width) for each in zip(passes, positions, strict=True)]
     pending, total = list(every), 0
     while pending:
         before = total
@@ -63,58 +70,88 @@ def pass_order(
             total += stage.advance(total + 1)
         if total == before:
             raise RuntimeError("the schedule waits for itself")
-        pending = [stage for stage in reversed(pending) if len(stage.places) < len(stage.rows)]
-    kinds, sources, earlier = (np.zeros(total, dtype=np.int32) for _ in range(3))
-    places, first = [], 0
-    for stage in every:
-        own = np.array(stage.places, dtype=np.int32)
-        kinds[own - 1] = np.array(stage.rows, dtype=np.int32) + first
-        sources[own - 1] = stage.sources
-        earlier[own[1:] - 1] = own[:-1]
-        places.append(own)
-        first += stage.kind_count
-    return PassOrder(kinds, sources, earlier, tuple(places))
+        pending = [stage for stage in reversed(pending) if len(stage.places) < len(stage.kinds)]
+    return _joined(every, total, width)
+
+
+class _Made:
+    """What passes have made so far, by direction and the position of their chunk."""
+
+    def __init__(self, positions: int, micro_batches: int) -> None:
+        self.micro_batches = micro_batches
+        self._lists = {
+            forward: [self.nothing(MISSING) for _ in range(positions)] for forward in (True, False)
+        }
+        self.no_input = self.nothing(NONE)
+
+    def nothing(self, number: int) -> Made:
+        """A list in which no pass made anything."""
+        return [number] * self.micro_batches
+
+    def taken_by(self, kind: PassKind, position: int) -> Made:
+        """What a kind of pass waits for."""
+        if kind.part == "weight":
+            return self.no_input
+        source = position - 1 if kind.forward else position + 1
+        lists = self._lists[kind.forward]
+        return lists[source] if 0 <= source < len(lists) else self.no_input
+
+    def by(self, kind: PassKind, position: int) -> Made:
+        """What a kind of pass makes: nobody takes gradients of weights."""
+        whole = kind.part != "weight"
+        return self._lists[kind.forward][position] if whole else self.nothing(MISSING)
 
 
 class _Stage:
     """One stage while the order is found: how far it has come."""
 
     def __init__(
-        self,
-        kind: ScheduleKind,
-        number: int,
-        passes: StagePasses,
-        stages: int,
-        made: dict[bool, list[list[int]]],
+        self, passes: StagePasses, positions: Sequence[int], made: _Made, width: int
     ) -> None:
-        self.kind_count = len(passes.kinds)
-        self.rows: list[int] = passes.rows.tolist()
+        self.kind_count = len(passes.together)
+        self.kinds: list[int] = passes.groups.tolist()
         self.places: list[int] = []
-        self.sources: list[int] = []
-        self._order = passes.order
-        self._ends: list[tuple[list[int] | None, list[int] | None]] = []
-        for each in passes.kinds:
-            position = chunk_position(kind, number, each.chunk, stages)
-            source = position - 1 if each.forward else position + 1
-            lists = made[each.forward]
-            whole = each.part != "weight"
-            waits_for = lists[source] if whole and 0 <= source < len(lists) else None
-            self._ends.append((waits_for, lists[position] if whole else None))
+        self.sources: list[list[int]] = []
+        self._micro_batches = _micro_batches(passes.order, width)
+        self._ends = []
+        for group in passes.together:
+            takes = [made.taken_by(each, positions[each.chunk]) for each in group]
+            takes += [made.no_input] * (width - len(group))
+            self._ends.append((takes, [made.by(each, positions[each.chunk]) for each in group]))
 
     def advance(self, place: int) -> int:
-        """Number passes from ``place`` on until one's input is missing; how many there were."""
+        """Number groups from ``place`` on until one's input is missing; how many there were."""
         first = len(self.places)
-        for number in range(first, len(self.rows)):
-            waits_for, own = self._ends[self.rows[number]]
-            micro_batch = self._order[number][2]
-            source = NONE
-            if waits_for is not None:
-                source = waits_for[micro_batch]
-                if source == NONE:
-                    break
-            self.sources.append(source)
+        for number in range(first, len(self.kinds)):
+            takes, makes = self._ends[self.kinds[number]]
+            own = self._micro_batches[number]
+            sources = [made[m] for made, m in zip(takes, own, strict=True)]
+            if MISSING in sources:
+                break
+            for made, m in zip(makes, own, strict=False):  # fewer, where one pass is alone
+                made[m] = place
+            self.sources.append(sources)
             self.places.append(place)
-            if own is not None:
-                own[micro_batch] = place
             place += 1
         return len(self.places) - first
+
+
+def _micro_batches(order: tuple[Pass, ...], width: int) -> list[tuple[int, ...]]:
+    """The micro-batches of the passes of each group; any for those that it lacks."""
+    found = (tuple(item.micro_batch for item in group) for group in together(order))
+    return [(own * width)[:width] for own in found]
+
+
+def _joined(every: list[_Stage], total: int, width: int) -> PassOrder:
+    """The groups of all stages in order."""
+    kinds, before = (np.zeros(total, dtype=np.int32) for _ in range(2))
+    sources = np.zeros((width, total), dtype=np.int32)
+    places, first = [], 0
+    for stage in every:
+        own = np.array(stage.places, dtype=np.int32)
+        kinds[own - 1] = np.array(stage.kinds, dtype=np.int32) + first
+        sources[:, own - 1] = np.array(stage.sources, dtype=np.int32).T
+        before[own[1:] - 1] = own[:-1]
+        places.append(own)
+        first += stage.kind_count
+    return PassOrder(kinds, sources, before, tuple(places))

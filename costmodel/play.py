@@ -7,16 +7,21 @@ one. Passes that overlap start together, when both inputs are there, and end tog
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import NDArray
 
 from ..spec.plan import Plan
 from ..spec.schedule import chunk_place, chunk_position
 from .boundary import Side, alike_s, crossing_s, divides_alike
 from .group_prices import GroupPrices
-from .pass_order import pass_order
+from .pass_order import PassOrder, pass_order
 from .stage_chunk import StageChunk
-from .stage_passes import PassKind
+from .stage_passes import PassKind, Together
 from .stage_run import StageRun
+
+Floats = NDArray[np.float64]
 
 
 class Messages:
@@ -85,42 +90,91 @@ def _message_s(
     return crossing_s(whole_bytes, *sides, prices.message_s)
 
 
-NOT_YET = -1.0
-
-
 def play(runs: list[StageRun], messages: Messages) -> None:
     """Run every stage's passes to the end: when each starts, and what messages take."""
-    if any(run.passes.groups is not None for run in runs):
-        _play_pairs(runs, messages)
-    else:
-        _play_in_turn(runs, messages)
-
-
-def _play_in_turn(runs: list[StageRun], messages: Messages) -> None:
-    """Stages that run one pass after another: all passes in an order that suits them."""
     chunks = messages.positions // messages.stages
     shape = (messages.kind, messages.stages, chunks, messages.micro_batches, messages.lines)
     order = pass_order(*shape)
-    timings = [timing_of(run, messages, kind) for run in runs for kind in run.passes.kinds]
-    times_s, travels_s, sends_s = np.array(timings)[order.kinds].T
-    each = (order.before.tolist(), order.sources.tolist(), times_s.tolist(), travels_s.tolist())
-    ends = [0.0]  # of no pass
-    if messages.blocking:
-        for before, source, time_s, travel_s, send_s in zip(*each, sends_s.tolist(), strict=True):
-            free_s, arrives_s = ends[before], ends[source] + travel_s
-            ends.append((arrives_s if arrives_s > free_s else free_s) + time_s + send_s)
-    else:
-        for before, source, time_s, travel_s in zip(*each, strict=True):
-            free_s, arrives_s = ends[before], ends[source] + travel_s
-            ends.append((arrives_s if arrives_s > free_s else free_s) + time_s)
-    ends_s = np.array(ends)
-    frees_s, arrivals_s = ends_s[order.before], ends_s[order.sources] + travels_s
-    starts_s = np.maximum(frees_s, arrivals_s)
-    lost_s = np.minimum(starts_s - frees_s, travels_s) + sends_s
+    width = len(order.sources)
+    every = [_timing(run, messages, kinds, width) for run in runs for kinds in run.passes.together]
+    times_s, sends_s, *travels_s = np.array(every).T[:, order.kinds]
+    inputs = [
+        (source.tolist(), travel_s.tolist())
+        for source, travel_s in zip(order.sources, travels_s, strict=True)
+    ]
+    ends = group_ends_s(order.before.tolist(), inputs, times_s.tolist(), sends_s.tolist())
+    ends_s, each = np.array(ends), np.arange(len(times_s))
+    starts_s, waiting = group_starts_s(order, ends_s, travels_s)
+    travel_s = np.where(waiting < 0, 0.0, np.array(travels_s)[waiting, each])
+    lost_s = np.minimum(starts_s - ends_s[order.before], travel_s) + sends_s
     for run, places in zip(runs, order.places, strict=True):
-        run.starts_s += starts_s[places - 1].tolist()
+        run.starts_s += np.repeat(starts_s[places - 1], run.passes.sizes()).tolist()
         run.end_s = ends[places[-1]]
         run.message_s = float(np.cumsum(lost_s[places - 1])[-1])
+
+
+Input = tuple[list[int], list[float]]
+"""Of each group, the one whose message its first or its second pass waits for, and its travel."""
+
+
+def group_ends_s(
+    before: list[int], inputs: Sequence[Input], times_s: list[float], sends_s: list[float]
+) -> list[float]:
+    """When each group of passes that start together ends, counted from 1; 0 s stands for none.
+
+    Args:
+        before: the group that its stage runs before each.
+        inputs: of its first pass, and of its second where passes overlap.
+        times_s: seconds of each group.
+        sends_s: seconds that its stage then sends.
+    """
+    ends = [0.0]
+    if len(inputs) == 1:
+        ((sources, travels_s),) = inputs
+        for last, source, travel_s, time_s, send_s in zip(
+            before, sources, travels_s, times_s, sends_s, strict=True
+        ):
+            free_s, arrives_s = ends[last], ends[source] + travel_s
+            ends.append((arrives_s if arrives_s > free_s else free_s) + time_s + send_s)
+        return ends
+    (ones, one_ways_s), (twos, two_ways_s) = inputs
+    for last, one, one_way_s, two, two_way_s, time_s, send_s in zip(
+        before, ones, one_ways_s, twos, two_ways_s, times_s, sends_s, strict=True
+    ):
+        start_s, arrives_s = ends[last], ends[one] + one_way_s
+        if arrives_s > start_s:
+            start_s = arrives_s
+        arrives_s = ends[two] + two_way_s
+        if arrives_s > start_s:
+            start_s = arrives_s
+        ends.append(start_s + time_s + send_s)
+    return ends
+
+
+def group_starts_s(
+    order: PassOrder, ends_s: Floats, travels_s: Sequence[Floats]
+) -> tuple[Floats, NDArray[np.int8]]:
+    """When each group starts, and which of its passes' messages it waited for; -1 for its stage.
+
+    Args:
+        order: of the groups.
+        ends_s: from :func:`group_ends_s`.
+        travels_s: of the message of each group's first pass, and of its second.
+    """
+    starts_s = ends_s[order.before]
+    waiting = np.full(len(starts_s), -1, dtype=np.int8)
+    for number, (sources, travel_s) in enumerate(zip(order.sources, travels_s, strict=True)):
+        arrives_s = ends_s[sources] + travel_s
+        waiting[arrives_s > starts_s] = number
+        starts_s = np.maximum(starts_s, arrives_s)
+    return starts_s, waiting
+
+
+def _timing(run: StageRun, messages: Messages, kinds: Together, width: int) -> list[float]:
+    """Seconds of a group of passes, of sending, of what each pass waits for on its way."""
+    each = [timing_of(run, messages, kind) for kind in kinds]
+    ways_s = [travel_s for _, travel_s, _ in each] + [0.0] * (width - len(each))
+    return [run.time_of(kinds).time_s, sum(send_s for *_, send_s in each), *ways_s]
 
 
 def timing_of(run: StageRun, messages: Messages, kind: PassKind) -> tuple[float, float, float]:
@@ -134,77 +188,3 @@ def timing_of(run: StageRun, messages: Messages, kind: PassKind) -> tuple[float,
     if messages.blocking:
         return time_s, 0.0, messages.seconds(kind.forward, position)
     return time_s, messages.seconds(kind.forward, source) if inner else 0.0, 0.0
-
-
-def _play_pairs(runs: list[StageRun], messages: Messages) -> None:
-    """Stages whose passes overlap: each as far as its inputs allow, back and forth."""
-    shape = (messages.positions, messages.micro_batches)
-    ends = {forward: [[NOT_YET] * shape[1] for _ in range(shape[0])] for forward in (True, False)}
-    pending = []
-    for run in runs:
-        waits = [_waits(run, messages, ends, kind) for kind in run.passes.kinds]
-        pending.append((run, _Overlapping(run, run.passes.groups or (), waits)))
-    while pending:
-        moved = sum(player.advance(run) for run, player in pending)
-        if not moved:
-            raise RuntimeError("the schedule waits for itself")
-        pending = [(r, p) for r, p in reversed(pending) if len(r.starts_s) < p.length]
-
-
-Waits = tuple["list[float] | None", float, "list[float]", float]
-"""Of a kind of pass: ends of what it waits for, their travel, its own ends, time sending."""
-
-
-def _waits(
-    run: StageRun, messages: Messages, ends: dict[bool, list[list[float]]], kind: PassKind
-) -> Waits:
-    _, travel_s, sends_s = timing_of(run, messages, kind)
-    if kind.part == "weight":
-        return None, 0.0, [NOT_YET] * messages.micro_batches, 0.0
-    position = messages.position(run.stage, kind.chunk)
-    source = position - 1 if kind.forward else position + 1
-    waits_for = ends[kind.forward][source] if 0 <= source < messages.positions else None
-    return waits_for, travel_s, ends[kind.forward][position], sends_s
-
-
-class _Overlapping:
-    """A stage some of whose passes start and end together."""
-
-    def __init__(self, run: StageRun, groups: tuple[int, ...], waits: list[Waits]) -> None:
-        self._rows: list[int] = run.passes.rows.tolist()
-        self._order, self._waits = run.passes.order, waits
-        self.length = len(self._rows)
-        found = run.passes.together
-        self._groups, self._group = groups, 0
-        self._sizes = [len(kinds) for kinds in found]
-        self._times_s = [run.time_of(kinds).time_s for kinds in found]
-
-    def advance(self, run: StageRun) -> bool:
-        """Run groups of passes until one's inputs have not all been made yet; whether any ran."""
-        rows, order, waits, starts = self._rows, self._order, self._waits, run.starts_s
-        clock_s, lost_s, first = run.end_s, run.message_s, self._group
-        group = first
-        while group < len(self._groups):
-            number, place = self._groups[group], len(starts)
-            start_s, late_s = clock_s, 0.0
-            sends_s = 0.0
-            for at in range(place, place + self._sizes[number]):
-                waits_for, travel_s, _, each_s = waits[rows[at]]
-                sends_s += each_s
-                if waits_for is None:
-                    continue
-                made_s = waits_for[order[at][2]]
-                if made_s == NOT_YET:
-                    run.end_s, run.message_s, self._group = clock_s, lost_s, group
-                    return group > first
-                if made_s + travel_s > start_s:
-                    start_s = made_s + travel_s
-                    late_s = min(start_s - clock_s, travel_s)
-            lost_s += late_s + sends_s
-            clock_s = start_s + self._times_s[number] + sends_s
-            for at in range(place, place + self._sizes[number]):
-                waits[rows[at]][2][order[at][2]] = clock_s
-                starts.append(start_s)
-            group += 1
-        run.end_s, run.message_s, self._group = clock_s, lost_s, group
-        return True

@@ -94,7 +94,7 @@ def _play(runs: list[StageRun], messages: Messages, templates: list[list[Templat
     sides = [_Rank(run, messages, found) for run, found in zip(runs, templates, strict=True)]
     kinds = [(side, row) for side in sides for row in range(len(side.run.passes.kinds))]
     arrivals_s = [0.0]  # of the message that passes without one wait for
-    for number, source in zip(order.kinds.tolist(), order.sources.tolist(), strict=True):
+    for number, source in zip(order.kinds.tolist(), order.sources[0].tolist(), strict=True):
         side, row = kinds[number]
         arrivals_s.append(side.run_pass(row, arrivals_s[source]))
     for side in sides:

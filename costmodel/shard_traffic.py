@@ -39,10 +39,9 @@ def gathers(
     Those of one format are one gather: of dense parameters, and of experts, which have ranks of
     their own.
     """
-    dtype, kept = shape.dtype, replace(shape.dtype, master=shape.base_dtype)
     found: list[Item] = []
     for part in _gathered_at_once(shape, parts, frozen):
-        for item in work(part, dtype if part.trained else kept, dtype.param):
+        for item in work(part, shape.formats(part.trained), shape.dtype.param):
             if isinstance(item, Collective) and shape.stack.narrow_gather:
                 item = item._replace(payload_bytes=gathered_bytes(shape, part))
             found.append(item)

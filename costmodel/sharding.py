@@ -12,8 +12,6 @@ and experts of one unit do this over ranks of their own (see ``unit_parts``).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..spec.formats import DTYPE_BYTES, weight_bytes
 from ..spec.kernels import streamed
 from ..spec.model import EmbeddingLayer, HeadLayer
@@ -49,7 +47,6 @@ def sharded_unit(shape: UnitShape) -> Unit:
     dtype, every = shape.dtype, unit_parts(shape)
     parts = tuple(part for part in every if part.trained)
     frozen = tuple(part for part in every if not part.trained and part.degree > 1)
-    kept = replace(dtype, master=shape.base_dtype)
     wrapped = any(part.shared for part in parts) or bool(parts and dtype.param != dtype.master)
     wrapped = wrapped or bool(frozen)
     param, master, comm = (DTYPE_BYTES[d] for d in (dtype.param, dtype.master, dtype.communication))
@@ -64,7 +61,7 @@ def sharded_unit(shape: UnitShape) -> Unit:
         wrapped=wrapped,
         gathers_each_use=wrapped and shape.strategy.shard.gathers_each_use,
         reduces_each_micro_batch=wrapped and shape.strategy.shard.reduces_each_micro_batch,
-        parameter_bytes=sum(held_pieces_bytes(p, dtype if p.trained else kept) for p in every)
+        parameter_bytes=sum(held_pieces_bytes(p, shape.formats(p.trained)) for p in every)
         + narrow_copies_bytes(shape, every),
         optimizer_bytes=unit_states(shape, parts) + STEP_COUNTER_BYTES * len(shards),
         gathers=gather_bytes(shape, parts, frozen) if wrapped else (),

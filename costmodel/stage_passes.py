@@ -52,16 +52,20 @@ def kind_of(item: Pass, last_micro_batch: int) -> PassKind:
 class StagePasses:
     """The passes of a stage: ``order[i]`` is of kind ``kinds[rows[i]]``.
 
-    ``groups`` says how many of them start together, one after another, as numbers into
-    ``together``; None where none overlap.
+    ``groups`` are those of them that start together, one after another, as numbers into
+    ``together``: an overlapping pair, or one alone.
     """
 
     order: tuple[Pass, ...]
     kinds: tuple[PassKind, ...]
     rows: NDArray[np.int64]
     together: tuple[Together, ...]
-    groups: tuple[int, ...] | None
+    groups: NDArray[np.int64]
     counts: dict[Together, int]
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Passes of each of ``groups``, shape (groups,)."""
+        return np.array([len(kinds) for kinds in self.together])[self.groups]
 
 
 def passes_of(plan: Plan, stage: int) -> StagePasses:
@@ -91,17 +95,18 @@ def stage_passes(
         for forward, chunk, m, part, _ in order
     ]
     kinds = tuple(PassKind(*key) for key in numbers)
-    pairs: dict[tuple[int, ...], int] = {}
-    groups: tuple[int, ...] | None = None
+    pairs: dict[tuple[int, ...], int] = {(number,): number for number in range(len(kinds))}
+    groups = rows
     if any(item.overlaps for item in order):
-        groups = tuple(pairs.setdefault(group, len(pairs)) for group in _grouped(order, rows))
-        tally = Counter(groups)
-    else:
-        tally = Counter(rows)
-        pairs = {(number,): number for number in range(len(kinds))}
+        pairs = {}
+        groups = [pairs.setdefault(group, len(pairs)) for group in _grouped(order, rows)]
     found = tuple(tuple(kinds[n] for n in group) for group in pairs)
-    counts = {found[number]: count for number, count in sorted(tally.items())}
-    return StagePasses(order, kinds, np.array(rows, dtype=np.int64), found, groups, counts)
+    counts = {found[number]: count for number, count in sorted(Counter(groups).items())}
+    return StagePasses(order, kinds, _numbers(rows), found, _numbers(groups), counts)
+
+
+def _numbers(values: list[int]) -> NDArray[np.int64]:
+    return np.array(values, dtype=np.int64)
 
 
 def _grouped(order: tuple[Pass, ...], rows: list[int]) -> Iterator[tuple[int, ...]]:

@@ -9,7 +9,7 @@ dimension 1, since the ranks of an expert group have cut dimension 0 already.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -61,6 +61,10 @@ class UnitShape:
         """The format that frozen parameters are kept in."""
         found = (t.adapters.base_dtype for t in self.trainings if t.adapters is not None)
         return next((dtype for dtype in found if dtype is not None), self.dtype.param)
+
+    def formats(self, trained: bool) -> DtypeRecord:
+        """The formats of trained parameters, or of frozen ones, which are kept in their own."""
+        return self.dtype if trained else replace(self.dtype, master=self.base_dtype)
 
 
 @dataclass(frozen=True, slots=True)

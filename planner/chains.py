@@ -9,7 +9,6 @@ these chains is the critical path where stages are alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -155,21 +154,7 @@ def _stage_counts(
 
 def _pairing(passes: StagePasses) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Of each pass: whether it begins a group, and whether it overlaps with another."""
-    if passes.groups is None:
-        return np.ones(len(passes.rows), dtype=bool), np.zeros(len(passes.rows), dtype=bool)
-    sizes = np.array([len(kinds) for kinds in passes.together])[list(passes.groups)]
+    sizes = passes.sizes()
     first = np.zeros(len(passes.rows), dtype=bool)
     first[np.cumsum(sizes) - sizes] = True
     return first, np.repeat(sizes > 1, sizes)
-
-
-def groups_of(passes: StagePasses) -> Iterator[range]:
-    """The places of the passes of a stage that start together, in order."""
-    if passes.groups is None:
-        yield from (range(place, place + 1) for place in range(len(passes.order)))
-        return
-    place = 0
-    for number in passes.groups:
-        size = len(passes.together[number])
-        yield range(place, place + size)
-        place += size

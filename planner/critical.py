@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..costmodel.stage_passes import Together
+from ..costmodel.pass_order import NONE
+from ..costmodel.play import group_ends_s, group_starts_s
 from .chains import Chain, Floats, Pipeline, chain_of
 from .pass_table import KINDS
-from .play_order import PlayOrder, play_order
+from .play_order import Places, PlayOrder, play_order
 
 ABOUT = 0.05
 """Stages that end this fraction of the time before the last one end about as late."""
@@ -23,7 +24,7 @@ MOST_TRACED = 6
 
 
 def critical_chains(
-    shape: Pipeline, pass_s: Callable[[int, Together], float], travel_s: Sequence[Sequence[float]]
+    shape: Pipeline, pass_s: Callable[[Places], float], travel_s: Sequence[Sequence[float]]
 ) -> tuple[float, list[Chain]]:
     """Seconds of all passes, the chain that takes that long, and the mean of those about as long.
 
@@ -32,17 +33,17 @@ def critical_chains(
 
     Args:
         shape: schedule, stages, chunks a stage, micro-batches.
-        pass_s: seconds of passes that start together on a stage.
+        pass_s: seconds of passes that start together.
         travel_s: seconds of the message into each position, going forward and backward.
     """
     order = play_order(shape)
-    seconds = [pass_s(stage, together) for stage, together in order.distinct]
-    ends_s, causes = _played(order, seconds, [*travel_s[0], *travel_s[1]])
-    clocks = [ends_s[group] for group in order.last]
+    seconds = [pass_s(places) for places in order.places]
+    played = _Played(order, seconds, [*travel_s[0], *travel_s[1]])
+    clocks = [played.ends_s[group] for group in order.last]
     last = max(range(len(clocks)), key=lambda stage: (clocks[stage], stage))
     late = [stage for stage, clock_s in enumerate(clocks) if clock_s >= clocks[last] * (1 - ABOUT)]
     spread = dict.fromkeys([last, *late[:: max(1, len(late) // MOST_TRACED)]])
-    traces = [_traced(order, causes, order.last[stage]) for stage in spread]
+    traces = [played.traced(order.last[stage]) for stage in spread]
     found = [chain_of(*traces[0])]
     if len(traces) > 1:
         means = [sum(parts) / len(traces) for parts in zip(*traces, strict=True)]
@@ -50,50 +51,44 @@ def critical_chains(
     return clocks[last], found
 
 
-def _played(
-    order: PlayOrder, seconds: Sequence[float], travel_s: Sequence[float]
-) -> tuple[list[float], list[int]]:
-    """When each group ends, and the number of the input that it waited for; -1 for none."""
-    ends_s = [0.0] * (len(order.kind) + 1)  # the last one stands for what was before the step
-    causes = [-1] * len(order.kind)
-    own_s = [seconds[kind] for kind in order.kind]
-    ways_s = [*travel_s, 0.0]  # the last one is that of no message
-    (ones, one_ways), (twos, two_ways) = order.inputs
-    one_s, two_s = ([ways_s[way] for way in ways] for ways in (one_ways, two_ways))
-    each = (own_s, order.before, ones, one_s, twos, two_s)
-    for group, (group_s, before, one, one_way_s, two, two_way_s) in enumerate(
-        zip(*each, strict=True)
-    ):
-        start_s = ends_s[before]
-        arrives_s = ends_s[one] + one_way_s
-        if arrives_s > start_s:
-            start_s, causes[group] = arrives_s, 0
-        if two >= 0:
-            arrives_s = ends_s[two] + two_way_s
-            if arrives_s > start_s:
-                start_s, causes[group] = arrives_s, 1
-        ends_s[group] = start_s + group_s
-    return ends_s, causes
+class _Played:
+    """When each group of passes ends, and what it waited for.
 
+    Args:
+        order: of the groups.
+        seconds: of each kind of group.
+        travel_s: seconds of each message.
+    """
 
-def _traced(order: PlayOrder, causes: Sequence[int], last: int) -> tuple[Floats, Floats, Floats]:
-    """The passes that led to a group, counted: alone, in pairs, and messages."""
-    groups = np.zeros(len(order.distinct), dtype=np.int64)
-    hops = np.zeros(2 * order.positions)
-    group = last
-    while group >= 0:
-        groups[order.kind[group]] += 1
-        cause = causes[group]
-        if cause < 0:
-            group = order.before[group]
-        else:
-            sources, ways = order.inputs[cause]
-            hops[ways[group]] += 1
-            group = sources[group]
-    single, paired = (np.zeros((order.positions, KINDS)) for _ in range(2))
-    for number in groups.nonzero()[0].tolist():
-        places = order.places[number]
-        counts = single if len(places) == 1 else paired
-        for place in places:
-            counts[place] += groups[number]
-    return single, paired, hops.reshape(2, -1)
+    def __init__(
+        self, order: PlayOrder, seconds: Sequence[float], travel_s: Sequence[float]
+    ) -> None:
+        self.play = order
+        kinds = order.order.kinds
+        ways_s = np.array([*travel_s, 0.0])  # the last one is that of no message
+        travels_s = ways_s[order.ways][:, kinds]
+        times_s = np.array(seconds)[kinds].tolist()
+        inputs = list(zip(order.sources, travels_s.tolist(), strict=True))
+        self.ends_s = group_ends_s(order.before, inputs, times_s, [0.0] * len(times_s))
+        _, self._waiting = group_starts_s(order.order, np.array(self.ends_s), list(travels_s))
+        came_from = order.order.sources[self._waiting, np.arange(len(kinds))]
+        self._causes = np.where(self._waiting < 0, order.order.before, came_from).tolist()
+
+    def traced(self, last: int) -> tuple[Floats, Floats, Floats]:
+        """The passes that led to a group, counted: alone, in pairs, and messages."""
+        path, group, causes = [], last, self._causes
+        while group != NONE:
+            path.append(group - 1)
+            group = causes[group - 1]
+        play, places = self.play, np.array(path)
+        kinds, waiting = play.order.kinds[places], self._waiting[places]
+        groups = np.bincount(kinds, minlength=len(play.places))
+        ways = play.ways[waiting, kinds][waiting >= 0]
+        hops = np.bincount(ways, minlength=2 * play.positions)
+        single, paired = (np.zeros((play.positions, KINDS)) for _ in range(2))
+        for number in groups.nonzero()[0].tolist():
+            own = play.places[number]
+            counts = single if len(own) == 1 else paired
+            for place in own:
+                counts[place] += groups[number]
+        return single, paired, hops.astype(np.float64).reshape(2, -1)

@@ -17,6 +17,8 @@ from ..spec.schedule import ScheduleKind, stage_order
 WAITING_SHARE = 0.7
 SUMMED_SHARE = 1e-3
 """Of two moments that are alike but for it, the one with gradients counts."""
+WAITS = {"input": 1, "weight": -1}
+"""Micro-batches that a part of a backward adds to those whose weight gradients are to come."""
 SETTLED = 4
 """Micro-batches a stage, after which more of them make no moment fuller."""
 
@@ -74,15 +76,19 @@ def _fullest(
     kind: ScheduleKind, stage: int, stages: int, chunks: int, microbatches: int
 ) -> tuple[Held, ...]:
     in_flight, waiting, summed = [0] * chunks, [0] * chunks, [False] * chunks
+    begun = back = 0  # in flight and waiting, of all chunks
     fullest, found = -1.0, (Held(0.0),) * chunks
     for forward, chunk, _, part, _ in stage_order(kind, stage, stages, chunks, microbatches):
         if not forward:
-            in_flight[chunk] -= part != "weight"
-            waiting[chunk] += {"input": 1, "weight": -1}.get(part, 0)
+            done, waits = part != "weight", WAITS.get(part, 0)
+            in_flight[chunk] -= done
+            waiting[chunk] += waits
+            begun, back = begun - done, back + waits
             summed[chunk] = summed[chunk] or part != "input"
             continue
         in_flight[chunk] += 1
-        size = sum(in_flight) + WAITING_SHARE * sum(waiting) + SUMMED_SHARE * sum(summed)
+        begun += 1
+        size = begun + WAITING_SHARE * back + SUMMED_SHARE * sum(summed)
         if size > fullest:
             fullest = size
             found = tuple(map(Held, map(float, in_flight), map(float, waiting), summed))

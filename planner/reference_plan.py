@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..costmodel.pass_pairs import pair_hidden_s
-from ..costmodel.stage_passes import Together
 from .cut_pipeline import Choice, CutPipeline
-from .pass_table import INSIDE, SHARED, TRAFFIC, WIRE, WORK, kind_number
+from .pass_table import INSIDE, SHARED, TRAFFIC, WIRE, WORK
+from .play_order import Places
 
 
 def by_kind(rows: Mapping[int, int]) -> Choice:
@@ -24,18 +24,17 @@ class Reference:
         self._known: dict[tuple[int, int], tuple[float, float]] = {}
         self._choice = choice
 
-    def __call__(self, stage: int, together: Together) -> float:
+    def __call__(self, places: Places) -> float:
         """Seconds of passes that start together."""
-        parts = [self._pass(stage, kind.chunk, kind_number(kind)) for kind in together]
+        parts = [self._pass(*place) for place in places]
         if len(parts) == 1:
             return parts[0][0]
         (one_s, one_inside_s), (other_s, other_inside_s) = parts
         inside_s = one_inside_s + other_inside_s
         return one_s + other_s - pair_hidden_s(one_s, other_s, inside_s, self._slowdown)
 
-    def _pass(self, stage: int, chunk: int, number: int) -> tuple[float, float]:
+    def _pass(self, position: int, number: int) -> tuple[float, float]:
         """Seconds of a pass, and of what hides beside another."""
-        position = self._cut.shape.position(stage, chunk)
         key = (position, number)
         if key not in self._known:
             tables, seats = self._cut.tables, self._cut.places[position]

@@ -70,7 +70,8 @@ class StageContents:
         self._work = list(accumulate((work[kind] for kind in self.kinds), initial=0.0))
         self._runs: dict[tuple[int, int], Run] = {}
         self._canonical: dict[Run, Run] = {}
-        self._figures: dict[tuple[Seat, bytes], Floats] = {}
+        self._figures: dict[tuple[Seat, bytes], tuple[Floats, Floats]] = {}
+        self._bytes: dict[tuple[int, Held], Floats] = {}
         self._columns: dict[Seat, Floats] = {}
         self._least: dict[tuple[Run, Held, bytes], float] = {}
 
@@ -150,20 +151,26 @@ class StageContents:
 
     def _priced(self, run: Run, held: Held, counts: Floats) -> float:
         parts = [
-            (count, self._seat_s(seat, counts), self.tables[seat[0]].bytes_at(held))
+            (count, *self._seat_s(seat, counts), self._bytes_at(seat[0], held))
             for seat, count in run
         ]
         rest_s = self._rest_s({seat[0] for seat, _ in run}, counts)
-        free_s = rest_s + sum(count * own.min(axis=0) for count, own, _ in parts)
+        free_s = rest_s + sum(count * least_s for count, _, least_s, _ in parts)
         way = int(free_s.argmax())
-        rows = [(float(count), own[:, way], bytes_) for count, own, bytes_ in parts]
+        rows = [(float(count), own[way], bytes_) for count, own, _, bytes_ in parts]
         price = best_price(rows, self.budget_bytes)
         if price <= 0:
             return float(free_s[way])
         found = rest_s - price * self.budget_bytes
-        for count, own, bytes_ in parts:
-            found = found + count * (own + price * bytes_[:, None]).min(axis=0)
+        for count, own, _, bytes_ in parts:
+            found = found + count * (own + price * bytes_).min(axis=1)
         return float(max(free_s[way], found.max()))
+
+    def _bytes_at(self, kind: int, held: Held) -> Floats:
+        """Bytes of the options of a layer while its stage holds so much, shape (options,)."""
+        if (kind, held) not in self._bytes:
+            self._bytes[kind, held] = self.tables[kind].bytes_at(held)
+        return self._bytes[kind, held]
 
     def _rest_s(self, kinds: set[int], counts: Floats) -> Floats:
         """What passes of a run have besides its layers, by way."""
@@ -172,14 +179,15 @@ class StageContents:
         found: Floats = (shared * counts) @ once_s + (traffic * counts) @ least_s
         return found
 
-    def _seat_s(self, seat: Seat, counts: Floats) -> Floats:
-        """Seconds of the options of a layer in a seat, by way, shape (options, ways)."""
+    def _seat_s(self, seat: Seat, counts: Floats) -> tuple[Floats, Floats]:
+        """Seconds of the options of a layer in a seat, by way: shape (ways, options), the least."""
         key = (seat, counts.tobytes())
         if key not in self._figures:
             flat = laid_out(WAYS * counts).reshape(len(WAYS), -1)
             used = flat.any(axis=0)
             columns = self._seat_columns(seat)
-            self._figures[key] = columns[:, used] @ flat[:, used].T
+            own = np.ascontiguousarray((columns[:, used] @ flat[:, used].T).T)
+            self._figures[key] = own, own.min(axis=1)
         return self._figures[key]
 
     def _seat_columns(self, seat: Seat) -> Floats:

@@ -70,15 +70,14 @@ def places_of(
         kind: says where chunks lie.
         orders: the passes of every stage.
     """
-    stages = len(orders)
     step = _IdealStep(kind, orders)
     starts, takes = step.starts, step.takes
     found = []
     for stage, order in enumerate(orders):
-        own = starts[stage]
+        own, positions = starts[stage], step.positions[stage]
         places = []
         for number, item in enumerate(order):
-            position = chunk_position(kind, stage, item.chunk, stages)
+            position = positions[item.chunk]
             beyond = (item.forward, position + (1 if item.forward else -1), item.micro_batch)
             if item.part == "weight" or beyond not in takes:
                 places.append(number + 1)
@@ -108,8 +107,12 @@ class _IdealStep:
         self.orders = orders
         self.starts: list[list[int]] = [[] for _ in orders]
         self.takes: dict[Key, tuple[int, int]] = {}
-        self._kind = kind
-        self._last = len(orders) * (1 + max(item.chunk for item in orders[0])) - 1
+        chunks = range(1 + max(item.chunk for item in orders[0]))
+        self.positions = [
+            [chunk_position(kind, stage, chunk, len(orders)) for chunk in chunks]
+            for stage in range(len(orders))
+        ]
+        self._last = len(orders) * len(chunks) - 1
         self._clocks = [0] * len(orders)
         self._ends: dict[Key, int] = {}
         moved = True
@@ -120,12 +123,13 @@ class _IdealStep:
     def _advance(self, stage: int) -> bool:
         """Run passes of a stage until one's input is missing; whether any ran."""
         starts, order = self.starts[stage], self.orders[stage]
-        before = len(starts)
+        before, positions = len(starts), self.positions[stage]
         while len(starts) < len(order):
             item = order[len(starts)]
-            position = chunk_position(self._kind, stage, item.chunk, len(self.orders))
+            position = positions[item.chunk]
             begins_at = self._clocks[stage]
-            if item.crosses:
+            crosses = item.crosses
+            if crosses:
                 source = position - 1 if item.forward else position + 1
                 if 0 <= source <= self._last:
                     made_at = self._ends.get((item.forward, source, item.micro_batch))
@@ -135,7 +139,7 @@ class _IdealStep:
                 self.takes[item.forward, position, item.micro_batch] = stage, len(starts)
             starts.append(begins_at)
             self._clocks[stage] = begins_at + (1 if item.forward else UNITS[item.part])
-            if item.crosses:
+            if crosses:
                 self._ends[item.forward, position, item.micro_batch] = self._clocks[stage]
         return len(starts) > before
 

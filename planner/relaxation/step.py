@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...costmodel.pass_pairs import MOST_SLOWDOWN, pair_hidden_s
-from ...costmodel.stage_passes import Together
 from ..chain_weights import WEIGHED
 from ..chains import Chain, Pipeline
 from ..critical import critical_chains
 from ..cut_pipeline import Floats
-from ..pass_table import COLUMNS, INSIDE, KINDS, SHARED, WORK, kind_number
+from ..pass_table import COLUMNS, INSIDE, KINDS, SHARED, WORK
+from ..play_order import Places
 from .cells import Cells
 from .prices import Prices, least
 from .program import Mix, Program, Solved, chain_row
@@ -121,12 +121,8 @@ class RelaxedStep:
         ways[:, WEIGHED.index(SHARED)] += figures[:, WORK]
         seconds = ways.max(axis=1)
 
-        def pass_s(stage: int, together: Together) -> float:
+        def pass_s(places: Places) -> float:
             """Seconds of passes that start together."""
-            places = [
-                (self.cells.shape.position(stage, kind.chunk), kind_number(kind))
-                for kind in together
-            ]
             own = [float(seconds[place]) for place in places]
             if len(own) == 1:
                 return own[0]
