@@ -1,13 +1,12 @@
 """A pipeline whose layers are cut into chunks: who sits where, and what stages need.
 
-Layers of a chunk that count alike share a *seat*: of one kind, at the chunk's first or last place
-or between. What a layer costs on a chain depends on its seat and on the role of its chunk.
+What a layer costs on a chain depends on its seat (:mod:`.seats`) and on the role of its chunk.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -16,12 +15,10 @@ from numpy.typing import NDArray
 from ..spec.schedule import V_KINDS
 from .chains import Pipeline
 from .held import Held
-from .pass_table import WORK, PassTable
+from .seats import Seat, Seats, seats_of
 from .shape import Shape
 
 Floats = NDArray[np.float64]
-Seat = tuple[int, int, tuple[int, ...], bool, bool]
-"""Kind of layers, layers and kinds of their chunk, and whether it begins or ends with them."""
 Place = tuple[int, int, int, tuple[int, ...], bool, bool]
 """Role of a chunk, and a seat in it."""
 Choice = Callable[[int, Seat], int]
@@ -32,7 +29,7 @@ class CutPipeline:
     """A pipeline with fixed cuts.
 
     Args:
-        tables: of each layer kind.
+        seats: of its place.
         kinds: the kind of every layer.
         shape: the pipeline.
         cuts: cut points of its chunks.
@@ -40,12 +37,12 @@ class CutPipeline:
 
     def __init__(
         self,
-        tables: Mapping[int, PassTable],
+        seats: Seats,
         kinds: Sequence[int],
         shape: Shape,
         cuts: Sequence[int],
     ) -> None:
-        self.tables = tables
+        self.seats, self.tables = seats, seats.tables
         self.main = Counter(kinds).most_common(1)[0][0]
         self.shape, self.kinds, self.cuts = shape, tuple(kinds), tuple(cuts)
         self.pipeline: Pipeline = (shape.kind, shape.stages, shape.chunks, shape.microbatches)
@@ -106,29 +103,3 @@ class CutPipeline:
                 else:
                     other += count * float(self.tables[kind].bytes_at(held).min())
         return tuple(blocks), other
-
-
-def seats_of(chunk: Sequence[int]) -> Counter[Seat]:
-    """How many layers of a chunk are in each seat.
-
-    Args:
-        chunk: the kinds of its layers.
-    """
-    layers, kinds = len(chunk), tuple(sorted({*chunk}))
-    ends = {0, layers - 1}
-    found = Counter((chunk[n], layers, kinds, n == 0, n == layers - 1) for n in ends)
-    return found + Counter((kind, layers, kinds, False, False) for kind in chunk[1:-1])
-
-
-def shown_in(tables: Mapping[int, PassTable], seat: Seat) -> Floats:
-    """Hidden traffic of a layer in a seat that shows all the same, shape (options, KINDS)."""
-    kind, layers, kinds, first, last = seat
-    most_s = np.max([tables[other].most_s for other in kinds], axis=0)
-    return tables[kind].shown_s(layers, most_s, first, last)
-
-
-def columns_in(tables: Mapping[int, PassTable], seat: Seat) -> Floats:
-    """Columns of the options of a layer in a seat, with what shows there of its hidden traffic."""
-    columns = tables[seat[0]].columns.copy()
-    columns[:, WORK] += shown_in(tables, seat)
-    return columns

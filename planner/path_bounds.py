@@ -37,6 +37,7 @@ from .relaxation.cells import (
 from .relaxation.prices import least_of_kinds
 from .relaxation.program import Mix
 from .relaxation.step import Relaxed, RelaxedStep
+from .seats import Seats
 from .shape import Shape
 from .stage_contents import StageContents
 from .stage_partition import partition
@@ -83,7 +84,7 @@ class PathBounds:
         slowdown: float,
         message_s: MessageSeconds,
     ) -> None:
-        self.tables = tables
+        self.tables, self.seats = tables, Seats(tables)
         self.kinds = tuple(kinds)
         self.main = Counter(self.kinds).most_common(1)[0][0]
         self.slowdown = min(slowdown, MOST_SLOWDOWN)
@@ -169,7 +170,7 @@ class PathBounds:
         if key not in self._pooled:
             stages, microbatches, budget_bytes, pairs = key
             alone = Shape(1, 1, "1f1b", 1, microbatches)
-            cells = pooled_cells(self.tables, self.kinds, alone, (1, len(self.kinds)))
+            cells = pooled_cells(self.seats, self.kinds, alone, (1, len(self.kinds)))
             counts = every_pass(alone.kind, microbatches)[None]
             none = np.zeros_like(counts)
             budget = np.array([stages * budget_bytes])
@@ -201,13 +202,13 @@ class PathBounds:
             A bound of the plans that take less than ``enough_s``: of all others that itself is one.
         """
         travel_s = self.least_travel_s(shape)
-        place = (self.tables, self.kinds, shape, budget_bytes)
+        place = (self.seats, self.kinds, shape, budget_bytes)
         arcs = StageContents(*place, travel_s[0]).arcs(enough_s)
         if not arcs[0]:
             return Relaxed(enough_s, None, None)
         stages = shape.stages
         pipeline: Pipeline = (shape.kind, stages, shape.chunks, shape.microbatches)
-        cells = free_cells(self.tables, shape, arcs, travel_s)
+        cells = free_cells(self.seats, shape, arcs, travel_s)
         step = RelaxedStep(cells, pipeline, self.slowdown, np.full(stages, budget_bytes))
         every = max(1, stages // MOST_FOLLOWED)
         step.follow(chains(pipeline, tuple(dict.fromkeys((*range(0, stages, every), stages - 1)))))
@@ -251,7 +252,7 @@ class BoundedCut(CutPipeline):
     def __init__(
         self, bounds: PathBounds, shape: Shape, cuts: Sequence[int], budget_bytes: float
     ) -> None:
-        super().__init__(bounds.tables, bounds.kinds, shape, cuts)
+        super().__init__(bounds.seats, bounds.kinds, shape, cuts)
         self._bounds, self.budget_bytes = bounds, budget_bytes
         self._best_s = 0.0
         self._alone: list[int] = list(self._stages())
@@ -313,7 +314,7 @@ class BoundedCut(CutPipeline):
         if not self._can_fit:
             return None
         own, message_s = self._bounds, partial(self._bounds.message_s, self.shape)
-        place = (own.tables, own.kinds, self.shape, self.cuts, self.budget_bytes)
+        place = (own.seats, own.kinds, self.shape, self.cuts, self.budget_bytes)
         return UniformPaths(*place, own.slowdown, message_s)
 
     @property

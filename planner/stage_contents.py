@@ -13,7 +13,7 @@ first stage, or the stage ends with the weight gradients that it put off.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from .chain_weights import WAYS, WEIGHED, laid_out
 from .chains import every_pass, late_weights, outer_counts
-from .cut_pipeline import Seat, columns_in, seats_of
 from .held import Held
-from .pass_table import SHARED, TRAFFIC, WORK, PassTable, besides
+from .pass_table import SHARED, TRAFFIC, WORK, besides
 from .priced_bytes import best_price
+from .seats import Seat, Seats, seats_of
 from .shape import Shape
 
 Floats = NDArray[np.float64]
@@ -46,7 +46,7 @@ class StageContents:
     """The runs of layers that stages of a pipeline of one chunk each may hold.
 
     Args:
-        tables: of each layer kind.
+        seats: of the place.
         kinds: the kind of every layer.
         shape: the pipeline.
         budget_bytes: what a device may hold.
@@ -55,18 +55,19 @@ class StageContents:
 
     def __init__(
         self,
-        tables: Mapping[int, PassTable],
+        seats: Seats,
         kinds: Sequence[int],
         shape: Shape,
         budget_bytes: float,
         hops_s: Floats,
     ) -> None:
-        self.tables, self.kinds, self.shape = tables, tuple(kinds), shape
+        self.seats, self.tables = seats, seats.tables
+        self.kinds, self.shape = tuple(kinds), shape
         self.budget_bytes, self.hops_s = budget_bytes, hops_s
         self._every = every_pass(shape.kind, shape.microbatches)
         # The last of its chains runs to a stage's end, with every pass of the stage.
         self._drains = (True, False) if shape.kind == "zero_bubble" else (True,)
-        work = {k: float((t.columns[:, WORK] @ self._every).min()) for k, t in tables.items()}
+        work = {k: float((t.columns[:, WORK] @ self._every).min()) for k, t in self.tables.items()}
         self._work = list(accumulate((work[kind] for kind in self.kinds), initial=0.0))
         self._runs: dict[tuple[int, int], Run] = {}
         self._canonical: dict[Run, Run] = {}
@@ -181,6 +182,7 @@ class StageContents:
 
     def _seat_s(self, seat: Seat, counts: Floats) -> tuple[Floats, Floats]:
         """Seconds of the options of a layer in a seat, by way: shape (ways, options), the least."""
+        seat = self.seats.like(seat)
         key = (seat, counts.tobytes())
         if key not in self._figures:
             flat = laid_out(WAYS * counts).reshape(len(WAYS), -1)
@@ -193,6 +195,6 @@ class StageContents:
     def _seat_columns(self, seat: Seat) -> Floats:
         """Columns of the options of a layer in a seat, shape (options, COLUMNS · KINDS)."""
         if seat not in self._columns:
-            columns = columns_in(self.tables, seat)
+            columns = self.seats.columns(seat)
             self._columns[seat] = columns.reshape(len(columns), -1)
         return self._columns[seat]

@@ -9,7 +9,7 @@ overlap.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,9 +17,10 @@ from ..spec.schedule import SPLIT_KINDS
 from .chain_weights import chain_weights, weighed
 from .chains import Chain, chains
 from .critical import critical_chains
-from .cut_pipeline import Choice, CutPipeline, Floats, Place, Seat, shown_in
-from .pass_table import SHARED, TRAFFIC, WORK, PassTable, besides
+from .cut_pipeline import Choice, CutPipeline, Floats, Place
+from .pass_table import SHARED, TRAFFIC, WORK, besides
 from .reference_plan import Reference, by_kind
+from .seats import Seats
 from .shape import Shape
 
 MOST_PASSES = 120_000
@@ -30,7 +31,7 @@ class UniformPaths(CutPipeline):
     """The uniform plans of a pipeline with fixed cuts.
 
     Args:
-        tables: of each layer kind.
+        seats: of its place.
         kinds: the kind of every layer.
         shape: the pipeline.
         cuts: cut points of its chunks.
@@ -41,7 +42,7 @@ class UniformPaths(CutPipeline):
 
     def __init__(
         self,
-        tables: Mapping[int, PassTable],
+        seats: Seats,
         kinds: Sequence[int],
         shape: Shape,
         cuts: Sequence[int],
@@ -49,9 +50,8 @@ class UniformPaths(CutPipeline):
         slowdown: float,
         message_s: Callable[[int, int, float], float],
     ) -> None:
-        super().__init__(tables, kinds, shape, cuts)
+        super().__init__(seats, kinds, shape, cuts)
         self.slowdown, self._message_s = slowdown, message_s
-        self._known_shown: dict[Seat, Floats | None] = {}
         self._least_travel_s = self._travels()
         self._uniform_s = np.zeros(len(self.tables[self.main].strategies))
         self._shares_s = {kind: np.zeros(len(t.strategies)) for kind, t in self.tables.items()}
@@ -141,13 +141,6 @@ class UniformPaths(CutPipeline):
                 found[role, *seat] += count
         return found
 
-    def _shown(self, seat: Seat) -> Floats | None:
-        """Hidden traffic of layers that shows all the same, shape (options, KINDS)."""
-        if seat not in self._known_shown:
-            shown_s = shown_in(self.tables, seat)
-            self._known_shown[seat] = shown_s if shown_s.any() else None
-        return self._known_shown[seat]
-
     def _once(self, chain: Chain, weights: Floats) -> Floats:
         """What rows of like layers have once a pass, by way."""
         found = np.zeros(weights.shape[1])
@@ -172,7 +165,7 @@ class UniformPaths(CutPipeline):
         for place, count in layers.items():
             role, kind, *_ = place
             each[place] = costs[kind][:, role]
-            shown = self._shown(place[1:])
+            shown = self.seats.shown(place[1:])
             if shown is not None:
                 each[place] = each[place] + shown @ weights[role, :, WORK].T
             least += count * each[place].min(axis=0)

@@ -14,15 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..chain_weights import WEIGHED
-from ..cut_pipeline import CutPipeline, Floats, Seat, columns_in, shown_in
+from ..cut_pipeline import CutPipeline, Floats
 from ..held import ONE, Held
 from ..pass_table import KINDS, SHARED, TRAFFIC, WORK, PassTable, besides
+from ..seats import Seat, Seats
 from ..shape import Shape
 from ..stage_contents import Arc, Run
 
 WAYS = len(WEIGHED)
 Truths = NDArray[np.bool_]
 Counts = NDArray[np.int64]
+Alike = tuple[int, Seat | None]
+"""A kind of layers, and a seat among those in which they cost the same; none where all are one."""
 MessageSeconds = Callable[[int, int, float], float]
 """Seconds from one stage to another of a message of so many bytes."""
 
@@ -55,7 +58,7 @@ class Cells:
     """The cells of a pipeline.
 
     Args:
-        tables: of each layer kind.
+        seats: of the place.
         shape: the pipeline.
         cells: who may sit where.
         travel_s: least seconds of the messages into each position, going forward and backward,
@@ -66,12 +69,12 @@ class Cells:
         contents: what a position may hold, where that is chosen.
         flows: the runs of layers of each position, where those are chosen.
 
-    ``at`` are the numbers of the cells of each position, ``alike`` of those of a kind and seat.
+    ``at`` are the numbers of the cells of each position, ``alike`` of those that cost the same.
     """
 
     def __init__(
         self,
-        tables: Mapping[int, PassTable],
+        seats: Seats,
         shape: Shape,
         cells: Sequence[Cell],
         travel_s: Floats,
@@ -80,51 +83,52 @@ class Cells:
         contents: Sequence[Content] = (),
         flows: Sequence[Flow] = (),
     ) -> None:
-        self.tables = tables
+        self.seats, self.tables = seats, seats.tables
         self.travel_s, self.sent_s = travel_s, dict(sent_s)
         self.shape = shape
         self.cells = tuple(cells)
         self.contents, self.flows = tuple(contents), tuple(flows)
         self.stages = [shape.stage_of(cell.position) for cell in cells]
-        self.bytes = _bytes_of(tables, cells, held)
+        self.bytes = _bytes_of(self.tables, cells, held)
         self.promised_s = self._promised()
         self.at: list[list[int]] = [[] for _ in range(shape.positions)]
-        self.alike: dict[tuple[int, Seat | None], list[int]] = {}
-        self._columns: dict[tuple[int, Seat | None], Floats] = {}
-        self._ways: dict[tuple[int, Seat | None], Floats] = {}
-        self._says: dict[tuple[int, Seat | None], Truths] = {}
+        self.alike: dict[Alike, list[int]] = {}
+        self._alike: list[Alike] = []
+        self._columns: dict[Alike, Floats] = {}
+        self._ways: dict[Alike, Floats] = {}
+        self._says: dict[Alike, Truths] = {}
         for number, cell in enumerate(cells):
+            like = (cell.kind, None if cell.seat is None else seats.like(cell.seat))
+            self._alike.append(like)
             self.at[cell.position].append(number)
-            self.alike.setdefault((cell.kind, cell.seat), []).append(number)
+            self.alike.setdefault(like, []).append(number)
 
     def columns(self, number: int) -> Floats:
         """Seconds of a cell's options, a layer each, shape (options, COLUMNS, KINDS)."""
-        cell = self.cells[number]
-        key = (cell.kind, cell.seat)
-        if key not in self._columns:
-            if cell.seat is None:
-                self._columns[key] = self.tables[cell.kind].columns
-            else:
-                self._columns[key] = columns_in(self.tables, cell.seat)
-        return self._columns[key]
+        like = self._alike[number]
+        if like not in self._columns:
+            kind, seat = like
+            own = self.tables[kind].columns if seat is None else self.seats.columns(seat)
+            self._columns[like] = own
+        return self._columns[like]
 
     def ways(self, number: int) -> Floats:
         """Seconds of a cell's options by each way to weigh them, shape (options, WAYS, KINDS)."""
-        key = (self.cells[number].kind, self.cells[number].seat)
-        if key not in self._ways:
+        like = self._alike[number]
+        if like not in self._ways:
             columns = self.columns(number)
-            found: Floats = columns[:, list(WEIGHED)].copy()
+            found: Floats = columns[:, list(WEIGHED)]
+            self._says[like] = np.asarray(found.any(axis=0))
             found[:, WEIGHED.index(SHARED)] += columns[:, WORK]
-            self._ways[key] = found
-            self._says[key] = np.asarray(columns[:, list(WEIGHED)].any(axis=0))
-        return self._ways[key]
+            self._ways[like] = found
+        return self._ways[like]
 
     def says(self, place: int) -> Truths:
         """Which ways to weigh say anything of a position's passes, shape (WAYS, KINDS)."""
         for number in self.at[place]:
             self.ways(number)
-        cells = [self.cells[number] for number in self.at[place]]
-        found: Truths = np.any([self._says[cell.kind, cell.seat] for cell in cells], axis=0)
+        own = {self._alike[number] for number in self.at[place]}
+        found: Truths = np.any([self._says[like] for like in own], axis=0)
         return found
 
     def _promised(self) -> Floats:
@@ -177,11 +181,11 @@ def cut_cells(cut: CutPipeline, message_s: MessageSeconds) -> Cells:
         travel_s[0, after] = travel_s[1, cell.position] = every_s.min()
         if every_s.max() > every_s.min():
             sent_s[number] = every_s - every_s.min()
-    return Cells(cut.tables, cut.shape, cells, travel_s, sent_s, all_held(cut.shape))
+    return Cells(cut.seats, cut.shape, cells, travel_s, sent_s, all_held(cut.shape))
 
 
 def free_cells(
-    tables: Mapping[int, PassTable],
+    seats: Seats,
     shape: Shape,
     arcs: Sequence[Sequence[Arc]],
     travel_s: Floats,
@@ -191,7 +195,7 @@ def free_cells(
     Seats in which the same shows of hidden traffic are one cell.
 
     Args:
-        tables: of each layer kind.
+        seats: of the place.
         shape: the pipeline.
         arcs: the runs of each stage.
         travel_s: least seconds of the messages into each position, shape (2, positions).
@@ -199,18 +203,13 @@ def free_cells(
     cells: list[Cell] = []
     contents: list[Content] = []
     flows: list[Flow] = []
-    alike: dict[tuple[int, bytes], Seat] = {}
-    same: dict[Seat, Seat] = {}
     for position, own in enumerate(arcs):
         numbers: dict[Run, int] = {}
         places: dict[Seat, int] = {}
         for run in dict.fromkeys(arc.run for arc in own):
             held: Counter[int] = Counter()
             for seat, count in run:
-                if seat not in same:
-                    shown_s = shown_in(tables, seat).tobytes()
-                    same[seat] = alike.setdefault((seat[0], shown_s), seat)
-                like = same[seat]
+                like = seats.like(seat)
                 if like not in places:
                     places[like] = len(cells)
                     cells.append(Cell(position, seat[0], like, 0))
@@ -219,22 +218,22 @@ def free_cells(
             contents.append(Content(position, tuple(held.items())))
         ends = [(arc.start, arc.stop, numbers[arc.run]) for arc in own]
         flows.append(Flow(*np.array(ends, dtype=np.int64).T))
-    return Cells(tables, shape, cells, travel_s, {}, all_held(shape), contents, flows)
+    return Cells(seats, shape, cells, travel_s, {}, all_held(shape), contents, flows)
 
 
 def pooled_cells(
-    tables: Mapping[int, PassTable], kinds: Sequence[int], shape: Shape, positions: tuple[int, int]
+    seats: Seats, kinds: Sequence[int], shape: Shape, positions: tuple[int, int]
 ) -> Cells:
     """All layers in one place, with the memory of all stages: no pipeline takes less in all.
 
     Args:
-        tables: of each layer kind.
+        seats: of the place.
         kinds: the kind of every layer.
         shape: one stage, with the micro-batches of the pipelines.
         positions: the fewest and the most that pipelines have.
     """
     cells = [Cell(0, kind, None, count) for kind, count in Counter(kinds).items()]
-    found = Cells(tables, shape, cells, np.zeros((2, 1)), {}, (ONE,))
+    found = Cells(seats, shape, cells, np.zeros((2, 1)), {}, (ONE,))
     promised = found.promised_s
     found.promised_s = np.where(promised > 0, positions[0] * promised, positions[1] * promised)
     return found

@@ -93,7 +93,7 @@ def arcs_of(
     bounds: PathBounds, shape: Shape, budget_bytes: float, within_s: float
 ) -> list[list[Arc]]:
     hops_s = bounds.least_travel_s(shape)[0]
-    return StageContents(bounds.tables, bounds.kinds, shape, budget_bytes, hops_s).arcs(within_s)
+    return StageContents(bounds.seats, bounds.kinds, shape, budget_bytes, hops_s).arcs(within_s)
 
 
 def has_path(arcs: list[list[Arc]], cuts: tuple[int, ...]) -> bool:
