@@ -153,12 +153,6 @@ def _before_forward_s(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float
     return cost.gather_copy_s + cost.refresh_copy_s, cost.gather_wire_s + cost.refresh_wire_s
 
 
-def unit_seconds(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float, float]:
-    """Copies and traffic, gather and reduction together, that a unit adds to a pass."""
-    copy_s, gather_s, reduce_s = traffic_seconds(unit, cost, kind)
-    return copy_s, gather_s + reduce_s
-
-
 def traffic_seconds(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float, float, float]:
     """Copies, gather and reduction that a unit adds to a pass."""
     if kind.forward:

@@ -11,18 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .chains import Chain
-from .pass_table import (
-    COLUMNS,
-    DIRECTIONS,
-    ENDS,
-    INSIDE,
-    KINDS,
-    SHARED,
-    TRAFFIC,
-    WIRE,
-    WORK,
-    PassTable,
-)
+from .pass_kinds import DIRECTIONS, ENDS, KINDS
+from .pass_table import COLUMNS, INSIDE, SHARED, TRAFFIC, WIRE, WORK, PassTable
 
 Floats = NDArray[np.float64]
 WEIGHED = (WORK, TRAFFIC, SHARED, WIRE)

@@ -19,7 +19,7 @@ from ..costmodel.simulate import kind_counts
 from ..costmodel.stage_passes import PassKind, StagePasses, stage_passes
 from ..spec.passes import BackwardPart
 from ..spec.schedule import SPLIT_KINDS, ScheduleKind, chunk_position
-from .pass_table import KINDS, kind_number
+from .pass_kinds import KINDS, kind_number
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ import numpy as np
 from ..costmodel.pass_order import NONE
 from ..costmodel.play import group_ends_s, group_starts_s
 from .chains import Chain, Floats, Pipeline, chain_of
-from .pass_table import KINDS
+from .pass_kinds import KINDS
 from .play_order import Places, PlayOrder, play_order
 
 ABOUT = 0.05

@@ -9,21 +9,28 @@ figures are what it adds where its neighbours look alike.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..costmodel.layer_work import LayerWorks
-from ..costmodel.lowering import Lowering, split_key
-from ..costmodel.pass_pairs import hiding_terms, least_beside_s
-from ..costmodel.pass_time import unit_seconds
-from ..costmodel.prices import Pricer
-from ..costmodel.stage_passes import PassKind
-from ..costmodel.unit import Unit
+from ..costmodel.lowering import split_key
 from ..spec.strategy import LayerStrategy
-from .option_rows import option_rows, resident_bytes, unit_key, waiting_bytes
+from .layer_rows import (
+    ADDING,
+    BACKWARD,
+    FORWARD,
+    FRESH,
+    KEPT,
+    MOVES,
+    RESIDENT,
+    WAITING_MANY,
+    WAITING_ONE,
+    LayerRows,
+    Place,
+)
+from .option_rows import option_rows, unit_key
+from .pass_kinds import ENDS, KINDS
 
 CP_STEP = 2**32
 """Above twice any tensor-parallel degree."""
@@ -79,17 +86,13 @@ class OptionTables:
     """Builds the tables of a search and keeps them.
 
     Args:
-        lowering: of the model, workload and stack.
-        works: of its layers.
-        pricer: of the machine.
+        rows: of the splits and units of a request.
     """
 
-    def __init__(self, lowering: Lowering, works: LayerWorks, pricer: Pricer) -> None:
-        self.lowering = lowering
-        self.works = works
-        self.pricer = pricer
+    def __init__(self, rows: LayerRows) -> None:
+        self.rows = rows
+        self.pricer = rows.pricer
         self._tables: dict[tuple[object, ...], OptionTable] = {}
-        self._units: dict[tuple[Hashable, ...], Floats] = {}
 
     def table(
         self,
@@ -119,10 +122,10 @@ class OptionTables:
             shares: whether a layer without members certainly adds to another's gradients.
         """
         members = (layer,) if members is None else members
-        kinds = tuple(self.lowering.kinds[i] for i in members)
+        kinds = tuple(self.rows.lowering.kinds[i] for i in members)
         place = (ranks, samples, microbatches, reach, pairs)
         shares = shares and not members
-        key = (self.lowering.kinds[layer], id(strategies), *place, kinds, shares)
+        key = (self.rows.lowering.kinds[layer], id(strategies), *place, kinds, shares)
         if key not in self._tables:
             self._tables[key] = self._build(layer, strategies, place, members, shares)
         return self._tables[key]
@@ -136,42 +139,19 @@ class OptionTables:
         shares: bool,
     ) -> OptionTable:
         ranks, samples, microbatches, reach, pairs = place
-        pricer = self.pricer.reaching(reach)
-        hides = hiding_terms(pricer) if pairs else ()
-
-        def split_row(strategy: LayerStrategy) -> list[float]:
-            work = self.works.of(layer, strategy, ranks, samples, shares)
-            first = work.backward(adds=False)
-            ways = (work.forward, first, work.backward(adds=True) if adds else first)
-            seconds = (least_beside_s(pricer.chained(way), hides) for way in ways)
-            return [float(work.kept_bytes), *seconds]
-
-        def added_row(strategy: LayerStrategy) -> list[float]:
-            unit = self.lowering.passing_unit(members, strategy, ranks)
-            work = self.works.of(layer, strategy, ranks, samples, not members)
-            ways = (work.backward(adds=False), work.backward(adds=adds))
-            update_s = sum(sum(pricer.split(items)) for _, items in unit.added_update)
-            return [*(pricer.longer_s(way, unit.added) for way in ways), update_s]
-
-        kinds = tuple(self.lowering.kinds[i] for i in members)
-
-        def unit_row(strategy: LayerStrategy) -> Floats:
-            if not members:
-                return NO_UNIT
-            key = (kinds, unit_key(strategy), ranks, reach)
-            if key not in self._units:
-                unit = self.lowering.passing_unit(members, strategy, ranks)
-                self._units[key] = self._unit_row(unit, reach)
-            return self._units[key]
-
-        units = option_rows(strategies, unit_key, unit_row)
-        adds = microbatches > 1 and not units[:, FRESH].all()
-        splits = option_rows(strategies, split_key, split_row)
+        rows, held = self.rows, (ranks, samples, reach)
+        units = option_rows(strategies, unit_key, lambda s: rows.unit(members, s, ranks, reach))
+        splits = option_rows(strategies, split_key, lambda s: rows.split(layer, s, held, shares))
         added = np.zeros((len(strategies), 3))
         if members and any(strategy.techniques for strategy in strategies):
-            added = option_rows(strategies, lambda s: (split_key(s), unit_key(s)), added_row)
-        seconds = self._seconds(np.hstack([splits, added]), units, microbatches)
-        waits = units[:, EXTRA_MANY] if microbatches > 1 else units[:, EXTRA_ONE]
+            adds = microbatches > 1 and not units[:, FRESH].all()
+            added = option_rows(
+                strategies,
+                lambda s: (split_key(s), unit_key(s)),
+                lambda s: self._added_row(layer, s, held, members, adds),
+            )
+        seconds = self._seconds(np.hstack([_beside(splits, pairs), added]), units, microbatches)
+        waits = units[:, WAITING_MANY] if microbatches > 1 else units[:, WAITING_ONE]
         return OptionTable(
             strategies,
             *seconds,
@@ -180,6 +160,26 @@ class OptionTables:
             extra_bytes=waits,
             layouts=np.array([layout_number(s) for s in strategies], dtype=np.int64),
         )
+
+    def _added_row(
+        self,
+        layer: int,
+        strategy: LayerStrategy,
+        place: Place,
+        members: tuple[int, ...],
+        adds: bool,
+    ) -> list[float]:
+        """By how much techniques make the last backward longer, of one and of several, and updates.
+
+        ``adds``: whether some backward adds to gradients.
+        """
+        rows, (ranks, samples, reach) = self.rows, place
+        pricer = self.pricer.reaching(reach)
+        unit = rows.lowering.passing_unit(members, strategy, ranks)
+        work = rows.works.of(layer, strategy, ranks, samples, not members)
+        ways = (work.backward(adds=False), work.backward(adds=adds))
+        update_s = sum(sum(pricer.split(items)) for _, items in unit.added_update)
+        return [*(pricer.longer_s(way, unit.added) for way in ways), update_s]
 
     def _seconds(
         self, splits: Floats, units: Floats, microbatches: int
@@ -195,8 +195,8 @@ class OptionTables:
         for forward in (True, False):
             lows = []
             for number, count in _pass_counts(microbatches):
-                copy_s, wire_s = (units[:, place] for place in _places(forward, number))
-                work_s = _layer_seconds(splits, units, forward, *PASSES[number]) + copy_s
+                copy_s, wire_s = _traffic(units, forward, number)
+                work_s = _layer_seconds(splits, units, forward, *ENDS[number]) + copy_s
                 if not self.pricer.hides_sharding:
                     low_s = likely_s = work_s + wire_s
                 else:
@@ -209,53 +209,40 @@ class OptionTables:
             least_s = least_s + np.minimum.reduce(lows)
         return least_s, bound_s + splits[:, UPDATES], estimate_s + splits[:, UPDATES]
 
-    def _unit_row(self, unit: Unit, reach: int) -> Floats:
-        """A unit's bytes and the seconds of its traffic in every kind of pass."""
-        cost = self.pricer.reaching(reach).unit(unit)
-        traffic = [
-            seconds
-            for forward in (True, False)
-            for ends in PASSES
-            for seconds in unit_seconds(unit, cost, PassKind(forward, 0, *ends))
-        ]
-        fresh = float(unit.starts_anew)
-        extra = (waiting_bytes(unit, 1), waiting_bytes(unit, 2))
-        resident = resident_bytes(unit, self.lowering.stack.state_layout == "contiguous")
-        return np.array([resident, *extra, fresh, *traffic])
+
+OWN_FORWARD, OWN_BACKWARD, ACCUMULATING, COMPLETES_ALONE, COMPLETES, UPDATES = range(6)
+"""Seconds of passes, by how much the last micro-batch's backward is longer for what techniques do
+then (of one micro-batch, of several), and seconds that they add to the update."""
 
 
-PASSES = ((True, True), (True, False), (False, False), (False, True))
-"""Kinds of micro-batches, as (first, last)."""
-KEPT, FORWARD, BACKWARD, ACCUMULATING, COMPLETES_ALONE, COMPLETES, UPDATES = range(7)
-"""Bytes kept, seconds of passes, by how much the last micro-batch's backward is longer for what
-techniques do then (of one micro-batch, of several), and seconds that they add to the update."""
-RESIDENT, EXTRA_ONE, EXTRA_MANY, FRESH, TRAFFIC = range(5)
-NO_UNIT = np.zeros(TRAFFIC + 4 * len(PASSES))
-NO_UNIT[FRESH] = 1.0
+def _beside(splits: Floats, pairs: bool) -> Floats:
+    """Seconds of forward, backward and one that adds, less what may hide beside other passes."""
+    passes = splits[:, [FORWARD, BACKWARD, ADDING]]
+    return passes - splits[:, [FORWARD + 1, BACKWARD + 1, ADDING + 1]] if pairs else passes
 
 
 def _layer_seconds(splits: Floats, units: Floats, forward: bool, first: bool, last: bool) -> Floats:
     """The layer's own pass; a later backward adds to gradients unless they were moved away."""
     if forward:
-        return splits[:, FORWARD]
+        return splits[:, OWN_FORWARD]
     if first:
-        own_s = splits[:, BACKWARD]
+        own_s = splits[:, OWN_BACKWARD]
         return own_s + splits[:, COMPLETES_ALONE] if last else own_s
     fresh = units[:, FRESH] > 0
-    own_s = np.where(fresh, splits[:, BACKWARD], splits[:, ACCUMULATING])
+    own_s = np.where(fresh, splits[:, OWN_BACKWARD], splits[:, ACCUMULATING])
     if not last:
         return own_s
     return own_s + np.where(fresh, splits[:, COMPLETES_ALONE], splits[:, COMPLETES])
 
 
-def _places(forward: bool, number: int) -> tuple[int, int]:
-    """Columns of copies and traffic of a kind of pass in a unit's row."""
-    start = TRAFFIC + 2 * (number + (0 if forward else len(PASSES)))
-    return start, start + 1
+def _traffic(units: Floats, forward: bool, number: int) -> tuple[Floats, Floats]:
+    """Copies, and gather and reduction together, of units in a whole pass."""
+    kind = MOVES + number + (0 if forward else len(ENDS))
+    return units[:, kind], units[:, kind + KINDS] + units[:, kind + 2 * KINDS]
 
 
 def _pass_counts(microbatches: int) -> list[tuple[int, int]]:
-    """Kinds of micro-batches (number in PASSES) and how many there are of each."""
+    """Kinds of micro-batches (number in ``ENDS``) and how many there are of each."""
     if microbatches == 1:
         return [(0, 1)]
     middle = [(2, microbatches - 2)] if microbatches > 2 else []

@@ -17,45 +17,43 @@ traffic is on the wire, in turn.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..costmodel.layer_work import LayerWork, LayerWorks
-from ..costmodel.lowering import Lowering, split_key
-from ..costmodel.pass_cost import PassCost
-from ..costmodel.pass_pairs import hiding_terms
-from ..costmodel.pass_time import traffic_seconds
-from ..costmodel.prices import Pricer
-from ..costmodel.stage_passes import PassKind
-from ..costmodel.unit import Unit
-from ..spec.passes import BackwardPart
+from ..costmodel.lowering import split_key
 from ..spec.strategy import LayerStrategy
 from .held import Held
-from .option_rows import option_rows, resident_bytes, unit_key, waiting_bytes
+from .layer_rows import (
+    ADDING,
+    BACKWARD,
+    FORWARD,
+    FRESH,
+    KEPT,
+    MOVES,
+    OUTPUT,
+    RESIDENT,
+    WAITING,
+    WAITING_MANY,
+    WEIGHT,
+    WEIGHT_ADDING,
+    LayerRows,
+    Place,
+)
+from .option_rows import option_rows, unit_key
+from .pass_kinds import DIRECTIONS, ENDS, KINDS
 
 Floats = NDArray[np.float64]
 
-ENDS = ((True, True), (True, False), (False, False), (False, True))
-"""Where in the step a micro-batch is, as (first, last)."""
-DIRECTIONS = ("forward", "whole", "input", "weight")
-"""Forward, and the backward whole or in its two parts."""
 WORK, TRAFFIC, INSIDE, SHARED, WIRE = range(5)
 """Columns of a kind of pass: work; hidden traffic with some work of one layer; what of the work
 hides beside another pass; by how much work is longer beside traffic; hidden traffic."""
 COLUMNS = 5
 FEW, SAMPLES, UNEVEN = 32, 200, 4
 """Tables of few options are left whole; weights by which the best of others are found."""
-KINDS = len(DIRECTIONS) * len(ENDS)
-
-
-def kind_number(kind: PassKind) -> int:
-    """The number of a kind of pass, whatever chunk it is of."""
-    direction = 0 if kind.forward else DIRECTIONS.index(kind.part)
-    return direction * len(ENDS) + ENDS.index((kind.first, kind.last))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,26 +165,21 @@ def undominated(table: PassTable) -> PassTable:
 
 
 class PassTables:
-    """Builds pass tables, each split and each unit priced once.
+    """Builds pass tables.
 
     Args:
-        lowering: of the model, workload and stack.
-        works: of its layers.
-        pricer: of the machine.
+        rows: of the splits and units of the request.
     """
 
-    def __init__(self, lowering: Lowering, works: LayerWorks, pricer: Pricer) -> None:
-        self.lowering = lowering
-        self.works = works
-        self.pricer = pricer
-        self._splits: dict[tuple[Hashable, ...], Floats] = {}
-        self._units: dict[tuple[Hashable, ...], Floats] = {}
+    def __init__(self, rows: LayerRows) -> None:
+        self._rows = rows
+        self._pricer = rows.pricer
 
     def table(
         self,
         layer: int,
         strategies: tuple[LayerStrategy, ...],
-        place: tuple[int, int, int],
+        place: Place,
         members: tuple[int, ...],
         splits: bool,
         shares: bool = True,
@@ -202,89 +195,33 @@ class PassTables:
             splits: whether backwards are in two parts somewhere.
             shares: whether a layer without members certainly adds to another's gradients.
         """
-        ranks, _, reach = place
+        rows, (ranks, _, reach) = self._rows, place
         shares = shares and not members
-        split = option_rows(
-            strategies, split_key, lambda s: self._split(layer, s, place, shares, splits)
-        )
-        unit = option_rows(strategies, unit_key, lambda s: self._unit(members, s, ranks, reach))
+        unit = option_rows(strategies, unit_key, lambda s: rows.unit(members, s, ranks, reach))
+        split = option_rows(strategies, split_key, lambda s: rows.split(layer, s, place, shares))
+        weights = np.zeros((len(strategies), WEIGHT_ADDING + 2))
+        if splits:
+            weights = option_rows(
+                strategies, split_key, lambda s: rows.weights(layer, s, place, shares)
+            )
+        # where gradients are contiguous, those of micro-batches before are resident
+        summed = 0.0 if rows.contiguous else 1.0
         found = PassTable(
             strategies,
-            **self._columns(split[:, 3:], unit),
-            resident_bytes=unit[:, 0],
-            summed_bytes=unit[:, -1],
-            kept_bytes=split[:, 0],
-            waiting_bytes=split[:, 2],
-            output_bytes=split[:, 1],
+            **self._columns(_passes(split, weights), unit),
+            resident_bytes=unit[:, RESIDENT],
+            summed_bytes=summed * unit[:, WAITING_MANY],
+            kept_bytes=split[:, KEPT],
+            waiting_bytes=weights[:, WAITING],
+            output_bytes=split[:, OUTPUT],
         )
         return undominated(found)
 
-    def _split(
-        self,
-        layer: int,
-        strategy: LayerStrategy,
-        place: tuple[int, int, int],
-        shares: bool,
-        splits: bool,
-    ) -> Floats:
-        """Kept, output and waiting bytes, then seconds of passes, adding to gradients or not."""
-        ranks, samples, reach = place
-        batch = samples // strategy.data_parallel(ranks)
-        key = (layer, split_key(strategy), batch, reach, shares, splits)
-        if key not in self._splits:
-            work = self.works.of(layer, strategy, ranks, samples, shares)
-            self._splits[key] = self._split_row(work, self.pricer.reaching(reach), splits)
-        return self._splits[key]
-
-    @staticmethod
-    def _split_row(work: LayerWork, pricer: Pricer, splits: bool) -> Floats:
-        hides = hiding_terms(pricer)
-
-        def pair(cost: PassCost) -> tuple[float, float]:
-            return cost.time_s, sum(cost.terms_s[number] for number in hides)
-
-        row = [float(work.kept_bytes), float(work.output_bytes)]
-        row.append(float(work.waiting_bytes) if splits else 0.0)
-        row += [*pair(pricer.chained(work.forward))]
-        for adds in (False, True):
-            whole_s, inside_s = pair(pricer.chained(work.backward(adds)))
-            weight_s = weight_inside_s = 0.0
-            if splits:
-                weight_s, weight_inside_s = pair(pricer.chained(work.weight_part(adds)))
-            row += [whole_s, inside_s, whole_s - weight_s, inside_s - weight_inside_s]
-            row += [weight_s, weight_inside_s]
-        return np.array(row)
-
-    def _unit(
-        self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, reach: int
-    ) -> Floats:
-        """Resident bytes, whether gradients start anew, copies, gathers, reductions, gradients."""
-        if not members:
-            return np.array([0.0, 1.0] + [0.0] * (3 * KINDS + 1))
-        kinds = tuple(self.lowering.kinds[i] for i in members)
-        key = (kinds, unit_key(strategy), ranks, reach)
-        if key not in self._units:
-            unit = self.lowering.passing_unit(members, strategy, ranks)
-            self._units[key] = self._unit_row(unit, reach)
-        return self._units[key]
-
-    def _unit_row(self, unit: Unit, reach: int) -> Floats:
-        cost = self.pricer.reaching(reach).unit(unit)
-        traffic = [
-            traffic_seconds(unit, cost, PassKind(part == "forward", 0, *ends, _part(part)))
-            for part, ends in product(DIRECTIONS, ENDS)
-        ]
-        contiguous = self.lowering.stack.state_layout == "contiguous"
-        summed = 0.0 if contiguous else waiting_bytes(unit, 2)  # resident there
-        own = np.array(traffic).T.ravel()
-        resident = resident_bytes(unit, contiguous)
-        return np.array([resident, float(unit.starts_anew), *own, summed])
-
     def _columns(self, split: Floats, unit: Floats) -> dict[str, Floats]:
         """The seconds of a table, by the names that it has for them."""
-        copies, gathers, reductions = np.split(unit[:, 2 : 2 + 3 * KINDS], 3, axis=1)
-        bare_s, inside_s = _by_kind(split, fresh=unit[:, 1] > 0)
-        hides, extra = self.pricer.overlaps, self.pricer.stack.overlap_slowdown - 1.0
+        copies, gathers, reductions = np.split(unit[:, MOVES:], 3, axis=1)
+        bare_s, inside_s = _by_kind(split, fresh=unit[:, FRESH] > 0)
+        hides, extra = self._pricer.overlaps, self._pricer.stack.overlap_slowdown - 1.0
         own_s = bare_s + copies
         gathered_s = gathers if hides.dp_parameter else np.zeros_like(gathers)
         reduced_s = reductions if hides.dp_gradient else np.zeros_like(reductions)
@@ -326,11 +263,24 @@ def beside_all(tables: Mapping[int, PassTable], slowdown: float) -> dict[int, Pa
     return found
 
 
+def _passes(split: Floats, weights: Floats) -> Floats:
+    """Seconds of passes, each with what of it hides beside another.
+
+    Forward; the backward whole, its input part, its weight part; those where they add to gradients.
+    """
+    forward = split[:, FORWARD : FORWARD + 2]
+    parts = [forward]
+    for whole, weight in ((BACKWARD, WEIGHT), (ADDING, WEIGHT_ADDING)):
+        every_s, own_s = split[:, whole : whole + 2], weights[:, weight : weight + 2]
+        parts += [every_s, every_s - own_s, own_s]
+    return np.concatenate(parts, axis=1)
+
+
 def _by_kind(split: Floats, fresh: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """Seconds of each kind of pass, and what of them hides beside another, (options, KINDS).
 
     Args:
-        split: seconds of passes that add to gradients or not, as `PassTables._split` lists them.
+        split: seconds of passes that add to gradients or not, as :func:`_passes` lists them.
         fresh: whether gradients start anew with every micro-batch, of each option.
     """
     own_s, inside_s = np.empty((len(split), KINDS)), np.empty((len(split), KINDS))
@@ -340,7 +290,3 @@ def _by_kind(split: Floats, fresh: NDArray[np.bool_]) -> tuple[Floats, Floats]:
         own_s[:, number] = np.where(fresh, split[:, plain], split[:, added])
         inside_s[:, number] = np.where(fresh, split[:, plain + 1], split[:, added + 1])
     return own_s, inside_s
-
-
-def _part(direction: str) -> BackwardPart:
-    return "input" if direction == "input" else "weight" if direction == "weight" else "whole"

@@ -27,7 +27,8 @@ from .chain_seconds import least_chain_s
 from .chains import Chain, Pipeline, chains, every_pass
 from .cut_pipeline import CutPipeline, Floats
 from .held import ONE
-from .pass_table import INSIDE, WORK, PassTable, kind_number
+from .pass_kinds import kind_number
+from .pass_table import INSIDE, WORK, PassTable
 from .relaxation.cells import (
     Cells,
     cut_cells,

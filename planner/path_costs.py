@@ -35,8 +35,7 @@ class PathCosts:
 
     def __init__(self, costs: ShapeCosts) -> None:
         self._costs = costs
-        tables = costs.tables
-        self._tables = PassTables(tables.lowering, tables.works, tables.pricer)
+        self._tables = PassTables(costs.rows)
         self._places: dict[tuple[object, ...], PathBounds] = {}
         self._options = 0
         self._cuts: dict[tuple[Shape, float], BoundedCut] = {}

@@ -14,7 +14,7 @@ from ..costmodel.pass_order import Numbers, PassOrder, pass_order
 from ..costmodel.stage_passes import PassKind, Together, stage_passes
 from ..spec.schedule import chunk_position
 from .chains import Pipeline
-from .pass_table import kind_number
+from .pass_kinds import kind_number
 
 Places = tuple[tuple[int, int], ...]
 """Passes that start together, one or two: the position of each, and the number of its kind."""

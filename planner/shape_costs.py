@@ -10,6 +10,7 @@ from ..spec.towers import shared_tables
 from .bounds import ShapeBounds
 from .candidates import Evaluator
 from .exhaustive import all_cuts, cut_count
+from .layer_rows import LayerRows
 from .options import OptionTable, OptionTables
 from .path_costs import PathCosts
 from .space import SearchSpace, Shape
@@ -37,7 +38,8 @@ class ShapeCosts:
         self.request = request
         self.space = SearchSpace(request)
         works = LayerWorks(simulator.lowering)
-        self.tables = OptionTables(simulator.lowering, works, simulator.pricer)
+        self.rows = LayerRows(simulator.lowering, works, simulator.pricer)
+        self.tables = OptionTables(self.rows)
         self.evaluator = evaluator
         self.pricer = simulator.pricer
         self.work = WorkBounds(self.space, simulator.lowering, works, simulator.pricer)

@@ -8,6 +8,7 @@ from ...costmodel.layer_work import LayerWorks
 from ...costmodel.simulate import Simulator
 from ...spec.experts import experts_of
 from ...spec.strategy import LayerStrategy
+from ..layer_rows import LayerRows
 from ..numbers import divisors
 from ..options import OptionTable, OptionTables
 from ..space import FEW_OPTIONS, Request, SearchSpace
@@ -133,7 +134,7 @@ class StageOptions:
         place = (held.group, held.reach)
         pricer = self._classes.pricer(held)
         if place not in self._builders:
-            self._builders[place] = OptionTables(self._lowering, self.works, pricer)
+            self._builders[place] = OptionTables(LayerRows(self._lowering, self.works, pricer))
         levels = len(pricer.machine.levels)
         return self._builders[place].table(
             layer,

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from ..chain_weights import WEIGHED
 from ..cut_pipeline import CutPipeline, Floats
 from ..held import ONE, Held
-from ..pass_table import KINDS, SHARED, TRAFFIC, WORK, PassTable, besides
+from ..pass_kinds import KINDS
+from ..pass_table import SHARED, TRAFFIC, WORK, PassTable, besides
 from ..seats import Seat, Seats
 from ..shape import Shape
 from ..stage_contents import Arc, Run

@@ -13,7 +13,8 @@ import numpy as np
 
 from ..chain_weights import WEIGHED
 from ..cut_pipeline import Floats
-from ..pass_table import COLUMNS, INSIDE, KINDS, SHARED, WORK
+from ..pass_kinds import KINDS
+from ..pass_table import COLUMNS, INSIDE, SHARED, WORK
 from .cells import Cells
 
 

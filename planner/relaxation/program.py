@@ -17,7 +17,8 @@ import numpy as np
 from ..chain_weights import WEIGHED
 from ..chains import Chain
 from ..cut_pipeline import Floats
-from ..pass_table import INSIDE, KINDS, WORK
+from ..pass_kinds import KINDS
+from ..pass_table import INSIDE, WORK
 from .cells import WAYS, Cells
 from .prices import Prices, handed_on, priced
 from .solver import INFINITE, Solver

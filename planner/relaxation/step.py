@@ -16,7 +16,8 @@ from ..chain_weights import WEIGHED
 from ..chains import Chain, Pipeline
 from ..critical import critical_chains
 from ..cut_pipeline import Floats
-from ..pass_table import COLUMNS, INSIDE, KINDS, SHARED, WORK
+from ..pass_kinds import KINDS
+from ..pass_table import COLUMNS, INSIDE, SHARED, WORK
 from ..play_order import Places
 from .cells import Cells
 from .prices import Prices, least

@@ -20,7 +20,8 @@ from shardwright.costmodel.simulate import Simulation, Simulator
 from shardwright.costmodel.stage_passes import kind_of
 from shardwright.planner import pass_table
 from shardwright.planner.chains import late_weights
-from shardwright.planner.pass_table import KINDS, PassTable, kind_number
+from shardwright.planner.pass_kinds import KINDS, kind_number
+from shardwright.planner.pass_table import PassTable
 from shardwright.planner.path_bounds import PathBounds
 from shardwright.planner.search import Search
 from shardwright.planner.shape import Shape
