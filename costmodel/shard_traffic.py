@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 from ..spec.formats import DTYPE_BYTES, weight_bytes
 from ..spec.groups import RankGroup
@@ -13,6 +14,9 @@ from .nested_sharding import gather_pieces, keep_secondary
 from .tape import Item
 from .unit import GatherBytes
 from .unit_parts import Part, UnitShape
+
+MOST_PARTS = 1024
+"""Parts whose work is kept: units that differ in their experts have their dense part in common."""
 
 
 def one_each(op: str, elements: tuple[int, ...], bytes_each: int, dtype: str) -> tuple[Item, ...]:
@@ -94,18 +98,17 @@ def _joined(parts: tuple[Part, ...], frozen: tuple[Part, ...]) -> tuple[Part, ..
 
 
 def of_parts(
-    parts: tuple[Part, ...],
-    work: Callable[[Part, DtypeRecord, str], tuple[Item, ...]],
-    dtype: DtypeRecord,
-    source_dtype: str,
+    parts: tuple[Part, ...], work: Callable[..., tuple[Item, ...]], *formats: DtypeRecord | str
 ) -> tuple[Item, ...]:
-    """The work of each part, from gradients in ``source_dtype``."""
-    return tuple(item for part in parts for item in work(part, dtype, source_dtype))
+    """The work of each part in turn, in these formats."""
+    return tuple([item for part in parts for item in work(part, *formats)])
 
 
-def gradient_shards(parts: tuple[Part, ...]) -> tuple[int, ...]:
-    """Elements of each parameter's reduced gradient."""
-    return tuple(n * (p.gradient_shard // p.shard) for p in parts for n in p.shards)
+@lru_cache(maxsize=MOST_PARTS)
+def accumulate_shard(n: Part, dtype: DtypeRecord) -> tuple[Item, ...]:
+    """Each parameter's reduced gradient, added to those of micro-batches before."""
+    shards = tuple(shard * (n.gradient_shard // n.shard) for shard in n.shards)
+    return one_each("add", shards, 3 * DTYPE_BYTES[dtype.master], dtype.master)
 
 
 def sums_shards(part: Part) -> bool:
@@ -113,6 +116,7 @@ def sums_shards(part: Part) -> bool:
     return part.replicas.size > 1 and not part.nests_gradients
 
 
+@lru_cache(maxsize=MOST_PARTS)
 def gather_forward(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:
     """What a forward pass waits for: the whole part in format ``name``."""
     if n.nests_parameters:
@@ -128,6 +132,7 @@ def _kept_pieces(n: Part, name: str) -> tuple[Item, ...]:
     return one_each("copy", pieces, 2 * DTYPE_BYTES[name], name)
 
 
+@lru_cache(maxsize=MOST_PARTS)
 def gather_backward(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:
     """The same before a backward pass, from the second copy where there is one."""
     if n.secondary == 1:
@@ -154,6 +159,7 @@ def _gather_work(n: Part, dtype: DtypeRecord, name: str) -> tuple[Item, ...]:
     return tuple(work)
 
 
+@lru_cache(maxsize=MOST_PARTS)
 def reduce_work(n: Part, dtype: DtypeRecord, source_dtype: str) -> tuple[Item, ...]:
     """Copy in, reduce-scatter over the shards, all-reduce over the replicas, cast back."""
     master, comm = DTYPE_BYTES[dtype.master], DTYPE_BYTES[dtype.communication]
@@ -174,18 +180,18 @@ def reduce_work(n: Part, dtype: DtypeRecord, source_dtype: str) -> tuple[Item, .
     return tuple(work)
 
 
-def upcast_work(parts: tuple[Part, ...], dtype: DtypeRecord) -> tuple[Item, ...]:
+@lru_cache(maxsize=MOST_PARTS)
+def upcast_work(n: Part, dtype: DtypeRecord) -> tuple[Item, ...]:
     """Gradients of a first micro-batch, kept in the format that they are reduced in."""
     param, comm = DTYPE_BYTES[dtype.param], DTYPE_BYTES[dtype.communication]
-    wholes = tuple(n for part in parts for n in part.locals)
-    return one_each("cast", wholes, param + comm, dtype.communication)
+    return one_each("cast", n.locals, param + comm, dtype.communication)
 
 
-def accumulate_upcast(parts: tuple[Part, ...], dtype: DtypeRecord) -> tuple[Item, ...]:
+@lru_cache(maxsize=MOST_PARTS)
+def accumulate_upcast(n: Part, dtype: DtypeRecord) -> tuple[Item, ...]:
     """Gradients of a later micro-batch, added to those kept."""
     param, comm = DTYPE_BYTES[dtype.param], DTYPE_BYTES[dtype.communication]
-    wholes = tuple(n for part in parts for n in part.locals)
-    return one_each("add", wholes, param + 2 * comm, dtype.communication)
+    return one_each("add", n.locals, param + 2 * comm, dtype.communication)
 
 
 def partial_sum_work(shards: tuple[int, ...], tp: int, dtype: DtypeRecord) -> tuple[Item, ...]:

@@ -19,14 +19,13 @@ from .heads import local_vocab
 from .nested_sharding import held_pieces_bytes, refresh_pieces, settle_gradients
 from .optimizers import UpdateShare, joined, state_bytes, update_share
 from .shard_traffic import (
+    accumulate_shard,
     accumulate_upcast,
     gather_backward,
     gather_bytes,
     gather_forward,
     gathers,
-    gradient_shards,
     of_parts,
-    one_each,
     reduce_work,
     sums_shards,
     upcast_work,
@@ -79,9 +78,9 @@ def sharded_unit(shape: UnitShape) -> Unit:
         settle=tuple(item for part in parts for item in settle_gradients(part, dtype)),
         reduce=of_parts(parts, reduce_work, dtype, dtype.param) if wrapped else (),
         reduce_accumulated=of_parts(parts, reduce_work, dtype, waiting) if wrapped else (),
-        accumulate_shard=one_each("add", gradient_shards(parts), 3 * master, dtype.master),
-        upcast=upcast_work(parts, dtype) if wrapped and upcasts else (),
-        accumulate_upcast=accumulate_upcast(parts, dtype) if wrapped and upcasts else (),
+        accumulate_shard=of_parts(parts, accumulate_shard, dtype),
+        upcast=of_parts(parts, upcast_work, dtype) if wrapped and upcasts else (),
+        accumulate_upcast=of_parts(parts, accumulate_upcast, dtype) if wrapped and upcasts else (),
         publish=quantised_weights(shape, every),
         update=unit_update(shape, parts, sends_back=True),
         partial_shards=tuple(n for part in parts for n in part.partials),

@@ -67,9 +67,11 @@ class UnitShape:
         return self.dtype if trained else replace(self.dtype, master=self.base_dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Part:
     """Parameters that shard over the same ranks: elements on one rank, in all and one by one.
+
+    Equal questions give the same object, so that what a part moves can be kept by it.
 
     ``group`` are the ranks that shard the optimizer's states, ``replicas`` those that hold equal
     shards; ``parameters``, ``secondary`` and ``gradients`` are the degrees of the other states.
@@ -153,6 +155,13 @@ class _Local(NamedTuple):
     table: bool
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Members:
+    """The parameters of a part: one object for all questions about the same ones."""
+
+    each: tuple[_Local, ...]
+
+
 class _Split(NamedTuple):
     """What of a strategy and a stack a parameter's shape on a rank depends on."""
 
@@ -179,12 +188,12 @@ def unit_parts(shape: UnitShape) -> tuple[Part, ...]:
     )
     parts = []
     for dense, experts in _local_specs(shape.layers, shape.trainings, shape.seq_len, split):
-        if dense:
+        if dense.each:
             tensor_group = RankGroup(strategy.weight_split, 1)
-            parts.append(_part(dense, dense_groups, degrees, tensor_group, dim=0))
-        if experts:
+            parts.append(_part(dense, dense_groups, degrees, tensor_group, 0))
+        if experts.each:
             nested, tensor_group = _expert_degrees(strategy, ranks), RankGroup(strategy.etp, 1)
-            parts.append(_part(experts, expert_groups, nested, tensor_group, dim=1))
+            parts.append(_part(experts, expert_groups, nested, tensor_group, 1))
     return tuple(parts)
 
 
@@ -204,7 +213,7 @@ def _local_specs(
     trainings: tuple[LayerTraining, ...],
     seq_len: int,
     split: _Split,
-) -> tuple[tuple[tuple[_Local, ...], tuple[_Local, ...]], ...]:
+) -> tuple[tuple[_Members, _Members], ...]:
     """A unit's parameters on the fullest rank: trained, then frozen; of each dense, then experts.
 
     Adapters stand with their weight.
@@ -222,13 +231,12 @@ def _local_specs(
                     _local(extra, extra.local_shape(split.weights), layer, True, split)
                     for extra in adapter_specs(spec, training.adapters)
                 ]
-    return tuple(
-        (
-            tuple(each for each in found if each.trained == trained and not each.spec.expert),
-            tuple(each for each in found if each.trained == trained and each.spec.expert),
-        )
-        for trained in (True, False)
-    )
+
+    def members(trained: bool, expert: bool) -> _Members:
+        like = (each for each in found if each.trained == trained and each.spec.expert == expert)
+        return _Members(tuple(like))
+
+    return tuple((members(trained, False), members(trained, True)) for trained in (True, False))
 
 
 def _local(
@@ -259,16 +267,17 @@ def _padded(layer: Layer, spec: ParameterSpec, split: _Split) -> tuple[int, ...]
     return (rows, *local[1:])
 
 
+@lru_cache(maxsize=4096)
 def _part(
-    members: tuple[_Local, ...],
+    members: _Members,
     groups: tuple[RankGroup, RankGroup],
     degrees: tuple[int, int, int],
     tensor_group: RankGroup,
     dim: int,
 ) -> Part:
-    group, replicas = groups
+    (group, replicas), first = groups, members.each[0]
     whole, shards, partials, tensors, vectors, narrow = [], [], [], [], 0, 0
-    for member in members:
+    for member in members.each:
         local = member.shape
         elements = math.prod(local)
         shard = -(-local[dim] // group.size) * (elements // local[dim])
@@ -293,8 +302,8 @@ def _part(
         secondary=degrees[1],
         gradients=degrees[2],
         split=tensor_group,
-        trained=members[0].trained,
-        experts=members[0].spec.expert,
+        trained=first.trained,
+        experts=first.spec.expert,
         tensors=tuple(tensors),
         narrow=narrow,
     )
