@@ -171,17 +171,19 @@ def cut_cells(cut: CutPipeline, message_s: MessageSeconds) -> Cells:
     ]
     travel_s = np.zeros((2, cut.shape.positions))
     sent_s: dict[int, Floats] = {}
+    known: dict[int, tuple[Floats, Counts]] = {}
     for number, cell in enumerate(cells):
         after = cell.position + 1
         if cell.seat is None or not cell.seat[-1] or after == cut.shape.positions:
             continue
         ends = (cut.shape.stage_of(cell.position), cut.shape.stage_of(after))
-        sizes = cut.tables[cell.kind].output_bytes
-        seconds = {size: message_s(*ends, size) for size in set(sizes.tolist())}
-        every_s = np.array([seconds[size] for size in sizes.tolist()])
-        travel_s[0, after] = travel_s[1, cell.position] = every_s.min()
-        if every_s.max() > every_s.min():
-            sent_s[number] = every_s - every_s.min()
+        if cell.kind not in known:
+            known[cell.kind] = np.unique(cut.tables[cell.kind].output_bytes, return_inverse=True)
+        sizes, option_sizes = known[cell.kind]
+        seconds = np.array([message_s(*ends, size) for size in sizes.tolist()])
+        travel_s[0, after] = travel_s[1, cell.position] = least_s = seconds.min()
+        if seconds.max() > least_s:
+            sent_s[number] = (seconds - least_s)[option_sizes]
     return Cells(cut.seats, cut.shape, cells, travel_s, sent_s, all_held(cut.shape))
 
 
