@@ -86,8 +86,6 @@ def check_neighbours(space: Space, wanted: int, seed: int) -> Neighbours:
         if step_s is None:
             found.too_large += 1
             continue
-        found.fitting += 1
-        found.moves.update([" + ".join(sorted(beside.moves))])
         found.note(space, beside, step_s, best_s, bound_s)
     return found
 
