@@ -116,6 +116,14 @@ class MixedSpace:
                 "why": "a rule: equal devices share a pipeline evenly; simulate them",
             },
             {
+                "what": "stages of one device group before and after stages of another",
+                "why": "a rule: the stages of a group follow one another; simulate them",
+            },
+            {
+                "what": "shares of the batch that differ between stages",
+                "why": "a rule: a group takes the same samples on every stage; simulate them",
+            },
+            {
                 "what": "pipelines of which some stages hold one device group and others several",
                 "why": "a rule: all stages share the groups, or none does; simulate them",
             },
