@@ -52,7 +52,8 @@ def chain(number: int) -> dict[str, Any]:
 def _question(sort: str, number: int, source: random.Random) -> Space:
     """A space on devices that hold about what a random plan of it needs."""
     if sort == "mixed":
-        base, need = _mixed_question(number, source)
+        base, plan = mixed_question(number, source)
+        need = _reserved_bytes(base, plan)
     else:
         large = sort == "large"
         base = random_problem(number, MOST_DEVICES) if large else random_space(number, MOST_PLANS)
@@ -65,8 +66,8 @@ def need_bytes(space: Space, source: random.Random) -> float:
     return _reserved_bytes(space, Drawer(space, source).draft().plan(space))
 
 
-def _mixed_question(number: int, source: random.Random) -> tuple[Space, float]:
-    """A space over two device groups, and the bytes that a random plan of it needs."""
+def mixed_question(number: int, source: random.Random) -> tuple[Space, Plan]:
+    """A space over two device groups, small enough to be proven, and a random plan of it."""
     base = random_mixed_problem(number, most_blocks=2)
     while True:
         space = replace(base, restrictions=mixed_restrictions(source, base))
@@ -74,7 +75,7 @@ def _mixed_question(number: int, source: random.Random) -> tuple[Space, float]:
         drafts = (drawer.tried() for _ in range(TRIES))
         draft = next((each for each in drafts if each is not None), None)
         if draft is not None:
-            return space, _reserved_bytes(space, draft.plan)
+            return space, draft.plan(space)
 
 
 def _reserved_bytes(space: Space, plan: Plan) -> float:

@@ -26,7 +26,7 @@ def test_a_step_takes_as_long_beside_an_idle_device(seed: int, number: int) -> N
     drawer = MixedDrawer(space, random.Random(f"idle {seed}"))
     larger = with_one_more(space.cluster, number)
     for _ in range(PLANS):
-        plan = drawer.draft().plan
+        plan = drawer.draft().plan(space)
         same = replace(plan, cluster=larger)
         own, beside = (
             simulator_of(replace(space, cluster=each.cluster)).run(each) for each in (plan, same)
@@ -46,7 +46,7 @@ def test_the_norm_takes_as_long_behind_an_idle_device(seed: int, number: int) ->
     name = larger.groups[number].name
     compared = 0
     for _ in range(PLANS):
-        plan = drawer.draft().plan
+        plan = drawer.draft().plan(space)
         stages = tuple(
             replace(
                 stage,

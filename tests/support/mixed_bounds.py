@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 from bound_checks import ROUNDING, search_space
-from mixed_oracle import capped_space, random_mixed_cluster
+from mixed_oracle import capped_space, random_mixed_cluster, samples_of
 from oracle import Space, simulator_of
 from plan_axes import axes_of
 from planning import EQUAL, RULE, request_of
@@ -66,10 +66,11 @@ def check_mixed_question(space: Space, plans: int, seed: int) -> Questioned:
     found, timed = Questioned(), []
     for _ in range(plans):
         draft = drawer.draft()
-        simulation = simulator.run(draft.plan)
+        plan = draft.plan(space)
+        simulation = simulator.run(plan)
         assert simulation is not None
-        found.axes.update(axes_of(draft.plan))
-        needs = _needs(simulation)
+        found.axes.update(axes_of(plan))
+        needs = needs_of(simulation)
         _note_bounds(found, search, draft, simulation, needs)
         timed.append((needs, simulation.step_time_s, draft))
     capacity = {}
@@ -92,7 +93,7 @@ def check_mixed_question(space: Space, plans: int, seed: int) -> Questioned:
     return found
 
 
-def _needs(simulation: Simulation) -> dict[str, float]:
+def needs_of(simulation: Simulation) -> dict[str, float]:
     """The most bytes that a device of each group needs."""
     needs: dict[str, float] = {}
     for row in simulation.memory:
@@ -109,7 +110,8 @@ def _note_bounds(
     needs: dict[str, float],
 ) -> None:
     """The bounds of shape and plan, on devices that hold just what the plan needs."""
-    shape, step_s = _shape(draft), simulation.step_time_s
+    batch = search.request.workload.global_batch
+    shape, step_s = _shape(draft, batch), simulation.step_time_s
     own = {
         name: int(needs.get(name, 0)) + 1
         for name in (g.name for g in search.request.cluster.groups)
@@ -139,16 +141,16 @@ def _note_bounds(
     _note(found, "mixed plan", bounded[0][0] + host_s, step_s, draft)
 
 
-def _shape(draft: MixedDraft) -> Shape:
+def _shape(draft: MixedDraft, batch: int) -> Shape:
     p = draft.pipeline
-    samples = draft.plan.workloads["main"].global_batch // p.microbatches
+    samples = batch // p.microbatches
     places = tuple(
         tuple(
             Part(
                 part.device_group,
                 part.first_rank,
                 part.count,
-                samples if part.batch_share is None else round(part.batch_share * samples),
+                samples_of(part, samples),
             )
             for part in stage
         )

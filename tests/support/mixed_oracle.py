@@ -104,20 +104,31 @@ def _choices(
         lawful = _lawful(layer, width, samples, seq_len, space.stack)
         return [s for s in lawful if _wanted(space, number, layer, s, width, samples)]
     stage = Stage(devices=held, virtual_stages=())
-    found = []
-    for s in every_strategy(width):
-        reason = shared_layer_reason(layer, s, stage, samples, seq_len)
-        if reason is not None or stack_reason(s, space.stack) is not None:
-            continue
-        each = [round(p.batch_share * samples) * s.width // p.count for p in held if p.batch_share]
-        free = not any(r.axis == "micro_batch" for r in space.restrictions)
-        if free and max(each) > 1 and max(each) * seq_len > MOST_TOKENS:
-            continue
-        if number == 0 and samples % s.data_parallel(width):
-            continue
-        if _wanted(space, number, layer, s, width, samples):
-            found.append(s)
-    return found
+    every = every_strategy(width)
+    return [s for s in every if suits_shared(space, stage, samples, number, layer, s)]
+
+
+def suits_shared(
+    space: Space, stage: Stage, samples: int, number: int, layer: Layer, s: LayerStrategy
+) -> bool:
+    """Whether a strategy of a layer is legal and wanted on a stage of several device groups."""
+    seq_len = space.workload.seq_len
+    if shared_layer_reason(layer, s, stage, samples, seq_len) is not None:
+        return False
+    if stack_reason(s, space.stack) is not None:
+        return False
+    each = [samples_of(part, samples) * s.width // part.count for part in stage.devices]
+    free = not any(r.axis == "micro_batch" for r in space.restrictions)
+    if free and max(each) > 1 and max(each) * seq_len > MOST_TOKENS:
+        return False
+    if number == 0 and samples % s.data_parallel(stage.device_count):
+        return False
+    return _wanted(space, number, layer, s, stage.device_count, samples)
+
+
+def samples_of(part: StageDevices, samples: int) -> int:
+    """How many of a micro-batch's samples the devices of a group in a stage take."""
+    return samples if part.batch_share is None else round(part.batch_share * samples)
 
 
 def all_plans(space: Space) -> Iterator[Plan]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from mixed_oracle import Held, _build, _choices, _with_shares, arrangements
 from oracle import Pipeline, Space, _pipeline_allowed, _places
-from random_plans import nearest
+from random_plans import Draft, nearest
 
 from shardwright.spec.plan import Plan
 from shardwright.spec.schedule import EVERY_KIND, V_KINDS
@@ -15,14 +16,34 @@ from shardwright.spec.strategy import LayerStrategy
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixedDraft:
-    """A plan over several device groups in parts."""
+class MixedDraft(Draft):
+    """A plan over several device groups in parts; its pipeline has no width of its own."""
 
-    pipeline: Pipeline
     held: tuple[Held, ...]
-    cuts: tuple[int, ...]
-    strategies: tuple[LayerStrategy, ...]
-    plan: Plan
+
+    def plan(self, space: Space) -> Plan:
+        samples = space.workload.global_batch // self.pipeline.microbatches
+        return _build(space, self.pipeline, self.held, self.cuts, self.strategies, samples)
+
+    def stages(self) -> tuple[int, ...]:
+        """The stage of every layer."""
+        at = {place: s for s in range(len(self.held)) for place in _places(self.pipeline, s)}
+        sizes = (b - a for a, b in pairwise(self.cuts))
+        return tuple(at[place] for place, size in enumerate(sizes) for _ in range(size))
+
+    def widths(self) -> tuple[int, ...]:
+        each = [sum(part.count for part in stage) for stage in self.held]
+        return tuple(each[stage] for stage in self.stages())
+
+    def devices(self) -> str:
+        return " > ".join(
+            "+".join(
+                f"{part.count} {part.device_group}"
+                + ("" if part.batch_share is None else f" ({part.batch_share:.1%})")
+                for part in stage
+            )
+            for stage in self.held
+        )
 
 
 @dataclass
@@ -48,7 +69,7 @@ class MixedDrawer:
     def tried(self) -> MixedDraft | None:
         """A random legal plan; None where what was drawn is none."""
         found = self._try()
-        return found if found is not None and not found.plan.check() else None
+        return found if found is not None and not found.plan(self.space).check() else None
 
     def _try(self) -> MixedDraft | None:
         batch, layers = self.space.workload.global_batch, self.space.model.layers()
@@ -70,8 +91,7 @@ class MixedDrawer:
         strategies = self._strategies(pipeline, held, cuts, batch // count)
         if strategies is None:
             return None
-        plan = _build(self.space, pipeline, held, cuts, strategies, batch // count)
-        return MixedDraft(pipeline=pipeline, held=held, cuts=cuts, strategies=strategies, plan=plan)
+        return MixedDraft(pipeline=pipeline, held=held, cuts=cuts, strategies=strategies)
 
     def _strategies(
         self, pipeline: Pipeline, held: tuple[Held, ...], cuts: tuple[int, ...], samples: int

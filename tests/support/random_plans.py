@@ -26,6 +26,14 @@ class Draft:
     def plan(self, space: Space) -> Plan:
         return build(space, self.pipeline, self.cuts, self.strategies)
 
+    def widths(self) -> tuple[int, ...]:
+        """Ranks of the stage of every layer."""
+        return (self.pipeline.width,) * len(self.strategies)
+
+    def devices(self) -> str:
+        """The devices of its stages in words."""
+        return f"{self.pipeline.stages} x {self.pipeline.width}"
+
 
 @dataclass
 class Drawer:
