@@ -21,7 +21,7 @@ from .options import Floats, OptionTable
 
 OPTIONS_TRIED = 24
 """Options of a layer that are tried, those with the best estimates."""
-EXCHANGES_TRIED = 200
+EXCHANGES_TRIED = 400
 """Pairs of changes that are tried from one plan."""
 LEAST_GAIN = 1e-9
 Attempt = Callable[[Decision, float], Outcome | None]
@@ -104,9 +104,9 @@ def _exchanges(
 
 
 def _changes(decision: Decision, tables: Sequence[OptionTable]) -> Iterator[Change]:
-    """Single changes of a decision."""
+    """Single changes of a decision; those of two alike layers, which may change unlike."""
     places = _places(decision)
-    for layers in _alike(decision, tables):
+    for layers in _alike(decision, tables, alone=2):
         table = tables[layers[0]]
         now = table.strategies.index(decision.strategies[layers[0]])
         for row in _rows(table):
@@ -139,8 +139,16 @@ def _changed(decision: Decision, layers: Sequence[int], strategy: LayerStrategy)
     return decision._replace(strategies=tuple(strategies))
 
 
-def _alike(decision: Decision, tables: Sequence[OptionTable]) -> Iterator[tuple[int, ...]]:
-    """Layers that change together: alike in the whole model, in a chunk, and one of those."""
+def _alike(
+    decision: Decision, tables: Sequence[OptionTable], alone: int = 1
+) -> Iterator[tuple[int, ...]]:
+    """Layers that change together: alike in the whole model, in a chunk, and some alone.
+
+    Args:
+        decision: a plan's.
+        tables: the options of every layer.
+        alone: layers of each group that change by themselves.
+    """
     everywhere: dict[tuple[object, ...], list[int]] = {}
     for layer, strategy in enumerate(decision.strategies):
         key = (id(tables[layer]), strategy)
@@ -148,7 +156,8 @@ def _alike(decision: Decision, tables: Sequence[OptionTable]) -> Iterator[tuple[
         everywhere.setdefault(key, []).append(layer)
         everywhere.setdefault((*key, chunk), []).append(layer)
     groups = [tuple(layers) for layers in everywhere.values()]
-    yield from dict.fromkeys([*groups, *(layers[-1:] for layers in groups)])
+    single = [(layer,) for layers in groups for layer in layers[-alone:]]
+    yield from dict.fromkeys([*groups, *single])
 
 
 def _options(table: OptionTable) -> list[LayerStrategy]:

@@ -28,3 +28,14 @@ def test_what_estimates_put_behind_is_found_with_more_memory_too() -> None:
     assert len(steps_s) == len(capacities)
     assert steps_s == sorted(steps_s, reverse=True)
     assert steps_s[-1] < 16.0
+
+
+def test_two_layers_that_are_alike_may_change_unlike() -> None:
+    """One of two like experts layers is recomputed and split otherwise, the other unsharded."""
+    space = random_problem(1758, MOST_DEVICES)
+    capacities = (2_158_661_585, 2_174_445_344, 2_199_947_592)
+    found = [planned(space.with_memory(capacity)) for capacity in capacities]
+    steps_s = [each.outcomes[0].step_time_s for each in found if each is not None]
+    assert len(steps_s) == len(capacities)
+    assert steps_s == sorted(steps_s, reverse=True)
+    assert steps_s[-1] < 0.0359
