@@ -10,53 +10,29 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
-from ..candidates import Decision, Evaluator, Outcome
+from ..candidates import Evaluator
 from ..exhaustive import all_cuts
 from ..search import Found
 from ..shape import Shape
-from ..tied_ends import tied_choices
-from .costs import MixedCosts
 from .estimates import Estimates
 from .exhaustive import bounded_plans, plan_count
 from .likely import MixedLikely
 from .space import is_equal
+from .trials import DeadlineError, MixedTrials, rank
+from .trials import MixedLimits as MixedLimits
 
 ROUNDING = 1e-12
 """Bounds within this relative distance of the best time count as passing it."""
-ALTERNATIVES_WITHIN = 0.1
 MOST_LOOKED = 6
 """Shapes of which it is asked whether they have room, for each that is estimated."""
 LIKELY_WITHIN = 1.3
 """Shapes whose rough time is worse than the best by this factor are not looked into."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixedLimits:
-    """How much work a search may do; ``deadline_s`` is the only limit in seconds.
-
-    ``estimates`` shapes are estimated, ``estimates_alike`` of one layout of devices and schedule;
-    ``likely`` are looked into, ``likely_alike`` of one layout, which together simulate
-    ``likely_passes``. The proof counts ``enumerated`` plans, begins ``tries`` and carries
-    ``simulated`` to the end, of shapes of at most ``enumerated_shape`` plans.
-    """
-
-    alternatives: int = 8
-    estimates: int = 600
-    estimates_alike: int = 6
-    likely: int = 32
-    likely_alike: int = 3
-    likely_passes: int = 6_000_000
-    enumerated: int = 4_000_000
-    enumerated_shape: int = 600_000
-    tries: int = 40_000
-    simulated: int = 10_000
-    deadline_s: float | None = None
-
-
-class MixedSearch(MixedCosts):
+class MixedSearch(MixedTrials):
     """One search for the best plan over several device groups of a request.
 
     Args:
@@ -75,25 +51,16 @@ class MixedSearch(MixedCosts):
         best_s: float = float("inf"),
         equal_only: bool = False,
     ) -> None:
-        super().__init__(evaluator)
-        self.limits = limits or MixedLimits()
+        super().__init__(evaluator, limits or MixedLimits(), best_s)
         self._progress = progress or (lambda seen, total, best: None)
-        self._start = time.monotonic()
         self._equal_only = equal_only
         self._estimates = Estimates(self.kinds)
         self._likely = MixedLikely(self.kinds, evaluator.rule.excess_bytes)
-        self._outcomes: dict[Decision, Outcome] = {}
-        self._nearest: Outcome | None = None
-        self._best = best_s
         self._shapes: list[Shape] = []
         self._bounds: list[float] = []
-        self._passes = self._enumerated = 0
+        self._looked: set[int] = set()
+        self._enumerated = 0
         self.interrupted = False
-
-    @property
-    def best_s(self) -> float:
-        """The least step time known so far."""
-        return self._best
 
     def run(self) -> Found:
         """Search until proof, work limit, deadline or Ctrl-C; ``outcomes`` may be empty."""
@@ -105,10 +72,11 @@ class MixedSearch(MixedCosts):
             self._look(equal)
             if not self._equal_only:
                 self._look(range(len(self._shapes)))
+            self._look_near()
             lower_bound, proven = self._prove()
         except KeyboardInterrupt:
             self.interrupted = True
-        except _DeadlineError:
+        except DeadlineError:
             late = True
         if lower_bound is None:
             lower_bound = self._floor.floor_s()
@@ -117,7 +85,7 @@ class MixedSearch(MixedCosts):
     def _found(self, lower_bound: float, proven: bool, ended: bool) -> Found:
         stopped: Literal["proof", "work", "deadline"] = "proof" if proven else "work"
         return Found(
-            outcomes=sorted(self._outcomes.values(), key=_rank),
+            outcomes=sorted(self._outcomes.values(), key=rank),
             lower_bound=min(lower_bound, self._best),
             lower_bound_s=min(lower_bound, self._best),
             stopped_by="deadline" if ended else stopped,
@@ -158,14 +126,18 @@ class MixedSearch(MixedCosts):
             sort = (_layout(shape), shape.kind)
             if seen[sort] >= self.limits.estimates_alike:
                 continue
-            self._check_deadline()
-            known = self._stage_plan(shape)
+            likely_s = self._estimate(shape)
             looked += 1
-            if known is not None:
+            if likely_s is not None:
                 seen[sort] += 1
-                likely_s = self._estimates.step_s(shape, *known)
                 found.append((likely_s, number))
         return sorted(found)
+
+    def _estimate(self, shape: Shape) -> float | None:
+        """A likely step time; None where stages have no options for some layer."""
+        self._check_deadline()
+        known = self._stage_plan(shape)
+        return None if known is None else self._estimates.step_s(shape, *known)
 
     def _look(self, numbers: Sequence[int]) -> None:
         """Good plans from the shapes with the best estimates."""
@@ -180,13 +152,50 @@ class MixedSearch(MixedCosts):
             if likely_s > self._best * LIKELY_WITHIN:
                 break
             layout = _layout(shape)
-            known = self._stage_plan(shape)
-            if known is None or tried[layout] >= self.limits.likely_alike:
-                continue
-            self._check_deadline()
-            tried[layout] += 1
-            self._progress(sum(tried.values()), len(self._shapes), self._best)
-            self._likely.search(shape, known, self._try_chosen)
+            if tried[layout] < self.limits.likely_alike and self._look_into(number):
+                tried[layout] += 1
+
+    def _look_into(self, number: int) -> bool:
+        """Good plans of a shape; False where stages have no options for some layer."""
+        self._check_deadline()
+        known = self._stage_plan(self._shapes[number])
+        if known is None:
+            return False
+        self._looked.add(number)
+        self._progress(len(self._looked), len(self._shapes), self._best)
+        self._likely.search(self._shapes[number], known, self._try_chosen)
+        return True
+
+    def _look_near(self) -> None:
+        """Good plans of shapes that differ from the best plans' in little, while they are faster.
+
+        Few shapes of a layout are looked into before; here are those with the same devices on a
+        stage of each sort, and other micro-batches, schedules and depths.
+        """
+        for _ in range(self.limits.near_rounds):
+            best = sorted(self._outcomes.values(), key=rank)
+            shapes: dict[tuple[object, ...], Shape] = {}
+            for outcome in best:
+                shapes.setdefault(_sorts(outcome.decision.shape), outcome.decision.shape)
+            for shape in islice(shapes.values(), self.limits.near_sorts):
+                self._look_beside(shape)
+            if min(self._outcomes.values(), key=rank, default=None) in best[:1]:
+                return
+
+    def _look_beside(self, shape: Shape) -> None:
+        """Good plans of the shapes with stages of the same sorts that have the best estimates."""
+        numbers = [n for n in self._near(shape) if n not in self._looked]
+        each = ((self._estimate(self._shapes[n]), n) for n in numbers[: self.limits.near])
+        likely = sorted((s, n) for s, n in each if s is not None)
+        for likely_s, number in likely[: self.limits.near_looked]:
+            if likely_s <= self._best * LIKELY_WITHIN:
+                self._look_into(number)
+
+    def _near(self, shape: Shape) -> list[int]:
+        """Shapes whose stages are of the same sorts, the roughly fastest first."""
+        sorts = _sorts(shape)
+        alike = (n for n, other in enumerate(self._shapes) if _sorts(other) == sorts)
+        return sorted((n for n in alike if self._bounds[n] < self._best), key=self._rough)
 
     def _prove(self) -> tuple[float, bool]:
         """Enumerate small shapes by growing bound; what is proven, and whether all of it is."""
@@ -224,53 +233,13 @@ class MixedSearch(MixedCosts):
                 self._try(decision)
         return True
 
-    def _try_chosen(self, decision: Decision) -> Outcome | None:
-        """:meth:`_try` for strategies chosen layer by layer, of which a tie may unite two."""
-        before = self.evaluator.count
-        variants = tied_choices(decision, self._ties, self.request.model, self._legal(decision))
-        tried = [self._try(variant) for variant in variants]
-        self._passes += (self.evaluator.count - before) * decision.shape.passes
-        found = [outcome for outcome in tried if outcome is not None]
-        return min(found, key=lambda o: (max(0.0, o.excess_bytes), o.step_time_s), default=None)
-
-    def _try(self, decision: Decision) -> Outcome | None:
-        """Simulate a decision, in another order where it does not fit, and keep it if it does."""
-        outcome = self._try_order(decision)
-        other = self.options.whole.other_order(decision.shape)
-        if outcome is None or outcome.feasible or other is None:
-            return outcome
-        late = self._try_order(decision._replace(shape=other))
-        return outcome if late is None or late.excess_bytes > outcome.excess_bytes else late
-
-    def _try_order(self, decision: Decision) -> Outcome | None:
-        self._check_deadline()
-        enough = len(self._outcomes) >= self.limits.alternatives
-        keep_s = self._best * (1 if enough else 1 + ALTERNATIVES_WITHIN)
-        outcome = self.evaluator(decision, keep_s)
-        if outcome is None:
-            return None
-        if outcome.feasible:
-            self._outcomes[decision] = outcome
-            self._best = min(self._best, outcome.step_time_s)
-        elif self._nearest is None or outcome.excess_bytes < self._nearest.excess_bytes:
-            self._nearest = outcome
-        return outcome
-
-    def _check_deadline(self) -> None:
-        deadline_s = self.limits.deadline_s
-        if deadline_s is not None and time.monotonic() - self._start > deadline_s:
-            raise _DeadlineError
-
 
 def _layout(shape: Shape) -> tuple[object, ...]:
     """The devices of every stage, whatever samples they take."""
     return tuple((p.group, p.first, p.devices) for place in shape.places for p in place)
 
 
-class _DeadlineError(Exception):
-    """The deadline has passed."""
-
-
-def _rank(outcome: Outcome) -> tuple[float, int, str]:
-    """Fastest first; among equals the simplest, then by the plan's own bytes."""
-    return (outcome.step_time_s, outcome.distinct_strategies, outcome.plan.hash)
+def _sorts(shape: Shape) -> tuple[object, ...]:
+    """The devices of a stage of each sort, in the order of the pipeline."""
+    stages = (tuple((p.group, p.devices) for p in place) for place in shape.places)
+    return tuple(dict.fromkeys(stages))

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from items.neighbours import capped_mixed_space, capped_space
-from mixed_bounds import random_mixed_problem
+from mixed_bounds import mixed_search, random_mixed_problem
 from mixed_neighbours import MIXED_STAGES, is_searched
 from neighbour_checks import check_mixed_neighbours, check_neighbours
 from neighbours import neighbour
@@ -43,6 +43,15 @@ def test_nothing_beside_the_best_plans_of_a_real_mixed_question_is_below_the_bou
     assert found.fitting == 60
     assert not found.faults
     assert not found.unlisted_faults
+
+
+@pytest.mark.parametrize("seed", [34, 40])
+def test_shapes_beside_the_best_mixed_plan_are_looked_into(seed: int) -> None:
+    """Other micro-batches or depths of the same stages, of which few were looked into at first."""
+    space = capped_mixed_space(seed)
+    narrow = mixed_search(space, replace(MixedLimits(), near_rounds=0)).run()
+    found = mixed_search(space).run()
+    assert found.outcomes[0].step_time_s < 0.9 * narrow.outcomes[0].step_time_s
 
 
 def test_a_proof_of_nothing_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
