@@ -15,7 +15,7 @@ from ..datasets.catalogue.local import core_count, memory_bytes
 from ..datasets.catalogue.node import Node, nodes
 from ..datasets.catalogue.parsed_cluster import ParsedCluster
 from ..datasets.catalogue.source_kind import source_kinds
-from ..spec.cluster import ClusterSpec
+from ..spec.cluster import ClusterSpec, LinkLevel
 from ..spec.errors import InputError, nearest_name
 
 LEVELS = {
@@ -23,6 +23,7 @@ LEVELS = {
     "intra_node": "devices of one node",
     "intra_rack": "the level just above the node: a rack with its own fabric, else the network",
     "inter_rack": "racks with their own fabric, or device groups",
+    "inter_zone": "zones of device groups",
 }
 
 
@@ -127,9 +128,18 @@ def level_rows(cluster: ClusterSpec) -> list[dict[str, Any]]:
         found += [_level(inside, number, group.name) for number in range(len(inside.levels))]
     if len(cluster.groups) > 1:
         joined = [cluster.joined_at(group.name) for group in cluster.groups]
-        slowest = min(joined, key=lambda c: link_rates(c, c.levels[0]).bandwidth_bytes_per_s)
-        found.append(_level(slowest, 0, "all groups"))
+        for number, level in enumerate(cluster.levels):
+            rates = [link_rates(each, level).bandwidth_bytes_per_s for each in joined]
+            slowest = joined[rates.index(min(rates))]
+            found.append(_level(slowest, number, _joined_text(cluster, level)))
     return found
+
+
+def _joined_text(cluster: ClusterSpec, level: LinkLevel) -> str:
+    """What a level between groups joins."""
+    if len(cluster.levels) == 1:
+        return "all groups"
+    return "all zones" if level.level == "inter_zone" else "groups of a zone"
 
 
 def _level(cluster: ClusterSpec, number: int, group: str) -> dict[str, Any]:

@@ -105,7 +105,10 @@ def cluster_text(report: Report) -> str:
     cluster = report.plan.cluster
     text = " + ".join(_group_text(cluster.alone(group.name)) for group in cluster.groups)
     if len(cluster.groups) > 1:
-        text += f"; joined by {cluster.levels[-1].fabric}"
+        text += f"; joined by {cluster.levels[0].fabric}"
+    if len(cluster.zones) > 1:
+        zones = " | ".join(cluster.zones)
+        text += f" in a zone, zones {zones} by {cluster.levels[1].fabric}"
     assumed = any(note.path.endswith(".fabric") for note in report.assumptions)
     return text + (" (assumed: no fabric given)" if assumed else "")
 

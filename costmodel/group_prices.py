@@ -1,20 +1,24 @@
 """Prices on a cluster of several device groups: inside each group, around it, and between groups.
 
 A stage's kernels run on its own devices, and its collectives cross the links of its device group;
-where it holds devices of several groups, what all of them take part in crosses the level that
-joins the groups too. What all stages take part in also crosses that level, at the pace of the
-slowest group: a node with fewer adapters a device holds the others up.
+where it holds devices of several groups, what all of them take part in crosses the levels that
+join the groups too. What all stages take part in also crosses those levels, at the pace of the
+slowest group: a node with fewer adapters a device holds the others up. A message takes one level,
+that inside the zone of its ends, or between their zones.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 
+from ..spec.cluster import LevelName, LinkLevel
 from ..spec.kernels import Collective
 from ..spec.plan import Plan, Stage, StageDevices
 from .joined_prices import JoinedPricer
 from .prices import Pricer
-from .reach import Reach, Spread, cut_cluster
+from .reach import Reach, Spread, cut_cluster, joining_levels
 from .tape import Item
 
 
@@ -47,13 +51,13 @@ class GroupPrices:
 
     def __init__(self, whole: Pricer) -> None:
         self.whole = whole
-        self._found: dict[tuple[str, str], Pricer] = {}
+        self._found: dict[tuple[str, LevelName | None], Pricer] = {}
         self._spread: dict[tuple[str, Spread], Pricer] = {}
-        self._reaching_out: dict[tuple[str, int], Pricer] = {}
+        self._reaching_out: dict[tuple[str, int, tuple[LinkLevel, ...]], Pricer] = {}
 
     def inside(self, group: str) -> Pricer:
         """Prices of work that stays in a group."""
-        return self._of("inside", group)
+        return self._of(group)
 
     def at(self, group: str, reach: Reach) -> Pricer:
         """Prices on a rank of a group whose stage reaches so far."""
@@ -61,22 +65,18 @@ class GroupPrices:
             return self.inside(group).reaching(reach)
         found = self._spread.get((group, reach))
         if found is None:
-            views = [self._view(name, reach, group) for name in self._names(group, reach)]
-            found = views[0]
-            if len(views) > 1:
-                found = JoinedPricer(views)
-            self._spread[group, reach] = found
+            found = self._spread[group, reach] = self._at(group, reach)
         return found
 
-    @staticmethod
-    def _names(group: str, spread: Spread) -> list[str]:
-        return [group, *(name for name, _ in spread.others)]
-
-    def _view(self, name: str, spread: Spread, own: str) -> Pricer:
-        """Prices as the ranks of one of a stage's device groups see the links."""
-        sizes = spread.sizes if name == own else dict(spread.others)[name]
-        cluster = cut_cluster(self.whole.machine.cluster, name, sizes, joined=bool(spread.others))
-        return Pricer(replace(self.whole.machine, cluster=cluster), self.whole.stack)
+    def _at(self, group: str, spread: Spread) -> Pricer:
+        """Prices of a stage that lies askew, or in several groups, each with its view of links."""
+        machine, parts = self.whole.machine, {group: spread.sizes, **dict(spread.others)}
+        joined: tuple[LinkLevel, ...] = ()
+        if spread.others:
+            joined = joining_levels(machine.cluster, parts, spread.in_zone)
+        cut = [cut_cluster(machine.cluster, name, sizes, joined) for name, sizes in parts.items()]
+        views = [Pricer(replace(machine, cluster=cluster), self.whole.stack) for cluster in cut]
+        return JoinedPricer(views, len(joined)) if joined else views[0]
 
     def all_ranks_s(self, plan: Plan, item: Collective) -> float:
         """Seconds of a collective over all ranks of a plan."""
@@ -91,18 +91,17 @@ class GroupPrices:
         ends = {part.device_group for part in parts}
         if len(ends) == 1:
             return sum(self._across(plan, ends.pop()).split(items))
-        return max(sum(self._of("between", group).split(items)) for group in sorted(ends))
+        return max(sum(end.split(items)) for end in self._between(ends))
 
     def message_s(self, size_bytes: int, place: StageDevices, peer: StageDevices) -> float:
         """Seconds of the slowest message between the ranks of two parts of stages."""
-        groups = sorted({place.device_group, peer.device_group})
+        groups = {place.device_group, peer.device_group}
         if len(groups) == 1:
             first = min(place.first_rank, peer.first_rank)
             last = max(p.first_rank + p.count - 1 for p in (place, peer))
-            inside = self.inside(groups[0])
+            inside = self.inside(place.device_group)
             return inside.message(size_bytes, inside.machine.level_between(first, last))
-        ends = [self._of("between", group) for group in groups]
-        return max(end.message(size_bytes, end.machine.levels[-1]) for end in ends)
+        return max(end.message(size_bytes, end.machine.levels[-1]) for end in self._between(groups))
 
     def _across(self, plan: Plan, group: str) -> Pricer:
         """Prices of work over all devices of a group that a plan uses."""
@@ -115,25 +114,36 @@ class GroupPrices:
         How many devices a node has beyond those does not count, but for their share of its
         adapters.
         """
-        parts = (part for stage in plan.program.stages for part in stage.devices)
-        held = sum(part.count for part in parts if part.device_group == group)
-        found = self._reaching_out.get((group, held))
+        machine, held = self.whole.machine, Counter[str]()
+        for part in (part for stage in plan.program.stages for part in stage.devices):
+            held[part.device_group] += part.count
+        cluster, zone = machine.cluster, machine.cluster.group(group).zone
+        in_zone = sum(n for name, n in held.items() if cluster.group(name).zone == zone)
+        joined = joining_levels(cluster, held, in_zone)
+        found = self._reaching_out.get((group, held[group], joined))
         if found is None:
-            machine = self.whole.machine
-            levels = machine.cluster.alone(group).levels
-            sizes = tuple(min(level.group_size, held) for level in levels)
-            seen = cut_cluster(machine.cluster, group, sizes, joined=True)
+            levels = cluster.alone(group).levels
+            sizes = tuple(min(level.group_size, held[group]) for level in levels)
+            seen = cut_cluster(cluster, group, sizes, joined)
             found = Pricer(replace(machine, cluster=seen), self.whole.stack)
-            self._reaching_out[group, held] = found
+            self._reaching_out[group, held[group], joined] = found
         return found
 
-    def _of(self, scope: str, group: str) -> Pricer:
+    def _between(self, groups: Collection[str]) -> list[Pricer]:
+        """Prices of work between devices of several groups, as each sees what joins them all."""
+        level = self.whole.machine.cluster.joining(groups)[-1]
+        return [self._of(group, level) for group in sorted(groups)]
+
+    def _of(self, group: str, over: LinkLevel | None = None) -> Pricer:
+        """Prices inside a group, or over a level that joins it to others."""
         cluster = self.whole.machine.cluster
         if len(cluster.groups) == 1:
             return self.whole
-        found = self._found.get((scope, group))
+        key = (group, None if over is None else over.level)
+        found = self._found.get(key)
         if found is None:
-            view = cluster.alone if scope == "inside" else cluster.joined_at
-            machine = replace(self.whole.machine, cluster=view(group))
-            found = self._found[scope, group] = Pricer(machine, self.whole.stack)
+            view = cluster.alone(group)
+            view = view if over is None else replace(view, levels=(over,))
+            machine = replace(self.whole.machine, cluster=view)
+            found = self._found[key] = Pricer(machine, self.whole.stack)
         return found

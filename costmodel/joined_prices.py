@@ -18,12 +18,14 @@ class JoinedPricer(Pricer):
     """Prices on the first of some device groups that hold a stage together.
 
     Args:
-        views: prices as each of the device groups sees them, its levels up to the one that joins.
+        views: prices as each of the device groups sees them, its levels up to those that join.
+        joining: how many levels join the groups, the outermost of each view.
     """
 
-    def __init__(self, views: Sequence[Pricer]) -> None:
+    def __init__(self, views: Sequence[Pricer], joining: int) -> None:
         super().__init__(views[0].machine, views[0].stack)
         self._views = views
+        self._joining = joining
         self._joined: dict[Collective, Price] = {}
 
     def collective(self, item: Collective) -> Price:
@@ -36,6 +38,6 @@ class JoinedPricer(Pricer):
             self._joined[item] = found
         return found
 
-    @staticmethod
-    def _leaves(item: Collective, view: Pricer) -> bool:
-        return outermost(item, view.machine) is view.machine.levels[-1]
+    def _leaves(self, item: Collective, view: Pricer) -> bool:
+        crossed = outermost(item, view.machine)
+        return any(crossed is level for level in view.machine.levels[-self._joining :])

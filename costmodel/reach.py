@@ -11,11 +11,12 @@ stage's blocks are as fine as the edges among them. That never prices a group as
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from ..spec.cluster import ClusterSpec
+from ..spec.cluster import ClusterSpec, LinkLevel
 from ..spec.plan import Stage
 from .machine import Machine
 
@@ -24,11 +25,13 @@ class Spread(NamedTuple):
     """Devices that count as together in each of the innermost levels, and with them the rest.
 
     ``others`` are the same of the stage's other device groups, by name: collectives over all of
-    them cross the level that joins groups.
+    them cross the levels that join groups. Of a stage in several zones, ``in_zone`` devices count
+    as together in one.
     """
 
     sizes: tuple[int, ...]
     others: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    in_zone: int = 0
 
 
 Reach = int | Spread
@@ -52,7 +55,19 @@ def stage_reaches(cluster: ClusterSpec, stage: Stage, machine: Machine, used: in
     if lies_evenly(stage):
         return [machine.reach_of(stage.device_count, used)]
     cut = [(part.device_group, _sizes(cluster, stage, n)) for n, part in enumerate(stage.devices)]
-    return [Spread(sizes, tuple(other for other in cut if other[0] != name)) for name, sizes in cut]
+    in_zone = _in_zone(cluster, stage)
+    return [
+        Spread(sizes, tuple(other for other in cut if other[0] != name), in_zone)
+        for name, sizes in cut
+    ]
+
+
+def _in_zone(cluster: ClusterSpec, stage: Stage) -> int:
+    """Devices of a stage that lie in one zone wherever blocks of so many do; 0 where all do."""
+    zones = [cluster.group(part.device_group).zone for part in stage.devices]
+    ends = accumulate(part.count for part in stage.devices)
+    pairs = zip(ends, pairwise(zones), strict=False)
+    return math.gcd(*(end for end, (zone, following) in pairs if zone != following))
 
 
 def _sizes(cluster: ClusterSpec, stage: Stage, number: int) -> tuple[int, ...]:
@@ -73,8 +88,18 @@ def _sizes(cluster: ClusterSpec, stage: Stage, number: int) -> tuple[int, ...]:
     return tuple(found)
 
 
+def joining_levels(
+    cluster: ClusterSpec, groups: Collection[str], in_zone: int
+) -> tuple[LinkLevel, ...]:
+    """The levels that join device groups, of which ``in_zone`` devices of a zone are together."""
+    levels = cluster.joining(groups)
+    if len(levels) == 1:
+        return levels
+    return replace(levels[0], group_size=in_zone), levels[1]
+
+
 def cut_cluster(
-    cluster: ClusterSpec, group: str, sizes: tuple[int, ...], *, joined: bool
+    cluster: ClusterSpec, group: str, sizes: tuple[int, ...], joined: tuple[LinkLevel, ...] = ()
 ) -> ClusterSpec:
     """A device group whose innermost levels hold ``sizes`` devices each, with no other of its own.
 
@@ -82,9 +107,9 @@ def cut_cluster(
         cluster: the whole cluster.
         group: the name of the device group.
         sizes: devices that count as together, by level from the innermost on.
-        joined: whether the level that joins all device groups follows.
+        joined: the levels that follow, which join device groups.
     """
     alone = cluster.alone(group)
     kept = zip(alone.levels, sizes, strict=False)
     levels = tuple(replace(level, group_size=size) for level, size in kept)
-    return replace(alone, levels=levels + (cluster.levels if joined else ()))
+    return replace(alone, levels=levels + joined)

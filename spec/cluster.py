@@ -1,21 +1,30 @@
 """ClusterSpec: which devices, how they nest, what they hold. Rates live in the catalogues.
 
 Devices of a group are numbered 0.. in the order of nodes and devices inside a node. Link levels
-nest: ``intra_pair`` < ``intra_node`` < ``intra_rack`` < ``inter_rack``. A level joins
-``group_size`` consecutive devices; the last group of a level may be partial. Two devices talk
-over the innermost level whose group holds both; devices of different groups over the
-``inter_rack`` level that joins all groups.
+nest: ``intra_pair`` < ``intra_node`` < ``intra_rack`` < ``inter_rack`` < ``inter_zone``. A level
+joins ``group_size`` consecutive devices; the last group of a level may be partial. Two devices
+talk over the innermost level whose group holds both; devices of different groups over the
+``inter_rack`` level that joins the groups. Where groups name several zones (data centres,
+buildings), that level joins the groups of a zone, and ``inter_zone`` the zones.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-LevelName = Literal["intra_pair", "intra_node", "intra_rack", "inter_rack"]
-LEVEL_ORDER: tuple[LevelName, ...] = ("intra_pair", "intra_node", "intra_rack", "inter_rack")
+LevelName = Literal["intra_pair", "intra_node", "intra_rack", "inter_rack", "inter_zone"]
+LEVEL_ORDER: tuple[LevelName, ...] = (
+    "intra_pair",
+    "intra_node",
+    "intra_rack",
+    "inter_rack",
+    "inter_zone",
+)
 Positive = Annotated[float, Field(gt=0)]
 
 
@@ -50,7 +59,8 @@ class DeviceGroup:
 
     ``device`` and ``node`` are catalogue names. ``memory`` is what each device has for the
     run; it differs from the catalogue where a person capped it. ``levels`` are the link levels
-    inside the group where a cluster has several groups, and empty where it has one.
+    inside the group where a cluster has several groups, and empty where it has one. ``zone``
+    names the place that it shares with other groups; all groups name one, or none does.
     """
 
     name: str
@@ -60,6 +70,7 @@ class DeviceGroup:
     devices_per_node: Annotated[int, Field(ge=1, le=2**16)]
     memory: MemoryTiers
     levels: tuple[LinkLevel, ...] = ()
+    zone: str = ""
 
     @property
     def device_count(self) -> int:
@@ -72,7 +83,7 @@ class ClusterSpec:
     """Device groups and the link levels over them, innermost level first.
 
     One group: ``levels`` are all of them. Several: each group has its own, and ``levels`` is the
-    one that joins the groups.
+    one that joins the groups, or of several zones the one inside a zone and the one between them.
     """
 
     groups: tuple[DeviceGroup, ...]
@@ -82,6 +93,19 @@ class ClusterSpec:
     def device_count(self) -> int:
         """Devices in all groups."""
         return sum(group.device_count for group in self.groups)
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """The zones of the groups, each once; one empty name where none is given."""
+        return tuple(dict.fromkeys(group.zone for group in self.groups))
+
+    @property
+    def joined_counts(self) -> tuple[int, ...]:
+        """Devices that each level between groups joins: the most of a zone if several, and all."""
+        each = Counter[str]()
+        for group in self.groups:
+            each[group.zone] += group.device_count
+        return (max(each.values()), each.total()) if len(each) > 1 else (each.total(),)
 
     def group(self, name: str) -> DeviceGroup:
         """The device group called ``name`` (KeyError if there is none)."""
@@ -97,17 +121,36 @@ class ClusterSpec:
         group = self.group(name)
         return ClusterSpec(groups=(replace(group, levels=()),), levels=group.levels)
 
+    def in_zone(self, zone: str) -> ClusterSpec:
+        """The cluster that the groups of a zone are by themselves."""
+        groups = tuple(group for group in self.groups if group.zone == zone)
+        if len(groups) == 1:
+            return self.alone(groups[0].name)
+        size = sum(group.device_count for group in groups)
+        return ClusterSpec(groups=groups, levels=(replace(self.levels[0], group_size=size),))
+
     def seen_from(self, name: str) -> ClusterSpec:
-        """The group called ``name`` and, around its own levels, the one that joins all groups.
+        """The group called ``name`` and, around its own levels, those that join it to others.
 
         Not a cluster that can be asked for: its outermost level reaches past its devices.
         """
         inside = self.alone(name)
-        return self if inside is self else replace(inside, levels=inside.levels + self.levels)
+        if inside is self:
+            return self
+        alone_in_zone = sum(group.zone == self.group(name).zone for group in self.groups) == 1
+        around = self.levels[-1:] if alone_in_zone else self.levels
+        return replace(inside, levels=inside.levels + around)
 
     def joined_at(self, name: str) -> ClusterSpec:
-        """The group called ``name`` with nothing but the level that joins all groups."""
+        """The group called ``name`` with nothing but the levels that join groups."""
         return replace(self.alone(name), levels=self.levels)
+
+    def joining(self, names: Collection[str]) -> tuple[LinkLevel, ...]:
+        """The levels that join these groups, each named once: in a zone, between zones, or both."""
+        zones = {self.group(name).zone for name in names}
+        if len(zones) == 1:
+            return self.levels[:1]
+        return self.levels[-1:] if len(zones) == len(names) else self.levels
 
     def level_between(self, first: int, last: int) -> LinkLevel:
         """The innermost level whose group holds both device numbers (the outermost if none)."""

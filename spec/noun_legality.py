@@ -53,12 +53,30 @@ def _joint_problems(cluster: ClusterSpec) -> Iterator[Problem]:
             return
     for number, name in enumerate(names):
         yield from _group_problems(cluster.alone(name), f"groups.{number}.")
-    if [level.level for level in cluster.levels] != ["inter_rack"]:
-        given = ", ".join(level.level for level in cluster.levels) or "none"
-        yield Problem("levels", given, "one inter_rack level that joins the groups")
-    elif cluster.levels[0].group_size < cluster.device_count:
-        given, devices = str(cluster.levels[0].group_size), cluster.device_count
-        yield Problem("levels.0.group_size", given, f"all {devices} devices", devices)
+    for number, group in enumerate(cluster.groups):
+        if not group.zone and cluster.zones != ("",):
+            yield Problem(f"groups.{number}.zone", "none", "a zone, for other groups name one")
+            return
+    yield from _joining_problems(cluster)
+
+
+def _joining_problems(cluster: ClusterSpec) -> Iterator[Problem]:
+    """What is wrong with the levels that join groups, and zones where there are several."""
+    wanted, allowed = ["inter_rack"], "one inter_rack level that joins the groups"
+    if len(cluster.zones) > 1:
+        wanted = ["inter_rack", "inter_zone"]
+        allowed = "inter_rack, which joins the groups of a zone, and inter_zone, which joins zones"
+    names = [level.level for level in cluster.levels]
+    if names != wanted:
+        yield Problem("levels", ", ".join(names) or "none", allowed)
+        return
+    counts = zip(cluster.levels, cluster.joined_counts, strict=True)
+    for number, (level, devices) in enumerate(counts):
+        if level.group_size < devices:
+            which = "all" if number + 1 == len(wanted) else "a zone's"
+            path, given = f"levels.{number}.group_size", str(level.group_size)
+            yield Problem(path, given, f"{which} {devices} devices", devices)
+            return
 
 
 def _group_problems(cluster: ClusterSpec, prefix: str) -> Iterator[Problem]:
@@ -82,6 +100,9 @@ def _nesting_problems(cluster: ClusterSpec) -> Iterator[Problem]:
     size, order = 1, -1
     for number, level in enumerate(cluster.levels):
         path, given = f"levels.{number}", level.group_size
+        if level.level == "inter_zone":
+            allowed = "levels inside a device group: " + ", ".join(LEVEL_ORDER[:-1])
+            yield Problem(f"{path}.level", level.level, allowed)
         if LEVEL_ORDER.index(level.level) <= order:
             yield Problem(f"{path}.level", level.level, "levels once each, innermost first")
         if given % size:

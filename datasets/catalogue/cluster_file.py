@@ -16,6 +16,7 @@
     inter_node_latency_us: 10
     inter_rack_bandwidth_gb_per_s: 12.5  # with nodes_per_rack only
     inter_rack_latency_us: 20
+    zone: east                           # of several groups: the place that it shares with others
 
 Typed rates are nominal, like the catalogue's: the fabric's measured efficiency still applies.
 Several device groups are a list of such documents, and what joins them (left out: the slowest of
@@ -24,18 +25,21 @@ their networks, assumed):
     groups: [{nodes: 2, devices_per_node: 8, device: H100-80GB}, {…}]
     fabric: 1x100G-ETH
     oversubscription: 2
+    inter_zone_fabric: 1x100G-ETH        # between zones, where groups name several; left out: as
+    inter_zone_bandwidth_gb_per_s: 1.25  # between groups of one zone, assumed
+    inter_zone_latency_us: 5000          # rates with inter_zone_fabric only
 
 A document with the keys ``groups`` and ``levels`` is a ClusterSpec as plans hold it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...spec.cluster import ClusterSpec, DeviceGroup, MemoryTiers
+from ...spec.cluster import ClusterSpec, DeviceGroup, LinkLevel, MemoryTiers
 from ...spec.codec import from_document
 from ...spec.errors import InputError
 from ...spec.report import Assumption
@@ -56,7 +60,7 @@ from .parsed_cluster import (
     device_assumptions,
     expansion,
 )
-from .typed_levels import typed_levels, typed_network
+from .typed_levels import typed_level, typed_levels, typed_network
 
 REQUIRED = ("nodes", "devices_per_node", "device")
 LEVEL_NAMES = ("intra_node", "inter_node", "inter_rack")
@@ -72,8 +76,10 @@ KNOWN = (
     "memory_gib",
     "host_gib",
     "nvme_gib",
+    "zone",
     *TYPED_RATES,
 )
+ZONE_RATES = ("inter_zone_bandwidth_gb_per_s", "inter_zone_latency_us")
 
 
 def cluster_from_file(path: Path) -> ParsedCluster:
@@ -107,7 +113,7 @@ def cluster_from_keys(document: Mapping[str, Any], where: str) -> ParsedCluster:
 
 
 def _joined(keys: TypedKeys) -> ParsedCluster:
-    keys.refuse_unknown(("groups", "fabric", "oversubscription"))
+    keys.refuse_unknown(("groups", "fabric", "oversubscription", "inter_zone_fabric", *ZONE_RATES))
     groups = keys.document["groups"]
     if not isinstance(groups, list) or len(groups) < 2:
         raise keys.error("groups", "a list of at least two groups of typed keys")
@@ -125,7 +131,24 @@ def _joined(keys: TypedKeys) -> ParsedCluster:
         if join is None:
             raise keys.error("oversubscription", "nothing without fabric, which joins the groups")
         join = replace(join, oversubscription=keys.number("oversubscription", 1, exclusive=False))
-    return join_groups(parts, join, keys.where, keys.where)
+    clusters = [part.cluster for part in parts]
+    return join_groups(parts, join, keys.where, keys.where, _between_zones(keys, clusters))
+
+
+def _between_zones(keys: TypedKeys, clusters: Sequence[ClusterSpec]) -> LinkLevel | None:
+    """The level that joins zones, as typed; its size is that of the whole cluster."""
+    groups = [cluster.groups[0] for cluster in clusters]
+    typed = keys.has("inter_zone_fabric", *ZONE_RATES)
+    if typed is None:
+        return None
+    if len({group.zone for group in groups}) == 1:
+        raise keys.error(typed, "nothing without groups in several zones")
+    if typed != "inter_zone_fabric":
+        raise keys.error(typed, "nothing without inter_zone_fabric")
+    name = keys.text("inter_zone_fabric")
+    found = fabric(name, f"{keys.where}: inter_zone_fabric", scope="network").name
+    size = sum(group.device_count for group in groups)
+    return typed_level(keys, "inter_zone", "inter_zone", size, found, device(groups[0].device))
 
 
 def _one_group(document: Mapping[str, Any], where: str) -> ParsedCluster:
@@ -145,6 +168,7 @@ def _one_group(document: Mapping[str, Any], where: str) -> ParsedCluster:
         nodes=nodes,
         devices_per_node=per_node,
         memory=memory,
+        zone=keys.text("zone") if keys.has("zone") else "",
     )
     levels, assumptions = typed_levels(keys, group, host, found)
     assumptions += [*device_assumptions(typed, found, host), *notes]

@@ -6,6 +6,9 @@ Each GROUP is a counted cluster of its own (:mod:`.cluster_text`) with its own l
 its ``@``, its own network. One ``inter_rack`` level joins the groups: over the fabric of the last
 part where that is ``@FABRIC``, else over the slowest of the groups' networks, an assumption.
 Groups are called by their devices' families: ``h100``, ``a100``, ``a100-2``.
+
+Only typed keys (:mod:`.cluster_file`) put groups in several zones: the ``inter_rack`` level then
+joins those of a zone, and an ``inter_zone`` level the zones.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from dataclasses import replace
 
 from ...spec.cluster import ClusterSpec, DeviceGroup, LinkLevel
 from ...spec.errors import InputError
+from ...spec.noun_legality import cluster_problems
 from ...spec.report import Assumption
 from .cluster_levels import Network
 from .cluster_text import NOT_USED, counted_cluster, read_network
@@ -42,7 +46,11 @@ def joined_text(text: str, where: str) -> ParsedCluster:
 
 
 def join_groups(
-    parts: Sequence[ParsedCluster], join: Network | None, where: str, text: str | None = None
+    parts: Sequence[ParsedCluster],
+    join: Network | None,
+    where: str,
+    text: str | None = None,
+    zones: LinkLevel | None = None,
 ) -> ParsedCluster:
     """One cluster of the groups of ``parts``.
 
@@ -51,9 +59,11 @@ def join_groups(
         join: the network that joins them; the slowest of their own if None.
         where: how to name the cluster in an error.
         text: what says all of it, where that is no text with ``+``.
+        zones: the level that joins the zones of the groups, where there are several; over the
+            network that joins groups if None.
 
     Raises:
-        InputError: too many groups, or cores of this machine among them.
+        InputError: too many groups, cores of this machine among them, or some without a zone.
     """
     if len(parts) > MAX_GROUPS:
         raise InputError(where, f"{len(parts)} groups", f"at most {MAX_GROUPS}", MAX_GROUPS)
@@ -66,21 +76,40 @@ def join_groups(
     ]
     own = [part.network for part in parts if part.network is not None]
     network = join or min(own, key=lambda item: _share_bytes_per_s(item, parts))
-    if join is None:
-        why = "no fabric given between the groups; the slowest of their own networks"
-        path = "cluster.levels.0.fabric"
-        notes.append(Assumption(path=path, value=network.fabric, why=why))
+    bare = ClusterSpec(groups=tuple(named), levels=())
+    levels, assumed = _joining_levels(bare, network, join is None, zones)
+    cluster = replace(bare, levels=levels)
+    for problem in cluster_problems(cluster):
+        raise problem.error(where)
+    whole = expansion(cluster) if text is None else text
+    return ParsedCluster(
+        cluster=cluster, assumptions=(*notes, *assumed), expansion=whole, network=network
+    )
+
+
+def _joining_levels(
+    bare: ClusterSpec, network: Network, slowest: bool, zones: LinkLevel | None
+) -> tuple[tuple[LinkLevel, ...], list[Assumption]]:
+    """The levels that join the groups of ``bare``, and what was assumed of them."""
+    notes = []
     level = LinkLevel(
         level="inter_rack",
-        group_size=sum(group.device_count for group in named),
+        group_size=bare.joined_counts[0],
         fabric=network.fabric,
         oversubscription=network.oversubscription,
     )
-    cluster = ClusterSpec(groups=tuple(named), levels=(level,))
-    whole = expansion(cluster) if text is None else text
-    return ParsedCluster(
-        cluster=cluster, assumptions=tuple(notes), expansion=whole, network=network
-    )
+    if slowest and len(bare.zones) < len(bare.groups):
+        why = "no fabric given between the groups; the slowest of their own networks"
+        path = "cluster.levels.0.fabric"
+        notes.append(Assumption(path=path, value=network.fabric, why=why))
+    if len(bare.zones) == 1:
+        return (level,), notes
+    if zones is None:
+        why = "no inter_zone_fabric given between the zones; as between groups of one zone"
+        path = "cluster.levels.1.fabric"
+        notes.append(Assumption(path=path, value=network.fabric, why=why))
+    between = replace(zones or level, level="inter_zone", group_size=bare.device_count)
+    return (level, between), notes
 
 
 def _named(clusters: Sequence[ClusterSpec], where: str) -> list[DeviceGroup]:

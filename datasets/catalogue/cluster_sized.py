@@ -50,8 +50,10 @@ def sized(cluster: ClusterSpec, name: str, nodes: int, per_node: int, where: str
         return Resized(inside, notes, names)
     resized = replace(inside.groups[0], levels=inside.levels)
     groups = tuple(resized if group.name == name else group for group in cluster.groups)
-    joined = replace(cluster.levels[-1], group_size=sum(group.device_count for group in groups))
-    return Resized(replace(cluster, groups=groups, levels=(joined,)), notes, names)
+    grown = replace(cluster, groups=groups)
+    counts = zip(cluster.levels, grown.joined_counts, strict=True)
+    joined = tuple(replace(level, group_size=count) for level, count in counts)
+    return Resized(replace(grown, levels=joined), notes, names)
 
 
 def _sized_group(
@@ -169,11 +171,13 @@ def enlarged(cluster: ClusterSpec, added: ParsedCluster, where: str) -> Resized:
 
 
 def _same(cluster: ClusterSpec, name: str, added: ClusterSpec, assumed: bool) -> bool:
-    """Whether added nodes are of the kind, and on the network, of a group.
+    """Whether added nodes are of the kind, in the zone and on the network of a group.
 
-    A network that nobody named for the added nodes (``assumed``) is that of the others.
+    A network or zone that nobody named for the added nodes (``assumed``) is that of the others.
     """
     own, other = cluster.group(name), added.groups[0]
+    if other.zone not in ("", own.zone):
+        return False
     kinds = [(g.device, g.node, g.devices_per_node) for g in (own, other)]
     outer = [c.levels[-1].fabric for c in (cluster.alone(name), added)]
     networks = [each for each in outer if fabric(each).scope == "network"]
@@ -183,7 +187,7 @@ def _same(cluster: ClusterSpec, name: str, added: ClusterSpec, assumed: bool) ->
 def _joined(
     cluster: ClusterSpec, part: ClusterSpec, network: Network | None, where: str
 ) -> Resized:
-    """The groups of a cluster and one more; a level that joined them joins all."""
+    """The groups of a cluster and one more; levels that joined them join all."""
     parts = [
         ParsedCluster(cluster=alone, assumptions=(), expansion=expansion(alone), network=own)
         for alone, own in (
@@ -191,10 +195,10 @@ def _joined(
             (part, network or _own_network(part)),
         )
     ]
-    level = cluster.levels[-1]
-    several = len(cluster.groups) > 1
+    several, level = len(cluster.groups) > 1, cluster.levels[0]
     join = Network(fabric=level.fabric, oversubscription=level.oversubscription)
-    found = join_groups(parts, join if several else None, where)
+    zones = cluster.levels[1] if several and len(cluster.zones) > 1 else None
+    found = join_groups(parts, join if several else None, where, zones=zones)
     names = {
         old.name: new.name for old, new in zip(cluster.groups, found.cluster.groups, strict=False)
     }

@@ -51,10 +51,17 @@ def device_assumptions(typed: str, found: Device, host: Node) -> list[Assumption
 
 
 def expansion(cluster: ClusterSpec) -> str:
-    """The text that :func:`parse_cluster` reads as a cluster of this shape."""
+    """The text that :func:`parse_cluster` reads as a cluster of this shape.
+
+    Zones have no such text; it then names them behind that of the groups.
+    """
     if len(cluster.groups) > 1:
         parts = [expansion(cluster.alone(group.name)) for group in cluster.groups]
-        return "+".join([*parts, _network_text(cluster.levels[-1])])
+        text = "+".join([*parts, _network_text(cluster.levels[0])])
+        if len(cluster.zones) == 1:
+            return text
+        zones = ", ".join(group.zone for group in cluster.groups)
+        return f"{text} in zones {zones} {_network_text(cluster.levels[1])}"
     group = cluster.groups[0]
     text = f"{group.nodes}x{group.devices_per_node}x{group.device}"
     level = cluster.levels[-1]

@@ -36,11 +36,11 @@ def typed_levels(
         return inner, notes
     in_rack = _nodes_in_rack(keys, host, group.nodes)
     size = in_rack * per_node
-    middle = _typed_level(keys, "inter_node", "intra_rack", size, host.rack_link or network, found)
+    middle = typed_level(keys, "inter_node", "intra_rack", size, host.rack_link or network, found)
     if in_rack == group.nodes:
         return [*inner, replace(middle, oversubscription=outer)], notes
     whole = -(-group.nodes // in_rack) * size  # the last rack may be partial
-    top = _typed_level(keys, "inter_rack", "inter_rack", whole, network, found)
+    top = typed_level(keys, "inter_rack", "inter_rack", whole, network, found)
     return [*inner, middle, replace(top, oversubscription=outer)], notes
 
 
@@ -70,12 +70,25 @@ def _with_typed(keys: TypedKeys, level: LinkLevel, found: Device) -> LinkLevel:
     """A level inside the node, with what was typed of the node's."""
     if level.level != "intra_node":
         return level
-    return _typed_level(keys, "intra_node", "intra_node", level.group_size, level.fabric, found)
+    return typed_level(keys, "intra_node", "intra_node", level.group_size, level.fabric, found)
 
 
-def _typed_level(
+def typed_level(
     keys: TypedKeys, typed: str, level: LevelName, size: int, name: str, found: Device
 ) -> LinkLevel:
+    """A level over the fabric ``name`` with the rates that were typed of it.
+
+    Args:
+        keys: of the document.
+        typed: what its keys begin with.
+        level: which level it is.
+        size: devices of a group of it.
+        name: its fabric.
+        found: a device that it joins.
+
+    Raises:
+        InputError: a rate that cannot be.
+    """
     bandwidth = latency = None
     if keys.has(f"{typed}_bandwidth_gb_per_s"):
         key = f"{typed}_bandwidth_gb_per_s"

@@ -64,7 +64,7 @@ def test_clusters_say_how_each_figure_is_known(plan: Plan) -> None:
     assert named["A100-SXM-80GB"]["peak_flops_per_s.bf16"] == "data sheet"
     assert named["L4-24GB"]["matmul_ceiling"] == "assumed"
     assert [level["level"] for level in document["levels"]] == [
-        "intra_pair", "intra_node", "intra_rack", "inter_rack",
+        "intra_pair", "intra_node", "intra_rack", "inter_rack", "inter_zone",
     ]  # fmt: skip
     assert document["disagreements"][0]["taken"] == 312e12
 

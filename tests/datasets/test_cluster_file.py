@@ -187,3 +187,54 @@ groups:
     ):
         with pytest.raises(InputError, match=problem):
             parse_cluster(_file(tmp_path, groups + "\n"))
+
+
+ZONED = """
+groups:
+  - {nodes: 1, devices_per_node: 8, device: H100-80GB, zone: east}
+  - {nodes: 1, devices_per_node: 8, device: A100-80GB, zone: east}
+  - {nodes: 2, devices_per_node: 8, device: A100-80GB, fabric: 8x200G-IB, zone: west}
+"""
+
+
+def test_typed_groups_may_lie_in_zones(tmp_path: Path) -> None:
+    rates = "inter_zone_bandwidth_gb_per_s: 1.25\ninter_zone_latency_us: 5000\n"
+    text = ZONED + "fabric: 8x400G-IB\ninter_zone_fabric: 1x100G-ETH\n" + rates
+    parsed = parse_cluster(_file(tmp_path, text))
+    inside, between = parsed.cluster.levels
+    assert (inside.level, inside.group_size, inside.fabric) == ("inter_rack", 16, "8x400G-IB")
+    assert (between.level, between.group_size, between.fabric) == ("inter_zone", 32, "1x100G-ETH")
+    assert between.bandwidth_bytes_per_s == 1.25e9
+    assert between.latency_s == pytest.approx(5e-3)
+    assert not [note for note in parsed.assumptions if note.path.startswith("cluster.levels")]
+    spelled = _file(tmp_path, canonical_json(parsed.cluster), "spec.json")
+    assert parse_cluster(spelled).cluster == parsed.cluster
+    assumed = {note.path: note.value for note in parse_cluster(_file(tmp_path, ZONED)).assumptions}
+    assert assumed["cluster.levels.0.fabric"] == assumed["cluster.levels.1.fabric"] == "8x200G-IB"
+    apart = parse_cluster(
+        _file(tmp_path, ZONED.replace("A100-80GB, zone: east", "A100, zone: mid"))
+    )
+    paths = [note.path for note in apart.assumptions]
+    assert "cluster.levels.0.fabric" not in paths  # there is no link inside a zone
+    assert "cluster.levels.1.fabric" in paths
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (", zone: west", "", "groups.2.zone: got none"),
+        ("", "inter_zone_latency_us: 5", "nothing without inter_zone_fabric"),
+        ("", "inter_zone_fabric: 1x100G-ET", "1x100G-ETH"),
+        ("zone: west", "zone: 3", "zone"),
+    ],
+)
+def test_zones_that_cannot_be(tmp_path: Path, old: str, new: str, problem: str) -> None:
+    text = ZONED.replace(old, new) if old else ZONED + new
+    with pytest.raises(InputError, match=problem):
+        parse_cluster(_file(tmp_path, text))
+
+
+def test_zone_links_need_several_zones(tmp_path: Path) -> None:
+    text = ZONED.replace("west", "east") + "inter_zone_fabric: 1x100G-ETH\n"
+    with pytest.raises(InputError, match="nothing without groups in several zones"):
+        parse_cluster(_file(tmp_path, text))

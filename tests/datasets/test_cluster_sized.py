@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from zoned import in_zones
 
 from shardwright.datasets.catalogue.cluster_file import cluster_from_keys
 from shardwright.datasets.catalogue.cluster_sized import enlarged, sized
 from shardwright.datasets.catalogue.clusters import parse_cluster
+from shardwright.datasets.catalogue.parsed_cluster import ParsedCluster, expansion
 from shardwright.spec.cluster import ClusterSpec
 from shardwright.spec.errors import InputError
 from shardwright.spec.noun_legality import cluster_problems
@@ -107,3 +109,41 @@ def test_added_devices_are_capped_as_those_of_the_plan() -> None:
 def test_cores_join_nothing() -> None:
     with pytest.raises(InputError, match="accelerators"):
         enlarged(cluster("2x8xH100"), parse_cluster("local:2"), "--add")
+
+
+ZONED = in_zones(
+    parse_cluster("1x8xH100+1x8xA100+1x8xA100+@8x400G-IB").cluster, ("east", "east", "west")
+)
+
+
+def _added(zone: str, device: str) -> ParsedCluster:
+    keys = {"nodes": 1, "devices_per_node": 8, "device": device}
+    return cluster_from_keys({**keys, "zone": zone} if zone else keys, "--add")
+
+
+def test_groups_keep_their_zones_when_one_grows() -> None:
+    found = sized(ZONED, "a100", 3, 8, "--set").cluster
+    assert [group.zone for group in found.groups] == ["east", "east", "west"]
+    assert [level.group_size for level in found.levels] == [32, 40]
+    assert list(cluster_problems(found)) == []
+
+
+def test_added_nodes_join_a_group_of_their_zone() -> None:
+    grown = enlarged(ZONED, _added("west", "A100-80GB"), "--add").cluster
+    assert [group.nodes for group in grown.groups] == [1, 1, 2]
+    other = enlarged(ZONED, _added("west", "L40S"), "--add").cluster
+    assert [group.zone for group in other.groups] == ["east", "east", "west", "west"]
+    between = replace(ZONED.levels[1], group_size=32)
+    assert other.levels[1] == between
+    assert [level.group_size for level in other.levels] == [16, 32]
+    with pytest.raises(InputError, match=r"--add: groups\.3\.zone: got none; allowed: a zone"):
+        enlarged(ZONED, _added("", "L40S"), "--add")
+
+
+def test_a_group_with_a_zone_joins_another_zone() -> None:
+    alone = ZONED.in_zone("west")
+    found = enlarged(alone, _added("north", "A100-80GB"), "--add")
+    assert found.cluster.zones == ("west", "north")
+    assert [level.level for level in found.cluster.levels] == ["inter_rack", "inter_zone"]
+    assert "cluster.levels.1.fabric" in {note.path for note in found.notes}
+    assert expansion(ZONED).endswith("+@8x400G-IB in zones east, east, west @1x100G-ETH")

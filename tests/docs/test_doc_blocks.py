@@ -40,6 +40,7 @@ IN_TESTS_OF_THEIR_OWN = {
     "README.md 26",  # the tree: tests/layout/test_readme.py
     "plan-document.md 0", "plan-document.md 1",
     "objectives.md 0",
+    *(f"clusters.md {n}" for n in (0, 1, 2)),
     "what_if.md 2",  # keys of the document: tests/api/test_what_if.py
 }  # fmt: skip
 NOT_RUN = {
@@ -65,7 +66,7 @@ NOT_RUN = {
     "operations.md 6": "container files are not yet run",
     "objectives.md 1": "its command is not shown; tests/api/test_answers.py has such changes",
 }
-COUNTED = {"run": 35, "not run": 20}
+COUNTED = {"run": 38, "not run": 20}
 
 
 def _chosen(page: str, numbers: tuple[int, ...]) -> list[Block]:
@@ -158,6 +159,12 @@ def test_the_price_file_can_be_used(tmp_path: Path) -> None:
     assert found is not None
     assert found.currency == "USD"
     assert found.device_hour["H100-SXM-80GB"] == 2.49
+
+
+def test_the_cluster_file_is_what_is_shown_of_it(tmp_path: Path) -> None:
+    keys, command, shown = _chosen("docs/clusters.md", (0, 1, 2))
+    (tmp_path / "cluster.yaml").write_text(keys.text)
+    assert difference(shown.text, Reader(tmp_path).printed(command)) == ""
 
 
 SHOWN = "a 1\n…\nc 3 in all … of it\nd"

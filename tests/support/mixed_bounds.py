@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 from bound_checks import ROUNDING, search_space
-from mixed_oracle import capped_space, random_mixed_cluster, samples_of
+from mixed_oracle import Clusters, capped_space, random_mixed_cluster, samples_of
 from oracle import Space, simulator_of
 from plan_axes import axes_of
 from planning import EQUAL, RULE, request_of
@@ -28,12 +28,14 @@ from shardwright.spec.workload import DtypeRecord, Workload
 PROVING = MixedLimits(enumerated=400_000, tries=2000, simulated=500)
 
 
-def random_mixed_problem(seed: int, most_blocks: int = 8) -> Space:
-    """Two device groups and a model of up to ten layers, without restrictions."""
+def random_mixed_problem(
+    seed: int, most_blocks: int = 8, clusters: Clusters = random_mixed_cluster
+) -> Space:
+    """Some device groups and a model of up to ten layers, without restrictions."""
     source = random.Random(f"mixed problem {seed}")
-    cluster = random_mixed_cluster(source)
+    cluster = clusters(source)
     kinds = [device(group.device) for group in cluster.groups]
-    dtypes = [d for d in kinds[0].dtypes if d != "tf32" and d in kinds[1].dtypes]
+    dtypes = [d for d in kinds[0].dtypes if d != "tf32" and all(d in k.dtypes for k in kinds)]
     flash = all(kind.flash_attention for kind in kinds) and source.random() < 0.7
     chosen = stack(source.choice(["shardwright", "shardwright", "megatron"]))
     return Space(

@@ -6,22 +6,32 @@ import math
 import random
 
 from mixed_bounds import mixed_search
-from mixed_oracle import best_within, capped_space, random_mixed_space, solve_mixed
+from mixed_oracle import (
+    Clusters,
+    best_within,
+    capped_space,
+    random_mixed_cluster,
+    random_mixed_space,
+    solve_mixed,
+)
 from planning import RULE, Comparison, block_kinds
 
 from shardwright.planner.mixed.space import is_equal
 from shardwright.spec.experts import experts_of
 
 
-def compare_mixed_seed(seed: int, least: int, most: int) -> Comparison:
-    """Solve a random space over two device groups and hold the planner against it.
+def compare_mixed_seed(
+    seed: int, least: int, most: int, clusters: Clusters = random_mixed_cluster
+) -> Comparison:
+    """Solve a random space over device groups and hold the planner against it.
 
     Args:
         seed: of the space and of the memory of its groups.
         least: legal plans that it has at least.
         most: and at most.
+        clusters: draws the cluster.
     """
-    space, _ = random_mixed_space(seed, least, most)
+    space, _ = random_mixed_space(seed, least, most, clusters)
     solved = solve_mixed(space, RULE)
     source = random.Random(f"mixed cap {seed}")
     capacity = {}

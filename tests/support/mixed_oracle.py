@@ -3,8 +3,9 @@
 It knows nothing of the planner, as :mod:`oracle`, whose meaning of restrictions it takes over. A
 space is every plan over two or more device groups with: any number of each group's devices, from
 the first on; either each group, in any order, with consecutive stages of one width of its own, or
-stages that each hold so many devices of every group, which take any whole samples of a
-micro-batch; every schedule, number of micro-batches and cut; any strategy of each layer.
+stages that each hold so many devices of every group, those of a zone side by side, which take any
+whole samples of a micro-batch; every schedule, number of micro-batches and cut; any strategy of
+each layer.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from oracle import (
@@ -43,11 +44,14 @@ from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.workload import DtypeRecord, Workload
 
 Held = tuple[StageDevices, ...]
+Clusters = Callable[[random.Random], ClusterSpec]
+"""Draws a cluster."""
 
 
 def arrangements(space: Space) -> Iterator[tuple[Held, ...]]:
     """Devices of every stage; shares of shared stages are not given out yet."""
-    groups, layers = space.cluster.groups, len(space.model.layers())
+    zones, layers = space.cluster.zones, len(space.model.layers())
+    groups = sorted(space.cluster.groups, key=lambda group: zones.index(group.zone))
     for chosen in range(2, len(groups) + 1):
         for order in itertools.permutations(groups, chosen):
             blocks = [list(_own_stages(group)) for group in order]
@@ -248,13 +252,15 @@ def capped_space(space: Space, capacity: dict[str, int]) -> Space:
     return replace(space, cluster=replace(space.cluster, groups=groups))
 
 
-def random_mixed_cluster(source: random.Random) -> ClusterSpec:
+def random_mixed_cluster(
+    source: random.Random, counts: Sequence[int] = (1, 2, 2, 3)
+) -> ClusterSpec:
     """Two groups of one to three devices of two kinds, and typed links."""
     names = [n for n in devices() if n != CPU]
     chosen = source.sample(names, 2)
     groups = []
     for name, kind in zip(("fast", "slow"), chosen, strict=True):
-        count = source.choice([1, 2, 2, 3])
+        count = source.choice(counts)
         inner = LinkLevel(
             level="intra_node",
             group_size=count,
@@ -294,13 +300,15 @@ def with_one_more(cluster: ClusterSpec, number: int) -> ClusterSpec:
     return replace(cluster, groups=tuple(groups), levels=(replace(join, group_size=total),))
 
 
-def random_mixed_space(seed: int, least: int, most: int) -> tuple[Space, list[Plan]]:
+def random_mixed_space(
+    seed: int, least: int, most: int, clusters: Clusters = random_mixed_cluster
+) -> tuple[Space, list[Plan]]:
     """A space of ``least`` to ``most`` legal plans, memory not yet capped, and its plans."""
     source = random.Random(f"mixed space {seed}")
     while True:
-        cluster = random_mixed_cluster(source)
+        cluster = clusters(source)
         kinds = [device(group.device) for group in cluster.groups]
-        dtypes = [d for d in kinds[0].dtypes if d != "tf32" and d in kinds[1].dtypes]
+        dtypes = [d for d in kinds[0].dtypes if d != "tf32" and all(d in k.dtypes for k in kinds)]
         flash = all(kind.flash_attention for kind in kinds) and source.random() < 0.7
         chosen = stack(source.choice(["shardwright", "shardwright", "megatron"]))
         space = Space(
