@@ -72,7 +72,7 @@ def _level_called(cluster: ClusterSpec, name: str) -> LevelName:
 
 
 def _views(cluster: ClusterSpec) -> list[ClusterSpec]:
-    """Each group by itself, then the level that joins them."""
+    """Each group by itself, then the levels that join them."""
     inside = [cluster.alone(name) for name in group_names(cluster)]
     joined = [cluster.joined_at(group_names(cluster)[0])] if len(cluster.groups) > 1 else []
     return inside + joined

@@ -12,7 +12,7 @@ from .errors import InputError, nearest_name
 from .quantities import QuantityKind
 
 Scope = Literal["link", "device", "count", "workload", "stack"]
-LINK_LEVELS = ("intra_pair", "intra_node", "inter_node", "intra_rack", "inter_rack")
+LINK_LEVELS = ("intra_pair", "intra_node", "inter_node", "intra_rack", "inter_rack", "inter_zone")
 """``inter_node`` is the level just above the node."""
 
 

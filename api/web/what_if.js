@@ -8,7 +8,8 @@
   const NAMES = {
     "intra_pair.bandwidth": "Links of a pair", "intra_node.bandwidth": "Links in a node",
     "inter_node.bandwidth": "Links between nodes", "intra_rack.bandwidth": "Links in a rack",
-    "inter_rack.bandwidth": "Links between racks", "device.flops": "FLOP/s of a device",
+    "inter_rack.bandwidth": "Links between racks", "inter_zone.bandwidth": "Links between zones",
+    "device.flops": "FLOP/s of a device",
     "device.bandwidth": "Bandwidth of its memory", "device.hbm": "Memory of a device",
     "global_batch": "Global batch", "seq_len": "Sequence",
   };
