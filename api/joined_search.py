@@ -1,8 +1,10 @@
 """Searching a cluster of several device groups: each by itself, then all of them together.
 
 What a plan of one group costs does not depend on the others, so each group is searched alone; the
-fastest of those plans is the mark that plans over several groups have to beat. For other objectives
-than throughput groups are searched alone only, and the report says so.
+fastest of those plans is the mark that plans over several groups have to beat. Where groups lie in
+several zones, each zone is searched so, then all of them together: a zone far off never makes the
+answer worse. For other objectives than throughput groups are searched alone only, and the report
+says so.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from ..spec.cluster import ClusterSpec
 from ..spec.errors import InfeasibleError
 from ..spec.plan import Plan
 from ..spec.report import Alternative, Assumption, Report, SearchResult
@@ -28,22 +31,22 @@ SearchMixed = Callable[[float], Mixed]
 def search_groups(
     problem: Problem, search_one: SearchOne, search_together: SearchMixed | None
 ) -> Report:
-    """The best of the plans inside one device group and of those over several.
+    """The best of the plans inside one part of a cluster and of those over several.
 
     Args:
         problem: whose cluster has several groups.
-        search_one: searches a problem of one group.
+        search_one: searches a problem of one group, or of the groups of one zone.
         search_together: searches the groups together for plans faster than so many seconds; None
             where that is not asked for.
 
     Raises:
-        InfeasibleError: nothing fits any group, nor all together; that of the first is told.
+        InfeasibleError: nothing fits any part, nor all together; that of the first is told.
     """
     reports: dict[str, Report] = {}
     refused: list[InfeasibleError] = []
-    for group in problem.cluster.groups:
+    for name, part in parts(problem.cluster).items():
         try:
-            reports[group.name] = search_one(_alone(problem, group.name))
+            reports[name] = search_one(_on(problem, part))
         except InfeasibleError as error:
             refused.append(error)
     times_s = (report.prediction.step_time_s for report in reports.values())
@@ -62,11 +65,19 @@ def search_groups(
     return replace(report, search=_together(None, reports, mixed))
 
 
+def parts(cluster: ClusterSpec) -> dict[str, ClusterSpec]:
+    """What of a cluster is searched by itself: its zones where there are several, or its groups."""
+    if len(cluster.zones) > 1:
+        return {zone: cluster.in_zone(zone) for zone in cluster.zones}
+    return {group.name: cluster.alone(group.name) for group in cluster.groups}
+
+
 def alone_problems(problem: Problem) -> list[Problem]:
     """The problem on each of its device groups; the problem itself where it has one."""
-    if len(problem.cluster.groups) == 1:
+    cluster = problem.cluster
+    if len(cluster.groups) == 1:
         return [problem]
-    return [_alone(problem, group.name) for group in problem.cluster.groups]
+    return [_on(problem, cluster.alone(group.name)) for group in cluster.groups]
 
 
 def _search_of(report: Report) -> SearchResult:
@@ -80,23 +91,22 @@ def _value(report: Report) -> float:
     return _search_of(report).objective.value
 
 
-def _alone(problem: Problem, name: str) -> Problem:
-    """The problem on one of its groups."""
-    cluster = problem.cluster.alone(name)
+def _on(problem: Problem, cluster: ClusterSpec) -> Problem:
+    """The problem on a part of its cluster."""
     return replace(problem, cluster=cluster, machine=replace(problem.machine, cluster=cluster))
 
 
 def _whole(problem: Problem, plan: Plan) -> Plan:
-    """A plan of one group, written for the whole cluster."""
+    """A plan of one part, written for the whole cluster."""
     return replace(plan, cluster=problem.cluster)
 
 
 def _of_one(problem: Problem, best: str, reports: dict[str, Report], mixed: Mixed | None) -> Report:
-    """The best group's report, its plans written for the whole cluster."""
-    report = reports[best]
-    others = ", ".join(group.name for group in problem.cluster.groups if group.name != best)
+    """The best part's report, its plans written for the whole cluster."""
+    report, each = reports[best], parts(problem.cluster)
+    others = ", ".join(name for name in each if name != best)
     why = f"the best plan uses {best} only; {others} stay idle"
-    idle = problem.cluster.device_count - problem.cluster.group(best).device_count
+    idle = problem.cluster.device_count - each[best].device_count
     alternatives = tuple(
         replace(other, plan=_whole(problem, other.plan)) for other in report.alternatives
     )
@@ -113,7 +123,7 @@ def _of_one(problem: Problem, best: str, reports: dict[str, Report], mixed: Mixe
 
 
 def _alternative(problem: Problem, name: str, alone: Report, best: Report) -> Alternative:
-    """The best plan of one group, beside a faster one over several."""
+    """The best plan of one part, beside a faster one over several."""
     share = alone.prediction.step_time_s / best.prediction.step_time_s - 1
     return Alternative(
         plan=_whole(problem, alone.plan),
@@ -126,9 +136,9 @@ def _together(best: Report | None, reports: dict[str, Report], mixed: Mixed | No
     """What all searches did; the bound is the least of theirs.
 
     Args:
-        best: the report of one group that answers; None where the mixed one does.
-        reports: of the groups.
-        mixed: the search of all groups together.
+        best: the report of one part that answers; None where the mixed one does.
+        reports: of the parts.
+        mixed: the search of all parts together.
     """
     alone = [_search_of(report) for report in reports.values()]
     bounds = [search.objective.bound or 0.0 for search in alone]

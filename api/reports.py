@@ -37,7 +37,7 @@ from ..spec.stack import StackSpec
 from .allowed import lossy_notes
 from .calibrations import measured_name
 from .inputs import Problem
-from .joined_search import alone_problems, search_groups
+from .joined_search import alone_problems, parts, search_groups
 from .largest import search_largest
 from .mixed_search import Mixed, search_mixed
 from .rivals import alternatives, predicted, standing
@@ -288,7 +288,7 @@ def _search(problem: Problem, deadline_s: float | None, how: _How) -> Report:
 
 def _over_groups(problem: Problem, deadline_s: float | None, how: _How) -> Report:
     """The best plan of several device groups: of each alone, and of all together."""
-    each_s = deadline_s and deadline_s / (len(problem.cluster.groups) + 1)
+    each_s = deadline_s and deadline_s / (len(parts(problem.cluster)) + 1)
 
     def together(best_s: float) -> Mixed:
         limits = MixedLimits(deadline_s=each_s, alternatives=max(8, how.top))

@@ -31,7 +31,10 @@ class MixedSpace:
 
     def __init__(self, request: Request, whole: SearchSpace, rates: dict[str, float]) -> None:
         self._request, self._whole, self._rates = request, whole, rates
-        self._groups = [(group.name, group.device_count) for group in request.cluster.groups]
+        cluster = request.cluster
+        # A stage of several groups holds those of a zone side by side.
+        groups = sorted(cluster.groups, key=lambda group: cluster.zones.index(group.zone))
+        self._groups = [(group.name, group.device_count) for group in groups]
         self._tables = shared_tables(request.model)
         self.complete = True
 
