@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,8 +80,8 @@ class MixedSpace:
         counts = [count for _, _, count in first]
         even = tuple(samples * count // sum(counts) for count in counts)
         found = sorted(splits(samples, len(first)), key=unevenness)[:MAX_SPLITS]
-        every = samples - 1 if len(first) == 2 else None
-        self.complete = self.complete and every is not None and every <= MAX_SPLITS
+        every = math.comb(samples - 1, len(first) - 1)
+        self.complete = self.complete and every <= MAX_SPLITS
         fair = sum(even) == samples and min(even) > 0
         return list(dict.fromkeys([*found, even] if fair else found))
 

@@ -36,7 +36,7 @@ def compare_mixed_seed(
     source = random.Random(f"mixed cap {seed}")
     capacity = {}
     for group in space.cluster.groups:
-        needs = sorted(p.needs[group.name] for p in solved if group.name in p.needs)
+        needs = sorted(p.needs[group.name] for p in solved if group.name in p.needs) or [0.0]
         capacity[group.name] = int(needs[int(len(needs) * source.uniform(0.2, 0.999))]) + 1
     found = mixed_search(capped_space(space, capacity)).run()
     best = found.outcomes[0] if found.outcomes else None
