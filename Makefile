@@ -30,10 +30,13 @@ demo: $(READY) ## plan for this machine, run the plan, compare predicted with me
 	$(BIN)/plan --execute
 
 test: $(READY) ## unit tests on two processes, then the tests that start ranks, alone
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not distributed and not evidence"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not distributed and not evidence" \
+		--ignore tests/distributed
 	@# One process: its pools of ranks stay warm, and nothing competes with them for the cores.
-	@test ! -d tests/distributed || { set -x; \
-		$(BIN)/python -m pytest -m "distributed and not evidence"; }
+	@# Only the files that have the mark are read: every test file imported takes ten seconds.
+	@test ! -d tests/distributed || { set -x; $(BIN)/python -m pytest \
+		-m "distributed and not evidence" tests/distributed \
+		$$(grep -rl --include='test_*.py' '\bmark\.distributed\b' tests); }
 
 lint: style types contracts ## ruff, strict types, import contracts (each is a target too)
 

@@ -8,12 +8,13 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+from order import put_in_order, together
 from sampled import sample
 
 # Before anything imports numpy or torch: the test processes share the cores already.
@@ -73,10 +74,6 @@ def _private_user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield
 
 
-TOGETHER = {"tests/api/test_service": "service", "tests/distributed/": "ranks"}
-"""Starts of file names whose tests share something expensive, and what that is."""
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """A file's tests stay in one process, so that what they share is made once.
@@ -87,9 +84,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return next((what for start, what in TOGETHER.items() if file.startswith(start)), file)
+            return together(nodeid)
 
+    config.option.loadscopereorder = False  # they are in order already
     return ByFile(config, log)
 
 
@@ -114,9 +111,10 @@ def _cuda_is_here() -> bool:
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave most of long tables to the evidence tier; skip, visibly, what this machine cannot."""
     sample(items)
+    put_in_order(items)
     here: dict[str, tuple[Callable[[], bool], str]] = {
         "gpu": (_cuda_is_here, "no CUDA device on this machine"),
         "browser": (lambda: shutil.which("chromium") is not None, "no chromium on this machine"),

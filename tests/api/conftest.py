@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import services
+from order import SERVICE, together
 
 from shardwright.api.cli import run
 
@@ -74,12 +76,35 @@ def base_report(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return json.loads(target.read_text())
 
 
+SERVING = pytest.StashKey[ExitStack]()
+
+
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[services.Service]:
+def service(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[services.Service]:
     """One service for all tests of a process; it must end without a word of complaint."""
     running = services.start_service(tmp_path_factory.mktemp("service"))
-    yield running
+    with ExitStack() as serving:
+        serving.callback(_stopped, running)
+        pytestconfig.stash[SERVING] = serving
+        yield running
+
+
+def _stopped(running: services.Service) -> None:
     assert services.stop_service(running) == (0, "")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """The service ends with the last of its tests: its workers look for jobs all the time."""
+    result = yield
+    was_last = nextitem is None or together(nextitem.nodeid) != SERVICE
+    if was_last and (serving := item.config.stash.get(SERVING, None)):
+        serving.close()
+    return result
 
 
 @pytest.fixture
