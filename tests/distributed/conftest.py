@@ -23,6 +23,19 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
+def one_rank() -> Iterator[RankPool]:
+    with RankPool(1) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def two_ranks() -> Iterator[RankPool]:
+    """Compilers are at work in some of their steps, in silence."""
+    with RankPool(2, silent_after_s=60.0) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
 def three_ranks() -> Iterator[RankPool]:
     with RankPool(3) as pool:
         yield pool

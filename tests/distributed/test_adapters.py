@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,12 +132,6 @@ def test_the_work_is_the_lowered_work(four_ranks: RankPool, case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_live_bytes_are_the_predicted_ones(four_ranks: RankPool, case: Case) -> None:
     check_live_bytes(four_ranks, replace(case, sizes=wide(case.sizes), seq_len=128))
-
-
-@pytest.fixture(scope="module")
-def two_ranks() -> Iterator[RankPool]:
-    with RankPool(2) as pool:
-        yield pool
 
 
 PLANS: dict[str, dict[str, Any]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,15 +52,9 @@ ROUTES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def few_ranks() -> Iterator[dict[int, RankPool]]:
-    with RankPool(1) as one, RankPool(2) as two:
-        yield {1: one, 2: two}
-
-
 @pytest.fixture
-def pools(few_ranks: dict[int, RankPool], four_ranks: RankPool) -> dict[int, RankPool]:
-    return {**few_ranks, 4: four_ranks}
+def pools(one_rank: RankPool, two_ranks: RankPool, four_ranks: RankPool) -> dict[int, RankPool]:
+    return {1: one_rank, 2: two_ranks, 4: four_ranks}
 
 
 def held_once(folder: Path) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,11 @@ from shardwright.executor.launch import TRAIN_JOB
 from shardwright.spec.errors import RunError
 
 
-@pytest.fixture(scope="module")
-def few_ranks() -> Iterator[dict[int, RankPool]]:
-    with RankPool(1) as one, RankPool(2) as two:
-        yield {1: one, 2: two}
-
-
 @pytest.fixture
 def pools(
-    few_ranks: dict[int, RankPool], three_ranks: RankPool, four_ranks: RankPool
+    one_rank: RankPool, two_ranks: RankPool, three_ranks: RankPool, four_ranks: RankPool
 ) -> dict[int, RankPool]:
-    return {**few_ranks, 3: three_ranks, 4: four_ranks}
+    return {1: one_rank, 2: two_ranks, 3: three_ranks, 4: four_ranks}
 
 
 ROUTES = [
@@ -70,12 +63,12 @@ CELL = Cell("zero1", 2)
 
 
 def test_a_resumed_run_is_verified_from_where_it_goes_on(
-    few_ranks: dict[int, RankPool], tmp_path: Path
+    two_ranks: RankPool, tmp_path: Path
 ) -> None:
-    train(few_ranks[2], payload(CELL, 3, folder=str(tmp_path)))
+    train(two_ranks, payload(CELL, 3, folder=str(tmp_path)))
     for cell in (CELL, Cell("tp", 2)):
         asked = payload(cell, 6, resume=str(tmp_path))
-        result, _ = train(few_ranks[2], {**asked, "verify": True})
+        result, _ = train(two_ranks, {**asked, "verify": True})
         found = result["verify"]
         assert 0 < found["max_rel_grad_diff"] <= found["bounds"]["gradient"]
         assert found["max_rel_loss_diff"] <= found["bounds"]["loss"]
@@ -83,9 +76,9 @@ def test_a_resumed_run_is_verified_from_where_it_goes_on(
 
 
 def test_a_damaged_checkpoint_is_told_of_and_the_one_before_taken(
-    few_ranks: dict[int, RankPool], tmp_path: Path
+    two_ranks: RankPool, tmp_path: Path
 ) -> None:
-    pool = few_ranks[2]
+    pool = two_ranks
     whole, _ = train(pool, payload(CELL, 6, folder=str(tmp_path), every=2))
     newest, older, _ = step_folders(tmp_path)
     tensor = "optimizer.exp_avg.layers.3.up.weight"

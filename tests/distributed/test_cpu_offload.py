@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,12 +31,6 @@ NAME = "cpu_offload"
 SIZES = Sizes(blocks=2, hidden=64, ffn=160, vocab=512)
 TP2 = LayerStrategy(tp=2, sequence_parallel="megatron")
 SAVED_AT, LAST = 2, 5
-
-
-@pytest.fixture(scope="module")
-def two_ranks() -> Iterator[RankPool]:
-    with RankPool(2, silent_after_s=60.0) as pool:
-        yield pool
 
 
 def offloaded(strategy: LayerStrategy, parameters: bool = False) -> LayerStrategy:

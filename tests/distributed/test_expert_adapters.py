@@ -95,10 +95,10 @@ def test_live_bytes_are_the_predicted_ones(four_ranks: RankPool, case: Case) -> 
     check_live_bytes(four_ranks, wide(case), job="expert_jobs:live_bytes")
 
 
-def test_adapters_on_experts_are_refused_by_name(four_ranks: RankPool) -> None:
+def test_adapters_on_experts_are_refused_by_name(two_ranks: RankPool) -> None:
     own = replace(PLAIN, targets=("query", "experts_up"))
-    refused = case("experts", MIXTRAL, own, LayerStrategy(ep=2))
+    refused = case("experts", MIXTRAL, own, LayerStrategy(ep=2), ranks=2)
     payload = {"plan": refused.plan().to_document(), "random_tokens": True}
     with pytest.raises(ShardwrightError, match="lora beside experts_up") as info:
-        four_ranks.run(TRAIN_JOB, payload)
+        two_ranks.run(TRAIN_JOB, payload)
     assert info.value.exit_code == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,18 +34,6 @@ CLOSE = 1e-5
 TP2 = LayerStrategy(tp=2)
 ETP2 = LayerStrategy(etp=2)
 TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")
-
-
-@pytest.fixture(scope="module")
-def two_ranks() -> Iterator[RankPool]:
-    with RankPool(2) as pool:
-        yield pool
-
-
-@pytest.fixture(scope="module")
-def one_rank() -> Iterator[RankPool]:
-    with RankPool(1) as pool:
-        yield pool
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -25,12 +24,6 @@ from shardwright.spec.techniques import TECHNIQUES as VALUES
 from shardwright.spec.techniques import with_value
 
 TP2 = LayerStrategy(tp=2, sequence_parallel="megatron")
-
-
-@pytest.fixture(scope="module")
-def two_ranks() -> Iterator[RankPool]:
-    with RankPool(2, silent_after_s=60.0) as pool:
-        yield pool
 
 
 def census(strategy: LayerStrategy, mode: str) -> LayerStrategy:
