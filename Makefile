@@ -20,7 +20,7 @@ LINK := $(VENV)/link
 
 MOVED := $(shell test -f $(READY) && test "$$(cat $(READY))" != "$(CURDIR)" && echo moved)
 
-.PHONY: help demo test lint style types contracts evidence evidence-is-here gpu-report gpu-wheels \
+.PHONY: help demo test unit lint style types contracts evidence evidence-is-here gpu-report gpu-wheels \
 	wheel-test system-deps clean distclean moved
 
 help: ## list the targets
@@ -37,6 +37,9 @@ test: $(READY) ## unit tests on two processes, then the tests that start ranks, 
 	@test ! -d tests/distributed || { set -x; $(BIN)/python -m pytest \
 		-m "distributed and not evidence" tests/distributed \
 		$$(grep -rl --include='test_*.py' '\bmark\.distributed\b' tests); }
+
+unit: $(READY) ## the quick tests of every subpackage, in under a minute: a part of make test
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not distributed and not evidence" --quick
 
 lint: style types contracts ## ruff, strict types, import contracts (each is a target too)
 

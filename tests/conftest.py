@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from order import put_in_order, together
+from quick import is_slow
 from sampled import sample
 
 # Before anything imports numpy or torch: the test processes share the cores already.
@@ -54,6 +55,16 @@ def _refuse_the_network(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_refuse_the_network)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--quick`` is what ``make unit`` runs."""
+    parser.addoption("--quick", action="store_true", help="leave out files that take long")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With ``--quick`` slow files are not even imported."""
+    return True if config.getoption("--quick") and is_slow(collection_path) else None
 
 
 @pytest.fixture
