@@ -22,7 +22,7 @@ from rank_pools import RankPool
 import shardwright
 from shardwright.api.inputs import Inputs, resolve
 from shardwright.api.python import simulate
-from shardwright.executor.launch import run_plan
+from shardwright.executor.launch import TRAIN_JOB
 from shardwright.spec.codec import canonical_json
 from shardwright.spec.plan import Plan
 from shardwright.spec.timeline import from_perfetto
@@ -64,9 +64,10 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def alone(plan: Plan, text: Path) -> list[float]:
+def alone(plan: Plan, text: Path, four_ranks: RankPool) -> list[float]:
     """The losses of the same plan on ranks of this machine that one launcher starts."""
-    result = run_plan(plan, {"steps": STEPS, "data": str(text), "follow_bytes": False})
+    asked = {"steps": STEPS, "data": str(text), "follow_bytes": False}
+    result = four_ranks.run(TRAIN_JOB, {**asked, "plan": plan.to_document()})[0]
     losses: list[float] = result["measured"]["losses"]
     return losses
 
