@@ -41,7 +41,11 @@ def look(case: Case, rank: int, fake_ranks: FakeRanks) -> Comparison:
         return compare(case, plan, recorded_step(engine))
 
 
-@pytest.mark.parametrize("seed", range(20))
+SEEDS = [seed if seed % 2 else pytest.param(seed, marks=pytest.mark.evidence) for seed in range(20)]
+"""The odd ones hold every schedule, family, recomputation and level of sharding of all."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("ranks", [16, 64, 1024])
 def test_collectives_match_exactly(ranks: int, seed: int, fake_ranks: FakeRanks) -> None:
     case = large_case(ranks, seed)
