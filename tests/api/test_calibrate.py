@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from shardwright.api.calibrating import drawn, usable_rows
 from shardwright.api.calibrations import calibration_folder, load_calibration
+from shardwright.api.cli import run
 from shardwright.datasets.published.runs import TABLE, published_runs
 from shardwright.spec.calibration import FACTOR_NAMES
 from shardwright.spec.errors import InputError
@@ -40,6 +42,24 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The 26 multi-node runs of vTrain; what is stored goes into a folder of the test's own."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     return table(tmp_path, lambda row: row["id"].startswith("vtrain_multi"))
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's data folder that holds a calibration on the runs of :func:`data`, ``selene``."""
+    folder = tmp_path_factory.mktemp("fitted")
+    rows = table(folder, lambda row: row["id"].startswith("vtrain_multi"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(folder / "data"))
+        assert run(("calibrate", "--data", rows, "--name", "selene")) == 0
+    return folder / "data"
+
+
+@pytest.fixture
+def selene(data: str, fitted: Path, tmp_path: Path) -> str:
+    """As :func:`data`, with a copy of the calibration in the test's own folder."""
+    shutil.copytree(fitted, tmp_path / "data")
+    return data
 
 
 def test_ten_rows_are_fitted_and_the_others_come_nearer(plan: Plan, data: str) -> None:
@@ -87,9 +107,8 @@ def test_a_calibration_changes_prices_and_their_interval_but_no_decision(
     ],
 )
 def test_a_calibration_is_for_one_device_stack_and_format(
-    plan: Plan, data: str, cluster: str, stack: str, dtype: str, says: str
+    plan: Plan, selene: str, cluster: str, stack: str, dtype: str, says: str
 ) -> None:
-    plan("calibrate", "--data", data, "--name", "selene")
     given = ("--model", "gpt2", "--cluster", cluster, "--global-batch", "64", "--seq-len", "1024")
     found = plan(
         "simulate", *given, "--stack", stack, "--dtype", dtype, "--attention", "unfused",
@@ -100,9 +119,8 @@ def test_a_calibration_is_for_one_device_stack_and_format(
     assert found.err.count("\n") == 1
 
 
-def test_a_name_nearly_right_is_named(plan: Plan, data: str) -> None:
-    plan("calibrate", "--data", data, "--name", "selene")
-    found = plan("validate", "--data", data, "--calibration", "selen")
+def test_a_name_nearly_right_is_named(plan: Plan, selene: str) -> None:
+    found = plan("validate", "--data", selene, "--calibration", "selen")
     assert (found.code, "nearest: selene" in found.err) == (2, True)
 
 
@@ -123,9 +141,8 @@ def test_validate_scores_only_what_was_not_fitted(plan: Plan, data: str) -> None
 
 
 def test_runs_of_elsewhere_are_left_out_of_a_named_validation(
-    plan: Plan, data: str, tmp_path: Path
+    plan: Plan, selene: str, tmp_path: Path
 ) -> None:
-    plan("calibrate", "--data", data, "--name", "selene")
     own = ("mpt-0001", "vtrain_multi")
     other = table(tmp_path, lambda row: row["id"].startswith(own), "other.csv")
     found = plan("validate", "--data", other, "--calibration", "selene", "--json", "-").document
