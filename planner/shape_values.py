@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .candidates import Evaluator, Outcome
+from .candidates import ByBytes, Evaluator, Outcome
 from .objective import StepTime
 from .shape import Shape
 from .shape_costs import ShapeCosts
@@ -25,10 +25,10 @@ class ShapeValues(ShapeCosts):
         """What the objective makes of a simulated plan."""
         return outcome.step_time_s * self.objective.factor(outcome.decision.shape)
 
-    def rank(self, outcome: Outcome) -> tuple[float, float, int, str]:
+    def rank(self, outcome: Outcome) -> tuple[float, float, int, ByBytes]:
         """Best first; among equals the fastest, the simplest, then by the plan's own bytes."""
         simple = outcome.distinct_strategies
-        return (self.value(outcome), outcome.step_time_s, simple, outcome.plan.hash)
+        return (self.value(outcome), outcome.step_time_s, simple, ByBytes(outcome.plan))
 
     def _quick_value(self, shape: Shape) -> float:
         """The quick bound of a shape as a value."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from ..candidates import Decision, Evaluator, Outcome
+from ..candidates import ByBytes, Decision, Evaluator, Outcome
 from ..tied_ends import tied_choices
 from .costs import MixedCosts
 
@@ -107,6 +107,6 @@ class MixedTrials(MixedCosts):
             raise DeadlineError
 
 
-def rank(outcome: Outcome) -> tuple[float, int, str]:
+def rank(outcome: Outcome) -> tuple[float, int, ByBytes]:
     """Fastest first; among equals the simplest, then by the plan's own bytes."""
-    return (outcome.step_time_s, outcome.distinct_strategies, outcome.plan.hash)
+    return (outcome.step_time_s, outcome.distinct_strategies, ByBytes(outcome.plan))
