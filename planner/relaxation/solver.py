@@ -74,6 +74,8 @@ class Solver:
             self._solver = highspy.Highs()
             self._solver.setOptionValue("output_flag", False)
             self._solver.setOptionValue("threads", 1)
+            # Programs are small and grow: presolving the first one takes longer than solving it.
+            self._solver.setOptionValue("presolve", "off")
 
     def column(
         self,
