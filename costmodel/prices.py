@@ -353,15 +353,14 @@ class Pricer:
     def split(self, items: Iterable[Item]) -> tuple[float, float]:
         """Seconds of kernels (with their launches) and of collectives among ``items``."""
         copies_s = wires_s = 0.0
+        launch_s = self.launch_s if self.machine.is_cpu else 0.0
+        known = self._kernels
         for item in items:
             if isinstance(item, Kernel):
-                copies_s += self.kernel(item).time_s + self._launch_beside_kernels()
+                copies_s += (known.get(item) or self.kernel(item)).time_s + launch_s
             else:
                 wires_s += self.collective(item).time_s
         return copies_s, wires_s
-
-    def _launch_beside_kernels(self) -> float:
-        return self.launch_s if self.machine.is_cpu else 0.0
 
 
 def _brought(unit: Unit) -> list[Item]:

@@ -19,7 +19,7 @@ from ..costmodel.pass_pairs import hiding_terms
 from ..costmodel.pass_time import traffic_seconds
 from ..costmodel.prices import Pricer
 from ..spec.strategy import LayerStrategy
-from .option_rows import resident_bytes, unit_key, waiting_bytes
+from .option_rows import Numbers, resident_bytes, unit_key, waiting_bytes
 from .pass_kinds import KINDS, PASSES
 
 Floats = NDArray[np.float64]
@@ -46,10 +46,13 @@ class LayerRows:
         lowering: of the model, workload and stack.
         works: of its layers.
         pricer: of the machine.
+
+    ``split_number`` and ``unit_number`` tell splits and units apart.
     """
 
     def __init__(self, lowering: Lowering, works: LayerWorks, pricer: Pricer) -> None:
         self.lowering, self.works, self.pricer = lowering, works, pricer
+        self.split_number, self.unit_number = Numbers(split_key), Numbers(unit_key)
         self._splits: dict[tuple[Hashable, ...], Floats] = {}
         self._weights: dict[tuple[Hashable, ...], Floats] = {}
         self._units: dict[tuple[Hashable, ...], Floats] = {}
@@ -95,7 +98,7 @@ class LayerRows:
         if not members:
             return NO_UNIT
         kinds = tuple(self.lowering.kinds[i] for i in members)
-        key = (kinds, unit_key(strategy), ranks, reach)
+        key = (kinds, self.unit_number(strategy), ranks, reach)
         if key not in self._units:
             self._units[key] = self._unit_row(members, strategy, ranks, reach)
         return self._units[key]
@@ -110,7 +113,7 @@ class LayerRows:
     ) -> tuple[Hashable, ...]:
         ranks, samples, reach = place
         batch = samples // strategy.data_parallel(ranks)
-        return (self.lowering.kinds[layer], split_key(strategy), batch, reach, shares)
+        return (self.lowering.kinds[layer], self.split_number(strategy), batch, reach, shares)
 
     def _work(self, layer: int, strategy: LayerStrategy, place: Place, shares: bool) -> LayerWork:
         ranks, samples, _ = place

@@ -16,6 +16,30 @@ Floats = NDArray[np.float64]
 Row = TypeVar("Row", "list[float]", Floats)
 
 
+class Numbers:
+    """Numbers of what strategies have in common: equal parts have one.
+
+    Tables ask for the parts of the same strategies again and again, so each is found once an
+    object; what is known of an object keeps it, so that its id stays its own.
+
+    Args:
+        part: of a strategy.
+    """
+
+    def __init__(self, part: Callable[[LayerStrategy], Hashable]) -> None:
+        self._part = part
+        self._numbers: dict[Hashable, int] = {}
+        self._known: dict[int, tuple[int, LayerStrategy]] = {}
+
+    def __call__(self, strategy: LayerStrategy) -> int:
+        """The number of a strategy's part."""
+        known = self._known.get(id(strategy))
+        if known is None:
+            number = self._numbers.setdefault(self._part(strategy), len(self._numbers))
+            known = self._known[id(strategy)] = (number, strategy)
+        return known[0]
+
+
 def option_rows(
     strategies: Sequence[LayerStrategy],
     part: Callable[[LayerStrategy], Hashable],

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..costmodel.lowering import split_key
 from ..spec.strategy import LayerStrategy
 from .layer_rows import (
     ADDING,
@@ -29,7 +28,7 @@ from .layer_rows import (
     LayerRows,
     Place,
 )
-from .option_rows import option_rows, unit_key
+from .option_rows import option_rows
 from .pass_kinds import ENDS, KINDS
 
 CP_STEP = 2**32
@@ -140,14 +139,18 @@ class OptionTables:
     ) -> OptionTable:
         ranks, samples, microbatches, reach, pairs = place
         rows, held = self.rows, (ranks, samples, reach)
-        units = option_rows(strategies, unit_key, lambda s: rows.unit(members, s, ranks, reach))
-        splits = option_rows(strategies, split_key, lambda s: rows.split(layer, s, held, shares))
+        units = option_rows(
+            strategies, rows.unit_number, lambda s: rows.unit(members, s, ranks, reach)
+        )
+        splits = option_rows(
+            strategies, rows.split_number, lambda s: rows.split(layer, s, held, shares)
+        )
         added = np.zeros((len(strategies), 3))
         if members and any(strategy.techniques for strategy in strategies):
             adds = microbatches > 1 and not units[:, FRESH].all()
             added = option_rows(
                 strategies,
-                lambda s: (split_key(s), unit_key(s)),
+                lambda s: (rows.split_number(s), rows.unit_number(s)),
                 lambda s: self._added_row(layer, s, held, members, adds),
             )
         seconds = self._seconds(np.hstack([_beside(splits, pairs), added]), units, microbatches)

@@ -24,7 +24,6 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from ..costmodel.lowering import split_key
 from ..spec.strategy import LayerStrategy
 from .held import Held
 from .layer_rows import (
@@ -43,7 +42,7 @@ from .layer_rows import (
     LayerRows,
     Place,
 )
-from .option_rows import option_rows, unit_key
+from .option_rows import option_rows
 from .pass_kinds import DIRECTIONS, ENDS, KINDS
 
 Floats = NDArray[np.float64]
@@ -197,12 +196,16 @@ class PassTables:
         """
         rows, (ranks, _, reach) = self._rows, place
         shares = shares and not members
-        unit = option_rows(strategies, unit_key, lambda s: rows.unit(members, s, ranks, reach))
-        split = option_rows(strategies, split_key, lambda s: rows.split(layer, s, place, shares))
+        unit = option_rows(
+            strategies, rows.unit_number, lambda s: rows.unit(members, s, ranks, reach)
+        )
+        split = option_rows(
+            strategies, rows.split_number, lambda s: rows.split(layer, s, place, shares)
+        )
         weights = np.zeros((len(strategies), WEIGHT_ADDING + 2))
         if splits:
             weights = option_rows(
-                strategies, split_key, lambda s: rows.weights(layer, s, place, shares)
+                strategies, rows.split_number, lambda s: rows.weights(layer, s, place, shares)
             )
         # where gradients are contiguous, those of micro-batches before are resident
         summed = 0.0 if rows.contiguous else 1.0

@@ -33,6 +33,7 @@ from ..spec.choices import RECOMPUTES
 from ..spec.formats import rate_name
 from ..spec.kernels import MATMULS
 from ..spec.strategy import LayerStrategy
+from .option_rows import Numbers
 from .shape import Shape
 from .space import SearchSpace
 
@@ -112,6 +113,7 @@ class WorkBounds:
         self._layer_works = layer_works
         self._pricer = pricer
         self._counts = Counter(space.kinds)
+        self._split_number = Numbers(lambda strategy: split_key(strategy)[:-1])
         self._passes: dict[tuple[object, ...], tuple[float, float, float]] = {}
         self._works: dict[tuple[int, int, bool, int, bool], Work] = {}
         self._ends: dict[int, float] = {}
@@ -157,9 +159,9 @@ class WorkBounds:
         Those of the forward pass, of forward and backward together, and beside other passes.
         """
         index = self._space.first_of_kind[kind]
-        splits: dict[tuple[object, ...], LayerStrategy] = {}
+        splits: dict[int, LayerStrategy] = {}
         for s in self._space.options(kind, *place[:2]):
-            key = split_key(s)[:-1]
+            key = self._split_number(s)
             known = splits.get(key)
             if known is None or RECOMPUTES.index(s.recompute) < RECOMPUTES.index(known.recompute):
                 splits[key] = s
