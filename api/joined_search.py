@@ -106,7 +106,10 @@ def _of_one(problem: Problem, best: str, reports: dict[str, Report], mixed: Mixe
     report, each = reports[best], parts(problem.cluster)
     others = ", ".join(name for name in each if name != best)
     why = f"the best plan uses {best} only; {others} stay idle"
-    idle = problem.cluster.device_count - each[best].device_count
+    # A zone's report may say already which of its own devices stay idle.
+    own = sum(int(note.value) for note in report.assumptions if note.path == "idle_devices")
+    idle = problem.cluster.device_count - each[best].device_count + own
+    notes = tuple(note for note in report.assumptions if note.path != "idle_devices")
     alternatives = tuple(
         replace(other, plan=_whole(problem, other.plan)) for other in report.alternatives
     )
@@ -116,7 +119,7 @@ def _of_one(problem: Problem, best: str, reports: dict[str, Report], mixed: Mixe
     return replace(
         report,
         plan=plan,
-        assumptions=(*report.assumptions, Assumption(path="idle_devices", value=idle, why=why)),
+        assumptions=(*notes, Assumption(path="idle_devices", value=idle, why=why)),
         search=replace(search, tie_set=replace(search.tie_set, simplest=simplest.hash)),
         alternatives=alternatives,
     )

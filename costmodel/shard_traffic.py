@@ -76,6 +76,7 @@ def _gathered_at_once(
     return _joined(parts, frozen)
 
 
+@lru_cache(maxsize=MOST_PARTS)
 def _joined(parts: tuple[Part, ...], frozen: tuple[Part, ...]) -> tuple[Part, ...]:
     """Trained and frozen parts as one, dense ones and experts apart."""
     found = list(parts)

@@ -1,7 +1,7 @@
 """What a layer's splits and the units of its parameters cost, each found once for all tables.
 
-Tables of options and of passes and the quick bounds look at the same splits and units, many of
-them for every number of micro-batches. A split's passes depend on the samples of one replica, a
+Tables of options and of passes look at the same splits and units, many of them for every number of
+micro-batches. A split's passes depend on the samples of one replica, a
 unit's traffic on the ranks of its stage alone.
 """
 

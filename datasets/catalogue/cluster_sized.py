@@ -159,6 +159,9 @@ def enlarged(cluster: ClusterSpec, added: ParsedCluster, where: str) -> Resized:
             nodes, per_node = own.nodes + group.nodes, own.devices_per_node
             cluster, more, _ = sized(cluster, own.name, nodes, per_node, where)
             notes += more
+            if own.zone and not group.zone:
+                why = "no zone given; that of the first group of its kind"
+                notes.append(Assumption(path="added cluster.zone", value=own.zone, why=why))
             if own.memory != group.memory:
                 why = "the added devices are given what those of the plan have"
                 value = own.memory.hbm_bytes

@@ -179,23 +179,26 @@ class MixedSearch(MixedTrials):
                 shapes.setdefault(_sorts(outcome.decision.shape), outcome.decision.shape)
             for shape in islice(shapes.values(), self.limits.near_sorts):
                 self._look_beside(shape)
-            if min(self._outcomes.values(), key=rank, default=None) in best[:1]:
+            if not best or min(self._outcomes.values(), key=rank) is best[0]:
                 return
 
     def _look_beside(self, shape: Shape) -> None:
         """Good plans of the shapes with stages of the same sorts that have the best estimates."""
+        before = self._passes
         numbers = [n for n in self._near(shape) if n not in self._looked]
         each = ((self._estimate(self._shapes[n]), n) for n in numbers[: self.limits.near])
         likely = sorted((s, n) for s, n in each if s is not None)
         for likely_s, number in likely[: self.limits.near_looked]:
+            if self._passes - before > self.limits.near_passes:
+                return
             if likely_s <= self._best * LIKELY_WITHIN:
                 self._look_into(number)
 
     def _near(self, shape: Shape) -> list[int]:
         """Shapes whose stages are of the same sorts, the roughly fastest first."""
         sorts = _sorts(shape)
-        alike = (n for n, other in enumerate(self._shapes) if _sorts(other) == sorts)
-        return sorted((n for n in alike if self._bounds[n] < self._best), key=self._rough)
+        better = (n for n, bound in enumerate(self._bounds) if bound < self._best)
+        return sorted((n for n in better if _sorts(self._shapes[n]) == sorts), key=self._rough)
 
     def _prove(self) -> tuple[float, bool]:
         """Enumerate small shapes by growing bound; what is proven, and whether all of it is."""

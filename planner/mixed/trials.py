@@ -20,9 +20,9 @@ class MixedLimits:
     ``estimates`` shapes are estimated, ``estimates_alike`` of one layout of devices and schedule;
     ``likely`` are looked into, ``likely_alike`` of one layout, which together simulate
     ``likely_passes``. Beside the best plan of each of ``near_sorts`` sorts of shapes ``near`` more
-    are estimated and ``near_looked`` looked into, again while they are faster, ``near_rounds``
-    times. The proof counts ``enumerated`` plans, begins ``tries`` and carries ``simulated`` to the
-    end, of shapes of at most ``enumerated_shape`` plans.
+    are estimated and ``near_looked`` looked into, which together simulate ``near_passes``, again
+    while they are faster, ``near_rounds`` times. The proof counts ``enumerated`` plans, begins
+    ``tries`` and carries ``simulated`` to the end, of shapes of at most ``enumerated_shape`` plans.
     """
 
     alternatives: int = 8
@@ -35,6 +35,7 @@ class MixedLimits:
     near_looked: int = 8
     near_rounds: int = 3
     near_sorts: int = 3
+    near_passes: int = 1_000_000
     enumerated: int = 4_000_000
     enumerated_shape: int = 600_000
     tries: int = 40_000

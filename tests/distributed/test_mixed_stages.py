@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from lowering_check import executor_stack, recorded_items
-from mixed_cases import FAST, SLOW, Held, MixedCase, ranks
+from mixed_cases import FAST, SLOW, MixedCase, ranks
 from plan_cases import GPT2, Case, Sizes, sharded
 from rank_pools import RankPool
 from run_checks import check_run
@@ -154,13 +154,13 @@ def test_three_ranks(three_ranks: RankPool, case: MixedCase) -> None:
     check_run(three_ranks, case.plan(), steps=STEPS)
 
 
-@pytest.mark.parametrize("held", [(ranks(1), ranks(2, SLOW)), (SHARED, ranks(1, SLOW))])
-def test_ranks_of_two_zones(three_ranks: RankPool, held: tuple[Held, ...]) -> None:
+def test_ranks_of_two_zones(three_ranks: RankPool) -> None:
     """A run knows devices and stages only: where they lie changes prices."""
-    plan = MixedCase(name="two zones", held=held, base=PIPELINE).plan()
-    zoned = replace(plan, cluster=in_zones(plan.cluster, ("east", "west")))
-    assert zoned.check() == []
-    check_run(three_ranks, zoned, steps=STEPS)
+    for held in ((ranks(1), ranks(2, SLOW)), (SHARED, ranks(1, SLOW))):
+        plan = MixedCase(name="two zones", held=held, base=PIPELINE).plan()
+        zoned = replace(plan, cluster=in_zones(plan.cluster, ("east", "west")))
+        assert zoned.check() == []
+        check_run(three_ranks, zoned, steps=STEPS)
 
 
 @pytest.mark.parametrize("case", tiered(FOUR, 8), ids=lambda c: c.name)
