@@ -16,17 +16,19 @@ from sampled import table_name
 SLOW: Mapping[str, str] = {
     "api/mistakes": "mistakes",
     "api": (
-        "answers calibrate calibrate_memory catalogue_and_run cli_plan cli_process "
+        "answers browser_tasks calibrate calibrate_memory catalogue_and_run cli_plan cli_process "
         "device_groups new_jobs no_code_from_data notebook_handles published_run python "
-        "validate what_if"
+        "validate what_if zones"
     ),
-    "benchmarks": "gpu_report gpu_report_parts",
+    "benchmarks": "gpu_report gpu_report_parts neighbours",
     "costmodel": (
         "calibration context_plans idle_devices kernel_table lowering overlap_modes "
         "simulation span_simulation split_simulation"
     ),
     "docs": "doc_blocks",
-    "executor": ("checkpoint_sessions checkpoint_storage compiled_blocks fake_ranks rehearsal"),
+    "executor": (
+        "checkpoint_sessions checkpoint_storage compiled_blocks fake_ranks joining rehearsal"
+    ),
     "kernels": "block_quantise fused_families kernels_compile token_permutation",
     "layout": "gates import_contracts imports wheel",
     "notebooks": "notebooks",
@@ -34,7 +36,7 @@ SLOW: Mapping[str, str] = {
         "bounds cost_oracle galvatron_search held_bytes largest mixed_oracle mixed_search "
         "more_memory open_shapes oracle oracle_checks path_bounds pinned_compile "
         "published_plans search_limits solver stage_contents tied_ends tower_oracle "
-        "watched_search what_if what_if_rates"
+        "watched_search what_if what_if_rates zoned_search"
     ),
     "profiler": "budgets device_profile device_rows host_overhead",
     "spec": "plan_document",
