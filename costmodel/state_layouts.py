@@ -15,7 +15,7 @@ from ..spec.formats import DTYPE_BYTES
 from ..spec.kernels import Collective, streamed
 from ..spec.workload import DtypeRecord
 from .nested_sharding import gather_pieces, keep_secondary
-from .shard_traffic import gathered_bytes
+from .shard_traffic import gathered_bytes, of_parts
 from .sharding import (
     narrow_copies_bytes,
     quantised_weights,
@@ -46,7 +46,7 @@ def contiguous_unit(shape: UnitShape) -> Unit:
     param, gradient = DTYPE_BYTES[dtype.param], DTYPE_BYTES[dtype.gradient]
     has_master = dtype.param != dtype.master
     master_bytes = shard * DTYPE_BYTES[dtype.master] if has_master else 0
-    reduce = tuple(item for part in parts for item in _buffer_reduction(part, dtype))
+    reduce = of_parts(parts, _buffer_reduction, dtype)
     return Unit(
         wrapped=False,
         gathers_each_use=False,

@@ -1,8 +1,8 @@
 """What a layer's splits and the units of its parameters cost, each found once for all tables.
 
 Tables of options and of passes look at the same splits and units, many of them for every number of
-micro-batches. A split's passes depend on the samples of one replica, a
-unit's traffic on the ranks of its stage alone.
+micro-batches. A split's passes depend on the samples of one replica, a unit's traffic on the ranks
+of its stage alone.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class LayerRows:
         """
         key = self._split_key(layer, strategy, place, shares)
         if key not in self._splits:
-            work, pricer = self._work(layer, strategy, place, shares), self._pricer(place)
+            work, pricer = self._work(layer, strategy, place, shares)
             passes = (work.forward, work.backward(False), work.backward(True))
             row = [work.kept_bytes, work.output_bytes, *_seconds(pricer, passes)]
             self._splits[key] = np.array(row, dtype=np.float64)
@@ -78,7 +78,7 @@ class LayerRows:
         """The same of its weight gradients alone, by ``WAITING`` to ``WEIGHT_ADDING``."""
         key = self._split_key(layer, strategy, place, shares)
         if key not in self._weights:
-            work, pricer = self._work(layer, strategy, place, shares), self._pricer(place)
+            work, pricer = self._work(layer, strategy, place, shares)
             passes = (work.weight_part(False), work.weight_part(True))
             row = [work.waiting_bytes, *_seconds(pricer, passes)]
             self._weights[key] = np.array(row, dtype=np.float64)
@@ -115,12 +115,12 @@ class LayerRows:
         batch = samples // strategy.data_parallel(ranks)
         return (self.lowering.kinds[layer], self.split_number(strategy), batch, reach, shares)
 
-    def _work(self, layer: int, strategy: LayerStrategy, place: Place, shares: bool) -> LayerWork:
-        ranks, samples, _ = place
-        return self.works.of(layer, strategy, ranks, samples, shares)
-
-    def _pricer(self, place: Place) -> Pricer:
-        return self.pricer.reaching(place[2])
+    def _work(
+        self, layer: int, strategy: LayerStrategy, place: Place, shares: bool
+    ) -> tuple[LayerWork, Pricer]:
+        """A layer's work in a place, and the prices there."""
+        ranks, samples, reach = place
+        return self.works.of(layer, strategy, ranks, samples, shares), self.pricer.reaching(reach)
 
     def _unit_row(
         self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, reach: int

@@ -40,24 +40,17 @@ class Seats:
 
     def __init__(self, tables: Mapping[int, PassTable]) -> None:
         self.tables = tables
-        self._alike: dict[Seat, Seat] = {}
+        self._alike: dict[Seat, tuple[Seat, Floats]] = {}
         self._differing: dict[int, list[tuple[Seat, Floats]]] = {kind: [] for kind in tables}
 
     def like(self, seat: Seat) -> Seat:
         """The first known seat in which the kind costs the same."""
-        if seat not in self._alike:
-            own_s, known = self._shown(seat), self._differing[seat[0]]
-            same = (each for each, shown_s in known if np.array_equal(own_s, shown_s))
-            self._alike[seat] = found = next(same, seat)
-            if found is seat:
-                known.append((seat, own_s))
-        return self._alike[seat]
+        return self._first(seat)[0]
 
     def shown(self, seat: Seat) -> Floats | None:
         """Hidden traffic that shows all the same, shape (options, KINDS); None where none does."""
-        like = self.like(seat)
-        own_s = next(shown_s for each, shown_s in self._differing[seat[0]] if each == like)
-        return own_s if own_s.any() else None
+        shown_s = self._first(seat)[1]
+        return shown_s if shown_s.any() else None
 
     def columns(self, seat: Seat) -> Floats:
         """Columns of the options of a layer, with what shows there of its hidden traffic."""
@@ -67,6 +60,17 @@ class Seats:
         columns = columns.copy()
         columns[:, WORK] += shown_s
         return columns
+
+    def _first(self, seat: Seat) -> tuple[Seat, Floats]:
+        """The first known seat in which as much shows, and how much does."""
+        if seat not in self._alike:
+            own_s, known = self._shown(seat), self._differing[seat[0]]
+            found = next((each for each in known if np.array_equal(own_s, each[1])), None)
+            if found is None:
+                found = (seat, own_s)
+                known.append(found)
+            self._alike[seat] = found
+        return self._alike[seat]
 
     def _shown(self, seat: Seat) -> Floats:
         kind, layers, kinds, first, last = seat

@@ -17,12 +17,13 @@ from ..candidates import Evaluator
 from ..exhaustive import all_cuts
 from ..search import Found
 from ..shape import Shape
+from ..trials import DeadlineError
 from .estimates import Estimates
 from .exhaustive import bounded_plans, plan_count
 from .likely import MixedLikely
 from .space import is_equal
-from .trials import DeadlineError, MixedTrials, rank
 from .trials import MixedLimits as MixedLimits
+from .trials import MixedTrials, rank
 
 ROUNDING = 1e-12
 """Bounds within this relative distance of the best time count as passing it."""

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 from ..candidates import ByBytes, Decision, Evaluator, Outcome
 from ..tied_ends import tied_choices
+from ..trials import ALTERNATIVES_WITHIN, DeadlineError
 from .costs import MixedCosts
-
-ALTERNATIVES_WITHIN = 0.1
-"""Plans that are slower than the best by more than this are no alternatives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +39,6 @@ class MixedLimits:
     tries: int = 40_000
     simulated: int = 10_000
     deadline_s: float | None = None
-
-
-class DeadlineError(Exception):
-    """The deadline has passed."""
 
 
 class MixedTrials(MixedCosts):
