@@ -89,6 +89,8 @@ def _verb_error(typed: str) -> ShardwrightError:
     near = nearest_name(typed, [*verbs, *UNBUILT_VERBS], count=1)
     if typed == "help":
         near = "plan --help"
+    elif typed == NAME:
+        near = "what follows, without this word"
     elif typed.endswith(".json"):
         near = f"plan explain {typed}"
     elif not near and (models := nearest_name(typed, preset_names(), count=1)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..costmodel.sensitivity import CHANGE, sensitivities
-from ..planner.candidates import Evaluator, Outcome
+from ..planner.candidates import Outcome
 from ..planner.probing import OneShape
 from ..planner.search import Limits, Search
 from ..spec.cluster import ClusterSpec
@@ -47,7 +47,7 @@ def _of_memory(search: Search, best: Outcome) -> Sensitivity:
     request = replace(evaluator.request, cluster=_roomier(evaluator.request.cluster))
     found = []
     for asked in (evaluator.request, request):
-        again = OneShape(Evaluator(asked, evaluator.simulator, evaluator.rule), Limits())
+        again = OneShape(evaluator.asked(asked), Limits())
         found.append(again.seconds_within(best.decision.shape))
     was_s = min([best.step_time_s, *found[0]])
     change = min([was_s, *found[1]]) / was_s - 1

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from ..costmodel.feasibility import MemoryRule
+from ..costmodel.layer_work import LayerWorks
 from ..costmodel.simulate import Simulation, Simulator
 from ..spec.legality import tied_reason
 from ..spec.model import ModelSpec
 from ..spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
 from ..spec.strategy import LayerStrategy
 from ..spec.towers import shared_tables
+from .layer_rows import LayerRows
 from .space import Request, Shape
 
 
@@ -152,6 +155,18 @@ class Evaluator:
         self.tries = 0
         self._tables = shared_tables(request.model)
         self._known: dict[Decision, Outcome] = {}
+
+    @cached_property
+    def rows(self) -> LayerRows:
+        """What splits and units cost: whatever memory there is, so kept for :meth:`asked`."""
+        lowering = self.simulator.lowering
+        return LayerRows(lowering, LayerWorks(lowering), self.simulator.pricer)
+
+    def asked(self, request: Request) -> Evaluator:
+        """One of a request that differs in its devices' memory alone, all prices as here."""
+        found = Evaluator(request, self.simulator, self.rule)
+        found.rows = self.rows
+        return found
 
     def __call__(self, decision: Decision, give_up_s: float = float("inf")) -> Outcome | None:
         """The outcome of a decision.

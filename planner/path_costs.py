@@ -31,13 +31,15 @@ class PathCosts:
 
     Args:
         costs: of the same request.
+
+    ``options`` counts those in the tables of passes that were made.
     """
 
     def __init__(self, costs: ShapeCosts) -> None:
         self._costs = costs
         self._tables = PassTables(costs.rows)
         self._places: dict[tuple[object, ...], PathBounds] = {}
-        self._options = 0
+        self.options = 0
         self._cuts: dict[tuple[Shape, float], BoundedCut] = {}
         self._bounds: dict[tuple[Shape, float], float] = {}
         self._reached: dict[tuple[Shape, float], float] = {}
@@ -50,7 +52,7 @@ class PathCosts:
 
     def _has_place(self, shape: Shape) -> bool:
         """Whether the tables of a shape are there, or may still be made."""
-        return self._place_key(shape) in self._places or self._options < MOST_OPTIONS
+        return self._place_key(shape) in self._places or self.options < MOST_OPTIONS
 
     def pooled(self, shape: Shape) -> float:
         """Seconds of the passes of every plan of a shape at the least, at once for its place."""
@@ -181,7 +183,7 @@ class PathCosts:
                 )
                 for kind, layer in costs.space.first_of_kind.items()
             }
-            self._options += sum(len(table.strategies) for table in tables.values())
+            self.options += sum(len(table.strategies) for table in tables.values())
             slowdown = costs.pricer.stack.overlap_slowdown
             tables = beside_all(tables, slowdown)
             self._places[key] = PathBounds(tables, costs.space.kinds, slowdown, self._message_s)

@@ -8,6 +8,7 @@ the others are still looked into, a part of each, and the likely ones by their e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from .bounded_shapes import Bounded, BoundedShapes
 from .candidates import Evaluator
@@ -16,8 +17,10 @@ from .limits import Limits, Quota
 from .open_shapes import OpenShapes
 from .shape import Shape
 
-PROVEN_WITHIN = 0.01
-"""Shapes of large models whose bound is this near to the best plan are not looked into."""
+PROVEN_WITHIN, MANY_WITHIN, MANY_OPTIONS = 0.01, 0.018, 40_000
+"""Shapes of large models whose bound is this near to the best plan are not looked into; the second
+where those that seemed good have this many options: each further width costs a tenth of a second
+there, and the last per cent of the proof a fifth of the search."""
 ROUNDING = 1e-12
 """Bounds within this relative distance of the best time count as passing it."""
 Progress = Callable[[int, int, float], None]
@@ -35,9 +38,15 @@ class Proof(OpenShapes):
     def __init__(self, evaluator: Evaluator, limits: Limits) -> None:
         super().__init__(evaluator, limits)
         self._progress: Progress = lambda seen, total, best: None
-        self._enough = 1 - (PROVEN_WITHIN if self.space.is_large else ROUNDING)
         self._open_value = float("inf")  # the least bound of a shape that stays open
         self._proven_value = 0.0  # of all plans but those that were simulated
+
+    @cached_property
+    def _enough(self) -> float:
+        """The part of the best value that a bound has to reach; told when the first is compared."""
+        if not self.space.is_large:
+            return 1 - ROUNDING
+        return 1 - (MANY_WITHIN if self._paths.options >= MANY_OPTIONS else PROVEN_WITHIN)
 
     def _exact_bound(self, number: int) -> float:
         """The best bound of a shape; once one stays open, no other needs a better than that one."""

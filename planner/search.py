@@ -2,7 +2,7 @@
 
 1. Every legal pipeline shape gets a quick proven lower bound, and its exact one only when its
    turn comes: of a large model first that of its place, then that of its relaxed step, at last
-   with the step's critical paths, until it is within ``PROVEN_WITHIN`` of the best plan, or past
+   with the step's critical paths, until it is within a per cent or two of the best plan, or past
    the bound of a shape that stays open (:mod:`.proof`).
 2. The likely shapes are searched for good plans: dynamic programming over layers and stages,
    simulated, the budget lowered where memory overflows. Of a model of many layers these are

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ..costmodel.layer_work import LayerWorks
 from ..spec.towers import shared_tables
 from .bounds import ShapeBounds
 from .candidates import Evaluator
 from .exhaustive import all_cuts, cut_count
-from .layer_rows import LayerRows
 from .options import OptionTable, OptionTables
 from .path_costs import PathCosts
 from .space import SearchSpace, Shape
@@ -37,12 +35,11 @@ class ShapeCosts:
         request, simulator = evaluator.request, evaluator.simulator
         self.request = request
         self.space = SearchSpace(request)
-        works = LayerWorks(simulator.lowering)
-        self.rows = LayerRows(simulator.lowering, works, simulator.pricer)
+        self.rows = evaluator.rows
         self.tables = OptionTables(self.rows)
         self.evaluator = evaluator
         self.pricer = simulator.pricer
-        self.work = WorkBounds(self.space, simulator.lowering, works, simulator.pricer)
+        self.work = WorkBounds(self.space, simulator.lowering, self.rows.works, simulator.pricer)
         self._paths = PathCosts(self)
         self._reaches: dict[tuple[int, int], int] = {}
         self._choices: dict[tuple[int, int], int] = {}

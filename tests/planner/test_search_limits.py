@@ -12,12 +12,13 @@ from problems import space as real_space
 from samples import random_problem
 
 from shardwright.costmodel.simulate import MAX_PASSES
+from shardwright.planner import proof as proof_module
 from shardwright.planner import search as search_module
 from shardwright.planner import space as space_module
 from shardwright.planner import trials as trials_module
 from shardwright.planner.bounded_shapes import BoundedShapes
 from shardwright.planner.pins import Pin
-from shardwright.planner.search import Limits
+from shardwright.planner.search import Limits, Search
 from shardwright.planner.shape import Shape
 from shardwright.planner.space import SearchSpace
 from shardwright.spec.errors import InfeasibleError
@@ -140,6 +141,32 @@ def test_ctrl_c_while_shapes_are_bounded_gives_what_was_found(
     assert search.interrupted
     assert found.stopped_by == "deadline"
     assert 0 < found.lower_bound_s <= found.outcomes[0].step_time_s
+
+
+def test_where_layers_have_many_options_a_wider_proof_is_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    space = real_space("llama-3-8b", "1x8xH100-80GB", 64, 8192)
+    near = search_of(space).run()
+    monkeypatch.setattr(proof_module, "MANY_OPTIONS", 1)
+    monkeypatch.setattr(proof_module, "MANY_WITHIN", 0.1)
+    wide = search_of(space).run()
+    best_s = near.outcomes[0].step_time_s
+    assert wide.outcomes[0].step_time_s <= best_s * 1.1
+    assert best_s * 0.89 < wide.lower_bound_s < near.lower_bound_s <= best_s
+
+
+def test_more_memory_is_asked_at_the_same_prices() -> None:
+    """What another memory's search takes over is what it would have found by itself."""
+    few = real_space("gpt2", "8xA100-40GB", 64, 1024)
+    more = few.with_memory(50_000_000_000)
+    whole = search_of(few)
+    whole.run()
+    again = Search(whole.evaluator.asked(search_of(more).request), Limits()).run()
+    alone = search_of(more).run()
+    assert [o.step_time_s for o in again.outcomes] == [o.step_time_s for o in alone.outcomes]
+    assert [o.plan.hash for o in again.outcomes] == [o.plan.hash for o in alone.outcomes]
+    assert again.lower_bound_s == alone.lower_bound_s
 
 
 def test_steps_too_long_to_simulate_are_no_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
