@@ -28,7 +28,7 @@ class ShapeValues(ShapeCosts):
     def rank(self, outcome: Outcome) -> tuple[float, float, int, ByBytes]:
         """Best first; among equals the fastest, the simplest, then by the plan's own bytes."""
         simple = outcome.distinct_strategies
-        return (self.value(outcome), outcome.step_time_s, simple, ByBytes(outcome.plan))
+        return (self.value(outcome), outcome.step_time_s, simple, outcome.by_bytes)
 
     def _quick_value(self, shape: Shape) -> float:
         """The quick bound of a shape as a value."""

@@ -104,4 +104,4 @@ class MixedTrials(MixedCosts):
 
 def rank(outcome: Outcome) -> tuple[float, int, ByBytes]:
     """Fastest first; among equals the simplest, then by the plan's own bytes."""
-    return (outcome.step_time_s, outcome.distinct_strategies, ByBytes(outcome.plan))
+    return (outcome.step_time_s, outcome.distinct_strategies, outcome.by_bytes)

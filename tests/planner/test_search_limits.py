@@ -17,11 +17,13 @@ from shardwright.planner import search as search_module
 from shardwright.planner import space as space_module
 from shardwright.planner import trials as trials_module
 from shardwright.planner.bounded_shapes import BoundedShapes
+from shardwright.planner.candidates import ByBytes
 from shardwright.planner.pins import Pin
 from shardwright.planner.search import Limits, Search
 from shardwright.planner.shape import Shape
 from shardwright.planner.space import SearchSpace
 from shardwright.spec.errors import InfeasibleError
+from shardwright.spec.plan import Plan
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -167,6 +169,22 @@ def test_more_memory_is_asked_at_the_same_prices() -> None:
     assert [o.step_time_s for o in again.outcomes] == [o.step_time_s for o in alone.outcomes]
     assert [o.plan.hash for o in again.outcomes] == [o.plan.hash for o in alone.outcomes]
     assert again.lower_bound_s == alone.lower_bound_s
+
+
+def test_plans_that_tie_are_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = search_of(real_space("gpt2", "8xA100-40GB", 64, 1024))
+    plan = search.run().outcomes[0].plan
+    hashed: list[Plan] = []
+
+    def told(self: Plan) -> str:
+        hashed.append(self)
+        return f"{len(hashed) * 7919 % 64:02}"
+
+    monkeypatch.setattr(Plan, "hash", property(told))
+    tied = [ByBytes(plan) for _ in range(64)]
+    for _ in range(2):
+        assert sorted(tied) == sorted(tied[::-1])
+    assert len(hashed) == 64
 
 
 def test_steps_too_long_to_simulate_are_no_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
