@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ class Decision(NamedTuple):
     strategies: tuple[LayerStrategy, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Outcome:
     """A simulated decision; ``excess_bytes`` of its fullest device, 0 if the plan is feasible."""
 
@@ -34,10 +34,11 @@ class Outcome:
     plan: Plan
     simulation: Simulation
     excess_bytes: float
-    by_bytes: ByBytes = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "by_bytes", ByBytes(self.plan))
+    @cached_property
+    def by_bytes(self) -> ByBytes:
+        """Its plan's place among those that are alike in all else."""
+        return ByBytes(self.plan)
 
     @property
     def step_time_s(self) -> float:
