@@ -77,7 +77,7 @@ wheel-test: $(READY) ## build sdist and wheel, install the wheel in a fresh venv
 		|| { cat "$$scratch/build.log"; exit 1; }; \
 	$(BIN)/python -m venv "$$scratch/venv"; \
 	"$$scratch/venv/bin/python" -m pip install --quiet -c constraints.txt "$$scratch"/dist/*.whl; \
-	python="$$scratch/venv/bin/python"; cli=$$(test -e api/cli.py -o -d api/cli && echo yes || :); \
+	python="$$scratch/venv/bin/python"; cli=$$(test -e api/cli/main.py -o -d api/cli && echo yes || :); \
 	cd "$$scratch"; ls -l dist; \
 	"$$python" -c 'import importlib.metadata as m, shardwright as s; \
 	print("imported", s.__version__); raise SystemExit(m.version("shardwright") != s.__version__)'; \

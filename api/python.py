@@ -12,29 +12,29 @@ from typing import Any
 
 from ..spec.choices import PREFERENCES
 from ..spec.errors import InputError, one_of
-from ..spec.plan import Plan
-from .arguments import arguments_named
-from .catalogue import models_document as models
+from ..spec.plan.plan import Plan
+from .catalogue.models import models_document as models
 from .client.client import Client
-from .comparing import Side
-from .comparison_handle import ComparisonHandle
-from .explanation_handle import ExplanationHandle
-from .facts import clusters, validate
-from .galvatron_flags import EXACTLY, foreign_costs
-from .galvatron_search import galvatron_plan
-from .handles import PlanHandle, SimulationHandle, simulation_handle
-from .inputs import Inputs, plan_pricing, resolve
-from .nouns import ClusterLike, ModelLike, check_plan
-from .pinning import resolve_pins
-from .plans import read_plan
-from .price_file import PricesLike
-from .reports import memory_rule, search_plan, simulate_plan
-from .uniform import UniformStrategy, uniform_plan
-from .wanted import Wanted
-from .what_if_handle import WhatIfs, handle_inputs
-from .what_if_inputs import Sets, Swept, question_of
-from .what_ifs import equal_parts
-from .what_ifs import what_if as answer_what_if
+from .notebook.catalogue import clusters, validate
+from .notebook.comparison_handle import ComparisonHandle
+from .notebook.explanation_handle import ExplanationHandle
+from .notebook.plan_handle import PlanHandle, SimulationHandle, simulation_handle
+from .notebook.what_if_handle import WhatIfs, handle_inputs
+from .planning.galvatron_flags import EXACTLY, foreign_costs
+from .planning.galvatron_search import galvatron_plan
+from .planning.plan_and_simulate import memory_rule, search_plan, simulate_plan
+from .planning.uniform_plan import UniformStrategy, uniform_plan
+from .problem.argument_names import arguments_named
+from .problem.model_and_cluster import ClusterLike, ModelLike, check_plan
+from .problem.pins import resolve_pins
+from .problem.plan_files import read_plan
+from .problem.price_file import PricesLike
+from .problem.resolve import Inputs, plan_pricing, resolve
+from .problem.search_options import Wanted
+from .views.comparison import Side
+from .what_if.inputs import Sets, Swept, question_of
+from .what_if.what_if import equal_parts
+from .what_if.what_if import what_if as answer_what_if
 
 PlanLike = PlanHandle | Plan | str | Path
 

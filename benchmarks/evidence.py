@@ -72,16 +72,23 @@ def items(names: Sequence[str] = NAMES) -> list[Item]:
     """The items of these names; one is loaded only when it is asked for."""
     found = []
     for name in names:
-        item = importlib.import_module(f"items.{name}").ITEM
+        file = item_file(name)
+        item = importlib.import_module(f"items.{file.parent.name}.{name}").ITEM
         if not isinstance(item, Item) or item.name != name:
-            raise TypeError(f"items/{name}.py: ITEM is not an Item called {name}")
+            raise TypeError(f"{file}: ITEM is not an Item called {name}")
         found.append(item)
     return found
 
 
+def item_file(name: str) -> Path:
+    """The file of an item."""
+    (file,) = (BENCHMARKS / "items").glob(f"*/{name}.py")
+    return file
+
+
 def places(item: Item) -> list[Path]:
     """Everything that an item's answer depends on."""
-    return [BENCHMARKS / "items" / f"{item.name}.py", *(ROOT / place for place in item.reads)]
+    return [item_file(item.name), *(ROOT / place for place in item.reads)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

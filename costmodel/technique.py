@@ -1,6 +1,6 @@
 """What a technique says of its price: work that it adds to a plan's, or changes in it.
 
-A module of :mod:`.techniques` ends in one :class:`TechniquePrice`. Whatever it adds counts under
+A module of :mod:`techniques` ends in one :class:`TechniquePrice`. Whatever it adds counts under
 the technique's name in the breakdown. It is lowered like all other work, so bounds, estimates and
 simulations price it in one way, and nothing that searches knows any technique by name.
 """
@@ -11,18 +11,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from ..spec.cluster.stack_spec import StackSpec
 from ..spec.errors import InputError
-from ..spec.stack import StackSpec
 from ..spec.strategy import LayerStrategy
 from ..spec.technique import TechniqueValue
-from .lowered_pass import NO_PASS, HostWork, LoweredPass, in_turn
-from .tape import Entry, Item
+from .symbolic.lowered_pass import NO_PASS, HostWork, LoweredPass, in_turn
+from .symbolic.tape import Entry, Item
 
 if TYPE_CHECKING:
-    from .layer_shape import LayerShape
-    from .layers import Segment
-    from .unit import Unit
-    from .unit_parts import UnitShape
+    from .layers.layer import Segment
+    from .sharding.fsdp_unit import Unit
+    from .sharding.param_groups import UnitShape
+    from .symbolic.layer_shape import LayerShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

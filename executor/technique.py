@@ -1,7 +1,7 @@
 """What a technique says of a run: what it does on a rank, around layers and steps.
 
-A module of :mod:`.techniques` ends in one :class:`TechniqueRun`. Its process groups are those that
-its value names (:attr:`..spec.technique.TechniqueValue.groups`), made up front from the whole plan.
+A module of :mod:`techniques` ends in one :class:`TechniqueRun`. Its process groups are those that
+its value names (:attr:`technique.TechniqueValue.groups`), made up front from the whole plan.
 What it does in the hooks is what its price says, item by item; tests hold one against the other.
 """
 
@@ -17,16 +17,16 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
-from ..spec.groups import RankGroup
-from ..spec.plan import Plan
+from ..spec.parallel.rank_groups import RankGroup
+from ..spec.plan.plan import Plan
 from ..spec.strategy import LayerStrategy
 from ..spec.techniques import Values
 
 if TYPE_CHECKING:
-    from .build_options import BuildOptions
-    from .local import LocalParameter
-    from .mesh import GroupBook
+    from .groups.process_groups import GroupBook
     from .models.layer import LayerModule
+    from .stage.local_parameters import LocalParameter
+    from .stage.options import BuildOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

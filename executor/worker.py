@@ -1,7 +1,7 @@
 """One rank: ``python -m shardwright.executor.worker PLAN.json`` under torchrun, or a pool's.
 
 Under torchrun's environment every rank trains the plan, rank 0 prints the steps and writes the
-result. A pool gives its workers jobs over a pipe instead; see :mod:`.launch`. Either way a rank
+result. A pool gives its workers jobs over a pipe instead; see :mod:`pool`. Either way a rank
 that fails says so in one line and ends at once, for its peers may wait for it in a collective.
 """
 
@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..spec.codec import dump_pretty, from_document, read_text, to_document, write_atomically
 from ..spec.errors import InputError, RunError, ShardwrightError
-from ..spec.learning_rate import learning_rate
-from ..spec.plan import load_plan
-from ..spec.shared_bias import table_blocks
-from .activity import Activity, waits_for_ranks
-from .channel import Message, Receiver, Sender
-from .context import RankContext
-from .faults import VARIABLE, FaultList, attempt_of, faults_of
-from .layout import plan_devices, plan_world_size
-from .patience import ON_CORES, patience_for
-from .progress import PROGRESS
+from ..spec.plan.plan import load_plan
+from ..spec.plan.relative_position_bias import table_blocks
+from ..spec.workload.learning_rate import learning_rate
+from .groups.rank_layout import plan_devices, plan_world_size
+from .launch.activity import Activity, waits_for_ranks
+from .launch.channel import Message, Receiver, Sender
+from .launch.fault_injection import VARIABLE, FaultList, attempt_of, faults_of
+from .launch.progress import PROGRESS
+from .launch.rank_context import RankContext
+from .launch.timeouts import ON_CORES, patience_for
 
 if TYPE_CHECKING:
     import torch
@@ -149,7 +149,7 @@ def join_ranks(
         RunError: torch is not installed, this machine lacks the device, or a rank does not come.
     """
     try:
-        from .ranks import join
+        from .launch.join import join
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
@@ -188,7 +188,7 @@ def _train(options: argparse.Namespace) -> int:
     _strike_before_joining(rank)
     timeout_s, join_s = options.timeout or patience.collective_s, options.join or patience.join_s
     device = join_ranks(plan_devices(plan)[rank], timeout_s, join_s=join_s)
-    from .train import train
+    from .train.job import train
 
     context = RankContext(rank, started, device, timeout_s, _print_event)
     settings = ("steps", "seed", "data", "tokenizer", "verify", "trace_file", "kernels")

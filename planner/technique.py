@@ -1,7 +1,7 @@
 """What a technique says of its choice: the values that a search tries, and where.
 
-A module of :mod:`.techniques` ends in one :class:`TechniqueChoice`. A search knows none of them by
-name: :class:`.technique_options.TechniqueOptions` gives it strategies that hold values, each of
+A module of :mod:`techniques` ends in one :class:`TechniqueChoice`. A search knows none of them by
+name: :class:`technique_options.TechniqueOptions` gives it strategies that hold values, each of
 them priced as a whole.
 """
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..costmodel.technique import Prices
-from ..spec.cluster import ClusterSpec
-from ..spec.layers import Layer
+from ..spec.cluster.cluster_spec import ClusterSpec
+from ..spec.model.layers import Layer
 from ..spec.strategy import LayerStrategy
 from ..spec.technique import TechniqueValue
 from ..spec.techniques import Values
-from ..spec.workload import Workload
+from ..spec.workload.workload import Workload
 
 
 def _needs_nothing(value: Any, device: str) -> str | None:

@@ -2,7 +2,7 @@
 
 One list of stages for every kind of device; a stage that a device does not have says so in the
 profile. What a stage finds is kept at once, the kernels' in parts, so a measurement that was cut
-short goes on where it was (:mod:`.partial`).
+short goes on where it was (:mod:`partial_profile`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from ..datasets.catalogue.device import CPU
-from ..executor.launch import WorkerPool
-from ..spec.plan import Plan
-from ..spec.profile import KernelRow, MachineProfile
-from .host_overhead import with_overheads
-from .partial import Partial, load_partial, remove_partial, save_partial
-from .rows import Found, case_key, with_found
-from .storage import NO_FOLDER, measure_storage
-from .store import fingerprint, machine_facts
+from ..executor.launch.pool import WorkerPool
+from ..spec.cluster.machine_profile import KernelRow, MachineProfile
+from ..spec.plan.plan import Plan
+from .overhead.host_overhead import with_overheads
+from .store.partial_profile import Partial, load_partial, remove_partial, save_partial
+from .store.profile_rows import Found, case_key, with_found
+from .store.profiles import fingerprint, machine_facts
+from .timing.storage_timing import NO_FOLDER, measure_storage
 
 QUICK_BUDGET_S = 20.0
 COARSE_BELOW_S = 40.0

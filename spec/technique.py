@@ -1,6 +1,6 @@
 """What a technique says of its values: the first of its four roles, in words that all packages use.
 
-A module of :mod:`.techniques` ends in one :class:`TechniqueValue`. What it leaves out has the
+A module of :mod:`techniques` ends in one :class:`TechniqueValue`. What it leaves out has the
 usual meaning: legal wherever its layer kinds are, on any stack, exact, in no rank group of its own.
 """
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .groups import RankGroup
-    from .layers import Layer
-    from .stack import StackSpec
+    from .cluster.stack_spec import StackSpec
+    from .model.layers import Layer
+    from .parallel.rank_groups import RankGroup
     from .strategy import LayerStrategy
-    from .workload import DtypeRecord
+    from .workload.workload import DtypeRecord
 
 OFF = "none"
 """What a flag or a pin says of a technique that is absent from the plan."""

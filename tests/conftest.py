@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from order import put_in_order, together
-from quick import is_slow
-from sampled import sample
+from runner.order import put_in_order, together
+from runner.quick import is_slow
+from runner.sampled import sample
 
 # Before anything imports numpy or torch: the test processes share the cores already.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Before anything imports triton: without a device its interpreter runs the fused kernels, where a
-# test asks for them (tests/support/interpreter.py).
+# test asks for them (tests/support/kernel_doubles/interpreter.py).
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
 

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from ...datasets.catalogue.documents import read_document
-from ...datasets.catalogue.models import DEFAULT_MODEL
-from ...spec.cluster import ClusterSpec
+from ...datasets.models.load import DEFAULT_MODEL
+from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.codec import to_document
 from ...spec.errors import InputError
-from ...spec.model import ModelSpec
-from ...spec.prices import Prices
-from ..inputs import DEFAULT_BATCH, DEFAULT_SEQ_LEN
-from ..nouns import cluster_of, model_of
-from ..price_file import WHAT, PricesLike
-from ..server.requests import StrategyBody, WorkloadBody
-from ..what_if_inputs import Sets, Swept, question_of
+from ...spec.model.model_spec import ModelSpec
+from ...spec.plan.rental_prices import Prices
+from ..problem.model_and_cluster import cluster_of, model_of
+from ..problem.price_file import WHAT, PricesLike
+from ..problem.resolve import DEFAULT_BATCH, DEFAULT_SEQ_LEN
+from ..server.compute.requests import StrategyBody, WorkloadBody
+from ..what_if.inputs import Sets, Swept, question_of
 
 WORKLOAD = tuple(WorkloadBody.__dataclass_fields__)
 STRATEGY = tuple(StrategyBody.__dataclass_fields__)

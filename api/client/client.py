@@ -7,24 +7,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...spec.errors import InputError, nearest_name
-from ..comparing import Side
-from ..comparison_handle import ComparisonHandle
-from ..explanation_handle import ExplanationHandle
-from ..handles import PlanHandle, SimulationHandle
-from ..inputs import Inputs
-from ..what_if_handle import WhatIfs, handle_inputs
-from ..what_if_inputs import Sets, Swept
-from .answers import explanation_of
-from .asking import (
-    PRICING,
-    checked_flags,
-    plan_document,
-    plan_request,
-    simulation_request,
-)
+from ..notebook.comparison_handle import ComparisonHandle
+from ..notebook.explanation_handle import ExplanationHandle
+from ..notebook.plan_handle import PlanHandle, SimulationHandle
+from ..notebook.what_if_handle import WhatIfs, handle_inputs
+from ..problem.resolve import Inputs
+from ..views.comparison import Side
+from ..what_if.inputs import Sets, Swept
 from .bodies import what_if_body, without_none
 from .jobs import PATHS, Job, Kind
-from .reading import Reader
+from .reader import Reader
+from .requests import PRICING, checked_flags, plan_document, plan_request, simulation_request
+from .results import explanation_of
 from .transport import Transport
 
 TIMEOUT_S, PATIENCE_S = 30.0, 60.0

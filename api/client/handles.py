@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ...spec.errors import InputError
-from ...spec.plan import Plan
-from ...spec.report import Report
-from ..explanation_handle import ExplanationHandle
-from ..handles import PlanHandle, SimulationHandle
-from ..what_if_handle import WhatIfs
+from ...spec.plan.plan import Plan
+from ...spec.report.report import Report
+from ..notebook.explanation_handle import ExplanationHandle
+from ..notebook.plan_handle import PlanHandle, SimulationHandle
+from ..notebook.what_if_handle import WhatIfs
 
 if TYPE_CHECKING:
     from .client import Client

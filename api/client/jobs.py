@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Literal, TypeVar
 
 from ...spec.errors import RunError
-from .problems import error_of
+from .errors import error_of
 from .transport import Event, Transport
 
 Kind = Literal["plan", "what-if", "run"]

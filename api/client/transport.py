@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...spec.errors import InputError, RunError
-from .problems import error_of
+from .errors import error_of
 
 if TYPE_CHECKING:
     import httpx

@@ -10,17 +10,18 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ... import __version__
-from ..catalogue import models_document
-from ..cluster_catalogue import clusters_document
-from .asking import Asker, json_response
+from ..catalogue.clusters import clusters_document
+from ..catalogue.models import models_document
+from .compute.ask_child import Asker, json_response
+from .compute.pool import ChildPool, PoolLimits
 from .gate import Gate, GateRules
 from .jobs.database import StoreError
-from .jobs.profile_routes import ProfileRoutes
-from .jobs.routes import JobRoutes
+from .jobs.routes.jobs import JobRoutes
+from .jobs.routes.profiles import ProfileRoutes
+from .jobs.routes.views import ShownRoutes
 from .jobs.service import JobRules, JobService
-from .jobs.shown import ShownRoutes
-from .observing import Metrics, Observer
-from .openapi import (
+from .metrics import Metrics, Observer
+from .openapi.install import (
     CATALOGUE_DOCS,
     HEALTH_DOCS,
     METRICS_DOCS,
@@ -29,7 +30,6 @@ from .openapi import (
     install_openapi,
 )
 from .page import add_page
-from .pool import ChildPool, PoolLimits
 from .problems import encode, problem_response
 
 SIMULATION_S = 10.0

@@ -9,9 +9,9 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..page_file import web_text
-from .jobs.replies import conditional
-from .openapi_shown import PAGE_DOCS
+from ..html.page_file import web_text
+from .jobs.routes.replies import conditional
+from .openapi.views import PAGE_DOCS
 
 POLICY = "; ".join(
     (

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from ...spec.codec import read_text
 from ...spec.errors import InputError, one_of
+from .compute.pool import PoolLimits
 from .gate import LOOPBACK_HOSTS, GateRules, hash_token
 from .logs import LEVELS, set_up
-from .pool import PoolLimits
 
 MIN_TOKEN = 16
 MAX_CHILDREN = 4
@@ -56,7 +56,7 @@ def serve(
         prepare(url)
         from .app import make_app
         from .jobs.service import JobRules
-        from .running import run_until_told
+        from .uvicorn_server import run_until_told
 
         set_up(level)
         rules = GateRules(hosts=LOOPBACK_HOSTS if local else None, token_hashes=hashes)

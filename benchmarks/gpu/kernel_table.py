@@ -14,7 +14,7 @@ from gpu.stage import Setting, Values, one_line
 from torch import Tensor
 
 from shardwright.kernels.dispatch import Dispatcher, explain
-from shardwright.profiler.device_timing import (
+from shardwright.profiler.timing.device_timing import (
     LEAST_RUNS,
     WARM_UP_RUNS,
     Run,

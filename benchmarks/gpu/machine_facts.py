@@ -69,7 +69,7 @@ def catalogue_name(name: str, memory_bytes: int) -> str | None:
     torch says so.
     """
     from shardwright.datasets.catalogue.device import devices
-    from shardwright.executor.ranks import is_device
+    from shardwright.executor.launch.join import is_device
 
     is_pcie = "pcie" in name.lower()
     near = sorted(

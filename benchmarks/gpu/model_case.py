@@ -12,19 +12,19 @@ from typing import Any
 from gpu.machine_facts import cluster_of
 from gpu.stage import Setting
 
-from shardwright.api.inputs import Inputs, Problem, resolve
-from shardwright.api.reports import search_plan, simulate_plan
-from shardwright.api.uniform import UniformStrategy, uniform_plan
-from shardwright.costmodel.library_memory import workspace_bytes
-from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.model_flops import model_flops_per_sample
+from shardwright.api.planning.plan_and_simulate import search_plan, simulate_plan
+from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
+from shardwright.api.problem.resolve import Inputs, Problem, resolve
+from shardwright.costmodel.lowering.model_flops import model_flops_per_sample
+from shardwright.costmodel.memory.library_workspace import workspace_bytes
+from shardwright.costmodel.pricing.machine import Machine
 from shardwright.datasets.catalogue.device import CPU
-from shardwright.executor.launch import TRAIN_JOB, PoolOptions, WorkerPool
-from shardwright.executor.layout import plan_device
+from shardwright.executor.groups.rank_layout import plan_device
+from shardwright.executor.launch.pool import TRAIN_JOB, PoolOptions, WorkerPool
+from shardwright.spec.cluster.machine_profile import MachineProfile
 from shardwright.spec.codec import from_json
-from shardwright.spec.plan import Plan
-from shardwright.spec.profile import MachineProfile
-from shardwright.spec.report import MemoryRow
+from shardwright.spec.plan.plan import Plan
+from shardwright.spec.report.report import MemoryRow
 
 SLOW_START = PoolOptions(collective_timeout_s=300.0, silent_after_s=120.0)
 """The first step compiles kernels, during which a rank may say nothing."""

@@ -17,9 +17,9 @@ from gpu.results import REPORTS
 
 from shardwright.datasets.measured.shipped_profiles import FOLDER as PROFILES
 from shardwright.datasets.measured.shipped_profiles import ship_profile
+from shardwright.spec.cluster.machine_profile import MachineProfile
 from shardwright.spec.codec import from_json, write_atomically
 from shardwright.spec.errors import InputError
-from shardwright.spec.profile import MachineProfile
 
 REPORT = "report.json"
 

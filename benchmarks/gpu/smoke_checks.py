@@ -171,7 +171,7 @@ def _snapshot(device: torch.device) -> str:
 
 def _operations(device: torch.device) -> str:
     """Operations of our own namespace, with a form for tensors without data."""
-    from shardwright.kernels import norm
+    from shardwright.kernels.dense import norm
     from shardwright.kernels.dispatch import Dispatcher
 
     x = torch.randn(8, 256, device=device, dtype=torch.bfloat16)

@@ -14,34 +14,37 @@ import torch
 from gpu.smoke_checks import Check, relative, within
 from torch import Tensor
 
-from shardwright.kernels.attention import attention_reference
-from shardwright.kernels.block_format import BlockFormat
-from shardwright.kernels.block_masked import (
+from shardwright.kernels.attention.attention import attention_reference
+from shardwright.kernels.attention.block_masked import (
     block_masked_attention,
     block_masked_attention_reference,
 )
-from shardwright.kernels.block_quantise import quantise
+from shardwright.kernels.attention.flash import (
+    flash_attention_backward_block,
+    flash_attention_with_lse,
+)
+from shardwright.kernels.attention.masks import DocumentMask, visible
+from shardwright.kernels.attention.ring_merge import merge_attention
+from shardwright.kernels.attention.varlen import varlen_attention, varlen_attention_reference
 from shardwright.kernels.dispatch import Dispatcher
-from shardwright.kernels.expert_order import ExpertOrder, expert_order
-from shardwright.kernels.flash import flash_attention_backward_block, flash_attention_with_lse
-from shardwright.kernels.grouped_matmul import grouped_matmul, grouped_matmul_reference
-from shardwright.kernels.masks import DocumentMask, visible
-from shardwright.kernels.ring_merge import merge_attention
-from shardwright.kernels.rounding import Philox
-from shardwright.kernels.token_permutation import (
+from shardwright.kernels.moe.expert_order import ExpertOrder, expert_order
+from shardwright.kernels.moe.grouped_matmul import grouped_matmul, grouped_matmul_reference
+from shardwright.kernels.moe.token_permutation import (
     permute,
     permute_reference,
     unpermute,
     unpermute_reference,
 )
-from shardwright.kernels.token_range_copy import (
+from shardwright.kernels.quantization.block_format import BlockFormat
+from shardwright.kernels.quantization.block_quantize import quantise
+from shardwright.kernels.rounding import Philox
+from shardwright.kernels.token_ranges.copy import (
     gather_reference,
     gather_token_ranges,
     scatter_reference,
     scatter_token_ranges,
 )
-from shardwright.kernels.token_ranges import token_ranges
-from shardwright.kernels.varlen import varlen_attention, varlen_attention_reference
+from shardwright.kernels.token_ranges.ranges import token_ranges
 
 SEQ, HEADS, KV_HEADS, WIDTH = 256, 4, 2, 64
 Function = Callable[..., Tensor]

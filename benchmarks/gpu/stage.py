@@ -107,7 +107,7 @@ def stages(folder: Path = HERE / "stages", package: str = "gpu.stages") -> list[
 
 def one_line(error: BaseException, most: int = 300) -> str:
     """An error's type and message in one printable line, shortened as ``plan`` does it."""
-    from shardwright.api.cli_errors import one_line as shortened
+    from shardwright.api.cli.errors import one_line as shortened
 
     text, kind = shortened(error, most), type(error).__name__
     return f"{kind}: {text}" if text else kind

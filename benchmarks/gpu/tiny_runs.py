@@ -10,7 +10,7 @@ from pathlib import Path
 from gpu.model_case import ModelCase, Runner, plan_of, problem_of
 from gpu.stage import Setting, Values
 
-from shardwright.spec.timeline import from_perfetto
+from shardwright.spec.report.timeline import from_perfetto
 
 STEPS = 5
 GRAPHS, TRACED = "float32, CUDA graphs", "a traced step"

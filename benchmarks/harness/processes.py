@@ -34,7 +34,7 @@ class Ran:
 def plan_command() -> list[str]:
     """The ``plan`` command of this environment, or the module behind it where none is installed."""
     script = Path(sys.executable).with_name("plan")
-    return [str(script)] if script.exists() else [sys.executable, "-m", "shardwright.api.cli"]
+    return [str(script)] if script.exists() else [sys.executable, "-m", "shardwright.api.cli.main"]
 
 
 def ran(

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.shapes import Row, Table, judged
 from harness.work import Work
-from published_plans import (
+from published.published_plans import (
     Configuration,
     adds_up,
     gains,

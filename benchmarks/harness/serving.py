@@ -13,7 +13,7 @@ import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 from harness.places import STATE
 from harness.processes import resident_tree_bytes
-from services import Service, start_service, stop_service
+from service.services import Service, start_service, stop_service
 
 LENGTH = re.compile(rb"\r\ncontent-length: (\d+)", re.IGNORECASE)
 

@@ -10,8 +10,8 @@ import sys
 import time
 from typing import Any
 
-from shardwright.api.galvatron_question import galvatron_job
-from shardwright.api.inputs import Inputs, resolve
+from shardwright.api.planning.galvatron_job import galvatron_job
+from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.planner.galvatron.search import search
 from shardwright.planner.galvatron.translate import legality
 

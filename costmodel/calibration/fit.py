@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...spec.calibration import (
+from ...spec.cluster.calibration import (
     FACTOR_NAMES,
     LARGEST_FACTOR,
     LEAST_FACTOR,
@@ -35,8 +35,8 @@ from ...spec.calibration import (
     Calibration,
     Factors,
 )
-from .robust_fit import Regression, Vector, fitted, median_error
-from .spread import OWN_SPREAD, half_width
+from .interval import OWN_SPREAD, half_width
+from .robust_regression import Regression, Vector, fitted, median_error
 
 MOST_ROWS = 10
 DOUBT = {

@@ -10,7 +10,7 @@ differs between two recordings, ``d_k`` how far a shipped figure may be off befo
 so: states are counted from parameters, activations from what kernels save, and what libraries
 take is known least. The logarithm (Cauchy's; Holland and Welsch, 1977) lets a row whose model is
 misread decide nothing: allocators repeat themselves closely, so what is off by far is of another
-kind. Seconds do not, which is why :mod:`.fit` has weights that fall less.
+kind. Seconds do not, which is why :mod:`fit` has weights that fall less.
 
 Each row is then predicted from the others by the leverage of the linear problem. The deviation of
 these predictions, from the median of their sizes (one row may be misread) and at least ``s``, is
@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...spec.calibration import (
+from ...spec.cluster.calibration import (
     LARGEST_FACTOR,
     LEAST_FACTOR,
     MemoryCalibration,
@@ -37,7 +37,7 @@ from ...spec.calibration import (
 )
 from ...spec.units import GIB
 from .fit import MOST_ROWS
-from .robust_fit import Regression, Vector, fitted, median_error
+from .robust_regression import Regression, Vector, fitted, median_error
 
 OWN_SPREAD = 0.02
 """Assumed: the same test of Megatron-LM on one device, recorded with two containers."""
@@ -61,7 +61,7 @@ def fit_memory(rows: Sequence[MeasuredPeak]) -> MemoryCalibration:
     """The constants that the rows call for.
 
     Args:
-        rows: one to :data:`~.fit.MOST_ROWS` measured peaks of one device and stack.
+        rows: one to :data:`~fit.MOST_ROWS` measured peaks of one device and stack.
 
     Raises:
         ValueError: no rows, or too many.

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from functools import cache
 
-from ...datasets.catalogue.models import presets
 from ...datasets.catalogue.stack import stack
+from ...datasets.models.load import presets
 from ...spec.choices import SequenceParallel
-from ...spec.kernels import Kernel
-from ...spec.layers import Layer
-from ...spec.legality import layer_reason
+from ...spec.model.layers import Layer
+from ...spec.report.work_items import Kernel
+from ...spec.rules.plan_rules import layer_reason
 from ...spec.strategy import LayerStrategy
-from ..layer_shape import LayerShape
-from ..lower import lower_layer
+from ..lowering.layer_lowering import lower_layer
+from ..symbolic.layer_shape import LayerShape
 
 DEGREES = (1, 2, 4, 8)
 TOKENS = (2048, 4096, 8192)

@@ -16,7 +16,7 @@ from ..kernel_latency.experts_features import FusedExperts, experts_features
 from ..kernel_latency.experts_features import base_seconds as experts_base_seconds
 from ..kernel_latency.forest import Rows
 from ..kernel_latency.gemm_features import gemm, gemm_features
-from ..roofline import kernel_seconds
+from ..kernel_latency.roofline import kernel_seconds
 
 Vector = NDArray[np.float64]
 Words = NDArray[np.str_]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ...datasets.catalogue.device import device
-from ...spec.model import BlockLayer
-from ...spec.plan import Plan
-from ...spec.report import MemoryRow, Prediction
-from ..model_flops import flops_convention, forward_flops, model_flops_per_sample
-from ..roofline import peak_flops_per_s
-from .accounts import breakdown, stage_bytes
+from ...spec.model.model_spec import BlockLayer
+from ...spec.plan.plan import Plan
+from ...spec.report.report import MemoryRow, Prediction
+from ..kernel_latency.roofline import peak_flops_per_s
+from ..lowering.model_flops import flops_convention, forward_flops, model_flops_per_sample
+from .breakdown import breakdown, stage_bytes
 from .job import MB, GalvatronJob, usable_mb
-from .price import GalvatronPlan, Price
+from .plan_cost import GalvatronPlan, Price
 
 HALF_WIDTH = 0.25
 """Half of the 80 % interval over the step time, that of prices nobody measured here."""

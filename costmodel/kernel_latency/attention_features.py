@@ -12,9 +12,9 @@ import math
 from typing import NamedTuple
 
 from ...datasets.catalogue.device import Device
-from ..flash_rates import UNMEASURED
-from ..roofline import peak_flops_per_s
 from .device_features import device_features
+from .flash_efficiency import UNMEASURED
+from .roofline import peak_flops_per_s
 
 TILE = 128
 VALUE_BYTES = 2.0

@@ -20,12 +20,12 @@ import numpy as np
 
 from ...datasets.catalogue.device import Device, device
 from ...datasets.measured.timed_grid import SHARED_HEADS, timed_grid
-from ...spec.kernels import FLASH, Kernel
-from ..flash_rates import HALF_TOKENS
-from ..roofline import kernel_seconds
+from ...spec.report.work_items import FLASH, Kernel
 from .attention_features import VALUE_BYTES, Flash, attention_features, base_seconds
+from .flash_efficiency import HALF_TOKENS
 from .forest import Forest
 from .log_grid import LogGrid, Logs, filled
+from .roofline import kernel_seconds
 from .shipped_forests import shipped_forest
 
 AS_MANY = 32.0

@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple
 
 from ...datasets.catalogue.device import CAPABILITY_9_OR_10, Device
-from ..roofline import peak_flops_per_s
+from .roofline import peak_flops_per_s
 
 
 class DeviceFeatures(NamedTuple):

@@ -13,13 +13,13 @@ import numpy as np
 
 from ...datasets.catalogue.device import Device
 from ...datasets.measured.timed_grid import timed_grid
-from ...spec.kernels import FLASH, FUSED, FUSED_GATED, Kernel
+from ...spec.report.work_items import FLASH, FUSED, FUSED_GATED, Kernel
 from .attention_grid import DTYPES, learned_attention_grid, measured_attention_grid
 from .experts_features import FusedExperts, base_seconds, experts_features
 from .gemm_features import OPERAND_BYTES
 from .gemm_grid import learned_gemm_grid, measured_gemm_grid
+from .profile_table import Price, Source
 from .shipped_forests import shipped_forest
-from .table import Price, Source
 
 SAME_CHIP = {
     "A100-SXM-40GB": "A100-SXM-80GB",

@@ -17,9 +17,9 @@ import math
 from typing import NamedTuple
 
 from ...datasets.catalogue.device import Device
-from ..roofline import WAVE_PROLOGUE_S, peak_flops_per_s
 from .device_features import device_features
 from .gemm_features import OPERAND_BYTES
+from .roofline import WAVE_PROLOGUE_S, peak_flops_per_s
 
 TILES = ((128, 128), (128, 256), (64, 128), (64, 256), (64, 64), (32, 128), (16, 128))
 LEAST_TILE_ROWS = 64

@@ -1,7 +1,7 @@
 """What a learned price of a matrix product looks at: sizes, roofline, tiles and device.
 
 The trees predict log(measured seconds / roofline seconds), so they learn what the roofline of
-:mod:`..roofline` leaves out: kernels that fit the last-level cache, uneven waves of tiles,
+:mod:`roofline` leaves out: kernels that fit the last-level cache, uneven waves of tiles,
 latency of short sums.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 
 from ...datasets.catalogue.device import Device
-from ...spec.kernels import Kernel
-from ..roofline import kernel_seconds, tiling
+from ...spec.report.work_items import Kernel
 from .device_features import device_features
+from .roofline import kernel_seconds, tiling
 
 OPERAND_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "nvfp4": 0.5625}
 """Of a value that is read; nvfp4 has a scale of one byte for 16 values. Results are 2 bytes."""

@@ -22,11 +22,11 @@ import numpy as np
 
 from ...datasets.catalogue.device import Device, device
 from ...datasets.measured.timed_grid import timed_grid
-from ...spec.kernels import Kernel
-from ..roofline import kernel_seconds
+from ...spec.report.work_items import Kernel
 from .forest import Forest
 from .gemm_features import gemm, gemm_features
 from .log_grid import LogGrid, Logs, filled
+from .roofline import kernel_seconds
 from .shipped_forests import shipped_forest
 
 MEASURED_AS = {"fp16": "bf16"}

@@ -2,9 +2,9 @@
 
     predict(kernels, "H100-SXM-80GB") -> one Prediction a kernel
 
-A price is what :class:`.device_latency.DeviceLatency` finds, else the roofline's. Its interval of
+A price is what :class:`device_latency.DeviceLatency` finds, else the roofline's. Its interval of
 80 % is a factor either way, from what four in five errors stay below where such prices were scored
-on rows that nothing was fitted to (``benchmarks/items/kernels.py``, 2026-11):
+on rows that nothing was fitted to (``benchmarks/items/costmodel/kernels.py``, 2026-11):
 
 - measured: between sizes that were measured on the device, products 5 %, attention 9 %;
 - learned: on devices that were kept back, products 25 %, attention 19 %; experts of models that
@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 from ...datasets.catalogue.device import Device, device
 from ...spec.errors import InputError
-from ...spec.kernels import ATTENTIONS, FUSED, Kernel
-from ..roofline import kernel_seconds
+from ...spec.report.work_items import ATTENTIONS, FUSED, Kernel
 from .device_latency import DeviceLatency
-from .table import Source
+from .profile_table import Source
+from .roofline import kernel_seconds
 
 MEASURED = {"products": 0.05, "attention": 0.09}
 LEARNED = {"products": 0.25, "attention": 0.19, "experts": 0.23}
@@ -45,10 +45,10 @@ def predict(
     """What each kernel takes when nothing else runs.
 
     Args:
-        kernels: shapes as :class:`...spec.kernels.Kernel` says; experts of a whole layer are
+        kernels: shapes as :class:`work_items.Kernel` says; experts of a whole layer are
             ``fused_experts`` or ``fused_experts_ungated``.
         device_name: as the catalogue names it.
-        flash_generation: of the flash kernels, see :class:`...spec.stack.StackSpec`.
+        flash_generation: of the flash kernels, see :class:`stack_spec.StackSpec`.
 
     Raises:
         InputError: no such device, or fused experts on one that nothing was learned for.

@@ -1,4 +1,4 @@
-"""The bundled forests: fitted once by :mod:`..fitting.train`, read when a price needs one."""
+"""The bundled forests: fitted once by :mod:`train`, read when a price needs one."""
 
 from __future__ import annotations
 

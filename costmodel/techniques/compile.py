@@ -30,13 +30,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...spec.kernels import ATTENTIONS, MATMULS, Kernel
-from ...spec.stack import KernelFusion, StackSpec
+from ...spec.cluster.stack_spec import KernelFusion, StackSpec
+from ...spec.report.work_items import ATTENTIONS, MATMULS, Kernel
 from ...spec.strategy import LayerStrategy
 from ...spec.techniques.compile import TECHNIQUE as VALUE
 from ...spec.techniques.compile import compiles_whole, mode_of
-from ..lowered_pass import HostWork
-from ..tape import Entry
+from ..symbolic.lowered_pass import HostWork
+from ..symbolic.tape import Entry
 from ..technique import TechniquePrice
 
 LAUNCH_S = 3e-6

@@ -30,7 +30,7 @@ update after the passes: nothing of them hides, though copies up could run besid
 ZeRO-Offload's update that is delayed by a step would be lossy, and another technique.
 Devices that share a PCI Express switch share its link, which is not charged. Adafactor and Muon
 mix elements, so they are refused. Frozen weights stay. Rates of the host are assumed
-(:mod:`..host_rates`).
+(:mod:`host_rates`).
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...spec.errors import InputError
-from ...spec.formats import DTYPE_BYTES
-from ...spec.kernels import HOST_PREFIX, TO_DEVICE, TO_HOST, streamed
+from ...spec.report.work_items import HOST_PREFIX, TO_DEVICE, TO_HOST, streamed
 from ...spec.techniques.cpu_offload import NAME, offloads_parameters
 from ...spec.techniques.cpu_offload import TECHNIQUE as VALUE
-from ..optimizers import UpdateShare, elementwise_update
-from ..tape import Item
+from ...spec.workload.number_formats import DTYPE_BYTES
+from ..sharding.fsdp_unit import Unit
+from ..sharding.optimizers import UpdateShare, elementwise_update
+from ..sharding.param_groups import UnitShape, unit_parts
+from ..symbolic.tape import Item
 from ..technique import TechniquePrice, with_addition
-from ..unit import Unit
-from ..unit_parts import UnitShape, unit_parts
 
 OPTIMIZERS = ("adamw", "adam", "sgd", "adamw8bit")
 """Those that work element by element, so that the host needs no products and no sums."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...spec.cluster import ClusterSpec, LevelName, LinkLevel
+from ...spec.cluster.cluster_spec import ClusterSpec, LevelName, LinkLevel
 from .device import device
 from .fabric import Fabric, Regime, fabric, ring_steps
 from .source_kind import TYPED
@@ -51,7 +51,7 @@ class LinkRates:
         return self.fabric.efficiency
 
     def regimes(self, kind: str, ranks: int) -> tuple[Regime, Regime]:
-        """The small and the bulk regime of a collective (see :mod:`.fabric`)."""
+        """The small and the bulk regime of a collective (see :mod:`fabric`)."""
         small, bulk = self.fabric.regimes(kind, ranks)
         if self.typed_latency_s is not None:
             steps_s = ring_steps(kind, ranks) * self.typed_latency_s

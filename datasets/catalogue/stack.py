@@ -7,8 +7,8 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
+from ...spec.cluster.stack_spec import AllocatorModel, KernelFusion, OverlapKinds, StackSpec
 from ...spec.errors import InputError, nearest_name
-from ...spec.stack import AllocatorModel, KernelFusion, OverlapKinds, StackSpec
 from .tables import figure, read_table
 
 ON_CORES = "on_cores"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ...spec.cluster.machine_profile import MachineProfile
 from ...spec.codec import dump_pretty, from_json, read_text, to_document, write_atomically
 from ...spec.errors import InputError
-from ...spec.profile import MachineProfile
 
 FOLDER = Path(__file__).parent / "profiles"
 NEEDED = ("torch", "cuda", "driver")

@@ -10,13 +10,13 @@ import torch
 import torch.distributed as dist
 
 from ...spec.errors import InputError, RunError
-from ..exchange import gather_json
-from ..progress import PROGRESS
-from .damage import Damage, damages, manifest_damage
+from ..launch.json_gather import gather_json
+from ..launch.progress import PROGRESS
 from .folders import step_folders, step_of
+from .integrity import Damage, damages, manifest_damage
 from .manifest import DamagedManifestError, Manifest, read_manifest
-from .parts import PartLoadPlanner, Parts
-from .reading import CheckpointReader
+from .reader import CheckpointReader
+from .tensor_parts import PartLoadPlanner, Parts
 
 Tell = Callable[[str], None]
 """Says a line to whoever watches the run."""

@@ -23,12 +23,12 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan
 
 from ...spec.errors import InputError, RunError
-from ..exchange import gather_json
-from ..progress import PROGRESS
+from ..launch.json_gather import gather_json
+from ..launch.progress import PROGRESS
 from .folders import prune, step_folder, sweep, unfinished_folder
 from .manifest import RunFacts
-from .parts import Part, Parts, PartSavePlanner, Row, plan_saves
-from .storage import CheckpointWriter
+from .tensor_parts import Part, Parts, PartSavePlanner, Row, plan_saves
+from .writer import CheckpointWriter
 
 POLL_S = 0.02
 LONGEST_WRITE_S = 3600.0

@@ -10,16 +10,16 @@ from typing import Any
 from ... import __version__
 from ...spec.codec import content_hash
 from ...spec.errors import InputError
-from ...spec.plan import Plan
-from .. import torch_api
-from ..context import RankContext
-from ..engine import Engine
-from ..update import AdamWOptions
+from ...spec.plan.plan import Plan
+from .. import torch_compat as torch_api
+from ..engine.engine import Engine
+from ..engine.optimizer_step import AdamWOptions
+from ..launch.rank_context import RankContext
+from .engine_state import Restored, collect
 from .loader import Found, fill, newest_good
 from .manifest import RunFacts
 from .saver import Saver
 from .settings import EVERY, CheckpointSettings
-from .state import Restored, collect
 
 
 def run_facts(plan: Plan, seed: int, text: str, adamw: AdamWOptions) -> RunFacts:

@@ -1,6 +1,6 @@
 """Multi-head attention around its core: projections, positions, output.
 
-Runs what :mod:`shardwright.costmodel.attention_mixer` prices, in the same order.
+Runs what :mod:`shardwright.costmodel.layers.attention` prices, in the same order.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from ...kernels import norm
-from ...kernels.attention import unfused_attention
-from ...kernels.rope import Angles, apply_rope
-from ...spec.mixers import Attention
-from ...spec.token_parts import Spans, count
+from ...kernels.attention.attention import unfused_attention
+from ...kernels.attention.rope import Angles, apply_rope
+from ...kernels.dense import norm
+from ...spec.model.mixers import Attention
+from ...spec.parallel.sequence_partition import Spans, count
 from .core_attention import Attend, core_attention
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """A residual block: a token mixer, perhaps attention to another tower, a feed-forward part.
 
-Each part is told by its spec's type. Runs what :mod:`shardwright.costmodel.blocks` prices.
+Each part is told by its spec's type. Runs what :mod:`shardwright.costmodel.layers.block` prices.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Any
 
 from torch import Tensor
 
-from ...kernels import attention as kernels
+from ...kernels.attention import attention as kernels
 from ...spec.errors import InputError, NotBuiltError
-from ...spec.feed_forward import Mlp, Moe
-from ...spec.mixers import Attention, LatentAttention
-from ...spec.model import BlockLayer
-from ...spec.runnable import RUN_MODELS, block_run_reason
+from ...spec.model.feed_forward import Mlp, Moe
+from ...spec.model.mixers import Attention, LatentAttention
+from ...spec.model.model_spec import BlockLayer
+from ...spec.rules.executable import RUN_MODELS, block_run_reason
 from .attention import attention_mixer, cross_attention
-from .experts import mixture
-from .latent import latent_mixer
+from .latent_attention import latent_mixer
 from .layer import LayerBuild, LayerModule, again
 from .mlp import mlp
-from .relative import score_bias
+from .moe.experts import mixture
+from .relative_position import score_bias
 
 RunPart = Callable[["Block", Any, Tensor], Tensor]
 """What a block adds by one of its parts: takes the block, the part's spec and its input."""

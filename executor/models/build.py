@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...spec.errors import NotBuiltError
-from ...spec.layers import (
+from ...spec.model.layers import (
     BlockLayer,
     ClassifierLayer,
     EmbeddingLayer,
@@ -12,9 +12,9 @@ from ...spec.layers import (
     NormLayer,
     PatchLayer,
 )
-from ...spec.runnable import RUN_MODELS
+from ...spec.rules.executable import RUN_MODELS
 from .block import Block
-from .ends import Embedding, Head, Norm
+from .heads import Embedding, Head, Norm
 from .layer import LayerBuild, LayerModule
 from .vision import Classifier, Patches
 

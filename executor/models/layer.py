@@ -13,17 +13,17 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ...kernels import norm
+from ...kernels.dense import norm
 from ...kernels.dispatch import Dispatcher
 from ...kernels.marks import mark
 from ...spec.choices import Recompute
-from ...spec.marks import RECOMPUTE
-from .adapters import Adapter, frozen_column, frozen_row
-from .expert_ranks import ALONE, ExpertRanks
-from .parallel import ALONE as UNSPLIT
-from .parallel import TensorParallel, column_linear, row_linear
-from .sequence import SequenceSplit
-from .whole import whole_linear
+from ...spec.report.trace_marks import RECOMPUTE
+from .lora import Adapter, frozen_column, frozen_row
+from .moe.dispatch import ALONE, ExpertRanks
+from .replicated_linear import whole_linear
+from .sequence_split import SequenceSplit
+from .tensor_parallel import ALONE as UNSPLIT
+from .tensor_parallel import TensorParallel, column_linear, row_linear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

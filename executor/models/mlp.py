@@ -1,4 +1,4 @@
-"""The multi-layer perceptron of a block; runs what :mod:`shardwright.costmodel.mlp` prices."""
+"""The multi-layer perceptron of a block; :mod:`shardwright.costmodel.layers.mlp` prices it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from ...kernels import activation
-from ...spec.feed_forward import Mlp
+from ...kernels.dense import activation
+from ...spec.model.feed_forward import Mlp
 
 if TYPE_CHECKING:
     from .block import Block

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...spec.token_parts import Spans
+from ...spec.parallel.sequence_partition import Spans
 
 
 def position_rows(table: Tensor, held: Spans) -> Tensor:

@@ -1,4 +1,4 @@
-"""Ring attention on real ranks: what :mod:`shardwright.costmodel.ring_attention` prices.
+"""Ring attention on real ranks: what :mod:`shardwright.costmodel.layers.ring_attention` prices.
 
 Keys and values go round the ranks that hold pieces of a sequence while attention works on those
 at hand; results are merged by their log-sum-exps in float32. Backward they go round again, and
@@ -17,17 +17,17 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from ...kernels.marks import mark
-from ...kernels.ring_narrow_step import flash_narrow_step, flash_narrow_step_backward
-from ...kernels.ring_step import (
+from ...kernels.attention.ring_narrow_step import flash_narrow_step, flash_narrow_step_backward
+from ...kernels.attention.ring_step import (
     flash_full_step,
     flash_full_step_backward,
     flash_step,
     flash_step_backward,
     merge_attention_,
 )
-from ...spec.marks import COMMUNICATE_CP
-from ..token_layout import TokenLayout
+from ...kernels.marks import mark
+from ...spec.report.trace_marks import COMMUNICATE_CP
+from .token_layout import TokenLayout
 
 
 class Passing:

@@ -1,6 +1,7 @@
 """Patches of images to activations, and the first token of each image to a loss.
 
-Runs what :mod:`shardwright.costmodel.vision` and :func:`shardwright.costmodel.heads.classifier`
+Runs what :mod:`shardwright.costmodel.layers.vision` and
+:func:`shardwright.costmodel.layers.heads.classifier`
 price. Where the sequence is split each rank has its own tokens, the first rank the class token.
 Tokens are numbered with the class token, patches without it.
 """
@@ -13,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ...kernels.cross_entropy import cross_entropy
-from ...spec.layers import EMBEDDING_NORM_EPS, ClassifierLayer, PatchLayer
-from ...spec.sample_parts import Span
-from ...spec.token_parts import Spans, behind, places
+from ...kernels.dense.cross_entropy import cross_entropy
+from ...spec.model.layers import EMBEDDING_NORM_EPS, ClassifierLayer, PatchLayer
+from ...spec.parallel.batch_partition import Span
+from ...spec.parallel.sequence_partition import Spans, behind, places
 from .layer import LayerBuild, LayerModule
 from .positions import position_rows
 

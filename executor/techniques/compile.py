@@ -21,23 +21,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ...kernels import rope
+from ...kernels.attention import rope
 from ...kernels.fused import unusable
 from ...spec.choices import CompileMode
-from ...spec.dense import dense_parts
 from ...spec.errors import InputError, NotBuiltError
-from ...spec.plan import Plan
+from ...spec.model.dense_blocks import dense_parts
+from ...spec.plan.plan import Plan
 from ...spec.strategy import LayerStrategy
 from ...spec.techniques.compile import NAME, compiles_whole, mode_of
-from ..models import regions
+from ..models import compiled_regions as regions
 from ..models.attention import angles_of
 from ..models.block import Block
 from ..models.layer import LayerModule, again, iter_slots
-from ..models.parallel import column_linear, row_linear
+from ..models.tensor_parallel import column_linear, row_linear
 from ..technique import LivePlace, LiveTechnique, TechniqueRun
 
 if TYPE_CHECKING:
-    from ..build_options import BuildOptions, Compiler
+    from ..stage.options import BuildOptions, Compiler
 
 COMPILERS_OF_CORES = ("g++", "clang++")
 

@@ -17,11 +17,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ...spec.marks import technique_mark
+from ...spec.report.trace_marks import technique_mark
 from ...spec.techniques.cpu_offload import NAME, offloads_parameters
-from ..host_parameters import bring_for_gathers, device_copy
-from ..host_tier import host_copy, host_like
-from ..local import LocalParameter
+from ..host.parameter_fetch import bring_for_gathers, device_copy
+from ..host.tier import host_copy, host_like
+from ..stage.local_parameters import LocalParameter
 from ..technique import LivePlace, LiveTechnique, TechniqueRun
 
 

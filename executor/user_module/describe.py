@@ -20,10 +20,10 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ...spec.errors import InputError
-from ...spec.feed_forward import Activation, Mlp
-from ...spec.huggingface import model_from_config
-from ...spec.mixers import Attention
-from ...spec.model import (
+from ...spec.huggingface.config import model_from_config
+from ...spec.model.feed_forward import Activation, Mlp
+from ...spec.model.mixers import Attention
+from ...spec.model.model_spec import (
     BlockLayer,
     EmbeddingLayer,
     HeadLayer,

@@ -21,11 +21,11 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
 
 from ...spec.errors import InputError
-from ...spec.model import BlockLayer
-from ...spec.plan import Plan
+from ...spec.model.model_spec import BlockLayer
+from ...spec.plan.plan import Plan
 from ...spec.strategy import LayerStrategy
-from ..chunk import TORCH_DTYPES
-from ..layout import plan_world_size
+from ..groups.rank_layout import plan_world_size
+from ..stage.chunk import TORCH_DTYPES
 from .layers import Layers, find_layers
 
 ModuleType = TypeVar("ModuleType", bound=nn.Module)

@@ -14,11 +14,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ...costmodel.galvatron.ends import ends_memory, ends_seconds
+from ...costmodel.galvatron.embedding_head import ends_memory, ends_seconds
 from ...costmodel.galvatron.job import GalvatronJob
 from ...costmodel.galvatron.layer_memory import layer_memory
 from ...costmodel.galvatron.layer_time import layer_time
-from ...costmodel.galvatron.price import even_division
+from ...costmodel.galvatron.plan_cost import even_division
 from ...costmodel.galvatron.strategy import GalvatronStrategy
 
 MOST_DEGREE = 8

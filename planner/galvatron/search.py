@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...costmodel.galvatron.job import GalvatronJob, usable_mb
-from ...costmodel.galvatron.price import GalvatronPlan, Price, priced
-from ..numbers import divisors
-from .corner import Answer, Corner
-from .field import fields_of
+from ...costmodel.galvatron.plan_cost import GalvatronPlan, Price, priced
+from ..space.divisors import divisors
 from .options import Legal, Options, anything, degrees_of, options_of
-from .stage_labels import ROUNDING
+from .stage_dp import ROUNDING
+from .strategy_sets import fields_of
+from .subproblem import Answer, Corner
 
 GLANCE = 24
 """Labels kept when a corner is first looked into, for a good plan soon."""

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from ...costmodel.galvatron.job import GalvatronJob
-from ...costmodel.galvatron.price import GalvatronPlan
+from ...costmodel.galvatron.plan_cost import GalvatronPlan
 from ...costmodel.galvatron.strategy import GalvatronStrategy
-from ...spec.cluster import ClusterSpec
-from ...spec.layer_legality import layer_reason
-from ...spec.model import BlockLayer, Layer, ModelSpec
-from ...spec.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
+from ...spec.cluster.cluster_spec import ClusterSpec
+from ...spec.model.model_spec import BlockLayer, Layer, ModelSpec
+from ...spec.plan.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
+from ...spec.rules.layer_rules import layer_reason
 from ...spec.strategy import LayerStrategy, Sharding
-from ...spec.workload import Workload
+from ...spec.workload.workload import Workload
 from .options import Legal, Place
 
 

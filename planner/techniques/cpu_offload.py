@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...costmodel.techniques.cpu_offload import OPTIMIZERS
-from ...spec.cluster import ClusterSpec
-from ...spec.layers import Layer
+from ...spec.cluster.cluster_spec import ClusterSpec
+from ...spec.model.layers import Layer
 from ...spec.strategy import LayerStrategy
 from ...spec.techniques.cpu_offload import NAME, CpuOffload
-from ...spec.workload import Workload
+from ...spec.workload.workload import Workload
 from ..technique import TechniqueChoice
 
 UNGRANTED = "the cluster has no memory of its hosts to use: --host-gib G grants it"

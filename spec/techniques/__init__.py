@@ -15,11 +15,11 @@ from ..technique import OFF, TechniqueValue, kind_reason
 from . import compile, cpu_offload
 
 if TYPE_CHECKING:
-    from ..groups import RankGroup
-    from ..layers import Layer
-    from ..stack import StackSpec
+    from ..cluster.stack_spec import StackSpec
+    from ..model.layers import Layer
+    from ..parallel.rank_groups import RankGroup
     from ..strategy import LayerStrategy
-    from ..workload import DtypeRecord
+    from ..workload.workload import DtypeRecord
 
 Values = tuple[TechniqueValue, ...]
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..choices import COMPILE_MODES, CompileMode
-from ..dense import dense_reason
-from ..layers import BlockLayer
+from ..model.dense_blocks import dense_reason
+from ..model.layers import BlockLayer
 from ..technique import LayerKinds, TechniqueValue
 
 if TYPE_CHECKING:
-    from ..layers import Layer
-    from ..stack import StackSpec
+    from ..cluster.stack_spec import StackSpec
+    from ..model.layers import Layer
     from ..strategy import LayerStrategy
-    from ..workload import DtypeRecord
+    from ..workload.workload import DtypeRecord
 
 NAME = "compile"
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..choices import OFFLOADS
-from ..experts import experts_of
+from ..model.experts import experts_of
 from ..technique import LayerKinds, TechniqueValue
 
 if TYPE_CHECKING:
-    from ..layers import Layer
-    from ..stack import StackSpec
+    from ..cluster.stack_spec import StackSpec
+    from ..model.layers import Layer
     from ..strategy import LayerStrategy
-    from ..workload import DtypeRecord
+    from ..workload.workload import DtypeRecord
 
 NAME = "cpu_offload"
 OPTIMIZER, ALL = OFFLOADS

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import services
-from order import SERVICE, together
+from runner.order import SERVICE, together
+from service import services
 
-from shardwright.api.cli import run
+from shardwright.api.cli.main import run
 
 BASE_PLAN = (
     "simulate", "--model", "gpt2", "--cluster", "8xH100", "--global-batch", "64",
@@ -56,7 +56,7 @@ def plan_process(
 ) -> Result:
     """``plan`` as a person starts it."""
     done = subprocess.run(
-        [sys.executable, "-m", "shardwright.api.cli", *arguments],
+        [sys.executable, "-m", "shardwright.api.cli.main", *arguments],
         cwd=cwd, capture_output=True, text=True, check=False, timeout=timeout,
         env={**os.environ, "PYTHONSAFEPATH": "1", **environment},
     )  # fmt: skip

@@ -18,7 +18,7 @@ NAMES = evidence.NAMES
 
 
 def test_every_item_file_is_listed_and_the_other_way_round() -> None:
-    files = {path.stem for path in (places.BENCHMARKS / "items").glob("*.py")}
+    files = {path.stem for path in (places.BENCHMARKS / "items").glob("*/*.py")}
     assert files == set(NAMES)
     assert len(NAMES) == len(set(NAMES))
 

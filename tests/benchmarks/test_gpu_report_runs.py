@@ -15,8 +15,8 @@ from gpu.stages.ceilings import rows as ceilings
 from gpu.tiny_runs import GRAPHS, TRACED, check_trace, tries
 
 from shardwright.spec.errors import InputError
+from shardwright.spec.report.timeline import Counter, Span, Stream, Timeline
 from shardwright.spec.techniques.compile import mode_of
-from shardwright.spec.timeline import Counter, Span, Stream, Timeline
 
 
 def on_gpu(folder: Path) -> Setting:

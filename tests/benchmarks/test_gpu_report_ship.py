@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from device_profiles import DEVICE, device_profile
 from gpu.results import newest_report
 from gpu.ship import main, ship
+from kernel_doubles.device_profiles import DEVICE, device_profile
 
 from shardwright.datasets.measured.shipped_profiles import shipped_profiles
 from shardwright.spec.codec import dump_pretty, to_document

@@ -13,7 +13,7 @@ from gpu.smoke_checks import CHECKS
 from gpu.smoke_kernels import KERNEL_CHECKS
 from gpu.stages import smoke
 
-from shardwright.kernels.block_format import Quantised
+from shardwright.kernels.quantization.block_format import Quantised
 
 CORE = torch.device("cpu")
 

@@ -7,24 +7,17 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import growing
-import plan_sample
 import pytest
-from items import (
-    coverage,
-    galvatron_speed,
-    monotone,
-    planner_mutants,
-    published,
-    published_families,
-)
-from mutant_planners import MUTANTS
-from problems import problem
-from random_spaces import random_cluster
+from generators.catalogue_problems import problem
+from generators.random_spaces import random_cluster
+from items.costmodel import coverage, published, published_families
+from items.planner import galvatron_speed, monotone, planner_mutants
+from support import growing, plan_sample
+from support.mutant_planners import MUTANTS
 
-from shardwright.api.priced_run import measured_s
-from shardwright.api.published_run import answer, qualifies, question_of
-from shardwright.costmodel.prediction_errors import errors_of
+from shardwright.api.validation.priced_run import measured_s
+from shardwright.api.validation.published_run import answer, qualifies, question_of
+from shardwright.costmodel.explain.accuracy import errors_of
 from shardwright.datasets.published.runs import published_runs
 from shardwright.spec.errors import InputError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import pytest
-from log_plot import Axis, Point, log_plot
+from support.log_plot import Axis, Point, log_plot
 
 SVG = "{http://www.w3.org/2000/svg}"
 

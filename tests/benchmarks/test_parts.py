@@ -10,7 +10,7 @@ import pytest
 from harness import machine, work
 from harness.parts import Parts
 from harness.work import Work
-from items import monotone
+from items.planner import monotone
 
 
 def test_a_part_counts_only_with_the_inputs_that_it_was_made_with(tmp_path: Path) -> None:

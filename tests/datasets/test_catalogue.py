@@ -285,8 +285,8 @@ def test_a_link_inside_the_node_is_no_network() -> None:
 def test_names_are_resolved_without_heavy_libraries() -> None:
     code = (
         "import sys\n"
-        "from shardwright.datasets.catalogue.clusters import parse_cluster\n"
-        "from shardwright.datasets.catalogue.models import load_model\n"
+        "from shardwright.datasets.clusters.parse import parse_cluster\n"
+        "from shardwright.datasets.models.load import load_model\n"
         "parse_cluster('64xH100'); parse_cluster('local'); load_model('llama-3-70b')\n"
         "print(sorted({'torch', 'yaml', 'numpy', 'pandas', 'xgboost'} & set(sys.modules)))\n"
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.datasets.catalogue.clusters import parse_cluster
 from shardwright.datasets.catalogue.links import link_rates
+from shardwright.datasets.clusters.parse import parse_cluster
 from shardwright.spec.codec import canonical_json
 from shardwright.spec.errors import InputError
 from shardwright.spec.units import GIB

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.datasets.catalogue import cluster_local
-from shardwright.datasets.catalogue.clusters import parse_cluster
 from shardwright.datasets.catalogue.device import device, devices
 from shardwright.datasets.catalogue.fabric import fabrics
 from shardwright.datasets.catalogue.links import link_rates
 from shardwright.datasets.catalogue.node import largest_node
-from shardwright.datasets.catalogue.parsed_cluster import ParsedCluster
+from shardwright.datasets.clusters import local as cluster_local
+from shardwright.datasets.clusters.parse import parse_cluster
+from shardwright.datasets.clusters.parsed_cluster import ParsedCluster
 from shardwright.spec.errors import InputError, ShardwrightError
 
 NETWORKS = sorted(item.name for item in fabrics().values() if item.scope == "network")

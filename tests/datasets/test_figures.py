@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shardwright.datasets.catalogue.clusters import parse_cluster
 from shardwright.datasets.catalogue.device import CPU, device, devices
 from shardwright.datasets.catalogue.disagreements import Disagreement, disagreements
 from shardwright.datasets.catalogue.fabric import fabric, fabrics
 from shardwright.datasets.catalogue.links import link_rates
 from shardwright.datasets.catalogue.node import nodes
 from shardwright.datasets.catalogue.source_kind import KINDS, source_kind, source_kinds
+from shardwright.datasets.clusters.parse import parse_cluster
 
 # Dense TFLOP/s in 16 bits with fp32 sums, GB of memory, GB/s: typed from buyers' guides, rounded.
 KNOWN = {

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from shardwright.datasets.catalogue.models import presets
+from shardwright.datasets.models.load import presets
 from shardwright.spec.errors import InputError, NotBuiltError, ShardwrightError
-from shardwright.spec.huggingface import MODEL_TYPES, model_from_config
-from shardwright.spec.model import BlockLayer, ModelSpec
-from shardwright.spec.model_legality import model_problems
+from shardwright.spec.huggingface.config import MODEL_TYPES, model_from_config
+from shardwright.spec.model.model_spec import BlockLayer, ModelSpec
+from shardwright.spec.rules.model_rules import model_problems
 
 FIXTURE = Path(__file__).parent / "fixtures" / "parameter_counts.json"
 ROWS: list[dict[str, Any]] = json.loads(FIXTURE.read_text())

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.datasets.catalogue.clusters import parse_cluster
 from shardwright.datasets.catalogue.device import devices
 from shardwright.datasets.catalogue.fabric import fabrics
 from shardwright.datasets.catalogue.node import nodes, usual_node
-from shardwright.spec.cluster import ClusterSpec
+from shardwright.datasets.clusters.parse import parse_cluster
+from shardwright.spec.cluster.cluster_spec import ClusterSpec
 from shardwright.spec.errors import InputError
-from shardwright.spec.noun_legality import cluster_reason
+from shardwright.spec.rules.input_rules import cluster_reason
 
 NETWORKS = [item.name for item in fabrics().values() if item.scope == "network"]
 WITH_USUAL_NODE = sorted(name for name in devices() if usual_node(name) is not None)

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.datasets.catalogue.models import DEFAULT_MODEL, load_model, presets
-from shardwright.datasets.catalogue.typed_model import model_from_keys
+from shardwright.datasets.models.load import DEFAULT_MODEL, load_model, presets
+from shardwright.datasets.models.typed_model import model_from_keys
 from shardwright.spec.codec import canonical_json
 from shardwright.spec.errors import InputError
-from shardwright.spec.model import BlockLayer, EmbeddingLayer, MultiTokenLayer
-from shardwright.spec.parameters import active_elements, layer_elements
+from shardwright.spec.model.layer_parameters import active_elements, layer_elements
+from shardwright.spec.model.model_spec import BlockLayer, EmbeddingLayer, MultiTokenLayer
 
 CONFIG = {
     "model_type": "llama",

@@ -8,11 +8,11 @@ import pytest
 
 from shardwright.datasets.catalogue.device import device
 from shardwright.datasets.catalogue.fabric import fabric
-from shardwright.datasets.catalogue.models import presets
 from shardwright.datasets.catalogue.stack import stack
+from shardwright.datasets.models.load import presets
 from shardwright.datasets.published.names import fits, model_entry, names, source_entry
 from shardwright.datasets.published.runs import MEMORY_TABLE, published_runs
-from shardwright.spec.workload import DtypeRecord
+from shardwright.spec.workload.workload import DtypeRecord
 
 KNOWN = names()
 RUNS = published_runs()

@@ -8,8 +8,8 @@ import pytest
 
 from shardwright.datasets.catalogue.stack import GROUPS, NO_FIGURES, stack, stack_sources, stacks
 from shardwright.spec.choices import OVERLAPS
+from shardwright.spec.cluster.stack_spec import StackSpec
 from shardwright.spec.errors import InputError
-from shardwright.spec.stack import StackSpec
 
 
 def test_every_figure_of_every_stack_has_a_source() -> None:

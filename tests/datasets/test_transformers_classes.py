@@ -16,10 +16,10 @@ import pytest
 import torch
 import transformers
 
-from shardwright.datasets.catalogue.models import presets
-from shardwright.spec.huggingface import MODEL_TYPES, model_from_config
-from shardwright.spec.model import ModelSpec, MultiTokenLayer
-from shardwright.spec.parameters import layer_elements
+from shardwright.datasets.models.load import presets
+from shardwright.spec.huggingface.config import MODEL_TYPES, model_from_config
+from shardwright.spec.model.layer_parameters import layer_elements
+from shardwright.spec.model.model_spec import ModelSpec, MultiTokenLayer
 
 pytestmark = pytest.mark.xdist_group("transformers")
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shardwright.datasets.catalogue.typed_model import KNOWN, __doc__, model_from_keys
+from shardwright.datasets.models.typed_model import KNOWN, __doc__, model_from_keys
 from shardwright.spec.errors import InputError
-from shardwright.spec.model import (
+from shardwright.spec.model.model_spec import (
     Attention,
     BlockLayer,
     HeadLayer,

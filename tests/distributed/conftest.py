@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from rank_pools import RankPool
+from ranks.rank_pools import RankPool
 
 HERE = Path(__file__).resolve().parent
 

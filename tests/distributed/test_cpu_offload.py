@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bytes_check import TOLERANCE, peak_apart
-from checkpoint_matrix import SAME_BOUND, apart
-from expert_runs import MIXTRAL, spread
-from lowering_check import check_lowering, executor_stack
-from plan_cases import PLAIN, Case, Sizes, sharded
-from rank_pools import RankPool
-from run_checks import check_run
-from technique_ranks import TechniqueRankSuite
+from checks.live_bytes_check import TOLERANCE, peak_apart
+from checks.lowering_check import check_lowering, executor_stack
+from checks.run_checks import check_run
+from generators.plan_cases import PLAIN, Case, Sizes, sharded
+from ranks.checkpoint_matrix import SAME_BOUND, apart
+from ranks.expert_runs import MIXTRAL, spread
+from ranks.rank_pools import RankPool
+from toys.technique_ranks import TechniqueRankSuite
 
-from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.simulate import Simulator
+from shardwright.costmodel.pricing.machine import Machine
+from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.costmodel.techniques import TECHNIQUES as PRICES
-from shardwright.executor.launch import TRAIN_JOB
-from shardwright.spec.parameters import layer_parameters
-from shardwright.spec.plan import Plan
+from shardwright.executor.launch.pool import TRAIN_JOB
+from shardwright.spec.model.layer_parameters import layer_parameters
+from shardwright.spec.plan.plan import Plan
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.techniques import TECHNIQUES as VALUES
 from shardwright.spec.techniques import with_value
@@ -77,7 +77,7 @@ def test_each_tier_holds_what_is_predicted(two_ranks: RankPool, case: Case) -> N
     plan = case.plan()
     predicted = rows(plan)
     payload = {"plan": plan.to_document(), "flash": True, "steps": 3}
-    for traced in two_ranks.run("rank_jobs:live_bytes", payload):
+    for traced in two_ranks.run("ranks.rank_jobs:live_bytes", payload):
         stage = traced["stage"]
         assert peak_apart(predicted[stage, "hbm"], min(traced["peak_bytes"])) <= TOLERANCE
         assert predicted[stage, "host"] == traced["host_bytes"]
@@ -98,7 +98,7 @@ def test_what_leaves_the_device_is_gone_from_it(two_ranks: RankPool) -> None:
     resident = []
     for case in (plain, optimizer, whole):
         payload = {"plan": case.plan().to_document(), "steps": 1}
-        resident.append(two_ranks.run("rank_jobs:live_bytes", payload)[0]["resident_bytes"])
+        resident.append(two_ranks.run("ranks.rank_jobs:live_bytes", payload)[0]["resident_bytes"])
     specs = layer_parameters(plain.plan().model.layers()[1], 64)
     elements = 2 * sum(spec.elements for spec in specs) // 2
     counts = 2 * len(specs) * 4
@@ -165,7 +165,7 @@ def test_the_host_s_update_is_the_device_s(four_ranks: RankPool) -> None:
 def test_an_overflowing_step_changes_nothing(four_ranks: RankPool, parameters: bool) -> None:
     strategy = offloaded(sharded("zero3", 4), parameters)
     plan = Case(name="fp16", dtype="fp16", strategies=strategy).plan()
-    found = four_ranks.run("rank_jobs:overflow", {"plan": plan.to_document()})
+    found = four_ranks.run("ranks.rank_jobs:overflow", {"plan": plan.to_document()})
     assert all(one == found[0] for one in found)
     assert found[0]["skipped"] == [True, False]
     assert found[0]["moved"] == [False, True]
@@ -175,7 +175,7 @@ def test_the_device_has_what_the_host_updated(two_ranks: RankPool) -> None:
     """After a step, and after weights were put back; where parameters stay there, nothing."""
     plan = replace(SOME, sizes=SIZES, ranks=2).plan()
     payload = {"plan": plan.to_document(), "technique": NAME}
-    for rank in two_ranks.run("technique_jobs:copies", payload):
+    for rank in two_ranks.run("toys.technique_jobs:copies", payload):
         assert set(rank["stepped"].values()) == {"equal", "freed"}
         assert rank["put_back"] == rank["stepped"]
         assert {k for k, v in rank["stepped"].items() if v == "freed"} == set(rank["layer 2"])

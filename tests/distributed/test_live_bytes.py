@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from bytes_check import TOLERANCE, check_live_bytes
-from lowering_check import executor_stack
-from plan_cases import Case, Sizes, random_case, sharded
-from random_orders import random_order
-from rank_pools import RankPool
+from checks.live_bytes_check import TOLERANCE, check_live_bytes
+from checks.lowering_check import executor_stack
+from generators.plan_cases import Case, Sizes, random_case, sharded
+from generators.random_actions import random_order
+from ranks.rank_pools import RankPool
 
-from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.simulate import Simulator
-from shardwright.executor.launch import TRAIN_JOB
+from shardwright.costmodel.pricing.machine import Machine
+from shardwright.costmodel.simulation.simulator import Simulator
+from shardwright.executor.launch.pool import TRAIN_JOB
 from shardwright.spec.strategy import LayerStrategy
 
 SIZES = Sizes(hidden=64, ffn=160, vocab=512)
@@ -146,7 +146,7 @@ def test_a_run_reports_its_peak_from_a_later_step(four_ranks: RankPool, level: s
 def test_nothing_is_left_from_step_to_step(four_ranks: RankPool) -> None:
     plan = random_case(3).plan()
     payload = {"plan": plan.to_document(), "steps": 6}
-    for traced in four_ranks.run("rank_jobs:live_bytes", payload):
+    for traced in four_ranks.run("ranks.rank_jobs:live_bytes", payload):
         peaks = traced["peak_bytes"]
         assert min(peaks[3:]) == min(peaks[:3])
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from lowering_check import check_lowering, compare
-from plan_cases import GPT2, Case, Sizes, random_case, sharded
-from rank_pools import RankPool
+from checks.lowering_check import check_lowering, compare
+from generators.plan_cases import GPT2, Case, Sizes, random_case, sharded
+from ranks.rank_pools import RankPool
 
 from shardwright.spec.strategy import LayerStrategy
 
@@ -100,7 +100,7 @@ def test_fused_kernels(four_ranks: RankPool, case: Case) -> None:
 def test_the_comparison_sees_a_missing_kernel(four_ranks: RankPool) -> None:
     case = Case(name="plain", sizes=SIZES, seq_len=SEQ_LEN)
     plan = case.plan()
-    record = four_ranks.run("rank_jobs:record", {"plan": plan.to_document()})[0]
+    record = four_ranks.run("ranks.rank_jobs:record", {"plan": plan.to_document()})[0]
     largest = max(record["kernels"], key=lambda row: row[0][3])
     largest[1] -= 1
     found = compare(case, plan, record)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from plan_cases import GPT2, LLAMA, QWEN3, Case, Sizes, random_case, sharded
-from random_orders import random_order
-from rank_pools import RankPool
-from run_checks import check_case
+from checks.run_checks import check_case
+from generators.plan_cases import GPT2, LLAMA, QWEN3, Case, Sizes, random_case, sharded
+from generators.random_actions import random_order
+from ranks.rank_pools import RankPool
 
 from shardwright.spec.errors import RunError
 from shardwright.spec.strategy import LayerStrategy
 
-FUSED_JOB = "rank_jobs:train_fused"
+FUSED_JOB = "ranks.rank_jobs:train_fused"
 TP2 = LayerStrategy(tp=2)
 TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")
 TP4_SP = LayerStrategy(tp=4, sequence_parallel="megatron")
@@ -263,14 +263,14 @@ def test_verification_catches_a_gradient_that_is_off(two_ranks: RankPool) -> Non
     case = Case(name="zero3", ranks=2, strategies=sharded("zero3", 2))
     payload = {"plan": case.plan().to_document(), "parameter": "layers.2.up.weight"}
     with pytest.raises(RunError, match=r"the gradient of layers\.2\.up\.weight is off by"):
-        two_ranks.run("rank_jobs:train_with_a_mistake", payload)
+        two_ranks.run("ranks.rank_jobs:train_with_a_mistake", payload)
 
 
 def test_verification_catches_a_loss_that_is_off(two_ranks: RankPool) -> None:
     case = Case(name="zero0", ranks=2)
     payload = {"plan": case.plan().to_document(), "parameter": None}
     with pytest.raises(RunError, match="verification: a loss is off by"):
-        two_ranks.run("rank_jobs:train_with_a_mistake", payload)
+        two_ranks.run("ranks.rank_jobs:train_with_a_mistake", payload)
 
 
 @pytest.mark.evidence

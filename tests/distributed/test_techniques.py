@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from census_price import PRICE as CENSUS_PRICE
-from census_run import FADE
-from census_value import TECHNIQUE as CENSUS
-from census_value import GradientCensus
-from compiled import with_mode
-from lowering_check import Comparison
-from plan_cases import Case, sharded
-from rank_pools import RankPool
-from rounding_price import PRICE as ROUNDING_PRICE
-from rounding_value import TECHNIQUE as ROUNDING
-from rounding_value import RoundedInputs
-from technique_ranks import STEPS, StatefulRankSuite, TechniqueRankSuite
+from checks.lowering_check import Comparison
+from generators.plan_cases import Case, sharded
+from kernel_doubles.compiled_layers import with_mode
+from ranks.rank_pools import RankPool
+from toys.census_price import PRICE as CENSUS_PRICE
+from toys.census_run import FADE
+from toys.census_value import TECHNIQUE as CENSUS
+from toys.census_value import GradientCensus
+from toys.rounding_price import PRICE as ROUNDING_PRICE
+from toys.rounding_value import TECHNIQUE as ROUNDING
+from toys.rounding_value import RoundedInputs
+from toys.technique_ranks import STEPS, StatefulRankSuite, TechniqueRankSuite
 
 from shardwright.costmodel.techniques import TECHNIQUES as PRICES
 from shardwright.spec.strategy import LayerStrategy
@@ -64,7 +64,7 @@ class TestGradientCensus(StatefulRankSuite):
 
     def test_the_sums_are_those_of_the_gradients(self, two_ranks: RankPool) -> None:
         plan = self.case(0).plan()
-        ranks = two_ranks.run("technique_jobs:states", {**self.payload(plan), "steps": 1})
+        ranks = two_ranks.run("toys.technique_jobs:states", {**self.payload(plan), "steps": 1})
         total = sum(rank["squares"]["1"] for rank in ranks)
         for rank in ranks:
             assert rank["saved"]["gradient_census.1.sum"] == pytest.approx([total], rel=1e-5)
@@ -85,7 +85,7 @@ class TestRoundedInputs(StatefulRankSuite):
         plan = self.case(0).plan()
         micro_batches = plan.program.schedule.microbatches
         assert micro_batches > 1
-        ranks = two_ranks.run("technique_jobs:states", {**self.payload(plan), "steps": STEPS})
+        ranks = two_ranks.run("toys.technique_jobs:states", {**self.payload(plan), "steps": STEPS})
         passes = STEPS * micro_batches
         for rank in ranks:
             for layer in (1, 2):

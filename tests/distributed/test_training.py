@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_cases import GPT2, Case, Sizes, sharded
-from rank_pools import RankPool
+from generators.plan_cases import GPT2, Case, Sizes, sharded
+from ranks.rank_pools import RankPool
 
-from shardwright.executor.launch import TRAIN_JOB, run_plan
-from shardwright.executor.measured import critical_rank, measured_breakdown
-from shardwright.executor.update import AdamWOptions
+from shardwright.executor.engine.optimizer_step import AdamWOptions
+from shardwright.executor.launch.pool import TRAIN_JOB, run_plan
+from shardwright.executor.tracing.timeline import critical_rank, measured_breakdown
 from shardwright.spec.codec import canonical_json
 from shardwright.spec.errors import RunError
-from shardwright.spec.plan import Plan
-from shardwright.spec.report import BREAKDOWN_TERMS
+from shardwright.spec.plan.plan import Plan
+from shardwright.spec.report.report import BREAKDOWN_TERMS
+from shardwright.spec.report.timeline import from_perfetto
 from shardwright.spec.strategy import LayerStrategy
-from shardwright.spec.timeline import from_perfetto
 
 TEXT = Sizes(vocab=320, hidden=64, ffn=160)
 TP2_SP = LayerStrategy(tp=2, sequence_parallel="megatron")
@@ -70,7 +70,7 @@ def test_gradient_norms_and_clipped_updates_equal_the_reference(
     """A clip far below the norm decides every update, so the weights would drift apart."""
     case = replace(case, clip=0.05)
     payload = {"plan": case.plan().to_document(), "steps": 3}
-    found = four_ranks.run("rank_jobs:norms", payload)[0]
+    found = four_ranks.run("ranks.rank_jobs:norms", payload)[0]
     assert min(found["reference_norms"]) > 10 * 0.05
     assert found["norms"] == pytest.approx(found["reference_norms"], rel=2e-6)
     # Adam divides by the root of tiny squares, so rounding grows; a hundredth of one update
@@ -193,7 +193,7 @@ def test_a_step_that_overflows_in_fp16_changes_nothing_and_halves_the_scale(
     four_ranks: RankPool,
 ) -> None:
     plan = Case(name="fp16", dtype="fp16", strategies=sharded("zero2", 4)).plan()
-    found = four_ranks.run("rank_jobs:overflow", {"plan": plan.to_document()})
+    found = four_ranks.run("ranks.rank_jobs:overflow", {"plan": plan.to_document()})
     assert all(one == found[0] for one in found)
     assert found[0]["skipped"] == [True, False]
     assert found[0]["scales"] == [2.0**16, 2.0**15, 2.0**15]

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from plan_cases import Case, Sizes, sharded
-from rank_pools import RankPool
+from generators.plan_cases import Case, Sizes, sharded
+from ranks.rank_pools import RankPool
 
 pytest.importorskip("transformers")
 
 import shardwright as sw
 from shardwright.executor.user_module.describe import describe
 from shardwright.spec.errors import InputError
-from shardwright.spec.plan import Plan
+from shardwright.spec.plan.plan import Plan
 
 PINS = ("pp=1", "tp=1", "cp=1", "dp=4")
 
 
 def planned(kind: str, pins: tuple[str, ...]) -> Plan:
     """The plan of a module as it is, on four cores of this machine."""
-    from module_jobs import made
+    from ranks.module_jobs import made
 
     found = sw.plan(
         made(kind), "local:4", global_batch=8, seq_len=12, pins=(*PINS, *pins), calibration="none"
@@ -44,14 +44,14 @@ def test_a_foreign_module_trains_as_it_does_alone(
 ) -> None:
     plan = planned(kind, pins)
     payload = {"plan": plan.to_document(), "kind": kind, "micro_batches": micro_batches}
-    for found in four_ranks.run("module_jobs:own_loop", payload):
+    for found in four_ranks.run("ranks.module_jobs:own_loop", payload):
         assert found["worst"] <= 5e-6
         assert found["losses"][0] == pytest.approx(found["expected"][0], rel=1e-6)
         assert found["losses"] == pytest.approx(found["expected"], rel=1e-5)
 
 
 def test_what_was_read_off_torchs_encoder() -> None:
-    from module_jobs import HIDDEN, LAYERS, VOCAB, made
+    from ranks.module_jobs import HIDDEN, LAYERS, VOCAB, made
 
     spec = describe(made("encoder"))
     assert spec.block_count == LAYERS
@@ -86,4 +86,4 @@ def test_what_a_foreign_module_cannot_follow_is_named(
 ) -> None:
     payload = {"plan": case.plan().to_document(), "kind": "llama", "micro_batches": 1}
     with pytest.raises(Exception, match=says):
-        four_ranks.run("module_jobs:own_loop", payload)
+        four_ranks.run("ranks.module_jobs:own_loop", payload)

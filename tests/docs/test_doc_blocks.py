@@ -12,11 +12,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from doc_blocks import ROOT, Block, Reader, blocks, commands, difference, every_block
-from services import start_service, stop_service
+from runner.doc_blocks import ROOT, Block, Reader, blocks, commands, difference, every_block
+from service.services import start_service, stop_service
 
-from shardwright.api.price_file import prices_of
-from shardwright.datasets.catalogue.clusters import parse_cluster
+from shardwright.api.problem.price_file import prices_of
+from shardwright.datasets.clusters.parse import parse_cluster
 from shardwright.datasets.published.runs import TABLE
 
 QUICK: list[tuple[str, tuple[int, ...]]] = [
@@ -41,14 +41,15 @@ IN_TESTS_OF_THEIR_OWN = {
     "plan-document.md 0", "plan-document.md 1",
     "objectives.md 0",
     *(f"clusters.md {n}" for n in (0, 1, 2)),
-    "what_if.md 2",  # keys of the document: tests/api/test_what_if.py
+    "what_if.md 2",  # keys of the document: tests/api/cli/test_what_if.py
 }  # fmt: skip
 NOT_RUN = {
     "README.md 0": "make demo and make test: they run these tests",
-    "README.md 1": "what make demo measured on one machine; tests/api/test_cli_process.py runs it",
-    "README.md 15": "a table of the reader's own peaks; tests/api/test_calibrate_memory.py has one",
+    "README.md 1": "what make demo measured on one machine; tests/api/cli/test_process.py runs it",
+    "README.md 15": "a table of the reader's own peaks; tests/api/cli/test_calibrate_memory.py "
+    "has one",
     "README.md 21": "runs of ranks with a corpus; tests/distributed/test_training.py has each flag",
-    "README.md 22": "runs of hundreds of steps; tests/distributed/test_checkpoints.py, "
+    "README.md 22": "runs of hundreds of steps; tests/distributed/checkpoints/test_checkpoints.py, "
     "test_hf_weights.py",
     "README.md 23": "needs torchrun and a module; tests/distributed/test_user_modules.py",
     "README.md 24": "pip install: make wheel-test",
@@ -56,15 +57,19 @@ NOT_RUN = {
     "CONTRIBUTING.md 0": "make demo, make test, make lint",
     "multi_node.md 1": "needs 2 nodes of 8 GPUs",
     "multi_node.md 2": "needs 2 nodes of 8 GPUs",
-    "multi_node.md 3": "tests/distributed/test_several_nodes.py starts the same two torchruns",
+    "multi_node.md 3": "tests/distributed/launch/test_several_nodes.py starts the same two "
+    "torchruns",
     "operations.md 0": "serves until it is stopped; README.md 18 is the same",
-    "operations.md 1": "makes a token file; tests/api/test_service_tokens.py serves with one",
-    "operations.md 2": "needs a PostgreSQL of the reader's; tests/api/test_service_jobs.py has one",
-    "operations.md 3": "lines of a log; tests/api/test_service_logs.py holds their form",
+    "operations.md 1": "makes a token file; tests/api/service/test_service_tokens.py serves "
+    "with one",
+    "operations.md 2": "needs a PostgreSQL of the reader's; tests/api/jobs/test_service_jobs.py "
+    "has one",
+    "operations.md 3": "lines of a log; tests/api/service/test_service_logs.py holds their form",
     "operations.md 4": "needs sqlite3's own program and a database in use",
     "operations.md 5": "needs sqlite3's own program and a broken database",
     "operations.md 6": "container files are not yet run",
-    "objectives.md 1": "its command is not shown; tests/api/test_answers.py has such changes",
+    "objectives.md 1": "its command is not shown; tests/api/service/test_operations.py has such "
+    "changes",
 }
 COUNTED = {"run": 38, "not run": 20}
 

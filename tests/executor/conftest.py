@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shardwright.executor.rehearsal import alone_in_world
+from shardwright.executor.train.dry_run import alone_in_world
 
 
 @pytest.fixture

@@ -6,15 +6,21 @@ import random
 from collections import Counter
 
 import pytest
-from action_play import Play, rank_lists
-from mixed_cases import FAST, SLOW, Held, MixedCase, ranks
-from plan_cases import Case, Sizes
-from random_orders import random_order
+from checks.action_play import Play, rank_lists
+from generators.heterogeneous_cases import FAST, SLOW, Held, MixedCase, ranks
+from generators.plan_cases import Case, Sizes
+from generators.random_actions import random_order
 
-from shardwright.executor import actions
-from shardwright.executor.actions import stage_actions
-from shardwright.spec.plan import Plan
-from shardwright.spec.schedule import EVERY_KIND, V_KINDS, Pass, ScheduleKind, stage_order
+from shardwright.executor.pipeline import actions
+from shardwright.executor.pipeline.actions import stage_actions
+from shardwright.spec.plan.plan import Plan
+from shardwright.spec.schedules.stage_order import (
+    EVERY_KIND,
+    V_KINDS,
+    Pass,
+    ScheduleKind,
+    stage_order,
+)
 from shardwright.spec.strategy import LayerStrategy
 
 STRATEGIES = (
@@ -95,7 +101,7 @@ def test_a_v_would_wait_for_ever_for_what_its_turn_takes_later(
     base = Case(name="", kind=kind, chunks=2, sizes=Sizes(blocks=6), micro_batch=4, global_batch=32)
     plan = MixedCase(name="", held=(ranks(1),) * 4, base=base).plan()
     assert Play(plan, False).run() == []
-    monkeypatch.setattr("action_play.sent_until", lambda *given: None)
+    monkeypatch.setattr("checks.action_play.sent_until", lambda *given: None)
     assert any("let_go" in where for where in Play(plan, False).run())
 
 
@@ -113,7 +119,7 @@ def test_the_play_sees_a_rank_that_waits_for_ever(monkeypatch: pytest.MonkeyPatc
                 found += [action._replace(kind="let_go")] * 2
         return tuple(found)
 
-    monkeypatch.setattr("action_play.stage_actions", late)
+    monkeypatch.setattr("checks.action_play.stage_actions", late)
     base = Case(name="", kind="1f1b", micro_batch=4, global_batch=16)
     plan = MixedCase(name="", held=(ranks(2), ranks(1)), base=base).plan()
     assert any("send" in where or "let_go" in where for where in Play(plan, False).run())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardwright.executor.loss_scale import (
+from shardwright.executor.engine.loss_scale import (
     GROWTH_STEPS,
     INITIAL,
     LARGEST,

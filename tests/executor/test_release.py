@@ -12,11 +12,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from shardwright.executor import step_memory, train
-from shardwright.executor.context import RankContext
-from shardwright.executor.engine import Engine
-from shardwright.executor.host_copy import release
-from shardwright.profiler.probes import Probe, probe_plan
+from shardwright.executor.engine.engine import Engine
+from shardwright.executor.host.transfers import release
+from shardwright.executor.launch.rank_context import RankContext
+from shardwright.executor.tracing import step_memory
+from shardwright.executor.train import job as train
+from shardwright.profiler.overhead.probes import Probe, probe_plan
 
 CORE = torch.device("cpu")
 # Compilers may be loaded first, on a busy machine; and all that unit tests leave is looked through.

@@ -1,6 +1,7 @@
 """Plans of every released schema load, and cost what the last release said (R15).
 
-``python tests/support/golden_plans.py`` writes plans and figures of a new version; it never touches
+``python tests/support/published/golden_plans.py`` writes plans and figures of a new version; it
+never touches
 those that are there.
 """
 
@@ -10,13 +11,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import golden_plans
 import pytest
-from golden_plans import MAKERS, PLANS, figures, plans, released, write_new
+from published import golden_plans
+from published.golden_plans import MAKERS, PLANS, figures, plans, released, write_new
 
 import shardwright as sw
 from shardwright.spec.codec import dump_pretty
-from shardwright.spec.plan import SCHEMA_VERSION
+from shardwright.spec.plan.plan import SCHEMA_VERSION
 
 KNOWN = plans()
 LAST = list(released().values())[-1]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from checks.kernel_checks import any_of, assert_near, dtypes, layouts, on_devices, tensor
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_checks import any_of, assert_near, dtypes, layouts, on_devices, tensor
 
-from shardwright.kernels.adamw import (
+from shardwright.kernels.dense.adamw import (
     ADAMW,
     AdamWState,
     adamw_reference,

@@ -9,23 +9,23 @@ from typing import Any
 
 import pytest
 import torch
-from kernel_checks import assert_equals_definition, tensor
+from checks.kernel_checks import assert_equals_definition, tensor
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shardwright.kernels.activation import gelu, swiglu
-from shardwright.kernels.attention import (
+from shardwright.kernels.attention.attention import (
     _flash_on_cpu,
     _flash_on_device,
     attention_reference,
     flash_attention,
     unfused_attention,
 )
-from shardwright.kernels.cross_entropy import cross_entropy
+from shardwright.kernels.dense.activation import gelu, swiglu
+from shardwright.kernels.dense.cross_entropy import cross_entropy
+from shardwright.kernels.dense.norm import layer_norm, rms_norm, rms_norm_reference
 from shardwright.kernels.dispatch import Dispatcher
-from shardwright.kernels.norm import layer_norm, rms_norm, rms_norm_reference
 from shardwright.spec.errors import RunError
 
 Function = Callable[..., Tensor]

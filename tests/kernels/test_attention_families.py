@@ -7,10 +7,7 @@ from itertools import accumulate
 
 import pytest
 import torch
-from flash_doubles import cuda_flash_on_cores
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from kernel_checks import (
+from checks.kernel_checks import (
     Best,
     any_of,
     assert_near,
@@ -23,22 +20,26 @@ from kernel_checks import (
     tensor,
     widths,
 )
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from kernel_doubles.flash_doubles import cuda_flash_on_cores
 from torch import Tensor
 
-from shardwright.kernels import flash_variants, fused
-from shardwright.kernels.block_masked import (
+from shardwright.kernels import fused
+from shardwright.kernels.attention import flash_variants
+from shardwright.kernels.attention.block_masked import (
     BLOCK_MASKED_ATTENTION,
     block_masked_attention,
 )
-from shardwright.kernels.dispatch import Dispatcher, Family, Request, choose, explain
-from shardwright.kernels.flash import flash_attention_with_lse
-from shardwright.kernels.flash_variants import FLASH_BLOCK_BACKWARD, FLASH_LSE
-from shardwright.kernels.masks import CausalMask, DocumentMask, SlidingWindowMask
-from shardwright.kernels.varlen import (
+from shardwright.kernels.attention.flash import flash_attention_with_lse
+from shardwright.kernels.attention.flash_variants import FLASH_BLOCK_BACKWARD, FLASH_LSE
+from shardwright.kernels.attention.masks import CausalMask, DocumentMask, SlidingWindowMask
+from shardwright.kernels.attention.varlen import (
     VARLEN_ATTENTION,
     varlen_attention,
     varlen_attention_reference,
 )
+from shardwright.kernels.dispatch import Dispatcher, Family, Request, choose, explain
 from shardwright.spec.errors import InputError
 
 PORTABLE, AUTO = Dispatcher("portable"), Dispatcher()

@@ -7,9 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from kernel_checks import (
+from checks.kernel_checks import (
     any_of,
     assert_near,
     dtypes,
@@ -21,16 +19,24 @@ from kernel_checks import (
     tensor,
     widths,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
-from shardwright.kernels import block_masked
-from shardwright.kernels import masks as masks_module
-from shardwright.kernels.block_masked import (
+from shardwright.kernels.attention import block_masked
+from shardwright.kernels.attention import masks as masks_module
+from shardwright.kernels.attention.block_masked import (
     block_masked_attention,
     block_masked_attention_reference,
 )
+from shardwright.kernels.attention.masks import (
+    CausalMask,
+    DocumentMask,
+    Mask,
+    SlidingWindowMask,
+    visible,
+)
 from shardwright.kernels.dispatch import Dispatcher
-from shardwright.kernels.masks import CausalMask, DocumentMask, Mask, SlidingWindowMask, visible
 
 AUTO, PORTABLE = Dispatcher(), Dispatcher("portable")
 dispatchers = any_of(AUTO, PORTABLE)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 
-import interpreter  # noqa: F401
 import pytest
 import torch
+from checks.kernel_checks import assert_equals_definition, chosen, layouts, on_devices, tensor
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_checks import assert_equals_definition, chosen, layouts, on_devices, tensor
+from kernel_doubles import interpreter  # noqa: F401
 from torch import Tensor
 
-from shardwright.executor.recorder import Recorder
+from shardwright.executor.tracing.recorder import Recorder
 from shardwright.kernels import fused
-from shardwright.kernels.activation import (
+from shardwright.kernels.attention.rope import ROPE, Angles, apply_rope, rope_reference
+from shardwright.kernels.dense.activation import (
     GEGLU,
     SWIGLU,
     geglu,
@@ -22,16 +23,15 @@ from shardwright.kernels.activation import (
     swiglu,
     swiglu_reference,
 )
-from shardwright.kernels.dispatch import Dispatcher, Family, Policy, explain
-from shardwright.kernels.linear_cross_entropy import (
+from shardwright.kernels.dense.linear_cross_entropy import (
     LINEAR_CROSS_ENTROPY,
     linear_cross_entropy,
     linear_cross_entropy_reference,
 )
-from shardwright.kernels.norm import RMS_NORM, rms_norm, rms_norm_reference
-from shardwright.kernels.rope import ROPE, Angles, apply_rope, rope_reference
-from shardwright.spec import kernels as words
+from shardwright.kernels.dense.norm import RMS_NORM, rms_norm, rms_norm_reference
+from shardwright.kernels.dispatch import Dispatcher, Family, Policy, explain
 from shardwright.spec.errors import RunError
+from shardwright.spec.report import work_items as words
 
 FAMILIES = (RMS_NORM, SWIGLU, GEGLU, ROPE, LINEAR_CROSS_ENTROPY)
 POLICIES: tuple[Policy, ...] = ("portable", "fused")

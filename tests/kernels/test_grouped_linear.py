@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from shardwright.kernels.dispatch import Dispatcher
-from shardwright.kernels.grouped_linear import grouped_linear
-from shardwright.kernels.grouped_matmul import grouped_matmul_reference
+from shardwright.kernels.moe.grouped_linear import grouped_linear
+from shardwright.kernels.moe.grouped_matmul import grouped_matmul_reference
 from shardwright.spec.errors import InputError
 
 K, N = 6, 5

@@ -6,9 +6,7 @@ from itertools import accumulate
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from kernel_checks import (
+from checks.kernel_checks import (
     Best,
     any_of,
     assert_near,
@@ -18,11 +16,13 @@ from kernel_checks import (
     results,
     tensor,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
-from shardwright.kernels import grouped_matmul as module
 from shardwright.kernels.dispatch import Dispatcher, Request, choose, explain
-from shardwright.kernels.grouped_matmul import (
+from shardwright.kernels.moe import grouped_matmul as module
+from shardwright.kernels.moe.grouped_matmul import (
     GROUPED_MATMUL,
     grouped_matmul,
     grouped_matmul_reference,

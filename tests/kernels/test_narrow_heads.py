@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from shardwright.kernels.attention import flash_attention, unfused_attention
-from shardwright.kernels.rope import Angles, rope_reference, turn_heads
+from shardwright.kernels.attention.attention import flash_attention, unfused_attention
+from shardwright.kernels.attention.rope import Angles, rope_reference, turn_heads
 
 SEQ, BATCH, HEADS, KEY, VALUE = 24, 2, 3, 20, 12
 

@@ -6,10 +6,7 @@ import math
 
 import pytest
 import torch
-from flash_doubles import cuda_flash_on_cores
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from kernel_checks import (
+from checks.kernel_checks import (
     Best,
     any_of,
     assert_near,
@@ -21,12 +18,18 @@ from kernel_checks import (
     tensor,
     widths,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_doubles.flash_doubles import cuda_flash_on_cores
 from torch import Tensor
 
-from shardwright.kernels.attention import attention_reference
+from shardwright.kernels.attention.attention import attention_reference
+from shardwright.kernels.attention.flash import (
+    flash_attention_backward_block,
+    flash_attention_with_lse,
+)
+from shardwright.kernels.attention.ring_merge import merge_attention
 from shardwright.kernels.dispatch import Dispatcher
-from shardwright.kernels.flash import flash_attention_backward_block, flash_attention_with_lse
-from shardwright.kernels.ring_merge import merge_attention
 
 AUTO, PORTABLE = Dispatcher(), Dispatcher("portable")
 dispatchers = any_of(AUTO, PORTABLE)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_devices import DEVICES, dispatchers
+from kernel_doubles.kernel_devices import DEVICES, dispatchers
 
 from shardwright.kernels.rounding import (
     Philox,
@@ -44,7 +44,7 @@ def test_philox_gives_its_authors_answers(counter: str, key: str, answer: str) -
 @pytest.mark.parametrize("first", [0, 2**31 - 5, 2**32 - 5, 2**50 + 1])
 def test_tritons_philox_gives_the_same_words(seed: int, first: int, device: str) -> None:
     dispatchers(device)
-    import philox_kernel
+    from kernel_doubles import philox_kernel
 
     counters = torch.arange(16, device=device) + first
     found = philox_kernel.words(seed, first, 16, device)

@@ -6,12 +6,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_devices import DEVICES, DTYPES, LAYOUTS, dispatchers, random_values, strided
+from kernel_doubles.kernel_devices import (
+    DEVICES,
+    DTYPES,
+    LAYOUTS,
+    dispatchers,
+    random_values,
+    strided,
+)
 from torch import Tensor
 
 from shardwright.kernels.dispatch import Dispatcher
-from shardwright.kernels.expert_order import ExpertOrder, expert_order
-from shardwright.kernels.token_permutation import (
+from shardwright.kernels.moe.expert_order import ExpertOrder, expert_order
+from shardwright.kernels.moe.token_permutation import (
     permute,
     permute_reference,
     unpermute,

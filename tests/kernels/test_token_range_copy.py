@@ -8,16 +8,23 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_devices import DEVICES, DTYPES, LAYOUTS, dispatchers, random_values, strided
+from kernel_doubles.kernel_devices import (
+    DEVICES,
+    DTYPES,
+    LAYOUTS,
+    dispatchers,
+    random_values,
+    strided,
+)
 
 from shardwright.kernels.dispatch import Dispatcher
-from shardwright.kernels.token_range_copy import (
+from shardwright.kernels.token_ranges.copy import (
     gather_reference,
     gather_token_ranges,
     scatter_reference,
     scatter_token_ranges,
 )
-from shardwright.kernels.token_ranges import TokenRanges, token_ranges
+from shardwright.kernels.token_ranges.ranges import TokenRanges, token_ranges
 from shardwright.spec.errors import InputError
 
 PORTABLE = Dispatcher("portable")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shardwright.api.cli_verbs import VERBS
+from shardwright.api.cli.verbs import VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "container"

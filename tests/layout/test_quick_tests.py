@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from quick import FILES, is_slow
+from runner.quick import FILES, is_slow
 
 TESTS = Path(__file__).resolve().parents[1]
 SUBPACKAGES = ("api", "costmodel", "datasets", "executor", "kernels", "planner", "profiler", "spec")
@@ -23,4 +23,4 @@ def test_every_subpackage_is_touched() -> None:
     )
     assert {name: quick[name] for name in SUBPACKAGES if quick[name] < 5} == {}
     assert quick["distributed"] == 0
-    assert is_slow(TESTS / "api" / "test_service.py")
+    assert is_slow(TESTS / "api" / "service" / "test_service.py")

@@ -15,11 +15,11 @@ import click
 import pytest
 
 import shardwright
-from shardwright.api.cli import cli
-from shardwright.api.cli_verbs import VERBS
+from shardwright.api.cli.main import cli
+from shardwright.api.cli.verbs import VERBS
 from shardwright.api.python import INPUT_FLAGS, STRATEGY_FLAGS
-from shardwright.api.server.requests import PLAN_ADAPTER
-from shardwright.spec.plan import load_plan
+from shardwright.api.server.compute.requests import PLAN_ADAPTER
+from shardwright.spec.plan.plan import load_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"

@@ -70,8 +70,8 @@ def test_wheel_says_version_commands_and_licence(wheel: Path) -> None:
         licence = archive.read(stem + "licenses/LICENSE").decode()
     assert f"Version: {shardwright.__version__}\n" in metadata
     assert "License-Expression: Apache-2.0\n" in metadata
-    assert "plan = shardwright.api.cli:main\n" in commands
-    assert "shardwright = shardwright.api.cli:main\n" in commands
+    assert "plan = shardwright.api.cli.main:main\n" in commands
+    assert "shardwright = shardwright.api.cli.main:main\n" in commands
     assert "Version 2.0, January 2004" in licence
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from notebook_runs import MACHINE, MEASURED, NOTEBOOKS, executed, names, read, shown
+from runner.notebook_runs import MACHINE, MEASURED, NOTEBOOKS, executed, names, read, shown
 
 RUNS = [
     "quickstart",

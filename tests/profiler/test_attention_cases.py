@@ -9,10 +9,10 @@ import torch
 from torch.nn.attention import SDPBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shardwright.profiler.case import Case, Place
-from shardwright.profiler.shaped_cases import attention
-from shardwright.profiler.sizes import Sizes
-from shardwright.spec.kernels import ATTENTIONS, kernel_name
+from shardwright.profiler.cases.case import Case, Place
+from shardwright.profiler.cases.shaped_cases import attention
+from shardwright.profiler.cases.sizes import Sizes
+from shardwright.spec.report.work_items import ATTENTIONS, kernel_name
 
 NOWHERE = Place("bf16", torch.device("meta"))
 HEADS, SEQ, DIM = 4, 32, 64

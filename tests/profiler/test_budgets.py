@@ -10,11 +10,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from shardwright.executor.context import RankContext
-from shardwright.profiler import kernel_timing, links, step_timing, sweep
-from shardwright.profiler.cases import COARSE, FINE, Sizes, all_cases
-from shardwright.profiler.probes import Probe, probe_plan
-from shardwright.spec.kernels import GROUPED, MATMULS
+from shardwright.executor.launch.rank_context import RankContext
+from shardwright.profiler import sweep
+from shardwright.profiler.cases.all_cases import COARSE, FINE, Sizes, all_cases
+from shardwright.profiler.overhead.probes import Probe, probe_plan
+from shardwright.profiler.timing import kernel_timing, step_timing
+from shardwright.profiler.timing import link_timing as links
+from shardwright.spec.report.work_items import GROUPED, MATMULS
 
 TINY = Sizes(sides=(8, 16), elements=(1024, 2048), heads=(2, 4), sequences=(16, 32), head_dims=(8,))
 

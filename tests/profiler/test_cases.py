@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import gc
 
-import interpreter
 import pytest
 import torch
+from kernel_doubles import interpreter
 
-from shardwright.executor.recorder import Recorder
+from shardwright.executor.tracing.recorder import Recorder
 from shardwright.kernels import fused as fused_kernels
-from shardwright.profiler import fused_cases, kernel_timing
-from shardwright.profiler.case import Place, drawn
-from shardwright.profiler.cases import CUDA_COARSE, CUDA_FINE, Sizes, all_cases, sizes_for
-from shardwright.profiler.streamed_cases import Rows
-from shardwright.spec.kernels import FLASH_BACKWARDS, FLASH_FORWARDS
+from shardwright.profiler.cases import fused_cases
+from shardwright.profiler.cases.all_cases import (
+    CUDA_COARSE,
+    CUDA_FINE,
+    Sizes,
+    all_cases,
+    sizes_for,
+)
+from shardwright.profiler.cases.case import Place, drawn
+from shardwright.profiler.cases.streamed_cases import Rows
+from shardwright.profiler.timing import kernel_timing
+from shardwright.spec.report.work_items import FLASH_BACKWARDS, FLASH_FORWARDS
 
 assert interpreter, "before triton"
 TINY = Sizes(sides=(8, 16), elements=(1024, 2048), heads=(2, 4), sequences=(16, 32), head_dims=(8,))

@@ -12,16 +12,20 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from shardwright.executor.context import RankContext
-from shardwright.profiler import (
+from shardwright.executor.launch.rank_context import RankContext
+from shardwright.profiler.cases.all_cases import Sizes, all_cases
+from shardwright.profiler.timing import (
     copy_timing,
     kernel_timing,
-    links,
-    load,
     overlap_timing,
 )
-from shardwright.profiler.cases import Sizes, all_cases
-from shardwright.spec.profile import CopyRow
+from shardwright.profiler.timing import (
+    link_timing as links,
+)
+from shardwright.profiler.timing import (
+    product_load as load,
+)
+from shardwright.spec.cluster.machine_profile import CopyRow
 
 CORE = torch.device("cpu")
 TINY = Sizes(sides=(8,), elements=(1024,), heads=(2,), sequences=(16,), head_dims=(8,))

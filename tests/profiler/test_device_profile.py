@@ -9,26 +9,32 @@ from typing import Any
 
 import numpy as np
 import pytest
-from device_profiles import BYTES_PER_S, DEVICE, FLOPS_PER_S, LINK_BYTES_PER_S, device_profile
+from kernel_doubles.device_profiles import (
+    BYTES_PER_S,
+    DEVICE,
+    FLOPS_PER_S,
+    LINK_BYTES_PER_S,
+    device_profile,
+)
 
-from shardwright.api import profile_notes as notes_module
-from shardwright.api.doctor import doctor_document
-from shardwright.api.inputs import Inputs, Problem, resolve
-from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.prices import Pricer
-from shardwright.costmodel.simulate import Simulator
-from shardwright.datasets.catalogue.clusters import parse_cluster
+from shardwright.api.doctor.document import doctor_document
+from shardwright.api.problem import profile_notes as notes_module
+from shardwright.api.problem.resolve import Inputs, Problem, resolve
+from shardwright.costmodel.pricing.machine import Machine
+from shardwright.costmodel.pricing.pricer import Pricer
+from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.datasets.catalogue.stack import stack
+from shardwright.datasets.clusters.parse import parse_cluster
 from shardwright.datasets.measured.shipped_profiles import ship_profile, shipped_profiles
-from shardwright.profiler import store
-from shardwright.profiler.host_overhead import DEVICE_CONSTANTS, with_overheads
-from shardwright.profiler.probes import message_probe, probe_plan, probes
+from shardwright.profiler.overhead.host_overhead import DEVICE_CONSTANTS, with_overheads
+from shardwright.profiler.overhead.probes import message_probe, probe_plan, probes
+from shardwright.profiler.store import profiles as store
+from shardwright.spec.cluster.machine_profile import MachineProfile
 from shardwright.spec.codec import canonical_json, from_document, from_json, to_document
 from shardwright.spec.errors import InputError
-from shardwright.spec.kernels import Collective, Kernel
-from shardwright.spec.legality import executable_reason
-from shardwright.spec.plan import Plan
-from shardwright.spec.profile import MachineProfile
+from shardwright.spec.plan.plan import Plan
+from shardwright.spec.report.work_items import Collective, Kernel
+from shardwright.spec.rules.plan_rules import executable_reason
 
 
 @pytest.fixture(autouse=True)

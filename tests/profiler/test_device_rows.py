@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardwright.executor.context import RankContext
-from shardwright.profiler import cuda_facts as cuda_facts_module
-from shardwright.profiler import storage
-from shardwright.profiler.copy_timing import KINDS, measure_copies
-from shardwright.profiler.cuda_facts import _asked_driver, cuda_facts, cuda_models
-from shardwright.profiler.overlap_timing import measure_sharing, sharing_factor
-from shardwright.profiler.rows import Found, with_found
-from shardwright.profiler.store import fingerprint, machine_facts
+from shardwright.executor.launch.rank_context import RankContext
+from shardwright.profiler.store import cuda_facts as cuda_facts_module
+from shardwright.profiler.store.cuda_facts import _asked_driver, cuda_facts, cuda_models
+from shardwright.profiler.store.profile_rows import Found, with_found
+from shardwright.profiler.store.profiles import fingerprint, machine_facts
+from shardwright.profiler.timing import storage_timing as storage
+from shardwright.profiler.timing.copy_timing import KINDS, measure_copies
+from shardwright.profiler.timing.overlap_timing import measure_sharing, sharing_factor
+from shardwright.spec.cluster.machine_profile import CopyRow, MachineProfile
 from shardwright.spec.codec import canonical_json, from_json
 from shardwright.spec.errors import InputError
-from shardwright.spec.profile import CopyRow, MachineProfile
 
 ALONE = RankContext(0, 1, torch.device("cpu"), 60.0, lambda event: None)
 EMPTY = MachineProfile(

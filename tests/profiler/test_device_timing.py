@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from shardwright.profiler import device_timing
-from shardwright.profiler.device_timing import WARM_UP_RUNS, time_on
+from shardwright.profiler.timing import device_timing
+from shardwright.profiler.timing.device_timing import WARM_UP_RUNS, time_on
 
 GPU = torch.device("cuda", 1)
 CLOCK = 1.98e9

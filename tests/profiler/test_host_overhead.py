@@ -7,21 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from random_spaces import random_profile
+from generators.random_spaces import random_profile
 
-from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.simulate import Simulator
-from shardwright.datasets.catalogue.clusters import parse_cluster
+from shardwright.costmodel.pricing.machine import Machine
+from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.datasets.catalogue.stack import stack
-from shardwright.profiler.host_fit import non_negative_least_squares
-from shardwright.profiler.host_overhead import (
-    CONSTANTS,
-    LEAST_PROBES,
-    with_overheads,
-)
-from shardwright.profiler.probes import message_probe, probe_plan, probes
-from shardwright.spec.plan import Plan
-from shardwright.spec.profile import MachineProfile
+from shardwright.datasets.clusters.parse import parse_cluster
+from shardwright.profiler.overhead.host_fit import non_negative_least_squares
+from shardwright.profiler.overhead.host_overhead import CONSTANTS, LEAST_PROBES, with_overheads
+from shardwright.profiler.overhead.probes import message_probe, probe_plan, probes
+from shardwright.spec.cluster.machine_profile import MachineProfile
+from shardwright.spec.plan.plan import Plan
 
 KNOWN_S = {"kernel": 7e-6, "collective": 3e-4, "unit": 6e-4, "message": 1e-3, "step": 4e-3}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardwright.executor.layout import plan_world_size
-from shardwright.profiler.probes import Probe, message_probe, probe_plan, probes
+from shardwright.executor.groups.rank_layout import plan_world_size
+from shardwright.profiler.overhead.probes import Probe, message_probe, probe_plan, probes
 
 RANKS = range(1, 9)
 

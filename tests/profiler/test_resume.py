@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from shardwright.executor.context import RankContext
-from shardwright.profiler import kernel_timing, sweep
-from shardwright.profiler.cases import Sizes
-from shardwright.profiler.partial import partial_path
-from shardwright.profiler.rows import case_key
-from shardwright.profiler.store import profile_folder
+from shardwright.executor.launch.rank_context import RankContext
+from shardwright.profiler import sweep
+from shardwright.profiler.cases.all_cases import Sizes
+from shardwright.profiler.store.partial_profile import partial_path
+from shardwright.profiler.store.profile_rows import case_key
+from shardwright.profiler.store.profiles import profile_folder
 from shardwright.profiler.sweep import Target
+from shardwright.profiler.timing import kernel_timing
+from shardwright.spec.cluster.machine_profile import KernelRow, MachineProfile
 from shardwright.spec.errors import RunError
-from shardwright.spec.profile import KernelRow, MachineProfile
 
 KERNEL = {"op": "add", "shape": [8], "dtype": "fp32", "flops": 0, "traffic_bytes": 96}
 LINK = {"kind": "send", "ranks": 2, "payload_bytes": 64, "time_s": 4e-6}

@@ -8,11 +8,11 @@ import pytest
 import torch
 from triton.runtime.errors import OutOfResources, PTXASError
 
-from shardwright.executor.context import RankContext
-from shardwright.profiler import kernel_timing
-from shardwright.profiler.case import Case
-from shardwright.profiler.cases import Sizes, all_cases
-from shardwright.profiler.shortage import shortage
+from shardwright.executor.launch.rank_context import RankContext
+from shardwright.profiler.cases.all_cases import Sizes, all_cases
+from shardwright.profiler.cases.case import Case
+from shardwright.profiler.cases.out_of_resources import shortage
+from shardwright.profiler.timing import kernel_timing
 
 CORE = torch.device("cpu")
 TINY = Sizes(sides=(8, 16), elements=(1024,), heads=(2,), sequences=(16,), head_dims=(8,))

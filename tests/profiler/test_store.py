@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from random_spaces import random_profile
+from generators.random_spaces import random_profile
 
 import shardwright
-from shardwright.api import execution
-from shardwright.api.inputs import Inputs, resolve
-from shardwright.datasets.catalogue.clusters import parse_cluster
-from shardwright.profiler import store
-from shardwright.spec.profile import MachineProfile
-from shardwright.spec.report import Assumption
+from shardwright.api.execution import execution
+from shardwright.api.problem.resolve import Inputs, resolve
+from shardwright.datasets.clusters.parse import parse_cluster
+from shardwright.profiler.store import profiles as store
+from shardwright.spec.cluster.machine_profile import MachineProfile
+from shardwright.spec.report.report import Assumption
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +140,7 @@ def test_the_fingerprint_names_what_host_constants_rest_on() -> None:
 
 def test_a_fingerprint_does_not_load_torch() -> None:
     code = (
-        "import sys; from shardwright.profiler.store import fingerprint, newest_profile;"
+        "import sys; from shardwright.profiler.store.profiles import fingerprint, newest_profile;"
         "fingerprint(); newest_profile(2); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

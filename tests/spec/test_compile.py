@@ -7,18 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from compiled import text_of, with_mode
-from plan_cases import Case, sharded
+from generators.plan_cases import Case, sharded
+from kernel_doubles.compiled_layers import text_of, with_mode
 
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.codec import canonical_json
 from shardwright.spec.errors import InputError
-from shardwright.spec.legality import stack_reason
-from shardwright.spec.plan import Plan, load_plan
+from shardwright.spec.plan.plan import Plan, load_plan
+from shardwright.spec.rules.plan_rules import stack_reason
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.techniques import technique_reason, typed_values
 from shardwright.spec.techniques.compile import Compile, mode_of
-from shardwright.spec.workload import DtypeRecord
+from shardwright.spec.workload.workload import DtypeRecord
 
 PLAIN = LayerStrategy()
 FP32 = DtypeRecord.from_shorthand("fp32")

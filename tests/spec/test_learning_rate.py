@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.spec.errors import InputError
-from shardwright.spec.learning_rate import DECAYS, LearningRate, learning_rate
+from shardwright.spec.workload.learning_rate import DECAYS, LearningRate, learning_rate
 
 
 def test_a_number_is_the_rate_of_every_step() -> None:

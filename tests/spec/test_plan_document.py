@@ -6,14 +6,14 @@ import json
 from collections import Counter
 
 import pytest
+from checks.plan_checks import run_mutants, verdict
+from generators.samples import sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_checks import run_mutants, verdict
-from samples import sample
 
 from shardwright.spec import codec
 from shardwright.spec.errors import InputError
-from shardwright.spec.plan import SCHEMA_VERSION, Plan, load_plan
+from shardwright.spec.plan.plan import SCHEMA_VERSION, Plan, load_plan
 
 SEEDS = st.integers(0, 400)
 MUTANTS = 600

@@ -6,9 +6,15 @@ import math
 
 import pytest
 
-from shardwright.spec.change_keys import CHANGE_KEYS, change_key, entry_of, keys_text, known_paths
 from shardwright.spec.errors import InputError
-from shardwright.spec.quantities import QuantityKind, quantity
+from shardwright.spec.inputs.quantities import QuantityKind, quantity
+from shardwright.spec.inputs.what_if_keys import (
+    CHANGE_KEYS,
+    change_key,
+    entry_of,
+    keys_text,
+    known_paths,
+)
 
 WAS: dict[QuantityKind, float] = {
     "bytes": 1e10, "bytes_per_s": 1e11, "flops_per_s": 1e15, "seconds": 1e-5, "count": 100.0,

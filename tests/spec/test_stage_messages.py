@@ -7,12 +7,12 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from mixed_cases import FAST, SLOW, MixedCase, ranks
-from plan_cases import Case
+from generators.heterogeneous_cases import FAST, SLOW, MixedCase, ranks
+from generators.plan_cases import Case
 
-from shardwright.spec.plan import Stage, StageDevices
-from shardwright.spec.sample_parts import parts_reason, sample_parts, shares_reason
-from shardwright.spec.stage_messages import Block, blocks, entry_strategy, messages
+from shardwright.spec.parallel.batch_partition import parts_reason, sample_parts, shares_reason
+from shardwright.spec.plan.plan import Stage, StageDevices
+from shardwright.spec.plan.stage_messages import Block, blocks, entry_strategy, messages
 from shardwright.spec.strategy import LayerStrategy
 
 PLAIN, TP2 = LayerStrategy(), LayerStrategy(tp=2)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from mixed_cases import two_groups
-from zoned import in_zones
+from generators.heterogeneous_cases import two_groups
+from generators.zoned_clusters import in_zones
 
-from shardwright.datasets.catalogue.clusters import parse_cluster
-from shardwright.spec.cluster import ClusterSpec
+from shardwright.datasets.clusters.parse import parse_cluster
+from shardwright.spec.cluster.cluster_spec import ClusterSpec
 from shardwright.spec.codec import canonical_json, from_json
-from shardwright.spec.noun_legality import cluster_problems, cluster_reason
+from shardwright.spec.rules.input_rules import cluster_problems, cluster_reason
 
 THREE = parse_cluster("1x8xH100+1x8xA100+2x8xA100+@8x400G-IB").cluster
 ZONED = in_zones(THREE, ("east", "east", "west"))

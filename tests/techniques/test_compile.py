@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oracle import Space
-from plan_cases import Case
-from planning import request_of
-from technique_spaces import FEW, small_space
-from technique_suite import Refused, TechniqueSuite
+from generators.plan_cases import Case
+from oracles.brute_force import Space
+from published.planning import request_of
+from toys.technique_spaces import FEW, small_space
+from toys.technique_suite import Refused, TechniqueSuite
 
-from shardwright.planner.space import SearchSpace
+from shardwright.planner.space.search_space import SearchSpace
 from shardwright.planner.techniques import SHIPPED
-from shardwright.spec.plan import Plan
-from shardwright.spec.schedule import SCHEDULE_KINDS, SPLIT_KINDS, ScheduleKind
+from shardwright.spec.plan.plan import Plan
+from shardwright.spec.plan.technique_groups import plan_run_reason
+from shardwright.spec.schedules.stage_order import SCHEDULE_KINDS, SPLIT_KINDS, ScheduleKind
 from shardwright.spec.strategy import LayerStrategy
-from shardwright.spec.technique_plans import plan_run_reason
 from shardwright.spec.techniques.compile import Compile
-from shardwright.spec.workload import DtypeRecord
+from shardwright.spec.workload.workload import DtypeRecord
 
 
 class TestCompile(TechniqueSuite):

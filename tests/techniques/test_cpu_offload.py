@@ -6,33 +6,33 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
-from oracle import Space
-from plan_cases import Case, Sizes, sharded
-from planning import RULE, planned
-from random_spaces import PLENTY_BYTES
-from technique_spaces import FEW, TWO, small_space, solved
-from technique_suite import Refused, TechniqueSuite
+from generators.plan_cases import Case, Sizes, sharded
+from generators.random_spaces import PLENTY_BYTES
+from oracles.brute_force import Space
+from published.planning import RULE, planned
+from toys.technique_spaces import FEW, TWO, small_space, solved
+from toys.technique_suite import Refused, TechniqueSuite
 
-from shardwright.api.inputs import Inputs, resolve
-from shardwright.api.pinning import resolve_pins
-from shardwright.api.reports import search_plan
-from shardwright.costmodel.explain import breakdown
-from shardwright.costmodel.host_rates import LINK_SHARE, NODE_BYTES_PER_S
-from shardwright.costmodel.lowering import Lowering
-from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.simulate import Simulation, Simulator
+from shardwright.api.planning.plan_and_simulate import search_plan
+from shardwright.api.problem.pins import resolve_pins
+from shardwright.api.problem.resolve import Inputs, resolve
+from shardwright.costmodel.explain.breakdown import breakdown
+from shardwright.costmodel.lowering.plan_lowering import Lowering
+from shardwright.costmodel.pricing.host_rates import LINK_SHARE, NODE_BYTES_PER_S
+from shardwright.costmodel.pricing.machine import Machine
+from shardwright.costmodel.simulation.simulator import Simulation, Simulator
 from shardwright.costmodel.technique import total_bytes
 from shardwright.datasets.catalogue.device import device
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.planner.techniques import SHIPPED
+from shardwright.spec.cluster.stack_spec import StackSpec
 from shardwright.spec.errors import InfeasibleError, InputError
-from shardwright.spec.report import Report
-from shardwright.spec.stack import StackSpec
+from shardwright.spec.report.report import Report
 from shardwright.spec.strategy import LayerStrategy, Sharding
 from shardwright.spec.techniques import technique_reason, with_value
 from shardwright.spec.techniques.cpu_offload import TECHNIQUE, CpuOffload, stack_reason
 from shardwright.spec.units import GIB
-from shardwright.spec.workload import DtypeRecord
+from shardwright.spec.workload.workload import DtypeRecord
 
 NAME = "cpu_offload"
 ALL = CpuOffload(parameters=True)

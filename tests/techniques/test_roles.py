@@ -6,31 +6,31 @@ from dataclasses import replace
 
 import pytest
 import torch
-from census_choice import KNOWN as CENSUS
-from census_price import PRICE
-from census_run import RUNS
-from census_value import TECHNIQUE, GradientCensus
-from mixed_cases import SLOW, MixedCase, ranks
-from plan_cases import Case, Sizes, sharded
+from generators.heterogeneous_cases import SLOW, MixedCase, ranks
+from generators.plan_cases import Case, Sizes, sharded
+from toys.census_choice import KNOWN as CENSUS
+from toys.census_price import PRICE
+from toys.census_run import RUNS
+from toys.census_value import TECHNIQUE, GradientCensus
 
-from shardwright.costmodel.compare import compare_terms
-from shardwright.costmodel.lowered_pass import HostWork, LoweredPass, in_turn
-from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.simulate import Simulator
-from shardwright.costmodel.tape import Entry
+from shardwright.costmodel.explain.compare import compare_terms
+from shardwright.costmodel.pricing.machine import Machine
+from shardwright.costmodel.simulation.simulator import Simulator
+from shardwright.costmodel.symbolic.lowered_pass import HostWork, LoweredPass, in_turn
+from shardwright.costmodel.symbolic.tape import Entry
 from shardwright.costmodel.technique import Added, AddedPasses, added_backward
 from shardwright.datasets.catalogue.stack import stack
-from shardwright.executor.live import LiveTechniques, hides_bytes
-from shardwright.executor.segments import Operation, segments
+from shardwright.executor.stage.technique_hooks import LiveTechniques, hides_bytes
 from shardwright.executor.techniques import SHIPPED
-from shardwright.executor.train import require_executable
+from shardwright.executor.tracing.segments import Operation, segments
+from shardwright.executor.train.job import require_executable
 from shardwright.spec.errors import InputError
-from shardwright.spec.kernels import streamed
-from shardwright.spec.marks import STEP, technique_mark
-from shardwright.spec.plan import Plan
+from shardwright.spec.plan.plan import Plan
+from shardwright.spec.plan.technique_groups import plan_run_reason, stage_technique_groups
+from shardwright.spec.report.trace_marks import STEP, technique_mark
+from shardwright.spec.report.work_items import streamed
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.technique import LayerKinds
-from shardwright.spec.technique_plans import plan_run_reason, stage_technique_groups
 from shardwright.spec.techniques import with_value
 
 SIZES = Sizes(blocks=2)

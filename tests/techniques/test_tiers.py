@@ -5,29 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from census_choice import CHOICE
-from census_value import TECHNIQUE, GradientCensus
-from oracle import Restriction, simulator_of
-from plan_cases import Case, Sizes
-from planning import planned
-from technique_spaces import small_space
+from generators.plan_cases import Case, Sizes
+from oracles.brute_force import Restriction, simulator_of
+from published.planning import planned
+from toys.census_choice import CHOICE
+from toys.census_value import TECHNIQUE, GradientCensus
+from toys.technique_spaces import small_space
 
-from shardwright.costmodel.layer_shape import LayerShape
-from shardwright.costmodel.layers import Segment
-from shardwright.costmodel.machine import Machine
-from shardwright.costmodel.simulate import Simulator
+from shardwright.costmodel.layers.layer import Segment
+from shardwright.costmodel.pricing.machine import Machine
+from shardwright.costmodel.sharding.fsdp_unit import Unit
+from shardwright.costmodel.sharding.param_groups import UnitShape
+from shardwright.costmodel.simulation.simulator import Simulator
+from shardwright.costmodel.symbolic.layer_shape import LayerShape
 from shardwright.costmodel.technique import (
     LayerAddition,
     TechniquePrice,
     total_bytes,
     with_addition,
 )
-from shardwright.costmodel.unit import Unit
-from shardwright.costmodel.unit_parts import UnitShape
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.planner.technique import KnownTechniques
-from shardwright.spec.plan import Plan
-from shardwright.spec.report import MemoryRow
+from shardwright.spec.plan.plan import Plan
+from shardwright.spec.report.report import MemoryRow
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.techniques import with_value
 

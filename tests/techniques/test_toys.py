@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from census_choice import KNOWN as CENSUS
-from oracle import Space
-from planning import RULE, planned
-from random_spaces import PLENTY_BYTES
-from rounding_choice import KNOWN as ROUNDING
-from technique_spaces import FEW, TWO, small_space, solved
-from technique_suite import Refused, TechniqueSuite
+from generators.random_spaces import PLENTY_BYTES
+from oracles.brute_force import Space
+from published.planning import RULE, planned
+from toys.census_choice import KNOWN as CENSUS
+from toys.rounding_choice import KNOWN as ROUNDING
+from toys.technique_spaces import FEW, TWO, small_space, solved
+from toys.technique_suite import Refused, TechniqueSuite
 
-from shardwright.spec.workload import DtypeRecord
+from shardwright.spec.workload.workload import DtypeRecord
 
 
 class TestGradientCensus(TechniqueSuite):

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from ....profiler.store import profile_folder
+from ....profiler.store.profiles import profile_folder
 from ....spec.errors import InputError
 from .schema import METADATA
 

@@ -71,7 +71,7 @@ class JobAdder:
     def add(
         self, connection: sa.Connection, jobs: Sequence[tuple[NewJob, Enqueue]], quota: int
     ) -> list[Added]:
-        """Keep jobs and put them on the queue; :meth:`.store.JobStore.add` says what comes back.
+        """Keep jobs and put them on the queue; :meth:`store.JobStore.add` says what comes back.
 
         Raises:
             StoreError: a job that had a key went away meanwhile; asked again, it is a new one.

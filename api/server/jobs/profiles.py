@@ -13,7 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ....spec.calibration import Calibration
+from ....spec.cluster.calibration import Calibration
 from ....spec.codec import canonical_json, content_hash, from_json
 from .database import StoreError, store_errors
 from .new_jobs import QuotaError

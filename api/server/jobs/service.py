@@ -10,20 +10,20 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from ..compute.requests import DEADLINE_S
 from ..logs import Level
-from ..requests import DEADLINE_S
-from . import worker
-from .accepting import Acceptor
+from .batch_writer import Acceptor
 from .database import StoreError, open_engine, store_errors
 from .ids import digest, new_id
 from .new_jobs import NewJob
 from .profiles import ProfileStore
 from .recent import Recent
 from .schema import CACHE, Row, now_ms
-from .slots import Slots
 from .store import JobStore
-from .supervisor import Supervisor
 from .watcher import Watcher
+from .workers import worker
+from .workers.slots import Slots
+from .workers.supervisor import Supervisor
 
 DAY_MS = 86_400_000
 

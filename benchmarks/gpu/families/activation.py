@@ -8,7 +8,7 @@ from gpu.entry import Entry, Make, Sizes, Work
 from torch import Tensor
 from torch.nn import functional as F
 
-from shardwright.kernels import activation
+from shardwright.kernels.dense import activation
 from shardwright.kernels.dispatch import Dispatcher
 
 

@@ -8,7 +8,7 @@ from gpu.entry import Entry, Make, Sizes, Work
 from torch import Tensor
 from torch.nn import functional as F
 
-from shardwright.kernels.attention import flash_attention
+from shardwright.kernels.attention.attention import flash_attention
 from shardwright.kernels.dispatch import Dispatcher
 
 

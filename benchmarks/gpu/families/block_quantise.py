@@ -9,9 +9,9 @@ import torch
 from gpu.entry import Entry, Make, Sizes, Work
 from torch import Tensor
 
-from shardwright.kernels.block_format import BlockFormat, Quantised
-from shardwright.kernels.block_quantise import dequantise, quantise
 from shardwright.kernels.dispatch import Dispatcher
+from shardwright.kernels.quantization.block_format import BlockFormat, Quantised
+from shardwright.kernels.quantization.block_quantize import dequantise, quantise
 
 BLOCK = 128
 FORMATS = (

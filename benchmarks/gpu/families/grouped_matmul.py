@@ -11,7 +11,7 @@ from gpu.entry import Entry, Make, Sizes, Work
 from torch import Tensor
 
 from shardwright.kernels.dispatch import Dispatcher
-from shardwright.kernels.grouped_matmul import grouped_matmul
+from shardwright.kernels.moe.grouped_matmul import grouped_matmul
 
 GROUPS = 8
 

@@ -8,9 +8,9 @@ from gpu.entry import Entry, Make, Sizes, Work
 from torch import Tensor
 from torch.nn import functional as F
 
-from shardwright.kernels.cross_entropy import cross_entropy
+from shardwright.kernels.dense.cross_entropy import cross_entropy
+from shardwright.kernels.dense.linear_cross_entropy import linear_cross_entropy
 from shardwright.kernels.dispatch import Dispatcher
-from shardwright.kernels.linear_cross_entropy import linear_cross_entropy
 
 
 def _alone(kernels: Dispatcher, logits: Tensor, targets: Tensor) -> Tensor:

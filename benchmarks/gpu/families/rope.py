@@ -8,7 +8,7 @@ import torch
 from gpu.entry import Entry, Make, Sizes, Work
 from torch import Tensor
 
-from shardwright.kernels import rope
+from shardwright.kernels.attention import rope
 from shardwright.kernels.dispatch import Dispatcher
 
 THETA = 5e5

@@ -9,8 +9,8 @@ from gpu.entry import Entry, Make, Sizes, Work
 from torch import Tensor
 
 from shardwright.kernels.dispatch import Dispatcher
-from shardwright.kernels.expert_order import ExpertOrder, expert_order
-from shardwright.kernels.token_permutation import permute, unpermute
+from shardwright.kernels.moe.expert_order import ExpertOrder, expert_order
+from shardwright.kernels.moe.token_permutation import permute, unpermute
 
 EXPERTS, TOPK = 8, 2
 

@@ -8,8 +8,8 @@ import torch
 from gpu.entry import Entry, Make, Sizes, Work
 from torch import Tensor
 
-from shardwright.kernels.token_range_copy import gather_token_ranges, scatter_token_ranges
-from shardwright.kernels.token_ranges import TokenRanges, token_ranges
+from shardwright.kernels.token_ranges.copy import gather_token_ranges, scatter_token_ranges
+from shardwright.kernels.token_ranges.ranges import TokenRanges, token_ranges
 
 RANGES = 8
 

@@ -10,7 +10,7 @@ import torch
 from gpu.stage import Measurement, Setting, Stage, Values
 from harness.shapes import Table
 
-from shardwright.profiler.device_timing import time_on
+from shardwright.profiler.timing.device_timing import time_on
 
 COPY_BYTES = {False: 2**30, True: 2**22}
 SIDE = {False: 8192, True: 256}

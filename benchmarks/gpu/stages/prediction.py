@@ -20,7 +20,7 @@ from gpu.stage import Claim, Measurement, Setting, Stage, Values, Verdict
 from gpu.verdicts import verdict_of_all
 from harness.shapes import Table
 
-from shardwright.spec.plan import Plan
+from shardwright.spec.plan.plan import Plan
 
 MAIN = ModelCase(
     layers=8,

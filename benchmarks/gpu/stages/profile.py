@@ -14,7 +14,7 @@ from gpu.stage import Measurement, Setting, Stage, Values
 from harness.shapes import Table
 
 from shardwright.profiler import sweep
-from shardwright.profiler.store import save_profile
+from shardwright.profiler.store.profiles import save_profile
 
 END_S = 20.0
 """Of the stage's budget, for the pool's start and end."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import mistake_forms
 import pytest
+from service import mistake_forms
 
 import shardwright as sw
 from shardwright.spec.errors import ShardwrightError

@@ -1,0 +1,112 @@
+"""``plan calibrate``: constants fitted to a table of measured runs, stored under a name.
+
+A table of step times gives factors of time, one of peaks of memory constants of memory. Under the
+name of a calibration of the same device and stack the other half of it stays as it is: times are of
+one format of products, memory of any.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...spec.cluster.calibration import NAME_PATTERN, TAKEN_NAMES
+from ...spec.errors import InputError
+from .output import check_targets, emit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ...spec.cluster.calibration import Calibration, Place
+
+
+def calibrate_command(given: dict[str, Any]) -> None:
+    """Fit a calibration to the table, store it and show what it changes.
+
+    Raises:
+        InputError: no usable row, rows of several devices, stacks or formats of products, or a name
+            that cannot be used.
+    """
+    from ...datasets.published.runs import is_of_memory
+
+    check_targets(json=given["json_target"])
+    name, path = _name(given["name"]), _path(given["data"])
+    of_memory = is_of_memory(path)
+    document = _of_memory(name, path) if of_memory else _of_times(name, path)
+
+    def show(out: Console) -> None:
+        from ..terminal.calibration import print_calibration, print_memory_calibration
+
+        shown = print_memory_calibration if of_memory else print_calibration
+        shown(out, document)
+
+    emit(document, given["json_target"], show)
+
+
+def _of_times(name: str, path: Path) -> dict[str, Any]:
+    from ...datasets.published.runs import published_runs
+    from ..validation.table_fits import fit_times
+
+    found = fit_times(name, published_runs(path), f"--data {path}")
+    kept = _stored(name, found.calibration.place)
+    fitted = replace(found.calibration, memory=None if kept is None else kept.memory)
+    return _saved(fitted) | found.counts
+
+
+def _of_memory(name: str, path: Path) -> dict[str, Any]:
+    from ...datasets.published.runs import published_runs
+    from ..validation.table_fits import fit_peaks
+
+    found = fit_peaks(name, published_runs(path), f"--data {path}")
+    base = _stored(name, found.calibration.place) or found.calibration
+    memory = found.calibration.memory
+    if memory is None:
+        raise RuntimeError("peaks give constants of memory")
+    return _saved(base.with_memory(memory)) | found.counts
+
+
+def _stored(name: str, place: Place) -> Calibration | None:
+    """The calibration of that name; what it has of the other kind of table is kept.
+
+    Raises:
+        InputError: it is for another device or stack, and would be lost.
+    """
+    from ..problem.stored_calibrations import calibration_folder, load_calibration, stored_names
+
+    known = stored_names()
+    if name not in known:
+        return None
+    found = load_calibration(name)
+    if found.place.in_any_format == place.in_any_format:
+        return found
+    free = next(f"{name}-{n}" for n in count(2) if f"{name}-{n}" not in known)
+    where = calibration_folder() / f"{name}.json"
+    allowed = f"a name of none that is for {found.place.in_any_format}, or without {where}"
+    raise InputError("--name", name, allowed, free)
+
+
+def _saved(fitted: Calibration) -> dict[str, Any]:
+    from ...spec.codec import content_hash
+    from ..problem.stored_calibrations import save_calibration
+
+    path = str(save_calibration(fitted))
+    return {**asdict(fitted), "hash": content_hash(fitted), "path": path}
+
+
+def _name(text: str | None) -> str:
+    if text is None:
+        raise InputError("--name", "nothing", "what the calibration shall be called")
+    if not re.fullmatch(NAME_PATTERN, text) or text in TAKEN_NAMES:
+        allowed = "1 to 64 letters, digits, dots, dashes or underscores, and not none or fit"
+        raise InputError("--name", text, allowed)
+    return text
+
+
+def _path(text: str | None) -> Path:
+    if text is None or not Path(text).is_file():
+        given = "nothing" if text is None else text
+        raise InputError("--data", given, "a CSV file of measured runs, or of peaks of memory")
+    return Path(text)

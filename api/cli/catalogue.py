@@ -1,0 +1,41 @@
+"""``plan models`` and ``plan clusters``: what has a name here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .output import check_targets, emit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def models_command(json_target: str | None) -> None:
+    """List the presets."""
+    from ..catalogue.models import models_document
+    from ..terminal.models import print_models
+
+    check_targets(json=json_target)
+    document = models_document()
+
+    def show(out: Console) -> None:
+        print_models(out, document)
+
+    emit(document, json_target, show)
+
+
+def clusters_command(name: str | None, json_target: str | None) -> None:
+    """List devices, nodes and fabrics, or say all of one of them."""
+    from ..catalogue.clusters import clusters_document
+    from ..terminal.clusters import print_about, print_clusters
+
+    check_targets(json=json_target)
+    document = clusters_document(name)
+
+    def show(out: Console) -> None:
+        if name is None:
+            print_clusters(out, document)
+        else:
+            print_about(out, document)
+
+    emit(document, json_target, show)

@@ -1,0 +1,157 @@
+"""From whatever was raised to one line and an exit code; no traceback reaches a user."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+import click
+
+from ...spec.errors import InputError, ShardwrightError, nearest_name
+
+MAX_LINE = 300
+SHORTEST_ALLOWED = 40
+"""Characters below which a shortened list of what is allowed tells nothing."""
+DEBUG_VARIABLE = "SHARDWRIGHT_DEBUG"
+INTERRUPTED_CODE = 130
+"""What a shell reports of a command that Ctrl-C ended: 128 + SIGINT."""
+BROKEN_PIPE_CODE = 141
+"""The same of one whose reader went away: 128 + SIGPIPE."""
+MISPLACED = ("tp", "pp", "vpp", "dp", "sp", "shard", "schedule", "micro-batch", "recompute")
+"""Flags of simulate that bare ``plan`` takes as pins."""
+
+
+MEANT = {
+    name: flag
+    for flag, names in {
+        "--cluster": "gpus gpu devices nodes num-gpus num-nodes hardware machine ngpus device",
+        "--global-batch": "batch batch-size global-batch-size gbs bs",
+        "--micro-batch": "mbs micro-batch-size micro",
+        "--seq-len": "seq sequence-length seqlen seq-length context context-length max-seq-len",
+        "--dtype": "precision fp16 bf16 fp32",
+        "--out": "o output save",
+        "--deadline": "timeout time-limit time",
+        "--tp": "tensor-parallel tensor-parallel-size tensor-model-parallel-size",
+        "--pp": "pipeline-parallel pipeline-parallel-size pipeline-model-parallel-size stages",
+        "--dp": "data-parallel data-parallel-size",
+        "--shard": "zero zero-stage fsdp sharding",
+        "--recompute": "checkpointing activation-checkpointing recomputation",
+        "--version": "v V",
+    }.items()
+    for name in names.casefold().split()
+}
+"""Flags by what other programs call them."""
+
+
+class InterruptedRunError(ShardwrightError):
+    """Ctrl-C before there was anything to answer with."""
+
+    exit_code = INTERRUPTED_CODE
+
+
+def one_line(error: BaseException, limit: int = MAX_LINE) -> str:
+    """The error as one printable line of at most ``limit`` characters."""
+    text = _printable(str(error))
+    if len(text) <= limit:
+        return text
+    head, middle, rest = text.partition("; allowed: ")
+    allowed, near, hint = rest.rpartition("; nearest: ")
+    if not near:
+        allowed, hint = rest, ""
+    room = limit - len(head + middle + near + hint)
+    if isinstance(error, InputError) and room >= SHORTEST_ALLOWED:
+        return head + middle + _clipped(allowed, room) + near + hint
+    return _clipped(text, limit)
+
+
+def _printable(text: str) -> str:
+    """One line without control characters, so that no name moves the reader's cursor."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+
+
+def _clipped(text: str, room: int) -> str:
+    if len(text) <= room:
+        return text
+    cut = text[: room - 2]
+    return cut[: max(cut.rfind(" "), room // 2)].rstrip(" ,;") + " …"
+
+
+def usage_error(error: click.UsageError) -> InputError:
+    """The parser's complaint as one of ours: field, given, allowed, nearest."""
+    command = error.ctx.command_path if error.ctx is not None else "plan"
+    flags = f"the flags that {command} --help lists"
+    if isinstance(error, click.NoSuchOption):
+        return _unknown_option(error, flags)
+    if isinstance(error, click.BadOptionUsage):
+        name = error.option_name
+        if "does not take a value" in error.message:
+            return InputError(name, "a value", "the flag alone", name)
+        return InputError(name, "nothing", "a value after it", f"{name} VALUE")
+    if isinstance(error, click.MissingParameter):
+        name = error.param.metavar or error.param.name if error.param is not None else "argument"
+        return InputError(str(name), "nothing", f"a value ({command} --help shows its place)")
+    text = error.format_message().strip().rstrip(".").removeprefix("Got ")
+    return InputError(command, text, f"its arguments and {flags}")
+
+
+def _unknown_option(error: click.NoSuchOption, flags: str) -> InputError:
+    typed = error.option_name
+    known: list[str] = []
+    if error.ctx is not None:
+        shown = [p for p in error.ctx.command.get_params(error.ctx) if not getattr(p, "hidden", 0)]
+        known = [opt for param in shown for opt in param.opts if opt.startswith("--")]
+    bare = typed.lstrip("-")
+    meant = MEANT.get(bare.casefold().replace("_", "-"), typed)
+    near = meant if meant in known else nearest_name(typed, known, count=1)
+    bare = bare if meant == typed else meant.lstrip("-")
+    if bare.replace("_", "-") in MISPLACED and f"--{bare}" not in known:
+        near = f"--pin {bare.replace('-', '_')}=…, or plan simulate --{bare.replace('_', '-')} …"
+    return InputError(typed, "an unknown flag", flags, near)
+
+
+def report(error: BaseException) -> int:
+    """Print one line about ``error`` on the standard error output; its exit code."""
+    if isinstance(error, click.UsageError):
+        error = usage_error(error)
+    if os.environ.get(DEBUG_VARIABLE):
+        traceback.print_exception(error)
+    if isinstance(error, ShardwrightError):
+        _say(one_line(error))
+        return error.exit_code
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        _say("interrupted")
+        return INTERRUPTED_CODE
+    if isinstance(error, BrokenPipeError):
+        _abandon_output()
+        return BROKEN_PIPE_CODE
+    if isinstance(error, OSError) and error.filename is None:
+        _abandon_output()
+        _say(f"output: got {error.strerror or error}; allowed: a place with room to write to")
+        return InputError.exit_code
+    what = f"{type(error).__name__}: {error}{_place(error)}"
+    hint = f"; please report this line; {DEBUG_VARIABLE}=1 shows more"
+    _say(_clipped(_printable(f"internal error: {what}"), MAX_LINE - len(hint)) + hint)
+    return 1
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+
+
+def _say(line: str) -> None:
+    try:
+        click.echo(line, err=True)
+    except OSError:  # nobody reads the error output any more; the exit code still tells
+        return
+
+
+def _abandon_output() -> None:
+    """Send what is still buffered nowhere, so that closing the stream does not complain."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+    except (OSError, ValueError):  # the stream is no file, as under a test
+        return

@@ -1,0 +1,196 @@
+"""``plan execute`` and ``plan --execute``: run a plan here, measured against its prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...spec.errors import InputError, one_of
+from .output import ProgressLine, check_targets, emit, note
+
+if TYPE_CHECKING:
+    from ...executor.checkpoint.settings import CheckpointSettings
+    from ...spec.cluster.measured import Measured
+    from ...spec.cluster.stack_spec import StackSpec
+    from ...spec.plan.plan import Plan
+    from ...spec.report.report import Assumption
+    from ...spec.workload.workload import Workload
+    from ..problem.resolve import Inputs, Problem
+
+DEFAULT_STEPS = 20
+
+
+def execute_command(given: dict[str, Any]) -> None:
+    """Run the plan in a file.
+
+    Raises:
+        InputError: no usable plan, or one for another machine.
+        RunError: the run failed.
+    """
+    from rich.console import Console
+
+    from ...spec.choices import KERNEL_POLICIES
+    from ..execution.execution import require_folders
+    from ..problem.plan_files import read_plan
+    from ..problem.resolve import Inputs, plan_pricing
+    from ..problem.this_machine import require_built, require_executable
+    from ..terminal.run import print_dry_run, print_execution
+
+    check_targets(json=given["json_target"], trace=given["trace"])
+    one_of("--kernels", given["kernels"] or "auto", KERNEL_POLICIES)
+    path = given["plan_file"]
+    if path is None:
+        raise InputError("PLAN.json", "nothing", "a plan file", "plan execute plan.json")
+    _checkpoint_settings(given)
+    plan = read_plan(path)
+    if given["dry_run"]:
+        from ..execution.dry_run import dry_run
+
+        require_built(plan, path)
+        document = dry_run(plan, _steps(given), path)
+        emit(document, given["json_target"], lambda out: print_dry_run(out, document))
+        return
+    require_executable(plan, path)
+    require_folders(plan, _whole_path(given["init_from"]), _whole_path(given["save_hf"]))
+    _measure_first(plan.cluster.device_count, plan.cluster.groups[0].device)
+    stack, measured, notes = plan_pricing(plan, Inputs())
+    document, steps = run_plan(plan, stack, measured, notes, given)
+
+    def show(out: Console) -> None:
+        print_execution(out, document, steps)
+
+    emit(document, given["json_target"], show)
+
+
+def _unrunnable(workload: Workload) -> tuple[str, str]:
+    """The flag, and its value, that asks for what is not run."""
+    from ...spec.rules.plan_rules import dtype_reason
+
+    if dtype_reason(workload.dtype):
+        return "--dtype", workload.dtype.shorthand
+    if workload.optimizer != "adamw":
+        return "--optimizer", workload.optimizer
+    return "--trainable", "frozen" if workload.trainable == "full" else "lora"
+
+
+def require_runnable(problem: Problem) -> None:
+    """Refuse what no plan of ``plan --execute`` could run here.
+
+    Raises:
+        InputError: another machine's devices, or a model or number format that is not run.
+    """
+    from ...datasets.models.load import DEFAULT_MODEL
+    from ...spec.rules.executable import model_run_reason, split_run_reason
+    from ...spec.rules.plan_rules import executable_reason
+    from ...spec.strategy import LayerStrategy
+    from ..problem.this_machine import require_devices
+
+    require_devices(problem.cluster, "--cluster with --execute")
+    if reason := model_run_reason(problem.model, problem.workload.seq_len):
+        allowed = f"what --execute can run ({reason})"
+        raise InputError("--model", problem.model.name, allowed, DEFAULT_MODEL)
+    plain, model, workload = LayerStrategy(), problem.model, problem.workload
+    if reason := executable_reason(plain, workload) or split_run_reason(model, plain, workload):
+        flag, given = _unrunnable(problem.workload)
+        raise InputError(flag, given, f"what --execute can run ({reason})")
+
+
+def measured(inputs: Inputs, problem: Problem) -> Problem:
+    """The problem priced by measurement.
+
+    Where this machine was never profiled, it is measured for a few seconds first.
+    """
+    from ..problem.resolve import resolve
+
+    if problem.measured is not None or inputs.calibration == "none":
+        return problem
+    group = problem.cluster.groups[0]
+    return resolve(inputs) if _measure_first(group.device_count, group.device) else problem
+
+
+def _measure_first(ranks: int, device: str) -> bool:
+    """Measure this machine quickly where it has no profile; whether that was done."""
+    from ...datasets.catalogue.device import CPU
+    from ...profiler.store.profiles import newest_profile
+    from ..execution.execution import ensure_profile
+
+    if device != CPU or newest_profile(ranks) is not None:
+        return False
+    with ProgressLine("measuring", "rows") as line:
+        ensure_profile(ranks, phases(line))
+    return True
+
+
+def phases(line: ProgressLine) -> Callable[[dict[str, Any]], None]:
+    """A listener that shows what is being measured on ``line``."""
+
+    def on_event(event: dict[str, Any]) -> None:
+        if event.get("phase") == "profile":
+            note(
+                f"no profile of this machine yet: measuring it for up to {event['budget_s']:g} s "
+                "(plan profile measures longer and better)"
+            )
+        line(int(event.get("done", 0)), event.get("total"), str(event.get("phase", "")))
+
+    return on_event
+
+
+def _whole_path(typed: str | None) -> Path | None:
+    """A file as ranks find it too, wherever they start."""
+    return None if typed is None else Path(typed).expanduser().absolute()
+
+
+def _checkpoint_settings(given: dict[str, Any]) -> CheckpointSettings:
+    """Where the run saves and where it goes on."""
+    from ...executor.checkpoint.settings import KEEP, CheckpointSettings
+
+    folders = {name: _whole_path(given.get(name)) for name in ("checkpoint", "resume")}
+    folder, resume = (None if path is None else str(path) for path in folders.values())
+    keep = given.get("keep") or KEEP
+    return CheckpointSettings(folder=folder, every=given.get("every"), keep=keep, resume=resume)
+
+
+def _steps(given: dict[str, Any]) -> int:
+    return int(given["steps"] or DEFAULT_STEPS)
+
+
+def run_plan(
+    plan: Plan,
+    stack: StackSpec,
+    measured: Measured | None,
+    assumptions: tuple[Assumption, ...],
+    given: dict[str, Any],
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Run a plan; the contract's execute document and what each step reported.
+
+    Raises:
+        RunError: the run failed.
+    """
+    from ...spec.choices import KERNEL_POLICIES
+    from ...spec.workload.learning_rate import learning_rate
+    from ..execution.execution import ExecuteOptions, execute_plan
+
+    options = ExecuteOptions(
+        steps=_steps(given),
+        verify=given["verify"],
+        data=given.get("data"),
+        tokenizer=given.get("tokenizer"),
+        learning_rate=learning_rate(given.get("lr")),
+        kernels=one_of("--kernels", given.get("kernels") or "auto", KERNEL_POLICIES),
+        trace_file=_whole_path(given.get("trace")),
+        init_from=_whole_path(given.get("init_from")),
+        save_hf=_whole_path(given.get("save_hf")),
+        checkpoint=_checkpoint_settings(given),
+    )
+    reported: list[dict[str, Any]] = []
+    with ProgressLine("training", "steps") as line:
+
+        def on_event(event: dict[str, Any]) -> None:
+            if event.get("event") == "step":
+                reported.append(event)
+                line(int(event["step"]), options.steps, f"loss {event['loss']:.4f}")
+            elif event.get("event") == "note":
+                note(event["text"])
+
+        return execute_plan(plan, stack, measured, options, on_event, assumptions), reported

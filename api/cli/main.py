@@ -1,0 +1,194 @@
+"""The command ``plan`` (``shardwright`` is the same): search, simulate, explain, run, serve.
+
+Only click is imported here, so that help, completion and usage errors come at once; each verb
+fetches what it needs when it runs. Whatever is raised ends as one line and an exit code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from ... import __version__
+from ...spec.errors import InputError, NotBuiltError, ShardwrightError, nearest_name
+from .errors import InterruptedRunError, report
+from .flags import COSTS, JSON, OBJECTIVE, PRICING, PROBLEM, RUN, preset_names, together, unbuilt
+from .value_types import FileSource, FileTarget, Number, WholeNumber, Word
+from .verbs import VERBS
+
+NAME = "plan"
+UNBUILT_VERBS = (
+    "import",
+    "diagnose",
+    "size",
+)
+EPILOG = """\b
+Examples:
+  plan                                    the embedded model on this machine
+  plan --execute                          the same, and run it
+  plan --model llama-3-70b --cluster 8x8xH100-80GB --global-batch 512 --seq-len 8192
+  plan --pin tp=8 --pin recompute@1-40=full ... --out plan.json
+  plan simulate plan.json --trace trace.json
+
+\b
+Shell completion (bash; zsh and fish alike): eval "$(_PLAN_COMPLETE=bash_source plan)"
+"""
+
+
+class PlanGroup(click.Group):
+    """The verbs; what is no verb is refused with the nearest one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb that the first argument names.
+
+        Raises:
+            NotBuiltError: a verb of the contract that this version lacks.
+            InputError: no verb.
+        """
+        if not ctx.resilient_parsing and args[0] not in self.commands:
+            raise _verb_error(args[0])
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; Ctrl-C and a closed pipe leave as they came, without click's own lines."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise InterruptedRunError("interrupted before there was a result") from None
+        except BrokenPipeError as error:
+            raise _ClosedPipeError from error
+
+
+class _ClosedPipeError(Exception):
+    """The reader of the output went away."""
+
+
+def _verb_error(typed: str) -> ShardwrightError:
+    if typed in UNBUILT_VERBS:
+        return NotBuiltError(f"plan {typed}")
+    verbs = sorted(VERBS)
+    near = nearest_name(typed, [*verbs, *UNBUILT_VERBS], count=1)
+    if typed == "help":
+        near = "plan --help"
+    elif typed == NAME:
+        near = "what follows, without this word"
+    elif typed.endswith(".json"):
+        near = f"plan explain {typed}"
+    elif not near and (models := nearest_name(typed, preset_names(), count=1)):
+        near = f"plan --model {models}"
+    return InputError("plan", typed, "a verb (" + ", ".join(verbs) + "), or flags alone", near)
+
+
+@click.group(
+    NAME,
+    cls=PlanGroup,
+    invoke_without_command=True,
+    options_metavar="[FLAGS]",
+    subcommand_metavar="[VERB ...]",
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=False,
+)
+@together(
+    PROBLEM,
+    OBJECTIVE,
+    click.option("--pin", "pins", multiple=True, metavar="KEY[@LAYERS]=V",
+                 help="Fix a decision, such as tp=8 or recompute@1-40=full; repeatable."),
+    click.option("--allow", metavar="NAME,…",
+                 help="Also try lossy values of these techniques; what is taken heads the output."),
+    PRICING,
+    click.option("--top", type=WholeNumber(least=0, most=100), metavar="K",
+                 help="How many other plans to show (default 3)."),
+    click.option("--deadline", type=Number(unit="seconds", most=1e6), metavar="S",
+                 help="Answer after S seconds with the best plan so far."),
+    click.option("--galvatron-profile", type=FileSource(), metavar="DIR",
+                 help="Plan by what Galvatron's profilers wrote there, under its own costs."),
+    click.option("--costs", type=Word("galvatron|ours", lambda: COSTS),
+                 help="With such a profile: whose costs (galvatron)."),
+    click.option("--out", type=FileTarget(), help="Write the plan here."),
+    JSON,
+    click.option("--execute", is_flag=True, help="Run the plan on this machine."),
+    RUN,
+    click.option("--measure-top", type=WholeNumber(most=10), metavar="K",
+                 help="With --execute: run the best K plans and correct the prices by them."),
+    unbuilt("--nvme-gib", "--for"),
+    click.version_option(__version__, "--version", prog_name="shardwright",
+                         message="%(prog)s %(version)s"),
+)  # fmt: skip
+@click.pass_context
+def cli(ctx: click.Context, /, **given: Any) -> None:
+    """Find the fastest hybrid-parallel training plan for a model on a cluster.
+
+    Flags alone search for a plan; with none at all, for the embedded model on this machine.
+    """
+    if ctx.invoked_subcommand is None:
+        from .plan import search
+
+        search(given)
+        return
+    for param in ctx.command.params:
+        source = ctx.get_parameter_source(str(param.name))
+        if source is click.core.ParameterSource.COMMANDLINE:
+            flag = max(param.opts, key=len)
+            allowed = "flags after the verb"
+            near = f"plan {ctx.invoked_subcommand} {flag} …"
+            raise InputError(flag, f"a place before {ctx.invoked_subcommand}", allowed, near)
+
+
+for _verb in VERBS.values():
+    cli.add_command(_verb)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; its exit code. Never raises, never prints a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # odd names must not break a narrow terminal
+            stream.reconfigure(errors="replace")
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        code = cli.main(arguments, prog_name=_program(), standalone_mode=False)
+        sys.stdout.flush()
+    except _ClosedPipeError:
+        return report(BrokenPipeError())
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 1
+    except BaseException as error:
+        return report(error)
+    return code if isinstance(code, int) else 0
+
+
+def _program() -> str:
+    """The name that was typed, of the two that this command has."""
+    typed = Path(sys.argv[0]).stem
+    return typed if typed == "shardwright" else NAME
+
+
+def main() -> NoReturn:
+    """Entry point of ``plan`` and ``shardwright``.
+
+    What a search made is given back with the process: taking it apart object by object first
+    takes a second. Where other processes were started, theirs to end, Python's own way out
+    stays. Numpy's products use one thread: how many there are would show in the last bits of sums,
+    and so in which of two equal plans is taken.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    code = run()
+    if "multiprocessing" in sys.modules or threading.active_count() > 1:
+        sys.exit(code)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

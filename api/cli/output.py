@@ -1,0 +1,138 @@
+"""Results to terminals and files, progress to the error output of a terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ...spec.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+
+def check_targets(**targets: str | None) -> None:
+    """Refuse files that cannot be written before any work is done for them.
+
+    Args:
+        targets: flag name (``_`` for ``-``) to the path that was typed; None and ``-`` pass.
+
+    Raises:
+        InputError: the path is a folder, lies in none that can be written, or is named twice.
+    """
+    seen: dict[Path, str] = {}
+    for name, target in targets.items():
+        if target is None or target == "-":
+            continue
+        path, flag = Path(target).expanduser(), f"--{name.replace('_', '-')}"
+        other = seen.setdefault(path.resolve(), flag)
+        if other != flag:
+            raise InputError(flag, target, f"another file than {other} writes")
+        if path.is_dir():
+            raise InputError(flag, target, "a file, not a folder", str(Path(target) / "plan.json"))
+        if path.exists() and not path.is_file():
+            raise InputError(flag, target, "a plain file; - prints the result", "-")
+        if not path.parent.is_dir():
+            raise InputError(flag, target, "a file in a folder that exists")
+        if not os.access(path.parent, os.W_OK):
+            raise InputError(flag, target, "a file in a folder that may be written")
+
+
+def write_file(target: str, text: str) -> None:
+    """Write ``text`` to the file that was typed, whole or not at all."""
+    from ...spec.codec import write_atomically
+
+    write_atomically(Path(target).expanduser(), text)
+
+
+def emit(
+    document: dict[str, Any], json_target: str | None, show: Callable[[Console], None]
+) -> None:
+    """Write the JSON document where it was asked for, and show the result on a terminal.
+
+    With ``-`` the document alone goes to the standard output.
+    """
+    from ...spec.codec import dump_pretty
+
+    if json_target == "-":
+        sys.stdout.write(dump_pretty(document))
+        sys.stdout.flush()
+        return
+    if json_target is not None:
+        write_file(json_target, dump_pretty(document))
+    from ..terminal.console import console
+
+    if sys.stdout.isatty():
+        show(console())
+    else:
+        text = io.StringIO()
+        show(console(text))
+        lines = "\n".join(line.rstrip() for line in text.getvalue().split("\n"))
+        sys.stdout.write(lines.translate(_spelling()))
+    sys.stdout.flush()
+
+
+def _spelling() -> dict[int, str]:
+    """How signs beyond ASCII are written where the standard output has none."""
+    encoding = (sys.stdout.encoding or "").casefold()
+    return {} if encoding.startswith("utf") else {ord("±"): "+-", ord("…"): "..."}
+
+
+def note(text: str) -> None:
+    """One line for the person, on the error output, so that it is never part of a result."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+class ProgressLine:
+    """A bar on the error output of a terminal, and nothing anywhere else.
+
+    Args:
+        label: what is done.
+        unit: what is counted.
+    """
+
+    def __init__(self, label: str, unit: str) -> None:
+        self._label, self._unit = label, unit
+        self._bar: Progress | None = None
+        self._task: Any = None
+
+    def __enter__(self) -> ProgressLine:
+        if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+            return self
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import TimeElapsedColumn as Elapsed
+
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn(f"{self._unit}  {{task.fields[state]}}"),
+            Elapsed(),
+            console=Console(file=sys.stderr),
+            transient=True,
+        )
+        self._task = self._bar.add_task(self._label, total=None, state="")
+        self._bar.start()
+        return self
+
+    def __call__(self, done: int, total: int | None, state: str) -> None:
+        """Show ``done`` of ``total``, and what is known so far."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total, state=state)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,0 +1,112 @@
+"""``plan profile``: measure this machine and keep what was measured."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...spec.errors import InputError
+from .execute import phases
+from .output import ProgressLine, check_targets, emit, note
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+    from ...spec.cluster.machine_profile import MachineProfile
+
+DEFAULT_BUDGET_S = 120.0
+DEFAULT_DEVICE_BUDGET_S = 270.0
+"""On GPUs, whose libraries take long to load."""
+
+
+def profile_command(given: dict[str, Any]) -> None:
+    """Measure this machine.
+
+    Raises:
+        InputError: another cluster than this machine.
+        RunError: a rank failed.
+    """
+    from ...datasets.catalogue.device import CPU
+    from ...profiler.store.profiles import save_profile
+    from ...profiler.sweep import Target, measure
+    from ...spec.codec import to_document
+
+    check_targets(json=given["json_target"])
+    ranks, device = _ranks(given["cluster"] or "local")
+    usual_s = DEFAULT_BUDGET_S if device == CPU else DEFAULT_DEVICE_BUDGET_S
+    budget_s = given["budget"] or usual_s
+    what = f"{ranks} ranks" if device == CPU else f"{ranks} x {device}"
+    note(f"measuring {what} for up to {budget_s:g} s; leave the machine alone meanwhile")
+    folder = given.get("nvme")
+    target = Target(
+        device=device,
+        storage=None if folder is None else Path(folder),
+        fresh=bool(given.get("fresh")),
+    )
+    with ProgressLine("measuring", "rows") as line:
+        profile = measure(budget_s, ranks, _events(line), target)
+    path = str(save_profile(profile))
+
+    def show(out: Console) -> None:
+        _print(out, profile, path)
+
+    emit({"path": path, "profile": to_document(profile)}, given["json_target"], show)
+
+
+def _events(line: ProgressLine) -> Callable[[dict[str, Any]], None]:
+    """A listener that also says what an earlier measurement had finished."""
+    shown = phases(line)
+
+    def on_event(event: dict[str, Any]) -> None:
+        if finished := event.get("resumed"):
+            names = ", ".join(finished)
+            note(
+                f"going on after {names} of a measurement that was cut short (--fresh starts over)"
+            )
+        shown(event)
+
+    return on_event
+
+
+def _ranks(text: str) -> tuple[int, str]:
+    """How many ranks, on which device of this machine."""
+    from ...datasets.clusters.parse import parse_cluster
+    from ..problem.this_machine import require_devices
+
+    local = re.fullmatch(r"local(:[^:]*)?", text.strip(), re.IGNORECASE)
+    if not local and not re.fullmatch(r"[0-9]+x[^x@+].*", text.strip()):
+        raise InputError("--cluster", text, "local, local:N or NxDEVICE, this machine", "local")
+    cluster = parse_cluster(text).cluster
+    group = cluster.groups[0]
+    if len(cluster.groups) > 1 or (not local and group.nodes > 1):
+        raise InputError("--cluster", text, "devices of this one machine", "local")
+    require_devices(cluster, "--cluster")
+    return cluster.device_count, group.device
+
+
+def _print(out: Console, profile: MachineProfile, path: str) -> None:
+    out.print(f"measured {profile.ranks} ranks in {profile.duration_s:.0f} s: {path}")
+    facts = ", ".join(f"{name} {value}" for name, value in profile.machine.items())
+    out.print(f"machine {profile.fingerprint}: {facts}")
+    best = max((row.flops / row.time_s for row in profile.kernels if row.flops), default=0.0)
+    out.print(
+        f"{len(profile.kernels)} kernels (fastest {best / 1e9:.3g} GFLOP/s a rank), "
+        f"{len(profile.collectives)} collectives, {len(profile.copies)} copies"
+    )
+    if profile.overlap_slowdown is not None:
+        out.print(f"work that shares a device: each longer by {profile.overlap_slowdown - 1:.0%}")
+    for why, names in _skipped(profile).items():
+        out.print(f"not measured: {', '.join(names)} ({why})")
+    out.print("next: plan --execute | plan --calibration none, to see what it changes")
+
+
+def _skipped(profile: MachineProfile) -> dict[str, list[str]]:
+    """Operations by the reason why they were not measured."""
+    found: dict[str, list[str]] = {}
+    for item in profile.skipped:
+        sizes = " ".join(map(str, item.shape))
+        found.setdefault(item.why, []).append(f"{item.op} {sizes} {item.dtype}".strip())
+    return found

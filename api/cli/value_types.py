@@ -1,0 +1,183 @@
+"""What a person types as one value: whole numbers, numbers, words, file names.
+
+Each refuses in one line that names the flag, what was typed, what is allowed and the nearest
+value that would do: ``512.0``, ``1e3``, ``512k`` and ``-8`` are no counts, but easily meant as one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from ...spec.errors import InputError
+
+if TYPE_CHECKING:
+    IntType = click.ParamType[int]
+    FloatType = click.ParamType[float]
+    StrType = click.ParamType[str]
+else:  # older releases of click have no type parameters
+    IntType = FloatType = StrType = click.ParamType
+
+MAX_COUNT = 2**40
+SUFFIXES = {"k": (1024, 1000), "m": (1024**2, 10**6), "b": (10**9,), "g": (1024**3, 10**9)}
+BYTES_TEXT = re.compile(r"([\d.]+)\s*(gb|gib|g|mb|mib|tb|tib)", re.IGNORECASE)
+GIB_OF = {
+    "gb": 1e9 / 2**30,
+    "mb": 1e6 / 2**30,
+    "mib": 2**-10,
+    "tb": 1e12 / 2**30,
+    "tib": 2**10,
+    "g": 1.0,
+    "gib": 1.0,
+}
+
+
+def flag_of(param: click.Parameter | None) -> str:
+    """The name of a parameter as a person types it."""
+    if param is None:
+        return "value"
+    if isinstance(param, click.Argument):
+        return param.metavar or str(param.name)
+    return max(param.opts, key=len)
+
+
+class WholeNumber(IntType):
+    """A count in plain digits.
+
+    Args:
+        least: smallest allowed.
+        most: largest allowed.
+        usual: named where nothing nearer can be.
+    """
+
+    name = "N"
+
+    def __init__(self, least: int = 1, most: int = MAX_COUNT, usual: int | None = None) -> None:
+        self.least, self.most, self.usual = least, most, usual
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number, or an InputError."""
+        if isinstance(value, int):
+            return value
+        text = str(value).strip()
+        if re.fullmatch(r"[0-9]{1,18}", text, re.ASCII) and self.least <= int(text) <= self.most:
+            return int(text)
+        allowed = f"a whole number of at least {self.least}, in plain digits"
+        if re.fullmatch(r"[0-9]+", text, re.ASCII) and text.strip("0"):
+            allowed = f"a whole number from {self.least} to {self.most}"
+        raise InputError(flag_of(param), str(value), allowed, self._nearest(text))
+
+    def _nearest(self, text: str) -> str | int | None:
+        plain = text.casefold().replace(",", "").replace("_", "").replace(" ", "")
+        unit = SUFFIXES.get(plain[-1:], ())
+        number = _finite(plain[:-1] if unit else plain)
+        if number is None or number == 0:
+            return self.usual if number is None else max(self.least, 1)
+        whole = [max(1, round(abs(number) * factor)) for factor in unit or (1,)]
+        near = dict.fromkeys(max(self.least, min(self.most, n)) for n in whole)
+        return " or ".join(str(n) for n in near)
+
+
+def _finite(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and abs(number) < 1e15 else None
+
+
+class Number(FloatType):
+    """A finite number above ``above``; ``unit`` is named in the error.
+
+    Args:
+        above: exclusive lower limit.
+        most: largest allowed.
+        unit: what the number counts, such as GiB.
+    """
+
+    name = "NUMBER"
+
+    def __init__(self, above: float = 0.0, most: float = 2.0**40, unit: str = "") -> None:
+        self.above, self.most, self.unit = above, most, unit
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number, or an InputError."""
+        if isinstance(value, float):
+            return value
+        number = _finite(str(value).strip())
+        if number is not None and self.above < number <= self.most:
+            return number
+        unit = f" of {self.unit}" if self.unit else ""
+        allowed = f"a number{unit} above {self.above:g} and at most {self.most:.12g}"
+        raise InputError(flag_of(param), str(value), allowed, self._nearest(str(value), number))
+
+    def _nearest(self, text: str, number: float | None) -> str | None:
+        if self.unit == "GiB" and (sized := BYTES_TEXT.fullmatch(text.strip())):
+            size = _finite(sized[1])
+            return None if size is None else f"{size * GIB_OF[sized[2].casefold()]:.4g}"
+        if not self.unit and text.strip().endswith("%"):
+            number = _finite(text.strip()[:-1])
+            number = None if number is None else number / 100
+        if number is not None and number < 0:
+            number = -number
+        if number is None or not self.above < number <= self.most:
+            return f"{self.most:g}" if number is not None and number > self.most else None
+        return f"{number:g}"
+
+
+class Word(StrType):
+    """A name that is checked later, by what it names; ``known`` completes it in a shell."""
+
+    def __init__(self, metavar: str, known: Callable[[], Iterable[str]]) -> None:
+        self.name = metavar
+        self._known = known
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """As it is written: ``none`` and ``local`` are typed so."""
+        return self.name
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Known names that begin with what was typed."""
+        start = incomplete.casefold()
+        return [CompletionItem(n) for n in self._known() if n.casefold().startswith(start)]
+
+
+class FileSource(StrType):
+    """A file to read, which a shell completes."""
+
+    name = "FILE"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """File names."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+class FileTarget(FileSource):
+    """A file to write; ``-`` for the standard output where that makes sense."""
+
+    name = "FILE"
+
+    def __init__(self, dash: bool = False) -> None:
+        self._dash = dash
+        self.name = "FILE|-" if dash else "FILE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The text, refused where it is plainly another flag or nothing."""
+        text = str(value)
+        if text == "-" and self._dash:
+            return text
+        if not text.strip() or text.startswith("-"):
+            allowed = "a file to write" + (", or - for the standard output" if self._dash else "")
+            raise InputError(flag_of(param), text, allowed, "-" if self._dash else None)
+        return text

@@ -1,0 +1,337 @@
+"""The verbs of ``plan``: their flags, and where each one's work is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ...spec.choices import (
+    COMPILE_WORDS,
+    KERNEL_POLICIES,
+    OFFLOAD_WORDS,
+    RECOMPUTES,
+    SEQUENCE_PARALLELS,
+)
+from ...spec.schedules.stage_order import EVERY_KIND
+from .flags import (
+    CHECKPOINTS,
+    CLUSTER_WORD,
+    JSON,
+    KERNELS,
+    MODEL_WORD,
+    PLAN_FILE,
+    PRICES,
+    PRICING,
+    PROBLEM,
+    RUN,
+    together,
+)
+from .value_types import FileSource, FileTarget, Number, WholeNumber, Word
+from .what_if_flags import what_if
+
+SHARD_LEVELS = ("zero0", "zero1", "zero2", "zero3", "hsdp:", "hpz:")
+"""What completes ``--shard``."""
+
+STRATEGY = together(
+    click.option("--tp", type=WholeNumber(), help="Tensor-parallel degree."),
+    click.option("--pp", type=WholeNumber(), help="Pipeline stages."),
+    click.option("--vpp", type=WholeNumber(), help="Virtual stages on each stage."),
+    click.option("--cp", type=WholeNumber(), help="Context-parallel degree: ranks of a ring."),
+    click.option("--ep", type=WholeNumber(), help="Expert-parallel degree (1)."),
+    click.option("--etp", type=WholeNumber(), help="Expert-tensor-parallel degree (1)."),
+    click.option("--dp", type=WholeNumber(), help="Data-parallel degree; left out: the rest."),
+    click.option("--sp", type=Word("S", lambda: SEQUENCE_PARALLELS),
+                 help="Sequence parallelism: none, megatron or ulysses (tp splits heads)."),
+    click.option("--shard", type=Word("S", lambda: SHARD_LEVELS),
+                 help="zero0 to zero3, hsdp or hpz[:LEVEL|:DEGREE], or P/G/O (degrees or levels)."),
+    click.option("--schedule", type=Word("S", lambda: EVERY_KIND),
+                 help="gpipe, 1f1b, interleaved, zero_bubble, zbv or dualpipe."),
+    click.option("--micro-batch", type=WholeNumber(), help="Samples of a micro-batch."),
+    click.option("--recompute", type=Word("R", lambda: RECOMPUTES),
+                 help="none, selective or full."),
+    click.option("--compile", type=Word("C", lambda: COMPILE_WORDS),
+                 help="none, default (fused kernels) or cuda_graph (one launch a pass)."),
+    click.option("--cpu-offload", type=Word("O", lambda: OFFLOAD_WORDS),
+                 help="States of blocks on the host: none, optimizer or all (with zero3)."),
+)  # fmt: skip
+
+
+@click.command(
+    "simulate", options_metavar="[FLAGS]", short_help="Price one plan, from a file or from flags."
+)
+@PLAN_FILE
+@together(
+    PROBLEM,
+    STRATEGY,
+    KERNELS,
+    PRICING,
+    JSON,
+    click.option("--trace", type=FileTarget(), help="Write the step's timeline for Perfetto."),
+)
+def simulate(**given: Any) -> None:
+    """Price one plan: a file, or one strategy for all layers given by flags.
+
+    A plan that does not fit is priced too, and what is over is named.
+    """
+    from .simulate import simulate_command
+
+    simulate_command(given)
+
+
+@click.command(
+    "explain", options_metavar="[FLAGS]", short_help="Take step time and memory apart into terms."
+)
+@PLAN_FILE
+@together(KERNELS, PRICING, JSON)
+def explain(**given: Any) -> None:
+    """Take a plan's step time and memory apart into terms that add up."""
+    from .simulate import explain_command
+
+    explain_command(given)
+
+
+@click.command(
+    "compare", options_metavar="[FLAGS]", short_help="Hold two plans against each other, by term."
+)
+@click.argument("plan_files", metavar="A B", nargs=-1, type=FileSource())
+@together(KERNELS, PRICING, JSON)
+def compare(**given: Any) -> None:
+    """Price two plans and say which is faster, what they decide otherwise and which terms differ.
+
+    Seconds are those of a step, or of a million tokens where batches or sequences differ.
+    """
+    from .compare import compare_command
+
+    compare_command(given)
+
+
+@click.command("export", options_metavar="[FLAGS]", short_help="Write a plan as a page, one file.")
+@PLAN_FILE
+@together(
+    click.option("--to", type=Word("T", lambda: ("html",)),
+                 help="What reads it: html, a page that loads nothing from elsewhere."),
+    click.option("--out", type=FileTarget(), metavar="FILE",
+                 help="Where to write it (default: beside the plan)."),
+    KERNELS,
+    PRICING,
+)  # fmt: skip
+def export(**given: Any) -> None:
+    """Write a plan for something else to read.
+
+    html: its stages, terms, memory, assumptions and the timeline of its step, in one file.
+    """
+    from .export import export_command
+
+    export_command(given)
+
+
+@click.command(
+    "execute",
+    options_metavar="[FLAGS]",
+    short_help="Run a plan here; compare measured with predicted.",
+)
+@PLAN_FILE
+@together(
+    RUN,
+    click.option(
+        "--data",
+        type=FileSource(),
+        metavar="PATH",
+        help="Text file or folder, or token numbers (.npy, .bin); else Python's sources.",
+    ),
+    click.option(
+        "--tokenizer", type=FileSource(), metavar="PATH", help="A tokenizer.json for the data."
+    ),
+    click.option(
+        "--kernels",
+        type=Word("K", lambda: KERNEL_POLICIES),
+        help="auto (the best that run here), portable or fused.",
+    ),
+    click.option(
+        "--trace", type=FileTarget(), help="Write a traced step and its memory for Perfetto."
+    ),
+    click.option("--dry-run", is_flag=True, help="Say which ranks would do what; run nothing."),
+    CHECKPOINTS,
+    JSON,
+    click.option(
+        "--init-from",
+        type=FileSource(),
+        metavar="HF_DIR",
+        help="Start from the weights in a folder of transformers.",
+    ),
+    click.option(
+        "--save-hf",
+        type=FileTarget(),
+        metavar="DIR",
+        help="Write the trained weights, or adapters, as such a folder.",
+    ),
+)
+def execute(**given: Any) -> None:
+    """Run a plan on this machine and compare what was measured with what was predicted."""
+    from .execute import execute_command
+
+    execute_command(given)
+
+
+@click.command(
+    "profile",
+    options_metavar="[FLAGS]",
+    short_help="Measure this machine, to price by measurement.",
+)
+@together(
+    click.option("--cluster", type=Word("local[:N]|NxDEVICE", lambda: ("local",)),
+                 help="What works at once: local is a rank a core; 1xH200 a GPU of this machine."),
+    click.option("--budget", type=Number(unit="seconds", above=4.0, most=300), metavar="S",
+                 help="Seconds that it may take (default 120, on GPUs 270; most 300)."),
+    click.option("--nvme", type=FileSource(), metavar="FOLDER",
+                 help="Also read and write a file in a folder on a drive."),
+    click.option("--fresh", is_flag=True,
+                 help="Start over where an earlier measurement was cut short."),
+    JSON,
+)  # fmt: skip
+def profile(**given: Any) -> None:
+    """Measure this machine, so that plans for it are priced by measurement."""
+    from .profile import profile_command
+
+    profile_command(given)
+
+
+@click.command("models", options_metavar="[FLAGS]", short_help="List models with a name here.")
+@JSON
+def models(json_target: str | None) -> None:
+    """List the models that have a name here, with sizes and sources."""
+    from .catalogue import models_command
+
+    models_command(json_target)
+
+
+@click.command(
+    "clusters",
+    options_metavar="[FLAGS]",
+    short_help="List devices, nodes and fabrics, or one of them with its sources.",
+)
+@click.argument("name", required=False)
+@JSON
+def clusters(name: str | None, json_target: str | None) -> None:
+    """List devices, usual nodes and fabrics, and this machine.
+
+    With the NAME of one, each of its figures, how it is known and its source; with a cluster such
+    as 2x8xH100+4x8xA100, its link levels.
+    """
+    from .catalogue import clusters_command
+
+    clusters_command(name, json_target)
+
+
+@click.command(
+    "doctor",
+    options_metavar="[FLAGS]",
+    short_help="Say what is measured, learned and assumed of a pair.",
+)
+@click.argument("model", metavar="[M]", required=False, type=MODEL_WORD)
+@click.argument("cluster", metavar="[C]", required=False, type=CLUSTER_WORD)
+@together(PRICES, JSON)
+def doctor(**given: Any) -> None:
+    """Say what a prediction for model M on cluster C would rest on.
+
+    Which layers are planned, simulated and run; how each figure is known; where prices come from;
+    the nearest published measured runs. Left out: the embedded model, this machine.
+    """
+    from .doctor import doctor_command
+
+    doctor_command(given)
+
+
+@click.command(
+    "validate",
+    options_metavar="[FLAGS]",
+    short_help="Hold predictions against published measured runs.",
+)
+@together(
+    click.option("--data", type=FileSource(), metavar="CSV",
+                 help="A table with the columns of datasets/published/runs.csv or memory.csv."),
+    click.option("--calibration", type=Word("NAME|none|fit", lambda: ("none", "fit")),
+                 help="none: shipped constants only, fitted to no row (default); fit: up to ten "
+                      "rows of each device, stack and format, which are then not scored."),
+    click.option("--plot", "plot", type=FileTarget(), metavar="FILE.svg",
+                 help="Draw predicted against measured, a colour a source."),
+    JSON,
+)  # fmt: skip
+def validate(**given: Any) -> None:
+    """Price published measured runs, or peaks of memory, and show the errors by source.
+
+    Without --data: the runs that come with the package. Two naive baselines stand beside every
+    figure.
+    """
+    from .validate import validate_command
+
+    validate_command(given)
+
+
+@click.command(
+    "calibrate", options_metavar="[FLAGS]", short_help="Fit predictions to what a cluster measured."
+)
+@together(
+    click.option("--data", type=FileSource(), metavar="CSV",
+                 help="Measured runs of one device, stack and format of products, as "
+                      "datasets/published/runs.csv, or peaks of one device and stack, as "
+                      "memory.csv; ten rows are fitted, others check it."),
+    click.option("--name", type=Word("N", tuple), help="What --calibration shall call it."),
+    JSON,
+)  # fmt: skip
+def calibrate(**given: Any) -> None:
+    """Fit constants to measured steps, or to peaks of memory, and store them under a name.
+
+    Of steps six factors, on the seconds of products, attention, other kernels, links inside a
+    node, links between nodes and the host. Of peaks three constants: factors on states and on
+    activations, and bytes of libraries. A name can hold both. A plan keeps its hash.
+    """
+    from .calibrate import calibrate_command
+
+    calibrate_command(given)
+
+
+@click.command("serve", options_metavar="[FLAGS]", short_help="Answer over HTTP.")
+@together(
+    click.option("--host", default="127.0.0.1", metavar="A", show_default=True,
+                 help="Address to listen on; others than this machine's own need a token."),
+    click.option("--port", type=WholeNumber(least=0, most=65535, usual=8642), default=8642,
+                 show_default=True, help="Port; 0 takes a free one."),
+    click.option("--token-file", type=FileSource(), metavar="F",
+                 help="Tokens, one a line; every request needs one."),
+    click.option("--db", metavar="URL",
+                 help="Where jobs are kept: sqlite:///FILE or postgresql://…; by default a file of "
+                      "this user."),
+    click.option("--allow-execute", is_flag=True,
+                 help="Whoever may ask may also run plans on this machine: POST /v1/runs."),
+    click.option("--log", default="error", metavar="info|error", show_default=True,
+                 help="JSON lines on the error output: of each request and job, or of faults."),
+)  # fmt: skip
+def serve(
+    host: str, port: int, token_file: str | None, db: str | None, allow_execute: bool, log: str
+) -> None:
+    """Answer planning and simulation requests over HTTP."""
+    from ..server.serve import serve as run_server
+
+    run_server(host, port, token_file, db, allow_execute, log)
+
+
+VERBS: dict[str, click.Command] = {
+    str(command.name): command
+    for command in (
+        simulate,
+        what_if,
+        explain,
+        compare,
+        export,
+        execute,
+        profile,
+        models,
+        clusters,
+        doctor,
+        validate,
+        calibrate,
+        serve,
+    )
+}

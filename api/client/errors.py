@@ -1,0 +1,82 @@
+"""Problems of the service (RFC 9457) as the errors that Python raises of its own.
+
+A problem names the place and what is allowed there, never what was sent; that is looked up in the
+body that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...spec.errors import InfeasibleError, InputError, NotBuiltError, RunError, ShardwrightError
+
+URN = "urn:shardwright:problem:"
+CHANGE = "; smallest change that fits: "
+UNBUILT = " is not built yet"
+OUTER = ("workload", "constraints", "strategy")
+"""Objects of the bodies whose fields are arguments in Python."""
+RENAMED = {"plan_id": "plan", "given": "plan"}
+
+
+def error_of(document: Mapping[str, Any], body: Any = None) -> ShardwrightError:
+    """The error that a problem document is.
+
+    Args:
+        document: the problem.
+        body: what was sent.
+    """
+    status, detail = int(document.get("status", 500)), str(document.get("detail", ""))
+    kind = str(document.get("type", "")).removeprefix(URN)
+    if kind == "infeasible":
+        what, _, change = detail.partition(CHANGE)
+        return InfeasibleError(what, change)
+    if status == 401:
+        return InputError("token", "none that the service knows", detail)
+    faults = document.get("errors") or []
+    if faults:
+        return _input_error(str(faults[0]["pointer"]), str(faults[0]["msg"]), body)
+    if kind == "not-built" and UNBUILT in detail:
+        what, _, instead = detail.partition(UNBUILT)
+        return NotBuiltError(what, instead.removeprefix("; "))
+    if kind == "deadline":
+        return InputError("deadline_s", "too short a time", detail)
+    if status == 404:
+        return InputError("job", "what the service does not have", detail)
+    if 400 <= status < 500 and kind != "quota" and status not in (429, 499):
+        return InputError("request", f"status {status}", detail)
+    return RunError(f"the service answered {status}: {detail}")
+
+
+def _input_error(pointer: str, message: str, body: Any) -> InputError:
+    allowed, _, nearest = message.removeprefix("allowed: ").partition("; nearest: ")
+    given = _value_at(pointer, body)
+    text = ", ".join(map(str, given)) if isinstance(given, list) else given
+    plain = allowed.removeprefix("Input should be ")
+    return InputError(_field(pointer), text, plain, nearest or None)
+
+
+def _field(pointer: str) -> str:
+    """The argument that a JSON pointer into a body is about."""
+    parts = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+    if parts and parts[0] in OUTER and len(parts) > 1:
+        parts = parts[1:]
+    if not parts:
+        return "request"
+    head, *rest = parts
+    if head in ("set", "sweep"):
+        return " ".join([head, *rest[:1]])
+    return ".".join([RENAMED.get(head, head), *rest])
+
+
+def _value_at(pointer: str, body: Any) -> Any:
+    """What was sent there; ``nothing`` where nothing was."""
+    found = body
+    for part in pointer.split("/")[1:]:
+        if isinstance(found, list) and part.isdecimal() and int(part) < len(found):
+            found = found[int(part)]
+        elif isinstance(found, Mapping) and part in found:
+            found = found[part]
+        else:
+            return "nothing" if found is body or isinstance(found, Mapping) else found
+    return found

@@ -1,0 +1,93 @@
+"""Answers of a service as handles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...costmodel.memory.feasibility import DEFAULT_RISK
+from ...spec.cluster.stack_spec import StackSpec
+from ...spec.plan.plan import Plan
+from ...spec.report.report import Report
+from ...spec.report.timeline import Timeline, from_perfetto
+from ..notebook.plan_handle import PlanHandle
+from ..notebook.what_if_handle import WhatIfs
+from ..problem.resolve import Inputs, plan_pricing
+from .handles import ServicePlanHandle, ServiceSimulationHandle, ServiceWhatIfs
+from .jobs import Kind
+from .results import report_of, what_if_of
+
+if TYPE_CHECKING:
+    from .client import Client
+
+
+class Reader:
+    """Makes handles that ask a client again.
+
+    Args:
+        client: of the service that answered.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def plan(
+        self, job: Mapping[str, Any], pricing: Mapping[str, str], risk: float | None
+    ) -> PlanHandle:
+        """The plan of a search; of one that was cancelled the best so far, simulated."""
+        if job.get("answer") is None:
+            return self._client.simulate(job["best"], oom_risk=risk, **pricing)
+        report = report_of(job["answer"])
+        return ServicePlanHandle(report=report, **self._known(report, pricing, risk))
+
+    def simulation(
+        self, document: Mapping[str, Any], pricing: Mapping[str, str], risk: float | None
+    ) -> ServiceSimulationHandle:
+        """A simulation."""
+        report = report_of(document)
+
+        def spans() -> Timeline:
+            trace = self._client.trace(report.plan, **pricing)
+            return from_perfetto(json.dumps(trace), "trace")
+
+        known = self._known(report, pricing, risk)
+        return ServiceSimulationHandle(report=report, **known, spans=spans)
+
+    def _known(
+        self, report: Report, pricing: Mapping[str, str], risk: float | None
+    ) -> dict[str, Any]:
+        """What a handle knows beside its report: how to ask for more of its plan."""
+        return {
+            "stack": _stack(report.plan, pricing),
+            "risk": DEFAULT_RISK if risk is None else risk,
+            "client": self._client,
+            "pricing": pricing,
+        }
+
+    def what_ifs(self, job: Mapping[str, Any]) -> WhatIfs:
+        """The answers to a question; those until it was cancelled."""
+        return ServiceWhatIfs(found=what_if_of(job["answer"]), document=job["answer"])
+
+    def run(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """What was measured."""
+        return dict(job["answer"])
+
+    def of(self, kind: Kind) -> Callable[[Mapping[str, Any]], Any]:
+        """What reads a job of a kind of which nothing else is known."""
+        if kind == "plan":
+            return lambda job: self.plan(job, *_asked(job))
+        return self.what_ifs if kind == "what-if" else self.run
+
+
+def _asked(job: Mapping[str, Any]) -> tuple[dict[str, str], float | None]:
+    """What prices the plan of a search, and its risk, as whoever asked for it said."""
+    asked = job["asked"]
+    pricing = {name: asked[name] for name in ("stack", "calibration") if asked.get(name)}
+    return pricing, asked.get("oom_risk")
+
+
+def _stack(plan: Plan, pricing: Mapping[str, str]) -> StackSpec:
+    """The software that was asked for; calibrations of the service are not looked for here."""
+    words = {name: word for name, word in pricing.items() if name != "calibration"}
+    return plan_pricing(plan, Inputs(**words, calibration="none"))[0]  # type: ignore[arg-type]

@@ -1,0 +1,127 @@
+"""Documents of the service as the values that Python works with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from ...planner.what_if.answer import Answer, Excess, Moved, Priced
+from ...planner.what_if.plan_difference import Difference
+from ...planner.what_if.question import Question, Sweep
+from ...planner.what_if.setting import Change, Value
+from ...spec.codec import from_document
+from ...spec.errors import InputError, RunError
+from ...spec.plan.plan import Plan
+from ...spec.report.report import Assumption, Prediction, Provenance, Report
+from ...spec.techniques import TECHNIQUES
+from ..notebook.explanation_handle import ExplanationHandle
+from ..what_if.what_if import WhatIf
+
+Noun = TypeVar("Noun")
+WHERE = "answer"
+BESIDE = ("plan_hash", "explain", "trace")
+"""Keys beside a report's own."""
+
+
+def report_of(document: Mapping[str, Any]) -> Report:
+    """The report that was answered with, to the last digit.
+
+    Raises:
+        RunError: a document that this version cannot read.
+    """
+    own = {name: value for name, value in document.items() if name not in BESIDE}
+    return _read(Report, own)
+
+
+def explanation_of(document: Mapping[str, Any]) -> ExplanationHandle:
+    """The explanation in a simulation's answer."""
+    told = document["explain"]
+    return ExplanationHandle(
+        report=report_of(document),
+        critical_stage=told["critical_stage"],
+        busy_s=tuple(told["busy_s"]),
+    )
+
+
+class ToldRow:
+    """What a row of an answer says of itself."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.changes: tuple[Change, ...] = tuple(Change(**item) for item in document["changes"])
+        self.value: Value | None = document.get("value")
+
+
+def what_if_of(document: Mapping[str, Any]) -> WhatIf:
+    """The answer to a question.
+
+    Rows of long sweeps come without plans; the baseline's, in the row's setting, stands in their
+    place, for tokens are counted by its workload. :class:`handles.ServiceWhatIfs` gives none away.
+
+    Raises:
+        RunError: a document that this version cannot read.
+    """
+    baseline = _priced(document["baseline"], None)
+    rows = document.get("rows", [document])
+    sweep = None
+    if "sweep" in document:
+        told = document["sweep"]
+        sweep = Sweep(path=told["path"], values=tuple(told["values"]))
+    answers = tuple(_answer(row, baseline) for row in rows)
+    sets = () if sweep is not None else tuple((c.path, c.now) for c in answers[0].row.changes)
+    return WhatIf(
+        question=Question(sets=sets, sweep=sweep, scale=document["scale"]),
+        baseline=baseline,
+        answers=answers,
+        assumptions=tuple(_read(Assumption, item) for item in document["assumptions"]),
+        provenance=_read(Provenance, document["provenance"]),
+    )
+
+
+def _answer(row: Mapping[str, Any], baseline: Priced) -> Answer:
+    same, best = row["same_plan"], row["re_planned"]
+    told = ToldRow(row)
+    standing = _resized(baseline.plan, told.changes)
+    return Answer(
+        row=told,
+        same=_priced(same, standing) if same["possible"] else None,
+        same_why=same.get("why", ""),
+        moved=_moved(row["moved"]),
+        best=_priced(best, standing) if best["possible"] else None,
+        best_why=best.get("why", ""),
+        best_moved=_moved(best.get("moved")),
+        gain=best.get("gain"),
+        kept=best.get("kept", False),
+        difference=tuple(Difference(**item) for item in best.get("change", ())),
+    )
+
+
+def _resized(plan: Plan, changes: tuple[Change, ...]) -> Plan:
+    document = plan.to_document()
+    for change in changes:
+        if change.path in ("global_batch", "seq_len"):
+            document["workloads"]["main"][change.path] = change.now
+    return _read(Plan, document)
+
+
+def _priced(document: Mapping[str, Any], standing: Plan | None) -> Priced:
+    plan = standing
+    if plan is None or "plan" in document:
+        plan = _read(Plan, document["plan"])
+    return Priced(
+        plan=plan,
+        prediction=_read(Prediction, document["prediction"]),
+        excess=tuple(Excess(**item) for item in document["excess"]),
+        idle_devices=document["idle_devices"],
+    )
+
+
+def _moved(document: Mapping[str, Any] | None) -> Moved | None:
+    return None if document is None else Moved(**document)
+
+
+def _read(kind: type[Noun], document: Any) -> Noun:
+    try:
+        return from_document(kind, document, WHERE, {"techniques": TECHNIQUES})
+    except InputError as error:
+        why = f"{error.field}: got {error.given}"
+        raise RunError(f"the service answers as another version does ({why})") from None

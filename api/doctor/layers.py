@@ -1,0 +1,71 @@
+"""Every layer kind of a model: how many, and whether it is planned, simulated and run here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...costmodel.lowering.plan_lowering import Lowering
+from ...spec.errors import NotBuiltError
+from ...spec.model.layers import Layer
+from ...spec.model.model_spec import ModelSpec
+from ...spec.rules.executable import layer_run_reason, towers_run_reason, window_run_reason
+from ...spec.rules.plan_rules import layer_reason
+from ...spec.strategy import LayerStrategy
+from ..catalogue.layer_names import layer_name
+from ..views.stage_table import ranges
+
+ALONE = LayerStrategy()
+
+
+def layer_rows(lowering: Lowering) -> list[dict[str, Any]]:
+    """One row for each layer kind of each tower, in order of first use.
+
+    A kind is *planned* where one device alone may hold it, *simulated* where it lowers to kernels
+    and bytes, *run* where the bundled executor builds it; else the row says why not.
+
+    Args:
+        lowering: of the model, at the sequence length that is asked about.
+    """
+    model, rows, first = lowering.model, [], 0
+    for tower in model.towers:
+        kinds: dict[Layer, list[int]] = {}
+        for number, layer in enumerate(tower.expand(), start=first):
+            kinds.setdefault(layer, []).append(number)
+        for layer, numbers in kinds.items():
+            row = {
+                "tower": tower.name,
+                "kind": layer.kind,
+                "what": layer_name(layer),
+                "count": len(numbers),
+                "layers": ranges(numbers),
+            }
+            rows.append({**row, **_support(lowering, layer, numbers[0])})
+        first += tower.layer_count
+    return rows
+
+
+def _support(lowering: Lowering, layer: Layer, index: int) -> dict[str, Any]:
+    tokens = lowering.places[index].tokens
+    planned = layer_reason(layer, ALONE, 1, 1, tokens)
+    reasons = {
+        "planned": planned,
+        "simulated": planned or _lowering_reason(lowering, index),
+        "run": _run_reason(lowering.model, layer, tokens),
+    }
+    return {
+        **{name: reason is None for name, reason in reasons.items()},
+        "why_not": {name: reason for name, reason in reasons.items() if reason is not None},
+    }
+
+
+def _lowering_reason(lowering: Lowering, index: int) -> str | None:
+    try:
+        lowering.layer(index, ALONE, None, 1, 1)
+    except NotBuiltError as error:
+        return str(error)
+    return None
+
+
+def _run_reason(model: ModelSpec, layer: Layer, tokens: int) -> str | None:
+    own = layer_run_reason(layer) or window_run_reason(layer, tokens)
+    return own or towers_run_reason(model)

@@ -1,0 +1,75 @@
+"""What a run would start, without starting it."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from ...executor.groups.rank_layout import plan_devices, plan_world_size, stage_layout
+from ...spec.parallel.rank_groups import RankGroup, replica_group, shard_group, tensor_group
+from ...spec.plan.plan import Plan, Stage
+from ...spec.strategy import LayerStrategy
+from .dry_run_process import rehearsed
+
+
+def dry_run(plan: Plan, steps: int, path: str = "PLAN.json") -> dict[str, Any]:
+    """The ranks of a plan, the groups in which they would talk, and what of a step.
+
+    ``rehearsal`` is what a rank of each kind of stage would send and hold, with the library's
+    kernels; None where torch is not installed.
+
+    Args:
+        plan: a legal plan.
+        steps: optimizer steps that would be run.
+        path: the plan's file, for the command that starts the ranks by hand.
+    """
+    layout = stage_layout(plan)
+    file = shlex.quote(path)
+    return {
+        "plan_hash": plan.hash,
+        "device": ", ".join(dict.fromkeys(plan_devices(plan))),
+        "ranks": plan_world_size(plan),
+        "steps": steps,
+        "stages": [_stage(plan, number, first) for number, (first, _) in enumerate(layout)],
+        "rehearsal": rehearsed(plan),
+        "command": f"torchrun --nproc-per-node {plan_world_size(plan)} "
+        f"-m shardwright.executor.worker {file} --steps {steps}",
+    }
+
+
+def _stage(plan: Plan, number: int, first: int) -> dict[str, Any]:
+    stage = plan.program.stages[number]
+    numbers = [n for parts in stage.virtual_stages for n, _, _ in plan.chunk_layers(parts)]
+    strategies = [s for parts in stage.virtual_stages for _, _, s in plan.chunk_layers(parts)]
+    return {
+        "stage": number,
+        "ranks": [first, first + stage.device_count - 1],
+        "layers": sorted(numbers),
+        "groups": _groups(stage, strategies, first),
+    }
+
+
+def _groups(stage: Stage, strategies: list[LayerStrategy], first: int) -> list[dict[str, Any]]:
+    """Every distinct group of more than one rank: what it is for, and its members."""
+    found: dict[tuple[str, RankGroup], None] = {}
+    for strategy in strategies:
+        for use, group in (
+            ("tensor parallel", tensor_group(strategy)),
+            ("shard", shard_group(strategy)),
+            ("replicas", replica_group(strategy, stage.device_count)),
+        ):
+            if group.size > 1:
+                found[use, group] = None
+    return [
+        {
+            "use": use,
+            "size": group.size,
+            "members": sorted(
+                {
+                    tuple(first + rank for rank in group.members(local))
+                    for local in range(stage.device_count)
+                }
+            ),
+        }
+        for use, group in found
+    ]

@@ -1,0 +1,47 @@
+"""A step of every kind of stage, taken without contents in a process that has torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from ...spec.codec import canonical_json
+from ...spec.errors import RunError
+from ...spec.plan.plan import Plan
+
+MODULE = "shardwright.executor.train.dry_run"
+NEEDS_TORCH = "collectives and bytes of a step need torch: pip install 'shardwright[run]'"
+QUIET = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+
+
+def rehearsed(plan: Plan) -> list[dict[str, Any]] | None:
+    """What the ranks of a plan would send and hold; None where torch is not installed.
+
+    Args:
+        plan: a plan that the executor runs.
+
+    Raises:
+        RunError: the rehearsal failed.
+    """
+    if importlib.util.find_spec("torch") is None:
+        return None
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", MODULE],
+        input=canonical_json(plan),
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **QUIET},
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
+        raise RunError(f"the rehearsal of a step failed: {last}")
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+__all__ = ["NEEDS_TORCH", "rehearsed"]

@@ -1,0 +1,217 @@
+"""Running a plan on this machine, and holding the run against the prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...costmodel.explain.breakdown import utilisation
+from ...costmodel.explain.compare import compare_terms, relative_error
+from ...costmodel.lowering.model_flops import flops_convention
+from ...costmodel.memory.feasibility import DEFAULT_RISK
+from ...executor.checkpoint.settings import CheckpointSettings
+from ...executor.huggingface.config import check_config, config_for
+from ...executor.huggingface.target import check_adapters, check_target
+from ...executor.launch.pool import run_plan
+from ...profiler.store.profiles import newest_profile, save_profile
+from ...profiler.sweep import QUICK_BUDGET_S, measure
+from ...spec.choices import KERNEL_POLICIES, KernelPolicy
+from ...spec.cluster.machine_profile import MachineProfile
+from ...spec.cluster.measured import Measured
+from ...spec.cluster.stack_spec import StackSpec
+from ...spec.codec import to_document
+from ...spec.errors import InputError, one_of
+from ...spec.plan.plan import Plan
+from ...spec.report.report import Assumption, Prediction
+from ...spec.workload.learning_rate import LearningRate
+from ..planning.plan_and_simulate import Simulated, simulate_plan
+
+DEFAULT_STEPS = 10
+OnEvent = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecuteOptions:
+    """How a plan is run: steps to reach, seed, text, rate, kernels, checks, trace, weights.
+
+    ``checkpoint`` says where checkpoints are; ``init_from`` and ``save_hf`` are folders of
+    transformers to start from and to write.
+    """
+
+    steps: int = DEFAULT_STEPS
+    seed: int = 0
+    data: str | None = None
+    tokenizer: str | None = None
+    learning_rate: LearningRate = field(default_factory=LearningRate)
+    kernels: KernelPolicy = "auto"
+    verify: bool = False
+    trace_file: Path | None = None
+    init_from: Path | None = None
+    save_hf: Path | None = None
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+
+    def __post_init__(self) -> None:
+        one_of("--kernels", self.kernels, KERNEL_POLICIES)
+        _ = self.checkpoint.source  # refused before ranks start
+
+
+def ensure_profile(devices: int, on_event: OnEvent) -> MachineProfile:
+    """The newest profile of this machine with so many ranks; measured now, where there is none.
+
+    Measuring takes some 20 s.
+
+    Args:
+        devices: ranks that will work at once.
+        on_event: told ``{"phase": "profile", …}`` before anything is measured.
+    """
+    profile = newest_profile(devices)
+    if profile is None:
+        on_event({"phase": "profile", "budget_s": QUICK_BUDGET_S})
+        profile = measure(QUICK_BUDGET_S, devices, on_event)
+        save_profile(profile)
+    return profile
+
+
+def execute_plan(
+    plan: Plan,
+    stack: StackSpec,
+    measured: Measured | None,
+    options: ExecuteOptions,
+    on_event: OnEvent,
+    assumptions: tuple[Assumption, ...] = (),
+) -> dict[str, Any]:
+    """Run a plan and compare; the contract's ``execute`` document, with the comparison.
+
+    Args:
+        plan: a legal plan for this machine.
+        stack: the stack that priced it.
+        measured: what prices it beside the catalogue, None for nothing.
+        options: how to run.
+        on_event: told of every step.
+        assumptions: behind the prediction.
+
+    Raises:
+        RunError: the run failed.
+        InputError: the plan is priced for a stack that the executor is not.
+    """
+    if stack.name != "shardwright":
+        allowed = "shardwright: that is what runs here"
+        raise InputError("--stack", stack.name, allowed, "shardwright")
+    require_folders(plan, options.init_from, options.save_hf)
+    simulated = simulate_plan(plan, stack, measured, assumptions, DEFAULT_RISK)
+    payload = {
+        "steps": options.steps,
+        "seed": options.seed,
+        "data": options.data,
+        "tokenizer": options.tokenizer,
+        "adamw": {"learning_rate": to_document(options.learning_rate)},
+        "verify": options.verify,
+        "attention": stack.attention,
+        "kernels": options.kernels,
+        "trace": True,
+        "trace_file": _text(options.trace_file),
+        "init_from": _text(options.init_from),
+        "save_hf": _text(options.save_hf),
+        "checkpoint": asdict(options.checkpoint),
+    }
+
+    def relay(rank: int, event: dict[str, Any]) -> None:
+        if rank == 0:
+            on_event(event)
+
+    result = run_plan(plan, payload, relay)
+    return _document(plan, simulated, result)
+
+
+def require_folders(plan: Plan, init_from: Path | None, save_hf: Path | None) -> None:
+    """Refuse another model's weights, or a folder that could not be written, before ranks start.
+
+    Raises:
+        InputError: the first of them.
+        NotBuiltError: a model that transformers has no class for.
+    """
+    model, seq_len = plan.model, plan.workload.seq_len
+    if init_from is not None:
+        check_config(init_from, model, seq_len, "--init-from")
+    if save_hf is not None:
+        check_target(save_hf, "--save-hf")
+        check_adapters(plan, init_from, save_hf)
+        if init_from is None:
+            config_for(model, seq_len)
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _document(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[str, Any]:
+    measured = dict(result["measured"])
+    if by_stage := measured.pop("allocated_bytes", None):  # compiled code of cores hides it
+        measured["allocated_bytes"] = max(by_stage)
+        measured["allocated_bytes_by_stage"] = by_stage
+    if "reserved_bytes" in measured:
+        measured["reserved_bytes_by_stage"] = measured["reserved_bytes"]
+        measured["reserved_bytes"] = max(measured["reserved_bytes"])
+    if by_stage := measured.pop("host_bytes", None):
+        measured["host_bytes"] = max(by_stage)
+        measured["host_bytes_by_stage"] = by_stage
+    measured["rss_growth_bytes"] = result["rss_growth_bytes"]
+    measured |= _rates(plan, simulated, measured["step_time_s"])
+    document: dict[str, Any] = {
+        "plan_hash": plan.hash,
+        "measured": measured,
+        "predicted": simulated.report.prediction.to_document(),
+        "comparison": _comparison(plan, simulated, result),
+        "kernels": result["kernels"],
+    }
+    for name in ("checkpoint", "verify"):
+        if name in result:
+            document[name] = result[name]
+    return document
+
+
+def _rates(plan: Plan, simulated: Simulated, step_s: float) -> dict[str, Any]:
+    """FLOPs a second and their share of the peak, counted as the prediction counts them.
+
+    ``step_time_s · peak_flops_per_s · mfu = flops``, with the peak of all devices in stages.
+    """
+    used = utilisation(plan, simulated.simulation, simulated.simulator)
+    devices = sum(stage.device_count for stage in plan.program.stages)
+    return {
+        "flops_per_s_per_device": used.flops / step_s / devices,
+        "mfu": used.mfu(step_s),
+        "hfu": used.hfu(step_s),
+        "flops": used.flops,
+        "executed_flops": used.executed_flops,
+        "peak_flops_per_s": used.peak_flops_per_s,
+        "flops_convention": flops_convention(plan.workload),
+    }
+
+
+def _comparison(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[str, Any]:
+    """Relative errors, and the terms of the critical stage beside those of a traced step."""
+    prediction = simulated.report.prediction
+    measured = result["measured"]
+    stage = simulated.simulation.critical.stage
+    rank = sum(s.device_count for s in plan.program.stages[:stage])
+    traced = result["traced"]
+    terms = compare_terms(
+        prediction.breakdown_s, traced["breakdown_by_rank_s"][rank], measured["step_time_s"]
+    )
+    return {
+        "step_time_error": relative_error(prediction.step_time_s, measured["step_time_s"]),
+        "allocated_error": _byte_errors(prediction, measured.get("allocated_bytes")),
+        "stage": stage,
+        "traced_step_time_s": traced["step_time_s"],
+        "terms": [asdict(term) for term in terms],
+    }
+
+
+def _byte_errors(prediction: Prediction, measured: list[int] | None) -> list[float]:
+    """Relative errors of each stage's bytes; none where they were not measured."""
+    if measured is None:
+        return []
+    predicted = [row.allocated_bytes for row in prediction.memory if row.tier == "hbm"]
+    return [relative_error(b, a) for b, a in zip(predicted, measured, strict=True)]

@@ -1,0 +1,68 @@
+"""A plan's page as one file: its data, style and scripts inside, nothing fetched, strictly closed.
+
+The file says by its own policy that only the style and the script whose hashes it names may be
+used; what is data lies in a block that browsers do not run, and only ever becomes text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import lru_cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+SCRIPTS = ("dom.js", "report.js", "timeline.js", "file.js")
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<main id="page"><h1>Shardwright</h1><p>{title}</p><p>{shape}</p>
+<noscript><p>The tables and the timeline need scripts; this file loads none from elsewhere.</p></noscript>
+</main>
+<script type="application/json" id="data">{data}</script>
+<script>{script}</script>
+</body>
+</html>
+"""  # noqa: E501 - a page
+
+
+def page_file(view: dict[str, Any], plan: dict[str, Any], trace: dict[str, Any] | str) -> str:
+    """The page.
+
+    Args:
+        view: see :func:`report_view.report_view`.
+        plan: the plan's document, to take away.
+        trace: the step in Perfetto's format, or why there is none.
+    """
+    style, script = web_text("style.css"), "\n".join(map(web_text, SCRIPTS))
+    held = {"trace": trace} if isinstance(trace, dict) else {"no_trace": trace}
+    data = json.dumps({"view": view, "plan": plan, **held}, separators=(",", ":"))
+    return PAGE.format(
+        policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+        "base-uri 'none'; form-action 'none'",
+        title=escape(view["title"]),
+        shape=escape(view["shape"]),
+        style=style,
+        script=script,
+        data=data.replace("<", "\\u003c"),  # no text in it ends the block
+    )
+
+
+@lru_cache
+def web_text(name: str) -> str:
+    """A file of the page, as it is shipped."""
+    return files("shardwright.api").joinpath("web", name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """How a policy names a text between tags."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

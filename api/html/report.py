@@ -1,0 +1,113 @@
+"""A report as one piece of HTML for a notebook: no scripts, no addresses, every text escaped."""
+
+from __future__ import annotations
+
+from html import escape
+
+from ...spec.report.report import MemoryRow, Report
+from ..views.answer_text import cost_text, largest_text
+from ..views.report_text import (
+    cluster_text,
+    fullest,
+    interval_text,
+    memory_text,
+    percent,
+    question_text,
+    search_text,
+    shape_text,
+    sources_text,
+    terms,
+)
+from ..views.stage_table import StageRow, shortened, stage_rows
+
+CELL = "padding:2px 10px 2px 0;text-align:left"
+HEADS = ("stage", "layers", "devices", "tp", "dp", "shard", "recompute", "memory")
+
+
+def report_html(report: Report) -> str:
+    """The report's head line, stages, terms, rivals and assumptions."""
+    prediction = report.prediction
+    full = fullest(prediction)
+    verdict = "" if prediction.feasible else " <b>does not fit</b>;"
+    parts = [
+        f"<p><b>{escape(question_text(report.plan))}</b><br>on {escape(cluster_text(report))}</p>",
+        f"<p>{escape(shape_text(report.plan))}<br>step {escape(interval_text(prediction))};"
+        f"{verdict} {percent(prediction.mfu)} MFU; peak {escape(memory_text(full))} on stage "
+        f"{full.stage}<br>{escape(_answer(report))}</p>",
+        _stages(report),
+        _terms(report),
+        _rivals(report),
+        _assumptions(report),
+    ]
+    return f'<div style="font-family:sans-serif">{"".join(parts)}</div>'
+
+
+def _answer(report: Report) -> str:
+    """What it costs, how large it is, how far the search got."""
+    texts = [cost_text(report.prediction)]
+    if report.search is not None and report.search.largest is not None:
+        texts.append(largest_text(report.search.largest))
+    return "; ".join(text for text in [*texts, search_text(report)] if text)
+
+
+def html_table(heads: tuple[str, ...], rows: list[list[str]]) -> str:
+    """A table of cells that are HTML already."""
+    head = "".join(f'<th style="{CELL}">{escape(name)}</th>' for name in heads)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in row) + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _stages(report: Report) -> str:
+    first, last, between = shortened(stage_rows(report.plan, report.prediction))
+    rows = [_cells(row) for row in first]
+    if between:
+        rows.append(["…", f"{between} more rows", *[""] * 6])
+    return html_table(HEADS, rows + [_cells(row) for row in last])
+
+
+def _cells(row: StageRow) -> list[str]:
+    texts = (row.stage, row.layers, row.devices, row.tp, row.dp, row.shard, row.recompute)
+    memory = "" if row.memory is None else _bar(row.memory) + escape(memory_text(row.memory))
+    return [*(escape(text) for text in texts), memory]
+
+
+def _bar(row: MemoryRow) -> str:
+    part = row.reserved_bytes / max(1, row.capacity_bytes)
+    colour = "#c62828" if part > 1 else "#f9a825" if part > 0.9 else "#2e7d32"
+    label = f"{part * 100:.0f} % of the memory reserved"
+    return (
+        f'<span role="img" aria-label="{label}" style="display:inline-block;width:80px;height:10px;'
+        f'border:1px solid #888;margin-right:6px"><span style="display:block;height:10px;'
+        f'width:{min(100.0, part * 100):.0f}%;background:{colour}"></span></span>'
+    )
+
+
+def _terms(report: Report) -> str:
+    rows = [
+        [escape(name), f"{seconds:.4g} s", percent(part)]
+        for name, seconds, part in terms(report.prediction)
+    ]
+    note = f"<p>prices: {escape(sources_text(report))}; {escape(report.provenance.stack)}</p>"
+    return html_table(("where the step goes", "seconds", "share"), rows) + note
+
+
+def _rivals(report: Report) -> str:
+    rows = [
+        [escape(r.lost_by), escape(shape_text(r.plan)), "simplest" if r.simplest else ""]
+        for r in report.alternatives
+    ]
+    return html_table(("lost to this plan by", "other plan", ""), rows) if rows else ""
+
+
+def _assumptions(report: Report) -> str:
+    rows = [
+        [escape(note.path), escape(str(note.value)), escape(note.why)]
+        for note in report.assumptions
+    ]
+    if not rows:
+        return ""
+    table = html_table(("assumed", "value", "why"), rows)
+    return f"<details><summary>{len(rows)} assumptions</summary>{table}</details>"

@@ -1,0 +1,212 @@
+"""A what-if answer as a drawing: bars of terms for one change, lines over the values of a sweep.
+
+Axes begin at nil, so that lengths compare. Of a sweep both answers are lines, the baseline is
+dashed, and a hollow point does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from typing import NamedTuple
+
+from ...planner.what_if.answer import Answer, Priced
+from ...spec.report.report import BREAKDOWN_TERMS
+from ...spec.units import format_seconds
+from ..what_if.document import swept_path
+from ..what_if.rows import (
+    change_text,
+    row_name,
+    shown_terms,
+    swept_change,
+    tokens_per_s,
+    tokens_text,
+    work_differs,
+)
+from ..what_if.what_if import WhatIf
+from .svg import COLOURS, round_ticks, svg_head, svg_line, svg_text
+
+WIDTH, HEIGHT, LEFT, TOP, LEGEND = 620, 360, 90, 70, 200
+"""Of the drawn area, and what stands left of, above and right of it; pixels."""
+ROW, BAR = 64, 34
+"""Of a bar's row, and the bar; pixels."""
+TITLE = 95
+"""Characters of a title that fit above a drawing."""
+SAME, BEST = COLOURS[1], COLOURS[2]
+
+
+def plot_svg(found: WhatIf) -> str:
+    """The drawing as text."""
+    parts = _bars(found) if found.question.sweep is None else _lines(found)
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def plot_page(found: WhatIf) -> str:
+    """The drawing in a page of its own."""
+    name = escape(found.baseline.plan.model.name)
+    head = f'<!doctype html><meta charset="utf-8"><title>what if: {name}</title>'
+    return f"{head}\n{plot_svg(found)}"
+
+
+def _title(found: WhatIf) -> str:
+    changes = [change_text(change) for change in found.answers[0].row.changes]
+    if found.question.sweep is not None:
+        changes = [swept_path(found)]
+    title = f"{found.baseline.plan.model.name}: what if {', '.join(changes)}"
+    return title if len(title) <= TITLE else f"{title[: TITLE - 1]}…"
+
+
+def _bars(found: WhatIf) -> list[str]:
+    """Seconds of each term, end to end: the baseline and both answers."""
+    answer = found.answers[0]
+    named = [("baseline", found.baseline), ("same plan", answer.same), ("re-planned", answer.best)]
+    rows = [(name, priced) for name, priced in named if priced is not None]
+    terms = shown_terms([priced.prediction for _, priced in rows])
+    ticks = round_ticks(max(priced.step_time_s for _, priced in rows))
+    bottom = TOP + ROW * len(rows)
+    height = max(bottom + 60, TOP + 30 + 20 * len(terms))
+    body = svg_head(LEFT + WIDTH + LEGEND, height, _title(found), 18)
+    for tick in ticks:
+        x = LEFT + WIDTH * tick / ticks[-1]
+        body.append(svg_line((x, TOP, x, bottom), "#e4e4e4"))
+        body.append(svg_text(x, bottom + 18, f"{tick:g}", "middle"))
+    body.append(svg_text(LEFT + WIDTH / 2, bottom + 42, "seconds of a step", "middle", 14))
+    for number, (name, priced) in enumerate(rows):
+        body += _bar(TOP + ROW * number, name, priced, terms, ticks[-1])
+    for number, term in enumerate(terms):
+        y = TOP + 20 * number
+        body.append(_box(LEFT + WIDTH + 22, y, 12, 12, term))
+        body.append(svg_text(LEFT + WIDTH + 40, y + 11, term.replace("_", " "), "start"))
+    return body
+
+
+def _bar(top: float, name: str, priced: Priced, terms: list[str], most: float) -> Iterator[str]:
+    y = top + (ROW - BAR) / 2
+    yield svg_text(LEFT - 8, y + BAR / 2 + 4, name, "end")
+    x = float(LEFT)
+    for term in terms:
+        seconds = priced.prediction.breakdown_s.get(term, 0.0)
+        width = WIDTH * max(0.0, seconds) / most
+        yield _box(x, y, width, BAR, term, f"{term}: {format_seconds(seconds)}")
+        x += width
+    fits = "" if priced.prediction.feasible else " (does not fit)"
+    yield svg_text(LEFT, y - 4, f"{format_seconds(priced.step_time_s)}{fits}", "start", 11)
+
+
+def _box(x: float, y: float, width: float, height: float, term: str, tip: str = "") -> str:
+    """A box in the colour of a term; colours that come twice are pale the second time."""
+    known = term in BREAKDOWN_TERMS
+    number = BREAKDOWN_TERMS.index(term) if known else len(BREAKDOWN_TERMS)
+    colour = COLOURS[number % len(COLOURS)]
+    opacity = 0.9 if number < len(COLOURS) else 0.4
+    return (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
+        f'fill="{colour}" fill-opacity="{opacity}"><title>{escape(tip or term)}</title></rect>'
+    )
+
+
+class _Point(NamedTuple):
+    """A plan in a row: where it lies, how high, its text, whether it fits."""
+
+    row: int
+    amount: float
+    text: str
+    fits: bool
+
+
+def _lines(found: WhatIf) -> list[str]:
+    """Both answers over the values of a sweep, in the order of the values."""
+    answers = sorted(found.answers, key=lambda answer: _order(found, answer))
+    rates = work_differs(found)
+    same = _points([answer.same for answer in answers], rates)
+    best = _points([answer.best for answer in answers], rates)
+    base = _amount(found.baseline, rates)
+    ticks = round_ticks(max([base, *(point.amount for point in (*same, *best))]))
+    names = [row_name(found, answer) for answer in answers]
+    body = svg_head(LEFT + WIDTH + LEGEND, TOP + HEIGHT + 60, _title(found), 18)
+    body += _axes(found, names, ticks, rates)
+    y = _height(base, ticks[-1])
+    body.append(svg_line((LEFT, y, LEFT + WIDTH, y), "#444", ' stroke-dasharray="6 4"'))
+    series = ((same, SAME, 7.0), (best, BEST, 4.5))
+    for points, colour, radius in series:
+        body += _series(points, len(names), ticks[-1], colour, radius)
+    return [*body, *_legend()]
+
+
+def _order(found: WhatIf, answer: Answer) -> tuple[float, int]:
+    """By value; words as they were typed."""
+    now = swept_change(found, answer).now
+    return (0.0 if isinstance(now, str) else float(now), found.answers.index(answer))
+
+
+def _amount(priced: Priced, rates: bool) -> float:
+    return tokens_per_s(priced) if rates else priced.step_time_s
+
+
+def _points(plans: list[Priced | None], rates: bool) -> list[_Point]:
+    return [
+        _Point(
+            row,
+            _amount(priced, rates),
+            tokens_text(priced) if rates else format_seconds(priced.step_time_s),
+            priced.prediction.feasible,
+        )
+        for row, priced in enumerate(plans)
+        if priced is not None
+    ]
+
+
+def _height(amount: float, most: float) -> float:
+    return TOP + HEIGHT * (1 - amount / most)
+
+
+def _place(row: int, rows: int) -> float:
+    return LEFT + WIDTH * (row + 0.5) / rows
+
+
+def _axes(found: WhatIf, names: list[str], ticks: list[float], rates: bool) -> Iterator[str]:
+    for tick in ticks:
+        y = _height(tick, ticks[-1])
+        yield svg_line((LEFT, y, LEFT + WIDTH, y), "#e4e4e4")
+        shown = f"{tick / 1e3:g} k" if rates and tick else f"{tick:g}"
+        yield svg_text(LEFT - 8, y + 4, shown, "end")
+    every = -(-len(names) // 12)
+    for row, name in enumerate(names):
+        if row % every == 0:
+            yield svg_text(_place(row, len(names)), TOP + HEIGHT + 18, name, "middle")
+    yield svg_text(LEFT + WIDTH / 2, TOP + HEIGHT + 42, swept_path(found), "middle", 14)
+    yield svg_text(LEFT - 70, TOP - 16, "tokens/s" if rates else "seconds of a step", "start", 14)
+
+
+def _series(
+    points: list[_Point], rows: int, most: float, colour: str, radius: float
+) -> Iterator[str]:
+    places = [(_place(p.row, rows), _height(p.amount, most)) for p in points]
+    for number in range(1, len(points)):
+        if points[number].row == points[number - 1].row + 1:  # no line over a row without a plan
+            ends = (*places[number - 1], *places[number])
+            yield svg_line(ends, colour, ' style="stroke-width:2"')
+    for point, (x, y) in zip(points, places, strict=True):
+        tip = point.text if point.fits else f"{point.text}, does not fit"
+        yield _point(x, y, colour, radius, point.fits, tip)
+
+
+def _point(x: float, y: float, colour: str, radius: float, fits: bool, tip: str) -> str:
+    fill = colour if fits else "white"
+    return (
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{fill}" stroke="{colour}" '
+        f'stroke-width="2"><title>{escape(tip)}</title></circle>'
+    )
+
+
+def _legend() -> Iterator[str]:
+    x = LEFT + WIDTH + 20
+    marks = (("same plan", SAME, 7.0, True), ("re-planned", BEST, 4.5, True),
+             ("does not fit", "#444", 4.5, False))  # fmt: skip
+    for number, (name, colour, radius, fits) in enumerate(marks):
+        y = TOP + 10 + 24 * number
+        yield _point(x + 6, y, colour, radius, fits, name)
+        yield svg_text(x + 22, y + 4, name, "start")
+    y = TOP + 10 + 24 * len(marks)
+    yield svg_line((x - 4, y, x + 16, y), "#444", ' stroke-dasharray="6 4"')
+    yield svg_text(x + 22, y + 4, "baseline", "start")

@@ -1,0 +1,42 @@
+"""What is known, from Python: predictions beside measured runs, devices that have a name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...spec.errors import InputError
+from ..catalogue.clusters import clusters_document
+from ..problem.argument_names import arguments_named
+from ..validation.validate import validated
+from .validation_handle import Validation
+
+
+@arguments_named
+def validate(data: str | Path | None = None, *, calibration: str = "none") -> Validation:
+    """Hold predictions against measured runs, by source.
+
+    Args:
+        data: a table of runs or of peaks of memory (CSV); the bundled runs if None.
+        calibration: ``none``, ``fit`` or the name of a stored one.
+
+    Raises:
+        InputError: a file or a row that cannot be read, or no such calibration.
+    """
+    table = None if data is None else Path(data).expanduser()
+    if table is not None and not table.is_file():
+        raise InputError("data", data, "a CSV file of runs or of peak memory")
+    return Validation(found=validated(table, calibration))
+
+
+@arguments_named
+def clusters(name: str | None = None) -> dict[str, Any]:
+    """Devices, nodes and fabrics that have a name, as ``plan clusters --json`` writes them.
+
+    Args:
+        name: only what has to do with this device, node, fabric or cluster.
+
+    Raises:
+        InputError: nothing is called so.
+    """
+    return clusters_document(name)

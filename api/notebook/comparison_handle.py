@@ -1,0 +1,51 @@
+"""What Python gets back of two plans side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..terminal.comparison import comparison_html, verdict
+from ..views.comparison import Comparison
+from .frames import frame
+
+if TYPE_CHECKING:
+    from .plots.canvas import Picture
+
+
+class ComparisonHandle(Comparison):
+    """Two plans: their terms, a DataFrame of them, a report in a notebook."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document that ``plan compare --json`` writes."""
+        return self.to_document()
+
+    def to_frame(self) -> Any:
+        """A row a term, of seconds and of bytes, as a pandas DataFrame.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        kinds = (("s", self.terms), ("bytes", self.memory))
+        return frame(
+            {"unit": unit, "term": p.term, "first": p.first, "second": p.second, "by": p.by}
+            for unit, pairs in kinds
+            for p in pairs
+        )
+
+    def plot(self) -> Picture:
+        """From the first plan's seconds to the second's, a step a term, drawn.
+
+        Raises:
+            InputError: matplotlib is not installed.
+        """
+        from .plots.comparisons import comparison_picture
+
+        return comparison_picture(self)
+
+    def __repr__(self) -> str:
+        """One line: which plan is faster, and why."""
+        return f"<ComparisonHandle {verdict(self)}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return comparison_html(self)

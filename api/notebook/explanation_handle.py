@@ -1,0 +1,73 @@
+"""What Python gets back of an explanation: tables, DataFrames, pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...spec.units import format_seconds
+from ..html.explanation import explanation_html
+from ..views.explanation import Explanation
+from .frames import frame, memory_records
+
+if TYPE_CHECKING:
+    from .plots.canvas import Picture
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExplanationHandle(Explanation):
+    """An explanation that a notebook shows."""
+
+    def to_frame(self) -> Any:
+        """A row a term of the step, as a pandas DataFrame; the seconds add up to the step.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        return frame(self.terms)
+
+    def memory_frame(self) -> Any:
+        """A row a stage and memory tier, bytes by term, as a pandas DataFrame.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        return frame(memory_records(self.report.prediction))
+
+    def plot(self) -> Picture:
+        """Where the step goes, drawn.
+
+        Raises:
+            InputError: matplotlib is not installed.
+        """
+        from .plots.plans import terms_picture
+
+        return terms_picture(self.report)
+
+    def memory_plot(self) -> Picture:
+        """What memory each stage holds, by term, drawn.
+
+        Raises:
+            InputError: matplotlib is not installed.
+        """
+        from .plots.plans import memory_picture
+
+        return memory_picture(self.report)
+
+    def __repr__(self) -> str:
+        """One line: the step, and what takes most of it."""
+        most = max(self.terms, key=lambda row: float(row["seconds"]))
+        step = format_seconds(self.report.prediction.step_time_s)
+        share = f"{100 * most['share']:.1f} %"
+        return f"<Explanation step {step}: {share} {most['term'].replace('_', ' ')}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return explanation_html(self)
+
+
+def explanation_handle(found: Explanation) -> ExplanationHandle:
+    """An explanation as a notebook shows it."""
+    return ExplanationHandle(
+        report=found.report, critical_stage=found.critical_stage, busy_s=found.busy_s
+    )

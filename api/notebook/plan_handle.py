@@ -1,0 +1,219 @@
+"""What Python gets back: a plan with its report, and a simulation with its timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...costmodel.memory.feasibility import DEFAULT_RISK
+from ...costmodel.simulation.timeline import simulated_timeline
+from ...spec.choices import KernelPolicy
+from ...spec.cluster.measured import Measured
+from ...spec.cluster.stack_spec import StackSpec
+from ...spec.codec import dump_pretty, write_atomically
+from ...spec.plan.plan import Plan
+from ...spec.report.report import Prediction, Report
+from ...spec.report.timeline import Timeline
+from ...spec.units import format_seconds
+from ..html.report import report_html
+from ..planning.plan_and_simulate import Simulated, simulate_plan
+from ..views.explanation import explain_report
+from ..views.report_text import shape_text
+from .explanation_handle import ExplanationHandle, explanation_handle
+from .frames import frame, memory_records
+from .timeline_handle import TimelineHandle, timeline_handle
+
+if TYPE_CHECKING:
+    from .plots.canvas import Picture
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanHandle:
+    """A plan and what is predicted of it.
+
+    ``stack`` and ``measured`` are what priced it and ``risk`` is the accepted chance of running
+    out of memory; simulating and running use them again.
+    """
+
+    report: Report
+    stack: StackSpec
+    measured: Measured | None = None
+    risk: float = DEFAULT_RISK
+
+    @property
+    def plan(self) -> Plan:
+        """The decisions."""
+        return self.report.plan
+
+    @property
+    def prediction(self) -> Prediction:
+        """Time, throughput and memory of a step."""
+        return self.report.prediction
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document that ``plan --json`` writes."""
+        return self.report.to_document()
+
+    def save(self, path: str | Path) -> Path:
+        """Write the plan (not its report) to ``path``, whole or not at all; returns the path.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        target = Path(path).expanduser()
+        write_atomically(target, dump_pretty(self.plan.to_document()))
+        return target
+
+    def simulate(self) -> SimulationHandle:
+        """The same plan simulated again, with its timeline."""
+        notes = self.report.assumptions
+        found = simulate_plan(self.plan, self.stack, self.measured, notes, self.risk)
+        return simulation_handle(found, self.stack, self.measured, self.risk)
+
+    def explain(self) -> ExplanationHandle:
+        """Where the step and the memory go, in terms that add up."""
+        notes = self.report.assumptions
+        found = simulate_plan(self.plan, self.stack, self.measured, notes, self.risk)
+        told = explain_report(found.report, found.simulation, found.simulator)
+        return explanation_handle(told)
+
+    def to_frame(self) -> Any:
+        """A row a stage and memory tier, bytes by term, as a pandas DataFrame.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        return frame(memory_records(self.prediction))
+
+    def plot(self) -> Picture:
+        """Where the step goes and what memory each stage holds, drawn.
+
+        Raises:
+            InputError: matplotlib is not installed.
+        """
+        from .plots.plans import plan_picture
+
+        return plan_picture(self.report)
+
+    def memory_plot(self) -> Picture:
+        """What memory each stage holds, by term, drawn.
+
+        Raises:
+            InputError: matplotlib is not installed.
+        """
+        from .plots.plans import memory_picture
+
+        return memory_picture(self.report)
+
+    def execute(
+        self,
+        steps: int = 20,
+        *,
+        verify: bool = False,
+        data: str | None = None,
+        tokenizer: str | None = None,
+        kernels: KernelPolicy = "auto",
+        trace: Path | None = None,
+        lr: str | float | None = None,
+        init_from: str | Path | None = None,
+        save_hf: str | Path | None = None,
+        checkpoint: Path | str | None = None,
+        every: int | None = None,
+        resume: Path | str | None = None,
+    ) -> dict[str, Any]:
+        """Run the plan on this machine; the contract's ``execute`` document.
+
+        Args:
+            steps: optimizer step to reach.
+            verify: whether to compare losses and gradients with a single process.
+            data: text file or folder, or token numbers; Python's own sources if None.
+            tokenizer: a ``tokenizer.json`` for the data.
+            kernels: auto, portable or fused.
+            trace: file for a traced step and its memory, as Perfetto reads it.
+            lr: learning rate, as ``--lr`` takes it; the usual one if None.
+            init_from: folder of transformers to start from.
+            save_hf: folder of transformers to write.
+            checkpoint: folder to save checkpoints in.
+            every: steps between them.
+            resume: folder of checkpoints to go on from, saved under any plan of the model.
+
+        Raises:
+            InputError: the plan cannot run on this machine.
+            RunError: the run failed.
+        """
+        from ...executor.checkpoint.settings import CheckpointSettings
+        from ...spec.workload.learning_rate import learning_rate
+        from ..execution.execution import ExecuteOptions, execute_plan
+        from ..problem.this_machine import require_executable
+
+        require_executable(self.plan, "plan")
+        folder, source = (None if p is None else str(p) for p in (checkpoint, resume))
+        options = ExecuteOptions(
+            steps=steps,
+            verify=verify,
+            data=data,
+            tokenizer=tokenizer,
+            kernels=kernels,
+            trace_file=trace,
+            learning_rate=learning_rate(None if lr is None else str(lr)),
+            init_from=_absolute(init_from),
+            save_hf=_absolute(save_hf),
+            checkpoint=CheckpointSettings(folder=folder, every=every, resume=source),
+        )
+        notes = self.report.assumptions
+        return execute_plan(self.plan, self.stack, self.measured, options, _ignore, notes)
+
+    def __repr__(self) -> str:
+        """One line: model, shape, step time, whether it fits."""
+        fits = "" if self.prediction.feasible else ", does not fit"
+        step = format_seconds(self.prediction.step_time_s)
+        kind = type(self).__name__.removeprefix("Service")
+        return f"<{kind} {self.plan.model.name}: {shape_text(self.plan)}; step {step}{fits}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return report_html(self.report)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SimulationHandle(PlanHandle):
+    """A simulated plan; ``spans`` gives the events behind its report."""
+
+    spans: Callable[[], Timeline] = field(repr=False, compare=False)
+
+    @cached_property
+    def timeline(self) -> TimelineHandle:
+        """Every span of the simulated step; ``timeline.to_perfetto()`` is its trace."""
+        return timeline_handle(self.spans())
+
+
+def simulation_handle(
+    found: Simulated, stack: StackSpec, measured: Measured | None, risk: float
+) -> SimulationHandle:
+    """The handle of a plan that was simulated here.
+
+    Args:
+        found: the simulation.
+        stack: what priced it.
+        measured: likewise.
+        risk: accepted chance of running out of memory.
+    """
+    return SimulationHandle(
+        report=found.report,
+        stack=stack,
+        measured=measured,
+        risk=risk,
+        spans=lambda: simulated_timeline(found.simulation, found.simulator),
+    )
+
+
+def _absolute(path: str | Path | None) -> Path | None:
+    """A path as ranks find it too, wherever they start."""
+    return None if path is None else Path(path).expanduser().absolute()
+
+
+def _ignore(event: dict[str, Any]) -> None:
+    """Events of a run that nobody watches."""

@@ -1,0 +1,116 @@
+"""What every picture is drawn on: a matplotlib Figure that a notebook shows by itself.
+
+Figures are made without pyplot: nothing global changes, no window opens, nothing has to be closed.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any, Protocol
+
+from ....spec.errors import InputError
+from ....spec.report.report import BREAKDOWN_TERMS, MEMORY_TERMS
+from ...html.svg import COLOURS
+
+GREY, DARK, INK = "#8a8a8a", "#5b6770", "#222222"
+DOTS_PER_INCH = 110
+FONT_SIZE = 9
+
+
+class Picture(Protocol):
+    """A matplotlib Figure: ``savefig(path)`` writes it, ``axes`` are there to change."""
+
+    axes: Any
+
+    def savefig(self, fname: Any, **options: Any) -> None:
+        """Write it to a file or a buffer."""
+
+
+def figure(width: float, height: float, rows: int = 1, columns: int = 1, **grid: Any) -> Any:
+    """An empty figure with axes.
+
+    Args:
+        width: inches.
+        height: likewise.
+        rows: of axes.
+        columns: of axes.
+        grid: options of ``Figure.subplots``.
+
+    Returns:
+        The figure and what ``Figure.subplots`` gives.
+
+    Raises:
+        InputError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        allowed = "an environment with matplotlib (the extra notebook brings it)"
+        raise InputError("plot", "no matplotlib", allowed, "pip install matplotlib") from None
+
+    class NotebookFigure(Figure):
+        """A figure whose picture a notebook shows without pyplot."""
+
+        def _repr_png_(self) -> bytes:
+            target = BytesIO()
+            self.savefig(target, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+            return target.getvalue()
+
+        def __repr__(self) -> str:
+            return f"<Picture {len(self.axes)} axes>"
+
+    made = NotebookFigure(figsize=(width, height), layout="constrained", facecolor="white")
+    axes = made.subplots(rows, columns, **grid)
+    for each in [axes] if rows == columns == 1 else axes.flat:
+        each.tick_params(labelsize=FONT_SIZE)
+        for side in ("top", "right"):
+            each.spines[side].set_visible(False)
+    return made, axes
+
+
+def term_colour(term: str) -> tuple[str, float]:
+    """Colour and opacity of a term of the step; paler where the colours begin again."""
+    return _colour(BREAKDOWN_TERMS, term)
+
+
+def memory_colour(term: str) -> tuple[str, float]:
+    """Colour and opacity of a term of memory."""
+    return _colour(MEMORY_TERMS, term)
+
+
+def _colour(known: tuple[str, ...], term: str) -> tuple[str, float]:
+    number = known.index(term) if term in known else len(known)
+    colour = COLOURS[number % len(COLOURS)]
+    # Black is for lines here.
+    return DARK if colour == "#000000" else colour, 0.9 if number < len(COLOURS) else 0.45
+
+
+def words(term: str) -> str:
+    """A term as it is read."""
+    return term.replace("_", " ")
+
+
+def title(axes: Any, text: str) -> None:
+    """A title at the left of axes."""
+    axes.set_title(text, loc="left", fontsize=FONT_SIZE + 2, color=INK)
+
+
+def label(axes: Any, x: str = "", y: str = "") -> None:
+    """Names of both axes."""
+    axes.set_xlabel(x, fontsize=FONT_SIZE)
+    axes.set_ylabel(y, fontsize=FONT_SIZE)
+
+
+def scaled_seconds(longest_s: float) -> tuple[float, str]:
+    """Factor and unit in which seconds are drawn."""
+    if longest_s >= 1:
+        return 1.0, "s"
+    return (1e3, "ms") if longest_s >= 1e-3 else (1e6, "us")
+
+
+def scaled_bytes(largest: float) -> tuple[float, str]:
+    """Factor and unit in which bytes are drawn."""
+    for power, unit in ((3, "GiB"), (2, "MiB")):
+        if largest >= 1024**power:
+            return 1 / 1024**power, unit
+    return 1 / 1024, "KiB"

@@ -1,0 +1,77 @@
+"""What Python gets back of predictions held against measured runs: scores, a DataFrame, a plot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from ..html.report import html_table
+from ..validation.validate import Validated
+from ..views.report_text import percent
+from .frames import frame
+
+if TYPE_CHECKING:
+    from .plots.canvas import Picture
+
+HEADS = ("source", "rows", "median", "mean", "p90", "signed")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Validation:
+    """Errors of the predictions, over all rows and by source."""
+
+    found: Validated
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document that ``plan validate --json`` writes."""
+        return self.found.document
+
+    def to_frame(self) -> Any:
+        """A row a priced run: source, predicted and measured (s or GiB), as a pandas DataFrame.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        return frame(
+            {"source": name, "predicted": predicted, "measured": measured}
+            for name, pairs in self.found.points.items()
+            for predicted, measured in pairs
+        )
+
+    def plot(self) -> Picture:
+        """Predicted against measured, a colour a source.
+
+        Raises:
+            InputError: matplotlib is not installed.
+        """
+        from .plots.validations import validation_picture
+
+        return validation_picture(self.found)
+
+    def __repr__(self) -> str:
+        """One line: rows, and how far they are off."""
+        told = self.found.document
+        what = "step time" if told["metric"] == "step_time" else "peak memory"
+        rows = f"{told['rows_priced']} of {told['rows_read']} rows"
+        error = "none priced" if told["median_ape"] is None else percent(told["median_ape"])
+        return f"<Validation {told['data']}: {what}, {rows}, median error {error}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: errors by source."""
+        told = self.found.document
+        named = [*told["by_source"].items(), ("all", told)]
+        rows = [
+            [
+                escape(name),
+                f"{row['rows_priced']}/{row['rows_read']}",
+                *(_share(row[key]) for key in ("median_ape", "mape", "p90_ape")),
+                "-" if row["signed_median"] is None else f"{100 * row['signed_median']:+.1f} %",
+            ]
+            for name, row in named
+        ]
+        return f"<div><p>{escape(repr(self)[1:-1])}</p>{html_table(HEADS, rows)}</div>"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else percent(value)

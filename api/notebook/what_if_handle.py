@@ -1,0 +1,165 @@
+"""What Python gets back of a question: rows to loop over, a DataFrame, a table in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import TYPE_CHECKING, Any, overload
+
+from ...planner.what_if.answer import Answer, Priced
+from ...spec.cluster.measured import calibration_of
+from ...spec.plan.plan import Plan
+from ...spec.units import format_seconds
+from ..html.report import html_table
+from ..html.what_if_svg import plot_svg
+from ..problem.resolve import Inputs, plan_pricing
+from ..what_if.document import what_if_document
+from ..what_if.rows import (
+    change_text,
+    difference_text,
+    fits_text,
+    gain_text,
+    moved_text,
+    tokens_per_s,
+    tokens_text,
+)
+from ..what_if.what_if import WhatIf
+from .frames import frame
+from .plan_handle import PlanHandle
+
+if TYPE_CHECKING:
+    from .plots.canvas import Picture
+
+HEADS = ("what if", "same plan", "moved", "re-planned", "tokens/s", "gain", "change")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class WhatIfs(Sequence[dict[str, Any]]):
+    """The answers to a question, a flat row for each setting (seconds, fractions, words).
+
+    A row holds every changed key with its new value, then ``baseline_s``; ``same_plan_s``,
+    ``same_plan_fits``, ``same_plan_why`` (where there is none), ``moved_term``, ``moved_s``;
+    ``re_planned_s``, ``gain``, ``kept``, ``change``, ``re_planned_why``; and tokens a second of
+    the whole cluster. What does not exist is None.
+    """
+
+    found: WhatIf
+
+    def __len__(self) -> int:
+        return len(self.found.answers)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(index, slice):
+            return [self._row(answer) for answer in self.found.answers[index]]
+        return self._row(self.found.answers[index])
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self._row(answer) for answer in self.found.answers)
+
+    @property
+    def plans(self) -> tuple[Plan | None, ...]:
+        """The re-planned plan of each row; None where there is none."""
+        return tuple(a.best.plan if a.best is not None else None for a in self.found.answers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document that ``plan what-if --json`` writes."""
+        return what_if_document(self.found)
+
+    def to_frame(self) -> Any:
+        """The rows as a pandas DataFrame.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        return frame(self)
+
+    def plot(self) -> Picture:
+        """Curves over a sweep; of one change the terms of both answers, drawn.
+
+        Raises:
+            InputError: matplotlib is not installed.
+        """
+        from .plots.what_ifs import what_if_picture
+
+        return what_if_picture(self.found)
+
+    def to_svg(self) -> str:
+        """A drawing of the answers, as text."""
+        return plot_svg(self.found)
+
+    def _row(self, answer: Answer) -> dict[str, Any]:
+        same, best, moved = answer.same, answer.best, answer.moved
+        return {
+            **{change.path: change.now for change in answer.row.changes},
+            "baseline_s": self.found.baseline.step_time_s,
+            "same_plan_s": None if same is None else same.step_time_s,
+            "same_plan_fits": None if same is None else same.prediction.feasible,
+            "same_plan_why": answer.same_why or None,
+            "moved_term": None if moved is None else moved.term,
+            "moved_s": None if moved is None else moved.seconds,
+            "re_planned_s": None if best is None else best.step_time_s,
+            "gain": answer.gain,
+            "kept": answer.kept,
+            "change": difference_text(answer),
+            "re_planned_why": answer.best_why or None,
+            "same_plan_tokens_per_s": None if same is None else tokens_per_s(same),
+            "re_planned_tokens_per_s": None if best is None else tokens_per_s(best),
+        }
+
+    def __repr__(self) -> str:
+        """One line a row: what changes, both answers."""
+        return "\n".join(" | ".join(filter(None, _cells(answer))) for answer in self.found.answers)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        rows = [[escape(cell) for cell in _cells(answer)] for answer in self.found.answers]
+        base = f"baseline: {format_seconds(self.found.baseline.step_time_s)} a step"
+        name = escape(self.found.baseline.plan.model.name)
+        return f"<div><p><b>{name}</b>, {base}</p>{html_table(HEADS, rows)}</div>"
+
+
+def _cells(answer: Answer) -> list[str]:
+    same, best = answer.same, answer.best
+    return [
+        ", ".join(change_text(change) for change in answer.row.changes),
+        f"impossible: {answer.same_why}" if same is None else _seconds(same),
+        "" if same is None else moved_text(answer.moved),
+        "impossible" if best is None else _seconds(best),
+        "" if best is None else f"{tokens_text(best)} tokens/s",
+        gain_text(answer),
+        difference_text(answer),
+    ]
+
+
+def _seconds(found: Priced) -> str:
+    over = fits_text(found)
+    return format_seconds(found.step_time_s) + (f" ({over})" if over else "")
+
+
+def handle_inputs(handle: PlanHandle, given: Inputs) -> Inputs:
+    """The flags that price a handle's plan as the handle is priced, where ``given`` has none.
+
+    Attention and overlap are named only where they are not those that the stack has anyway, so
+    that a change of stack or number format chooses them anew.
+    """
+    measured = handle.measured
+    name = "none" if measured is None else None
+    known = calibration_of(measured)
+    calibration = name if known is None else known.name
+    own = Inputs(stack=handle.stack.name, calibration=calibration)
+    usual, _, _ = plan_pricing(handle.plan, own)
+    own = replace(
+        own,
+        attention=None if usual.attention == handle.stack.attention else handle.stack.attention,
+        overlap=None if usual.overlaps == handle.stack.overlaps else handle.stack.overlap,
+    )
+    named = {key: getattr(given, key) or getattr(own, key) for key in
+             ("stack", "attention", "overlap", "calibration")}  # fmt: skip
+    return replace(given, **named)

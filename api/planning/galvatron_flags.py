@@ -1,0 +1,49 @@
+"""Which flags go with a Galvatron profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...costmodel.memory.feasibility import MemoryRule
+from ...spec.errors import InputError, one_of
+from ...spec.report.report import Assumption
+from ..cli.flags import COSTS
+
+EXACTLY = MemoryRule(0.5)
+"""Galvatron's memory fits where its figure does: the rest is what it withholds."""
+OURS = Assumption(
+    path="costs",
+    value=COSTS[1],
+    why="--costs: nothing of the Galvatron profile enters the prices of this plan",
+)
+WITHOUT_EFFECT = ("execute", "pins", "oom_risk", "calibration", "stack")
+
+
+def foreign_costs(given: Mapping[str, Any]) -> bool:
+    """Whether a plan is asked for under Galvatron's costs.
+
+    Args:
+        given: the flags by name.
+
+    Raises:
+        InputError: ``--costs`` without a profile or of neither, or a flag that its costs ignore.
+    """
+    folder, costs = given["galvatron_profile"], given["costs"]
+    if folder is None:
+        if costs is not None:
+            near = f"--galvatron-profile DIR --costs {costs}"
+            raise InputError("--costs", f"{costs} without a profile", "a profile beside it", near)
+        return False
+    if not Path(folder).expanduser().is_dir():
+        allowed = "a folder that Galvatron's profilers wrote"
+        raise InputError("--galvatron-profile", folder, allowed)
+    if one_of("--costs", COSTS[0] if costs is None else costs, COSTS) == COSTS[1]:
+        return False
+    for name in WITHOUT_EFFECT:
+        if given.get(name):
+            flag = "--pin" if name == "pins" else "--" + name.replace("_", "-")
+            allowed = "no such flag under Galvatron's costs, which do not know it"
+            raise InputError(flag, "it beside --galvatron-profile", allowed, "--costs ours")
+    return True

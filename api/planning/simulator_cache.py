@@ -1,0 +1,80 @@
+"""Simulators kept between calls: what two questions have in common is lowered and priced once.
+
+Whoever simulates plan after plan (a notebook, a sweep of layouts, of rates) mostly asks about one
+model and few machines. Layers are lowered for a model, workload and stack, and priced for a
+machine; both are kept for the last few. What was asked before changes no figure.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ...costmodel.lowering.plan_lowering import Lowering
+from ...costmodel.memory.pass_memory_cache import PassEffects
+from ...costmodel.pricing.machine import Machine
+from ...costmodel.pricing.pricer import Pricer
+from ...costmodel.pricing.rate_changes import AS_LISTED, ChangedRates
+from ...costmodel.simulation.simulator import Simulator
+from ...costmodel.technique import Prices
+from ...costmodel.techniques import TECHNIQUES
+from ...spec.cluster.calibration import Calibration
+from ...spec.cluster.cluster_spec import ClusterSpec
+from ...spec.cluster.measured import Measured
+from ...spec.cluster.stack_spec import StackSpec
+from ...spec.model.model_spec import ModelSpec
+from ...spec.plan.plan import Plan
+from ...spec.workload.workload import Workload
+
+KEPT = 16
+"""Simulators and lowerings; a large model's hold some MiB."""
+
+
+def simulator_for(
+    plan: Plan,
+    measured: Measured | None,
+    stack: StackSpec,
+    rates: ChangedRates = AS_LISTED,
+    techniques: Prices = TECHNIQUES,
+) -> Simulator:
+    """A simulator of a plan's model and workload on its cluster.
+
+    Args:
+        plan: what is simulated.
+        measured: a profile or calibration of its cluster, if there is one.
+        stack: the software that runs it.
+        rates: what a question changes of the cluster's figures.
+        techniques: prices of those that are known.
+    """
+    about = plan.model, plan.workload, stack, techniques
+    if measured is None or isinstance(measured, Calibration):
+        return _simulator(*about, plan.cluster, measured, rates)
+    # a profile has rows by the thousand, which are no key
+    return _on(*about, Machine(plan.cluster, measured, rates=rates))
+
+
+@lru_cache(maxsize=KEPT)
+def _simulator(
+    model: ModelSpec,
+    workload: Workload,
+    stack: StackSpec,
+    techniques: Prices,
+    cluster: ClusterSpec,
+    measured: Calibration | None,
+    rates: ChangedRates,
+) -> Simulator:
+    return _on(model, workload, stack, techniques, Machine(cluster, measured, rates=rates))
+
+
+def _on(
+    model: ModelSpec, workload: Workload, stack: StackSpec, techniques: Prices, machine: Machine
+) -> Simulator:
+    lowering, effects = _unpriced(model, workload, stack, techniques)
+    return Simulator(lowering, Pricer(machine, stack), effects)
+
+
+@lru_cache(maxsize=KEPT)
+def _unpriced(
+    model: ModelSpec, workload: Workload, stack: StackSpec, techniques: Prices
+) -> tuple[Lowering, PassEffects]:
+    """What no rate changes: layers and units, and what their passes do to memory."""
+    return Lowering(model, workload, stack, techniques), PassEffects(stack)

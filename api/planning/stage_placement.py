@@ -1,0 +1,45 @@
+"""Where the stages of a uniform plan lie: one after another, in device order, group by group."""
+
+from __future__ import annotations
+
+from ...spec.cluster.cluster_spec import ClusterSpec
+from ...spec.errors import InputError
+from ...spec.plan.plan import StageDevices
+
+
+def place_stages(cluster: ClusterSpec, stages: int, ranks: int) -> list[StageDevices]:
+    """The devices of each stage, each in one device group.
+
+    Args:
+        cluster: its devices are what all stages together fill.
+        stages: how many.
+        ranks: devices of a stage.
+
+    Raises:
+        InputError: a stage would lie in two groups.
+    """
+    found: list[StageDevices] = []
+    for group in cluster.groups:
+        if group.device_count % ranks:
+            sizes = ", ".join(f"{g.name} {g.device_count}" for g in cluster.groups)
+            allowed = f"stages that lie in one device group each: devices that divide {sizes}"
+            given = f"{stages} stages of {ranks} devices, one of them over two groups"
+            raise InputError("--pp", given, allowed, _nearest_stages(cluster, stages))
+        found += [
+            StageDevices(device_group=group.name, first_rank=first, count=ranks)
+            for first in range(0, group.device_count, ranks)
+        ]
+    return found
+
+
+def _nearest_stages(cluster: ClusterSpec, stages: int) -> int:
+    """The number of equal stages closest to the one given that no group's edge cuts."""
+    devices = cluster.device_count
+    widths = [
+        width
+        for width in range(1, min(group.device_count for group in cluster.groups) + 1)
+        if all(group.device_count % width == 0 for group in cluster.groups)
+    ]
+    return min(
+        (devices // width for width in widths), key=lambda count: (abs(count - stages), count)
+    )

@@ -1,0 +1,132 @@
+"""Which of simulate's flags breaks a rule, and the nearest value that would not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ...planner.technique import TechniqueChoice
+from ...spec.cluster.stack_spec import StackSpec
+from ...spec.errors import InputError
+from ...spec.model.towers import layer_places
+from ...spec.plan.plan import Plan
+from ...spec.rules.plan_rules import layer_reason, stack_reason
+from ...spec.strategy import LayerStrategy, Sharding
+from ...spec.technique import OFF, TechniqueValue
+from ...spec.techniques import technique_reason, with_word
+from ..problem.resolve import Problem
+from .uniform_chunks import own_strategy
+
+
+def refuse(problem: Problem, strategy: LayerStrategy, ranks: int, plan: Plan) -> None:
+    """Name the first rule that a uniform plan breaks, as the flag that breaks it.
+
+    Args:
+        problem: the question.
+        strategy: of every block.
+        ranks: ranks of a stage.
+        plan: the plan as built.
+
+    Raises:
+        InputError: a rule is broken.
+    """
+    known = problem.techniques
+    for value, _ in known.plannable:
+        if reason := value.stack_reason(strategy, problem.stack):
+            raise _unsaid(value, strategy, problem.stack, reason)
+    if reason := stack_reason(strategy, problem.stack, known.values):
+        raise _stack_error(problem, strategy, ranks, reason)
+    samples = plan.program.micro_batch_samples
+    if reason := _layers_reason(problem, strategy, ranks, samples):
+        raise _layer_error(problem, strategy, ranks, reason)
+    for value, choice in known.plannable:
+        if reason := _technique_reason(problem, strategy, ranks, value, choice):
+            allowed = f"what these layers can be ({reason})"
+            raise InputError(_flag(value), value.text_of(strategy), allowed, OFF)
+    if violations := plan.check(known.values):
+        raise InputError(violations[0].path, violations[0].message, "a legal plan")
+
+
+def _unsaid(
+    value: TechniqueValue, strategy: LayerStrategy, stack: StackSpec, reason: str
+) -> InputError:
+    """The error of a technique's word that the stack cannot say, with those that it can."""
+    other = (with_word(strategy, value, word, value.name) for word in value.words)
+    said = [value.text_of(each) for each in other if value.stack_reason(each, stack) is None]
+    allowed = f"{' or '.join([OFF, *said])} ({reason})"
+    return InputError(_flag(value), value.text_of(strategy), allowed, OFF)
+
+
+def _flag(value: TechniqueValue) -> str:
+    return f"--{value.name.replace('_', '-')}"
+
+
+def _technique_reason(
+    problem: Problem,
+    strategy: LayerStrategy,
+    ranks: int,
+    value: TechniqueValue,
+    choice: TechniqueChoice,
+) -> str | None:
+    """Why some layer may not have a technique so, or the device does not do it; None if all may."""
+    dtype, chosen = problem.workload.dtype, value.of(strategy)
+    if chosen is None:
+        return None
+    for layer in problem.model.kinds():
+        own = own_strategy(layer, strategy, problem.techniques.values)
+        if reason := technique_reason(layer, own, ranks, dtype, (value,)):
+            return reason
+    devices = (group.device for group in problem.cluster.groups)
+    reasons = (choice.device_reason(chosen, device) for device in devices)
+    return next((f"it needs {reason}" for reason in reasons if reason), None)
+
+
+def _stack_error(problem: Problem, strategy: LayerStrategy, ranks: int, reason: str) -> InputError:
+    if "flash attention" in reason:
+        return InputError("--attention", problem.stack.attention, f"flash ({reason})", "flash")
+    if "recomputes" in reason:
+        allowed = ", ".join(problem.stack.recompute)
+        return InputError("--recompute", strategy.recompute, f"{allowed} ({reason})", "none")
+    shard = strategy.shard.level_name(strategy.state_ranks(ranks))
+    return InputError("--shard", shard, f"zero0 or zero1 ({reason})", "zero1")
+
+
+def _layer_error(problem: Problem, strategy: LayerStrategy, ranks: int, reason: str) -> InputError:
+    if reason.startswith("shard"):
+        shard = strategy.shard.level_name(strategy.state_ranks(ranks))
+        return InputError("--shard", shard, f"a level or nested degrees ({reason})", "zero1")
+    if reason.startswith("ulysses"):
+        other = "none" if strategy.tp == 1 else "megatron"
+        return InputError("--sp", "ulysses", f"none or megatron ({reason})", other)
+    if "need sequence parallelism" in reason:
+        return InputError("--sp", "none", f"megatron ({reason})", "megatron")
+    name = next((name for name in ("cp", "ep", "etp") if reason.startswith(f"{name} ")), "tp")
+    allowed = f"a degree that splits every layer ({reason})"
+    return InputError(
+        f"--{name}", getattr(strategy, name), allowed, _nearest(problem, strategy, ranks, name)
+    )
+
+
+def _layers_reason(
+    problem: Problem, strategy: LayerStrategy, ranks: int, samples: int
+) -> str | None:
+    """Why some layer kind may not run under the strategy; None if all may."""
+    model = problem.model
+    places = layer_places(model, problem.workload.seq_len)
+    kinds = dict.fromkeys((x, p.tokens) for x, p in zip(model.layers(), places, strict=True))
+    for layer, tokens in kinds:
+        own = own_strategy(layer, strategy, problem.techniques.values)
+        if reason := layer_reason(layer, own, ranks, samples, tokens):
+            return reason
+    return None
+
+
+def _nearest(problem: Problem, strategy: LayerStrategy, ranks: int, name: str) -> int:
+    """The legal degree of an axis that is closest to the one given; 1 always is one."""
+    given, legal = getattr(strategy, name), [1]
+    for degree in (d for d in range(2, ranks + 1) if ranks % d == 0):
+        axis: dict[str, Any] = {name: degree}
+        tried = replace(strategy, shard=Sharding(), **axis)
+        if _layers_reason(problem, tried, ranks, ranks) is None:
+            legal.append(degree)
+    return min(legal, key=lambda d: (abs(d - given), d))

@@ -1,0 +1,217 @@
+"""A plan from simulate's flags: one strategy everywhere, blocks split evenly in order."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from ...costmodel.simulation.simulator import most_microbatches
+from ...planner.space.shard_levels import with_degrees
+from ...spec.choices import RECOMPUTES, SEQUENCE_PARALLELS
+from ...spec.errors import InputError, NotBuiltError, Word, nearest_divisor, one_of
+from ...spec.model.experts import experts_of
+from ...spec.plan.plan import LayerPlan, Plan, Program, Schedule, Stage
+from ...spec.report.report import Assumption
+from ...spec.rules.plan_rules import schedule_reason, schedule_stack_reason
+from ...spec.schedules.stage_order import EVERY_KIND, V_KINDS, ScheduleKind, chunk_position
+from ...spec.strategy import LayerStrategy, Sharding
+from ...spec.techniques import with_word
+from ..problem.argument_types import check_types
+from ..problem.resolve import Problem
+from .stage_placement import place_stages
+from .uniform_checks import refuse
+from .uniform_chunks import Cut, even_chunks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniformStrategy:
+    """Simulate's strategy flags; None where one was left out.
+
+    A flag with the name of a technique takes its words.
+    """
+
+    tp: int | None = None
+    pp: int | None = None
+    vpp: int | None = None
+    cp: int | None = None
+    ep: int | None = None
+    etp: int | None = None
+    dp: int | None = None
+    sp: str | None = None
+    shard: str | None = None
+    schedule: str | None = None
+    micro_batch: int | None = None
+    recompute: str | None = None
+    compile: str | None = None
+    cpu_offload: str | None = None
+
+
+def uniform_plan(
+    problem: Problem, flags: UniformStrategy, cut: Cut = even_chunks
+) -> tuple[Plan, tuple[Assumption, ...]]:
+    """The plan that the flags describe, and what was assumed where they were left out.
+
+    Args:
+        problem: the question.
+        flags: the strategy of every layer, and the schedule.
+        cut: how layers become chunks; as the flags mean it, blocks in equal runs.
+
+    Raises:
+        InputError: a degree that does not divide, a product that misses the devices.
+        NotBuiltError: a value that the contract names and this version does not serve.
+    """
+    check_types(flags)
+    notes: list[Assumption] = []
+    usual = {"vpp": 2 if flags.schedule in V_KINDS else 1}
+    degrees = {
+        name: _degree(name, getattr(flags, name), notes, usual.get(name, 1))
+        for name in ("tp", "pp", "vpp", "cp", "ep", "etp")
+    }
+    for name in ("ep", "etp"):
+        if degrees[name] != 1 and not any(experts_of(x) for x in problem.model.kinds()):
+            raise InputError(f"--{name}", degrees[name], "1: the model has no experts", 1)
+    tp, pp, vpp, cp = (degrees[name] for name in ("tp", "pp", "vpp", "cp"))
+    dp = _data_parallel(problem, flags.dp, degrees, notes)
+    strategy = _strategy(flags, problem, (tp, cp, dp), notes)
+    strategy = replace(strategy, ep=degrees["ep"], etp=degrees["etp"])
+    micro_batch = _degree("micro-batch", flags.micro_batch, notes)
+    given = flags.schedule if flags.schedule in EVERY_KIND else "1f1b"
+    most = most_microbatches(pp, vpp, given)
+    microbatches = _microbatches(problem, micro_batch, dp, most)
+    kind = _schedule(flags.schedule, vpp, notes)
+    chunks = cut(problem.model, pp * vpp, strategy)
+    shape, batch = (pp, vpp, tp * cp * dp), (micro_batch, microbatches)
+    plan = _build(problem, strategy, chunks, shape, kind, batch)
+    return plan, tuple(notes)
+
+
+def _left_out(name: str, value: object) -> Assumption:
+    return Assumption(path=f"--{name}", value=value, why="not given")
+
+
+def _degree(name: str, given: int | None, notes: list[Assumption], usual: int = 1) -> int:
+    if given is None:
+        notes.append(_left_out(name, usual))
+        return usual
+    if not 1 <= given <= 2**24:
+        raise InputError(f"--{name}", given, "a positive whole number", 1)
+    return given
+
+
+def _word(
+    name: str, given: str | None, default: Word, known: tuple[Word, ...], notes: list[Assumption]
+) -> Word:
+    if given is None:
+        notes.append(_left_out(name, default))
+        return default
+    return one_of(f"--{name}", given, known)
+
+
+def _data_parallel(
+    problem: Problem, given: int | None, degrees: dict[str, int], notes: list[Assumption]
+) -> int:
+    devices = problem.cluster.device_count
+    names = [n for n in ("tp", "pp", "cp") if n != "cp" or degrees[n] > 1]
+    product = math.prod(degrees[n] for n in names)
+    if product > devices or devices % product:
+        raise InputError(
+            " x ".join(f"--{n}" for n in names),
+            " x ".join(str(degrees[n]) for n in names) + f" = {product}",
+            f"a product that divides the {devices} devices",
+            nearest_divisor(min(product, devices), devices),
+        )
+    usual = devices // product
+    if given is None:
+        notes.append(_left_out("dp", usual))
+        return usual
+    if given != usual:
+        allowed = f"{usual}, so that {' x '.join(names)} x dp uses the {devices} devices"
+        raise InputError("--dp", given, allowed, usual)
+    return given
+
+
+def _strategy(
+    flags: UniformStrategy,
+    problem: Problem,
+    split: tuple[int, int, int],
+    notes: list[Assumption],
+) -> LayerStrategy:
+    """The strategy of every block; ``split`` is tp, cp and dp."""
+    tp, cp, dp = split
+    sp = _word("sp", flags.sp, "none", SEQUENCE_PARALLELS, notes)
+    if sp != "none" and tp == 1:
+        notes.append(Assumption(path="--sp", value="none", why="tp 1 leaves nothing to split"))
+    if flags.recompute is not None and flags.recompute.startswith("ops:"):
+        raise NotBuiltError("--recompute ops:…", "use none, selective or full")
+    recompute = _word("recompute", flags.recompute, "none", RECOMPUTES, notes)
+    shard = flags.shard
+    if shard is None:
+        notes.append(_left_out("shard", "zero0"))
+        shard = "zero0"
+    strategy = LayerStrategy(
+        tp=tp,
+        sequence_parallel=sp if tp > 1 else "none",
+        cp=cp,
+        recompute=recompute,
+    )
+    for technique, _ in problem.techniques.plannable:
+        word = getattr(flags, technique.name, None)
+        if word is not None:
+            flag = f"--{technique.name.replace('_', '-')}"
+            strategy = with_word(strategy, technique, word, flag)
+    same, inner = strategy.state_ranks(tp * cp * dp), strategy.weight_split
+    degrees = Sharding.from_text(with_degrees(shard, problem.cluster, inner, same), same)
+    return replace(strategy, shard=degrees)
+
+
+def _microbatches(problem: Problem, micro_batch: int, dp: int, most: int) -> int:
+    batch, samples = problem.workload.global_batch, micro_batch * dp
+    if batch % samples:
+        near = max(1, batch // samples) * samples
+        allowed = f"a multiple of micro-batch {micro_batch} x dp {dp} = {samples}"
+        raise InputError("--global-batch", batch, allowed, near)
+    if batch // samples > most:
+        allowed = f"one that leaves at most {most} micro-batches, not {batch // samples}"
+        raise InputError("--micro-batch", micro_batch, allowed, -(-batch // (dp * most)))
+    return batch // samples
+
+
+def _schedule(given: str | None, vpp: int, notes: list[Assumption]) -> ScheduleKind:
+    usual: ScheduleKind = "interleaved" if vpp > 1 else "1f1b"
+    return _word("schedule", given, usual, EVERY_KIND, notes)
+
+
+def _build(
+    problem: Problem,
+    strategy: LayerStrategy,
+    chunks: list[tuple[LayerPlan, ...]],
+    shape: tuple[int, int, int],
+    kind: ScheduleKind,
+    batch: tuple[int, int],
+) -> Plan:
+    pp, vpp, ranks = shape
+    if reason := schedule_reason(kind, pp, vpp, batch[1], len(problem.model.layers())):
+        raise InputError("--schedule", kind, reason)
+    if reason := schedule_stack_reason(kind, problem.stack):
+        raise InputError("--schedule", kind, f"one that the stack can say ({reason})", "1f1b")
+    places = place_stages(problem.cluster, pp, ranks)
+    stages = tuple(
+        Stage(
+            devices=(places[s],),
+            virtual_stages=tuple(chunks[chunk_position(kind, s, v, pp)] for v in range(vpp)),
+        )
+        for s in range(pp)
+    )
+    plan = Plan(
+        models={"main": problem.model},
+        cluster=problem.cluster,
+        workloads={"main": problem.workload},
+        programs=(
+            Program(
+                stages=stages,
+                schedule=Schedule(kind=kind, micro_batch=batch[0], microbatches=batch[1]),
+            ),
+        ),
+    )
+    refuse(problem, strategy, ranks, plan)
+    return plan

@@ -1,0 +1,54 @@
+"""``--allow``: techniques whose lossy values a search may take unasked, and what reports say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...planner.technique import KnownTechniques
+from ...spec.errors import InputError, nearest_name
+from ...spec.plan.plan import Plan
+from ...spec.report.report import Assumption
+from ...spec.technique import TechniqueValue
+from ...spec.techniques import TECHNIQUES, Values, lossy_values
+
+FIELD = "--allow"
+LOSSY = "lossy"
+"""How the paths of notes on lossy values begin."""
+
+
+def allowing(known: KnownTechniques, text: str | None, field: str = FIELD) -> KnownTechniques:
+    """The techniques with those allowed that ``NAME,…`` names.
+
+    Raises:
+        InputError: no technique with lossy values that a search tries: others are only pinned.
+    """
+    names = [name.strip() for name in (text or "").split(",") if name.strip()]
+    lossy = [
+        value.name
+        for value, choice in known.plannable
+        if choice.tried is not None and _has_lossy(value)
+    ]
+    for name in names:
+        if name not in lossy:
+            allowed = f"lossy techniques: {', '.join(lossy) or 'none is built yet'}"
+            raise InputError(field, name, allowed, nearest_name(name, lossy))
+    return replace(known, allowed=known.allowed | frozenset(names))
+
+
+def _has_lossy(value: TechniqueValue) -> bool:
+    return any(value.lossy(value.from_word(word)) is not None for word in value.words)
+
+
+def lossy_notes(plan: Plan, techniques: Values = TECHNIQUES) -> tuple[Assumption, ...]:
+    """What of a plan changes results, and by how much at the most; it heads the output."""
+    strategies = {
+        strategy
+        for _, _, parts in plan.program.chunks()
+        for part in parts
+        for strategy in (part.strategy, *part.by_device_group.values())
+    }
+    found = lossy_values(strategies, techniques)
+    return tuple(
+        Assumption(path=f"{LOSSY}.{name.partition('=')[0]}", value=name, why=bound)
+        for name, bound in sorted(found.items())
+    )

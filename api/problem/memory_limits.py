@@ -1,0 +1,57 @@
+"""Memory that a question gives a cluster's devices: a cap on their own, and what of the hosts'."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...datasets.catalogue.device import CPU
+from ...datasets.catalogue.node import node
+from ...spec.cluster.cluster_spec import ClusterSpec, DeviceGroup
+from ...spec.errors import InputError
+from ...spec.units import GIB
+
+MOST_GIB = 2**30
+PER_DEVICE = "a positive number of GiB a device"
+
+
+def with_memory(
+    cluster: ClusterSpec, memory_gib: float | None, host_gib: float | None
+) -> ClusterSpec:
+    """The cluster with device memory capped, the context included, and host memory granted.
+
+    Args:
+        cluster: as it was named.
+        memory_gib: at most so much of each device's memory; None: all that it has.
+        host_gib: so much of its host's memory for each device; None: what the cluster says.
+
+    Raises:
+        InputError: no amount of memory, or more than the hosts have.
+    """
+    if memory_gib is None and host_gib is None:
+        return cluster
+    for flag, value in (("--memory-gib", memory_gib), ("--host-gib", host_gib)):
+        if value is not None and not 0 < value < MOST_GIB:
+            raise InputError(flag, value, PER_DEVICE)
+    return replace(cluster, groups=tuple(_given(g, memory_gib, host_gib) for g in cluster.groups))
+
+
+def _given(group: DeviceGroup, memory_gib: float | None, host_gib: float | None) -> DeviceGroup:
+    memory = group.memory
+    if memory_gib is not None:
+        memory = replace(memory, hbm_bytes=min(memory.hbm_bytes, int(memory_gib * GIB)))
+    if host_gib is not None:
+        memory = replace(memory, host_bytes=_granted(group, host_gib))
+    return replace(group, memory=memory)
+
+
+def _granted(group: DeviceGroup, host_gib: float) -> int:
+    """Bytes of host memory for each device of a group: at most their share of a node's."""
+    wanted = int(host_gib * GIB)
+    if group.device == CPU:
+        return wanted
+    has = node(group.node).host_memory_bytes // group.devices_per_node
+    if wanted > has:
+        most = f"{has / GIB:.4g}"
+        allowed = f"at most {most}: a {group.node} has {has * group.devices_per_node / GIB:.4g} GiB"
+        raise InputError("--host-gib", host_gib, f"{allowed} for {group.devices_per_node}", most)
+    return wanted

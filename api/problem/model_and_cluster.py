@@ -1,0 +1,115 @@
+"""Models and clusters from text, from a typed document, or already made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...costmodel.simulation.simulator import most_microbatches
+from ...datasets.catalogue.device import device
+from ...datasets.catalogue.device_formats import require_dtype, require_format
+from ...datasets.clusters.check import check_cluster
+from ...datasets.clusters.file import cluster_from_keys, is_spec
+from ...datasets.clusters.parse import parse_cluster
+from ...datasets.clusters.parsed_cluster import ParsedCluster, expansion
+from ...datasets.models.load import checked_model, load_model
+from ...datasets.models.typed_model import model_from_keys
+from ...spec.cluster.cluster_spec import ClusterSpec
+from ...spec.codec import from_document
+from ...spec.errors import InputError
+from ...spec.huggingface.config import ModelAndAssumptions, model_from_config
+from ...spec.model.model_spec import ModelSpec
+from ...spec.plan.plan import Plan
+
+MAX_LAYERS = 16384
+ModelLike = str | Mapping[str, Any] | ModelSpec
+ClusterLike = str | Mapping[str, Any] | ClusterSpec
+
+
+def model_of(given: ModelLike, where: str = "--model") -> ModelAndAssumptions:
+    """The model that was given, and what was assumed of it.
+
+    Args:
+        given: a name or path, a typed or Hugging Face document, or a ModelSpec.
+        where: how to name it in an error.
+
+    Raises:
+        InputError: no usable model, or one of more than 16384 layers.
+    """
+    if isinstance(given, ModelSpec):
+        found: ModelAndAssumptions = (given, ())
+    elif isinstance(given, Mapping):
+        found = _model_from_document(given, where)
+    elif isinstance(given, str):
+        found = load_model(given, where)
+    else:
+        raise InputError(where, type(given).__name__, "a name, a document or a ModelSpec")
+    check_model(found[0], where)
+    return found
+
+
+def _model_from_document(document: Mapping[str, Any], where: str) -> ModelAndAssumptions:
+    if "towers" in document:
+        return from_document(ModelSpec, document, where), ()
+    if "model_type" in document or "hidden_size" in document:
+        return model_from_config(document, "model", where)
+    return model_from_keys(document, "model", where)
+
+
+def check_model(model: ModelSpec, where: str) -> None:
+    """Refuse a model of a shape or depth that is not served.
+
+    Raises:
+        InputError: the first problem found.
+    """
+    layers = sum(run.count for tower in model.towers for run in tower.layers)
+    if layers > MAX_LAYERS:
+        allowed = f"at most {MAX_LAYERS} layers, embedding and head counted"
+        raise InputError(f"{where}: layers", layers, allowed, MAX_LAYERS - 2)
+    checked_model(model, where)
+
+
+def cluster_of(given: ClusterLike, where: str = "--cluster") -> ParsedCluster:
+    """The cluster that was given, what was assumed of it, and the text that says all of it.
+
+    Args:
+        given: text or path, a typed document, or a ClusterSpec.
+        where: how to name it in an error.
+
+    Raises:
+        InputError: no usable cluster.
+    """
+    if isinstance(given, str):
+        return parse_cluster(given, where)
+    if isinstance(given, Mapping) and not is_spec(given):
+        return cluster_from_keys(given, where)
+    if isinstance(given, Mapping):
+        given = from_document(ClusterSpec, given, where)
+    if not isinstance(given, ClusterSpec):
+        raise InputError(where, type(given).__name__, "a text, a document or a ClusterSpec")
+    check_cluster(given, where)
+    return ParsedCluster(cluster=given, assumptions=(), expansion=expansion(given))
+
+
+def check_plan(plan: Plan, where: str) -> Plan:
+    """The plan, once its cluster and models are known to be usable here.
+
+    Raises:
+        InputError: a name that the catalogue lacks, levels that do not nest, an odd model, more
+            micro-batches than are simulated.
+    """
+    check_cluster(plan.cluster, f"{where}: cluster")
+    for name, model in plan.models.items():
+        check_model(model, f"{where}: models.{name}")
+    for name, workload in plan.workloads.items():
+        for group in plan.cluster.groups:
+            path, found = f"{where}: workloads.{name}.dtype", device(group.device)
+            require_dtype(found, workload.dtype.param, f"{path}.param")
+            if workload.dtype.matmul is not None:
+                require_format(found, workload.dtype.matmul, f"{path}.matmul")
+    count = plan.program.schedule.microbatches
+    most = most_microbatches(len(plan.program.stages), plan.program.chunks_per_stage)
+    if count > most:
+        path = f"{where}: programs.0.schedule.microbatches"
+        raise InputError(path, count, f"at most {most} with these stages", most)
+    return plan

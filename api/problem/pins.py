@@ -1,0 +1,212 @@
+"""Pins as typed, checked against the model, the machine and each other before any search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+from ...planner.space.pins import Pin, parse_pin
+from ...planner.space.shard_levels import with_degrees
+from ...spec.errors import InputError, nearest_divisor
+from ...spec.model.experts import experts_of
+from ...spec.model.model_spec import Layer
+from ...spec.model.towers import layer_places
+from ...spec.rules.executable import split_run_reason
+from ...spec.rules.plan_rules import (
+    executable_reason,
+    layer_reason,
+    schedule_reason,
+    schedule_stack_reason,
+)
+from ...spec.schedules.stage_order import V_KINDS, ScheduleKind
+from ...spec.strategy import LayerStrategy, Sharding
+from ...spec.technique import OFF, kind_reason
+from ...spec.techniques import technique_reason, technique_stack_reason, with_word
+from .resolve import Problem
+
+FIELD = "--pin"
+DEGREES = ("tp", "cp", "pp", "dp")
+"""Pins whose product is the devices that a plan uses."""
+
+
+def resolve_pins(
+    texts: Iterable[str], problem: Problem, executable: bool = False, field: str = FIELD
+) -> tuple[Pin, ...]:
+    """The pins that were typed.
+
+    Args:
+        texts: ``KEY[@LAYERS]=VALUE`` each.
+        problem: what is planned.
+        executable: whether the plan must run here; then a pin on what cannot run is refused.
+        field: how to name the pins in an error.
+
+    Raises:
+        InputError: an unknown key, an impossible value, or pins that contradict each other.
+        NotBuiltError: a key that is not searched yet.
+    """
+    layers = problem.model.layers()
+    pins = tuple(parse_pin(text, len(layers), field, problem.techniques) for text in texts)
+    for first, second in combinations(pins, 2):
+        if first.key == second.key and first.value != second.value and _meet(first, second):
+            both = f"{first.text} and {second.text}"
+            raise InputError(field, both, "one value for a layer", second.text)
+    for pin in pins:
+        if pin.key in ("tp", "cp", "ep", "etp"):
+            _check_degree(pin, problem, layers, field)
+        elif pin.key in ("micro_batch", "dp"):
+            _check_batch(pin, problem, field)
+        elif pin.key == "shard":
+            _check_shard(pin, pins, problem, executable, field)
+        elif pin.key in problem.techniques.names:
+            _check_technique(pin, problem, layers, field)
+        if executable and (reason := _run_reason(pin, problem)):
+            raise InputError(field, pin.text, f"what --execute can run ({reason})")
+    _check_schedule(pins, problem, field)
+    _check_devices(pins, problem, field)
+    return pins
+
+
+def _run_reason(pin: Pin, problem: Problem) -> str | None:
+    """Why no plan with the pin runs here; None if one may."""
+    if pin.key == "sp":
+        strategy = LayerStrategy(tp=2, sequence_parallel=pin.value)  # type: ignore[arg-type]
+    else:
+        strategy = LayerStrategy(cp=int(pin.value) if pin.key == "cp" else 1)
+    reason = executable_reason(strategy, problem.workload)
+    return reason or split_run_reason(problem.model, strategy, problem.workload)
+
+
+def _meet(first: Pin, second: Pin) -> bool:
+    """Whether two pins speak of some layer both."""
+    if first.layers is None or second.layers is None:
+        return True
+    return max(first.layers[0], second.layers[0]) <= min(first.layers[1], second.layers[1])
+
+
+def _whole(pins: Iterable[Pin], key: str) -> int | None:
+    """The number that is pinned for the whole plan; None if there is none."""
+    found = (pin.value for pin in pins if pin.key == key and pin.layers is None)
+    return next((value for value in found if isinstance(value, int)), None)
+
+
+def _check_degree(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: str) -> None:
+    """Degrees that some layer under the pin cannot have."""
+    places = layer_places(problem.model, problem.workload.seq_len)
+    covered = {(x, places[n].tokens): None for n, x in enumerate(layers) if pin.covers(n)}
+    if pin.key in ("ep", "etp"):
+        covered = {key: None for key in covered if experts_of(key[0])}
+        if not covered and pin.value != 1:
+            raise InputError(field, pin.text, "1: there are no experts", f"{pin.key}=1")
+
+    def reason_of(degree: int) -> str | None:
+        return next((r for x, n in covered if (r := _degree_reason(pin.key, degree, x, n))), None)
+
+    given = int(pin.value)
+    if reason := reason_of(given):
+        degrees = range(1, problem.cluster.device_count + 1)
+        near = min(degrees, key=lambda d: (reason_of(d) is not None, abs(d - given), d))
+        allowed = f"a degree that splits these layers ({reason})"
+        raise InputError(field, pin.text, allowed, f"{pin.key}={near}")
+
+
+def _degree_reason(key: str, degree: int, layer: Layer, tokens: int) -> str | None:
+    """Why a layer cannot have a degree of an axis, whatever else is free; None if it can.
+
+    Experts beside tp need sequence parallelism, or to be split as the other weights are.
+    """
+    axis: dict[str, Any] = {key: degree}
+    ways = [LayerStrategy(**axis)]
+    if key == "tp" and degree > 1:
+        ways.append(replace(ways[0], sequence_parallel="megatron"))
+        if experts_of(layer):
+            ways.append(replace(ways[0], etp=degree))
+    reasons = [layer_reason(layer, way, degree, degree, tokens) for way in ways]
+    return None if None in reasons else reasons[0]
+
+
+def _check_batch(pin: Pin, problem: Problem, field: str) -> None:
+    batch, value = problem.workload.global_batch, int(pin.value)
+    if batch % value:
+        near = nearest_divisor(min(value, 2**16), min(batch, 2**16)) if batch <= 2**20 else 1
+        raise InputError(field, pin.text, f"a divisor of the global batch {batch}", near)
+
+
+def _check_shard(
+    pin: Pin, pins: tuple[Pin, ...], problem: Problem, executable: bool, field: str
+) -> None:
+    """Levels that the cluster has, and degrees that nest; with tp as pinned, else 1."""
+    tp = min(_whole(pins, "tp") or 1, problem.cluster.device_count)
+    most = _whole(pins, "dp") or problem.cluster.device_count // tp
+    text = with_degrees(str(pin.value), problem.cluster, tp, most, field)
+    if "/" not in text:
+        return
+    degrees = [int(part) for part in text.split("/")]
+    ranks = max(degrees)
+    if any(ranks % degree for degree in degrees):
+        raise InputError(field, pin.text, "degrees that divide one another", "shard=1/1/8")
+    strategy = LayerStrategy(shard=Sharding.from_text(text, ranks, field))
+    layer = problem.model.layers()[1]
+    if reason := layer_reason(layer, strategy, ranks, ranks, problem.workload.seq_len):
+        raise InputError(field, pin.text, f"nested degrees ({reason})", "shard=1/1/8")
+    if executable and (reason := executable_reason(strategy, problem.workload)):
+        raise InputError(field, pin.text, f"what --execute can run ({reason})", "shard=zero1")
+
+
+def _check_technique(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: str) -> None:
+    """Layers, a stack and devices that can be as pinned, on a rank alone or all states sharded."""
+    known = problem.techniques
+    value, choice = next(pair for pair in known.plannable if pair[0].name == pin.key)
+    alone = with_word(LayerStrategy(), value, str(pin.value), field)
+    kinds = value.kinds.plannable
+    spoken = {x: None for n, x in enumerate(layers) if pin.covers(n)}
+    spoken = {x: None for x in spoken if kind_reason(value, x, kinds) is None}
+    dtype, groups = problem.workload.dtype, problem.cluster.groups
+    sharded = replace(alone, shard=Sharding.from_text("zero3", 2))
+    reasons = [
+        technique_reason(x, alone, 1, dtype, known.values)
+        if technique_reason(x, sharded, 2, dtype, known.values)
+        else None
+        for x in spoken
+    ]
+    reasons.append(technique_stack_reason(alone, problem.stack, known.values))
+    if (own := value.of(alone)) is not None:
+        needs = [choice.device_reason(own, group.device) for group in groups]
+        reasons += [f"it needs {need}" for need in needs if need]
+    if reason := next((reason for reason in reasons if reason), None):
+        allowed = f"what these layers can be ({reason})"
+        raise InputError(field, pin.text, allowed, f"{pin.key}={OFF}")
+
+
+def _check_schedule(pins: tuple[Pin, ...], problem: Problem, field: str) -> None:
+    pp, vpp = _whole(pins, "pp"), _whole(pins, "vpp")
+    layers = len(problem.model.layers())
+    if pp is not None and pp > layers:
+        raise InputError(field, f"pp={pp}", f"at most the model's {layers} layers", f"pp={layers}")
+    kind: ScheduleKind | None = next(
+        (pin.value for pin in pins if pin.key == "schedule"),  # type: ignore[misc]
+        None,
+    )
+    if kind is None and vpp is None:
+        return
+    if kind is None:
+        kind = "interleaved" if vpp != 1 else "1f1b"
+    if reason := schedule_stack_reason(kind, problem.stack):
+        raise InputError(field, f"schedule={kind}", f"one that the stack can say ({reason})")
+    usual = 2 if kind == "interleaved" or kind in V_KINDS else 1
+    stages, chunks = pp or min(2, layers), vpp or usual
+    if reason := schedule_reason(kind, stages, chunks, 2 * stages, layers):
+        given = ", ".join(p.text for p in pins if p.key in ("pp", "vpp", "schedule"))
+        raise InputError(field, given, f"pins that agree ({reason})")
+
+
+def _check_devices(pins: tuple[Pin, ...], problem: Problem, field: str) -> None:
+    degrees = [_whole(pins, key) or 1 for key in DEGREES]
+    product, devices = math.prod(degrees), problem.cluster.device_count
+    if product > devices:
+        given = ", ".join(p.text for p in pins if p.key in DEGREES)
+        raise InputError(
+            field, given, f"{' x '.join(DEGREES)} of at most {devices} devices, not {product}"
+        )

@@ -1,0 +1,70 @@
+"""Plans from files and texts, checked before anything is made as large as they ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...spec.codec import parse_json, read_text
+from ...spec.errors import InputError
+from ...spec.plan.plan import Plan, load_plan
+from .model_and_cluster import MAX_LAYERS, check_plan
+
+MAX_DEVICES = 2**22
+PLAN_KEYS = ("schema_version", "models", "cluster", "workloads", "programs")
+HINT = "a file that plan --out or --json wrote"
+
+
+def read_plan(path: str) -> Plan:
+    """The legal, usable plan in a file: a Plan, or any document with a ``plan`` key.
+
+    Raises:
+        InputError: the file cannot be read, or holds no such plan.
+        NotBuiltError: a plan that this version does not serve yet.
+    """
+    place = Path(path).expanduser()
+    if place.is_dir():
+        raise InputError(path, "a folder", "a plan file, such as plan --out writes")
+    text = read_text(place, "a plan file, such as plan --out writes")
+    if not text.strip():
+        raise InputError(path, "an empty file", "a plan file, such as plan --out writes")
+    return plan_from_text(text, path)
+
+
+def plan_from_text(text: str | bytes, where: str) -> Plan:
+    """The same from JSON text that ``where`` names."""
+    document = parse_json(text, where)
+    if isinstance(document, dict) and not {"plan", *PLAN_KEYS} & set(document):
+        raise InputError(where, "none of a plan's keys", f"a plan ({', '.join(PLAN_KEYS)})", HINT)
+    _refuse_giants(document, where)
+    return check_plan(load_plan(text, where), where)
+
+
+def _refuse_giants(document: Any, where: str) -> None:
+    """Refuse counts that checking would spell out, one by one, in memory."""
+    plan = document.get("plan", document) if isinstance(document, dict) else None
+    for name, runs in _layer_counts(plan):
+        if runs > MAX_LAYERS:
+            raise InputError(f"{where}: models.{name}", f"{runs} layers", f"at most {MAX_LAYERS}")
+    devices = sum(_numbers(plan, "programs", "stages", "devices", "count"))
+    if devices > MAX_DEVICES:
+        raise InputError(f"{where}: stages", f"{devices} devices", f"at most {MAX_DEVICES}")
+
+
+def _layer_counts(plan: Any) -> Iterator[tuple[str, int]]:
+    models = plan.get("models") if isinstance(plan, dict) else None
+    for name, model in models.items() if isinstance(models, dict) else ():
+        yield name, sum(_numbers(model, "towers", "layers", "count"))
+
+
+def _numbers(document: Any, *path: str) -> Iterator[int]:
+    """Every whole number at ``path``, lists on the way entered; odd shapes are left to others."""
+    if isinstance(document, list):
+        for item in document:
+            yield from _numbers(item, *path)
+    elif path:
+        if isinstance(document, dict):
+            yield from _numbers(document.get(path[0]), *path[1:])
+    elif isinstance(document, int):
+        yield document

@@ -1,0 +1,122 @@
+"""Prices as a person types them, in YAML or JSON.
+
+    currency: USD
+    device_hour:                # of one device; a catalogue device, or a device group's name
+      H100-SXM-80GB: 2.49
+      A100-80GB: 1.29
+    node_hour:                  # of a node beside its devices; left out: nothing
+      H100-SXM-80GB: 0.80
+
+A device group without a price is an error; prices of devices that the cluster lacks are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...datasets.catalogue.device import device, devices
+from ...datasets.catalogue.documents import read_document
+from ...spec.cluster.cluster_spec import ClusterSpec
+from ...spec.errors import InputError, nearest_name
+from ...spec.inputs.typed_keys import TypedKeys
+from ...spec.plan.rental_prices import Prices
+from ...spec.report.report import Assumption
+
+FIELD = "--prices"
+KEYS = ("currency", "device_hour", "node_hour")
+LONGEST_CURRENCY = 16
+WHAT = "a price file: currency and device_hour, with a price for each device type"
+PricesLike = str | Path | Mapping[str, Any] | Prices
+
+
+def prices_of(given: PricesLike | None, cluster: ClusterSpec) -> Prices | None:
+    """The prices that were given; None where none were.
+
+    Args:
+        given: a file's path, the content of one, or Prices.
+        cluster: whose device groups must each have a price.
+
+    Raises:
+        InputError: no usable file, an unknown key or device, no price of a device group.
+    """
+    if given is None:
+        return None
+    if isinstance(given, Prices):
+        return _complete(given, cluster, FIELD)
+    if isinstance(given, (str, Path)):
+        path = Path(given).expanduser()
+        return _read(read_document(path, WHAT), cluster, str(given))
+    if not isinstance(given, Mapping):
+        raise InputError(FIELD, type(given).__name__, "a path, a mapping or Prices")
+    return _read(given, cluster, FIELD)
+
+
+def price_notes(prices: Prices | None, cluster: ClusterSpec) -> list[Assumption]:
+    """The prices that count here, as the report lists them."""
+    if prices is None:
+        return []
+    notes = []
+    for group in cluster.groups:
+        hours = 3600 * prices.device_per_s(group), 3600 * prices.node_per_s(group)
+        value = f"{hours[0]:.6g} {prices.currency}"
+        value += f", {hours[1]:.6g} {prices.currency} a node-hour" if hours[1] else ""
+        why = f"a device-hour of {group.device}, as --prices says; idle devices cost nothing"
+        notes.append(Assumption(path=f"prices.{group.name}", value=value, why=why))
+    return notes
+
+
+def _read(document: Mapping[str, Any], cluster: ClusterSpec, where: str) -> Prices:
+    keys = TypedKeys(document, where)
+    keys.refuse_unknown(KEYS)
+    keys.require(("currency", "device_hour"))
+    currency = keys.text("currency")
+    if len(currency) > LONGEST_CURRENCY or not currency.isprintable():
+        raise keys.error("currency", f"a name of at most {LONGEST_CURRENCY} characters", "USD")
+    found = Prices(
+        currency=currency,
+        device_hour=_hours(keys, "device_hour", cluster, free=False),
+        node_hour=_hours(keys, "node_hour", cluster, free=True),
+    )
+    return _complete(found, cluster, where)
+
+
+def _hours(keys: TypedKeys, key: str, cluster: ClusterSpec, free: bool) -> dict[str, float]:
+    """Prices by device group or catalogue device; ``free``: 0 is one, too."""
+    if not keys.has(key):
+        return {}
+    rows = keys.document[key]
+    if not isinstance(rows, Mapping) or not rows:
+        names = ", ".join(dict.fromkeys(group.device for group in cluster.groups))
+        raise keys.error(key, "a price for each device type", f"{key}: {{{names}: 2.5}}")
+    typed = TypedKeys({str(name): value for name, value in rows.items()}, f"{keys.where}: {key}")
+    found: dict[str, float] = {}
+    for name in typed.document:
+        meant = _meant(name, cluster, typed.where)
+        if meant in found:
+            raise InputError(typed.where, name, f"one price for {meant}", meant)
+        found[meant] = typed.number(name, exclusive=not free)
+    return found
+
+
+def _meant(name: str, cluster: ClusterSpec, where: str) -> str:
+    """A device group's name as it is, else the catalogue's name of a device."""
+    groups = [group.name for group in cluster.groups]
+    if name in groups:
+        return name
+    try:
+        return device(name).name
+    except InputError as error:
+        near = nearest_name(name, [*groups, *devices()]) or error.nearest
+        allowed = "a device of the catalogue (plan clusters), or a device group: "
+        raise InputError(where, name, allowed + ", ".join(groups), near) from None
+
+
+def _complete(prices: Prices, cluster: ClusterSpec, where: str) -> Prices:
+    group = prices.unpriced(cluster)
+    if group is not None:
+        allowed = f"a price of {group.device}, of which the cluster has {group.device_count}"
+        near = f"{group.device}: 2.5"
+        raise InputError(f"{where}: device_hour", ", ".join(prices.device_hour), allowed, near)
+    return prices

@@ -1,0 +1,335 @@
+"""What a person gives, turned into the nouns; everything that was left out becomes an assumption.
+
+Command line, service and Python share these rules, so a default is decided in one place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...costmodel.pricing.machine import Machine
+from ...datasets.catalogue.device import CPU, Device, device
+from ...datasets.clusters.parsed_cluster import ParsedCluster
+from ...datasets.models.load import DEFAULT_MODEL
+from ...planner.technique import KnownTechniques
+from ...planner.techniques import SHIPPED
+from ...profiler.store.profiles import shelf
+from ...spec.cluster.cluster_spec import ClusterSpec
+from ...spec.cluster.measured import Measured
+from ...spec.cluster.stack_spec import StackSpec
+from ...spec.errors import InputError, one_of
+from ...spec.model.model_spec import EmbeddingLayer, ModelSpec
+from ...spec.model.towers import placed_tokens
+from ...spec.plan.plan import Plan
+from ...spec.plan.relative_position_bias import table_blocks
+from ...spec.plan.rental_prices import Prices
+from ...spec.report.report import Assumption
+from ...spec.rules.plan_rules import schedule_stack_reason, stack_reason, workload_reason
+from ...spec.workload.workload import TASKS, DtypeRecord, Workload
+from .argument_types import check_types
+from .lossy import allowing
+from .memory_limits import with_memory
+from .model_and_cluster import ClusterLike, ModelLike, cluster_of, model_of
+from .objective import THROUGHPUT, Goal, first_sequence, goal_of
+from .price_file import FIELD as PRICES
+from .price_file import PricesLike, price_notes, prices_of
+from .profile_notes import device_notes, profile_notes
+from .stack import stack_of
+from .stored_calibrations import calibration_for
+from .workload import adapters_text, dtype_of, optimizer_of, trainable_of
+
+DEFAULT_BATCH, DEFAULT_SEQ_LEN = 8, 256
+USUAL_BATCH, USUAL_SEQ_LEN = 512, 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What was given; None where nothing was. Python and the service also give nouns themselves."""
+
+    model: ModelLike | None = None
+    cluster: ClusterLike | None = None
+    global_batch: int | None = None
+    global_batch_tokens: int | None = None
+    seq_len: int | None = None
+    dtype: str | None = None
+    optimizer: str | None = None
+    trainable: str | None = None
+    task: str | None = None
+    memory_gib: float | None = None
+    host_gib: float | None = None
+    stack: str | None = None
+    attention: str | None = None
+    overlap: str | None = None
+    calibration: str | None = None
+    objective: str | None = None
+    prices: PricesLike | None = None
+    allow: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A resolved question: model, machine, workload, stack, and what was assumed of them.
+
+    Where ``goal`` is to find the largest batch or sequence, that of ``workload`` is where the
+    search begins. ``prices`` are None where none were given. ``techniques`` are those that a plan
+    may use.
+    """
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    workload: Workload
+    stack: StackSpec
+    measured: Measured | None
+    assumptions: tuple[Assumption, ...]
+    expansion: str
+    machine: Machine = field(compare=False)
+    goal: Goal = THROUGHPUT
+    prices: Prices | None = None
+    techniques: KnownTechniques = SHIPPED
+
+    def sized(self, global_batch: int | None = None, seq_len: int | None = None) -> Problem:
+        """The same question with another batch or sequence length."""
+        workload = replace(
+            self.workload,
+            global_batch=global_batch or self.workload.global_batch,
+            seq_len=seq_len or self.workload.seq_len,
+        )
+        return replace(self, workload=workload)
+
+
+def resolve(inputs: Inputs) -> Problem:
+    """The nouns of typed inputs.
+
+    Raises:
+        InputError: a value outside what is allowed, or a missing batch or sequence length.
+        NotBuiltError: something that the contract names and this version does not serve.
+    """
+    check_types(inputs)
+    notes: list[Assumption] = []
+    goal = goal_of(inputs.objective)
+    notes += _unused(inputs, goal)
+    bare = inputs.model is None and inputs.cluster is None
+    parsed = _cluster(inputs, notes)
+    model, model_notes = model_of(DEFAULT_MODEL if inputs.model is None else inputs.model)
+    if inputs.model is None:
+        notes.append(_note("model", DEFAULT_MODEL, "not given; the embedded default"))
+    notes += model_notes
+    cluster = with_memory(parsed.cluster, inputs.memory_gib, inputs.host_gib)
+    prices = prices_of(inputs.prices, cluster)
+    notes += price_notes(prices, cluster)
+    if goal.objective == "cost" and prices is None:
+        raise InputError(PRICES, "nothing", "a file of prices, for --objective cost", "prices.yaml")
+    found = _least_able(cluster)
+    dtype = dtype_of(inputs.dtype, found, [device(g.device) for g in cluster.groups], notes)
+    workload = _workload(inputs, model, dtype, bare, goal, notes)
+    if reason := workload_reason(model, workload):
+        raise _wrong_length(model, workload, reason)
+    biased = bool(table_blocks(model))
+    chosen = stack_of(*_software(inputs), found, dtype.param, notes, biased)
+    measured = _measured(inputs, found, cluster, chosen, dtype, notes)
+    return Problem(
+        model=model,
+        cluster=cluster,
+        workload=workload,
+        stack=chosen,
+        measured=measured,
+        assumptions=tuple(notes),
+        expansion=parsed.expansion,
+        machine=Machine(cluster, measured),
+        goal=goal,
+        prices=prices,
+        techniques=allowing(SHIPPED, inputs.allow),
+    )
+
+
+def plan_pricing(
+    plan: Plan, inputs: Inputs
+) -> tuple[StackSpec, Measured | None, tuple[Assumption, ...]]:
+    """How a plan that is given whole is priced: stack, measurements, and what was assumed of them.
+
+    Args:
+        plan: a legal plan for a known cluster.
+        inputs: its stack, attention, overlap and calibration; the rest is not read.
+
+    Raises:
+        InputError: a stack that is not known, or that cannot say the plan.
+    """
+    biased = bool(table_blocks(plan.model))
+    chosen, measured, notes = pricing_on(plan.cluster, plan.workload.dtype, inputs, biased)
+    reasons = [
+        stack_reason(strategy, chosen) for strategy in dict.fromkeys(plan.layer_strategies())
+    ]
+    schedule = plan.program.schedule
+    own = schedule_stack_reason(schedule.kind, chosen, schedule.actions is not None)
+    for reason in (*reasons, own):
+        if reason:
+            raise InputError("--stack", chosen.name, f"one that can say the plan ({reason})")
+    return chosen, measured, notes
+
+
+def pricing_on(
+    cluster: ClusterSpec, dtype: DtypeRecord, inputs: Inputs, biased: bool = False
+) -> tuple[StackSpec, Measured | None, tuple[Assumption, ...]]:
+    """How work in some formats is priced on a cluster, whatever the plan; as :func:`plan_pricing`.
+
+    ``biased``: the model learns biases of attention's scores.
+
+    Raises:
+        InputError: a stack that is not known, or a calibration for something else.
+    """
+    check_types(inputs)
+    notes: list[Assumption] = []
+    found = _least_able(cluster)
+    chosen = stack_of(*_software(inputs), found, dtype.param, notes, biased)
+    measured = _measured(inputs, found, cluster, chosen, dtype, notes)
+    return chosen, measured, tuple(notes)
+
+
+def _least_able(cluster: ClusterSpec) -> Device:
+    """The device whose kernels and number formats all device groups have, the first on a tie."""
+    found = [device(group.device) for group in cluster.groups]
+    return min(found, key=lambda item: (item.flash_attention, "bf16" in item.dtypes))
+
+
+def _wrong_length(model: ModelSpec, workload: Workload, reason: str) -> InputError:
+    """The sequence length that a model cannot take, with the longest that it can."""
+    own = model.towers[0].seq_len
+    if own is not None and len(model.towers) == 1:
+        return InputError("--seq-len", workload.seq_len, f"{own} ({reason})", own)
+    placed = placed_tokens(model, workload.seq_len)
+    if placed > workload.seq_len:
+        return InputError("--seq-len", workload.seq_len, f"at least {placed} ({reason})", placed)
+    limits = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
+    most = min(limits)
+    return InputError("--seq-len", workload.seq_len, f"at most {most} ({reason})", most)
+
+
+def _software(inputs: Inputs) -> tuple[str | None, str | None, str | None]:
+    return inputs.stack, inputs.attention, inputs.overlap
+
+
+def _note(path: str, value: Any, why: str) -> Assumption:
+    return Assumption(path=path, value=value, why=why)
+
+
+def _cluster(inputs: Inputs, notes: list[Assumption]) -> ParsedCluster:
+    parsed = cluster_of("local" if inputs.cluster is None else inputs.cluster)
+    notes += parsed.assumptions
+    if inputs.cluster is None:
+        notes.append(_note("cluster", parsed.expansion, "not given; this machine"))
+    return parsed
+
+
+def _workload(
+    inputs: Inputs,
+    model: ModelSpec,
+    dtype: DtypeRecord,
+    bare: bool,
+    goal: Goal,
+    notes: list[Assumption],
+) -> Workload:
+    inputs = _begun(inputs, model, goal)
+    alone = inputs.seq_len is None and len(model.towers) == 1  # text stands beside the others
+    seq_len = model.towers[0].seq_len if alone else None
+    if seq_len is None:
+        seq_len = _size("--seq-len", inputs.seq_len, bare, DEFAULT_SEQ_LEN, USUAL_SEQ_LEN, notes)
+    else:
+        notes.append(_note("workload.seq_len", seq_len, "not given; the tokens of an image"))
+    batch = _batch(inputs, seq_len, bare, notes)
+    adapters, frozen = trainable_of(inputs.trainable, model)
+    if adapters is not None:
+        why = "no dropout, biases and norms frozen; scaled by alpha / rank without extra work"
+        notes.append(_note("workload.trainable", adapters_text(adapters), why))
+    task = one_of("--task", inputs.task or "pretrain", TASKS)
+    if task == "sft":
+        notes.append(_note("workload.task", task, "sequences are packed: the same work"))
+    return Workload(
+        task=task,
+        global_batch=batch,
+        seq_len=seq_len,
+        dtype=dtype,
+        optimizer=optimizer_of(inputs.optimizer, notes),
+        trainable="full" if adapters is None else adapters,
+        frozen=frozen,
+        objective=goal.objective,
+    )
+
+
+def _unused(inputs: Inputs, goal: Goal) -> list[Assumption]:
+    """The size that was given, where it is what is asked for."""
+    asked = {"largest-batch": "global_batch", "largest-sequence": "seq_len"}.get(goal.objective)
+    given = None if asked is None else getattr(inputs, asked)
+    if given is None:
+        return []
+    return [_note(f"workload.{asked}", given, f"given, and no limit: {goal.objective} finds it")]
+
+
+def _begun(inputs: Inputs, model: ModelSpec, goal: Goal) -> Inputs:
+    """The inputs with a size to begin with, where the largest size is what is asked for."""
+    if goal.objective == "largest-batch" and inputs.global_batch_tokens is None:
+        return replace(inputs, global_batch=inputs.global_batch or goal.grain)
+    if goal.objective == "largest-sequence":
+        if inputs.global_batch_tokens is not None:
+            allowed = "--global-batch instead, for the sequence is asked for"
+            raise InputError("--global-batch-tokens", inputs.global_batch_tokens, allowed)
+        return replace(inputs, seq_len=first_sequence(model, goal, inputs.seq_len))
+    return inputs
+
+
+def _size(
+    name: str, given: int | None, bare: bool, default: int, usual: int, notes: list[Assumption]
+) -> int:
+    if given is None:
+        if not bare:
+            raise InputError(name, "nothing", f"a positive whole number, such as {usual}", usual)
+        path = "workload." + name.lstrip("-").replace("-", "_")
+        notes.append(_note(path, default, "not given; the usual of the embedded default"))
+        return default
+    if not 1 <= given <= 2**40:
+        raise InputError(name, given, f"a positive whole number, such as {usual}", usual)
+    return given
+
+
+def _batch(inputs: Inputs, seq_len: int, bare: bool, notes: list[Assumption]) -> int:
+    tokens = inputs.global_batch_tokens
+    if tokens is None:
+        args = ("--global-batch", inputs.global_batch, bare, DEFAULT_BATCH, USUAL_BATCH)
+        return _size(*args, notes)
+    if inputs.global_batch is not None:
+        both = "--global-batch and --global-batch-tokens"
+        raise InputError("--global-batch-tokens", both, "one of the two")
+    if tokens < seq_len or tokens % seq_len:
+        near = max(1, round(tokens / seq_len)) * seq_len
+        allowed = f"a multiple of the sequence length {seq_len}"
+        raise InputError("--global-batch-tokens", tokens, allowed, near)
+    return tokens // seq_len
+
+
+def _measured(
+    inputs: Inputs,
+    found: Device,
+    cluster: ClusterSpec,
+    chosen: StackSpec,
+    dtype: DtypeRecord,
+    notes: list[Assumption],
+) -> Measured | None:
+    """What was measured of the machine: a stored calibration by its name, or a profile.
+
+    A profile is used, the newest, unless ``none`` was asked for: where the cluster's one kind of
+    device is a core or GPU of this machine (its fingerprint), and was measured with as many ranks
+    at work as a node of the cluster has devices, for they share memory and links. Further nodes
+    are taken to be like this one; between nodes the catalogue's rates hold.
+    """
+    if inputs.calibration not in (None, "none"):
+        return calibration_for(inputs.calibration, cluster, chosen, dtype)
+    if inputs.calibration == "none" or len(cluster.groups) > 1:
+        return None
+    if found.name == CPU:
+        stored = shelf(cluster.device_count)
+        notes += profile_notes(cluster.device_count, stored)
+        return stored.profile
+    group = cluster.groups[0]
+    stored = shelf(group.devices_per_node, found.name)
+    notes += device_notes(found, group, stored)
+    return stored.profile

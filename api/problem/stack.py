@@ -1,0 +1,69 @@
+"""The stack from what was typed: training software, its attention kernels, what it overlaps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...datasets.catalogue.device import CPU, Device
+from ...datasets.catalogue.stack import stack
+from ...spec.choices import ATTENTIONS, OVERLAPS
+from ...spec.cluster.stack_spec import StackSpec
+from ...spec.errors import InputError, one_of
+from ...spec.report.report import Assumption
+
+DEFAULT_STACK = "shardwright"
+
+
+def stack_of(
+    name: str | None,
+    attention: str | None,
+    overlap: str | None,
+    found: Device,
+    dtype: str,
+    notes: list[Assumption],
+    biased: bool = False,
+) -> StackSpec:
+    """The stack of ``--stack``, ``--attention`` and ``--overlap`` on a device.
+
+    ``biased``: the model learns biases of scores, to which no flash kernel that runs here gives a
+    gradient.
+
+    Raises:
+        InputError: an unknown one, or kernels that the device lacks for ``dtype``.
+    """
+    if name is None:
+        name = DEFAULT_STACK
+        notes.append(Assumption(path="stack", value=name, why="not given"))
+    chosen = stack(name, on_cores=found.name == CPU)
+    if attention is None:
+        attention, why = _usual_attention(name, found, dtype, biased)
+        notes.append(Assumption(path="stack.attention", value=attention, why=why))
+    kernels = one_of("--attention", attention, ATTENTIONS)
+    if attention == "flash" and not _has_flash(found, dtype):
+        raise InputError(
+            "--attention", attention, f"unfused for {dtype} on {found.name}", "unfused"
+        )
+    chosen = replace(chosen, attention=kernels)
+    if overlap is None:
+        effective = _effective_overlap(chosen.overlap, found)
+        notes.append(Assumption(path="stack.overlap", value=effective, why="as the stack"))
+        return chosen
+    return chosen.with_overlap(one_of("--overlap", overlap, OVERLAPS))
+
+
+def _usual_attention(name: str, found: Device, dtype: str, biased: bool) -> tuple[str, str]:
+    """The attention that is taken where none is given, and why."""
+    if biased and name == DEFAULT_STACK:
+        return "unfused", "not given; no flash kernel that runs here learns biases of scores"
+    attention = "flash" if _has_flash(found, dtype) else "unfused"
+    has = "has" if attention == "flash" else "lacks"
+    return attention, f"not given; {found.name} {has} flash kernels for {dtype}"
+
+
+def _has_flash(found: Device, dtype: str) -> bool:
+    """Flash kernels of accelerators take 16-bit numbers only (Dao, 2023); those of cores all."""
+    return found.flash_attention and (found.name == CPU or dtype != "fp32")
+
+
+def _effective_overlap(overlap: str, found: Device) -> str:
+    return "none" if found.name == CPU else overlap

@@ -1,0 +1,144 @@
+"""The workload from what was typed: number formats, optimizer, what is trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...datasets.catalogue.device import CPU, Device
+from ...datasets.catalogue.device_formats import require_dtype, require_format
+from ...spec.choices import OPTIMIZERS, Optimizer
+from ...spec.errors import InputError, nearest_name, one_of
+from ...spec.model.model_spec import ModelSpec
+from ...spec.report.report import Assumption
+from ...spec.workload.number_formats import DTYPE_BYTES
+from ...spec.workload.training import Lora, target_names
+from ...spec.workload.workload import DtypeRecord
+
+TRAINABLE = "full, lora:rank=R,alpha=A,targets=NAME,… or frozen:TOWER,…"
+LORA_KEYS = ("rank", "alpha", "targets", "base_dtype")
+
+
+def dtype_of(
+    given: str | None, least: Device, every: list[Device], notes: list[Assumption]
+) -> DtypeRecord:
+    """The dtype record of ``--dtype``, or the usual one of the least able device.
+
+    Raises:
+        InputError: an unknown shorthand, or one that a device cannot compute in.
+    """
+    if given is None:
+        name, why = _usual_dtype(least)
+        notes.append(Assumption(path="workload.dtype", value=name, why=why))
+        return DtypeRecord.from_shorthand(name)
+    record = DtypeRecord.from_shorthand(given)
+    for found in every:
+        if record.matmul is not None:
+            require_format(found, record.matmul, "--dtype")
+        require_dtype(found, record.param, "--dtype")
+    return record
+
+
+def _usual_dtype(found: Device) -> tuple[str, str]:
+    if found.name == CPU:
+        return "fp32", "not given; fp32 on this machine's cores"
+    if "bf16" in found.dtypes:
+        return "bf16", "not given; bf16 with fp32 master weights"
+    return "fp16", f"not given; {found.name} has no bf16, so fp16 with fp32 master weights"
+
+
+def optimizer_of(given: str | None, notes: list[Assumption]) -> Optimizer:
+    """The optimizer of ``--optimizer``; adamw where it was left out.
+
+    Raises:
+        InputError: an unknown one.
+    """
+    if given is None:
+        notes.append(Assumption(path="workload.optimizer", value="adamw", why="not given"))
+        return "adamw"
+    return one_of("--optimizer", given, OPTIMIZERS)
+
+
+def trainable_of(given: str | None, model: ModelSpec) -> tuple[Lora | None, tuple[str, ...]]:
+    """Adapters and frozen towers of ``--trainable``.
+
+    Args:
+        given: ``full``, ``lora``, ``lora:rank=16,alpha=32,targets=query,value`` or
+            ``frozen:TOWER,…``.
+        model: whose layers and towers are meant.
+
+    Raises:
+        InputError: another form, an unknown key, target or tower.
+    """
+    kind, _, rest = (given or "full").partition(":")
+    if kind == "full" and not rest:
+        return None, ()
+    if kind == "lora":
+        return _lora(rest, given or "", model), ()
+    if kind == "frozen" and rest:
+        return None, _towers(rest.split(","), model)
+    raise InputError("--trainable", given, TRAINABLE, "full")
+
+
+def _towers(names: list[str], model: ModelSpec) -> tuple[str, ...]:
+    known = [tower.name for tower in model.towers]
+    for name in names:
+        if name not in known:
+            allowed = "towers of the model: " + ", ".join(known)
+            raise InputError("--trainable", name, allowed, nearest_name(name, known))
+    if set(names) >= set(known):
+        raise InputError("--trainable", ",".join(names), "a tower left to train")
+    return tuple(names)
+
+
+def _lora(text: str, given: str, model: ModelSpec) -> Lora:
+    values: dict[str, str] = {}
+    key = ""
+    for part in text.split(",") if text else []:
+        name, equals, value = part.partition("=")
+        if equals:
+            key, values[name] = name, value
+        elif key == "targets":  # further targets
+            values[key] += f",{part}"
+        else:
+            raise InputError("--trainable", given, TRAINABLE, "lora:rank=16")
+    for name in values:
+        if name not in LORA_KEYS:
+            allowed = "lora with " + ", ".join(LORA_KEYS)
+            raise InputError("--trainable", name, allowed, nearest_name(name, LORA_KEYS))
+    rank = _positive(values.get("rank", "16"), "rank", whole=True)
+    alpha = _positive(values.get("alpha", str(2 * rank)), "alpha")
+    base: Any = values.get("base_dtype")
+    if base is not None and base not in DTYPE_BYTES:
+        raise InputError("--trainable", base, "base_dtype " + ", ".join(DTYPE_BYTES))
+    targets = _targets(values.get("targets", "query,value"), model)
+    return Lora(rank=int(rank), alpha=alpha, targets=targets, base_dtype=base)
+
+
+def adapters_text(adapters: Lora) -> str:
+    """Adapters as ``--trainable`` says them, with what was left out."""
+    text = f"lora:rank={adapters.rank},alpha={adapters.alpha:g}"
+    text += f",targets={','.join(adapters.targets)}"
+    return text if adapters.base_dtype is None else f"{text},base_dtype={adapters.base_dtype}"
+
+
+def _positive(text: str, name: str, whole: bool = False) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 2**16 or (whole and number != int(number)):
+        allowed = f"{name} as a positive {'whole ' if whole else ''}number, such as 16"
+        raise InputError("--trainable", f"{name}={text}", allowed, 16)
+    return number
+
+
+def _targets(text: str, model: ModelSpec) -> tuple[str, ...]:
+    known = target_names(model)
+    if text == "all":
+        return known
+    names = tuple(dict.fromkeys(text.split(",")))
+    for name in names:
+        if name not in known:
+            allowed = "all, or linear layers of the model's blocks: " + ", ".join(known)
+            raise InputError("--trainable", f"targets={name}", allowed, nearest_name(name, known))
+    return names

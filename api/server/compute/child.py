@@ -1,0 +1,128 @@
+"""A child of the service: takes requests on its standard input, one after another, under limits.
+
+Message in: one JSON line ``{"operation", "limit_s", "cpu_s", "length", "events"?, "lent"?}`` and
+the body; ``lent`` holds calibrations of whoever asks.
+Message out: one JSON line ``{"status", "length"}`` and the body; before it, where ``events`` is
+true, any number with ``event`` in the place of ``status``. SIGINT ends a search with its best plan
+so far. It has no network use, runs no code that it was sent, and lives in an empty folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import resource
+import signal
+import sys
+from functools import partial
+from typing import BinaryIO
+
+from ..lifeline import when_input_closes
+
+MEMORY_BYTES = 1024**3
+FILE_BYTES = 1024**2
+OPEN_FILES = 64
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    limit_resources()
+    when_input_closes(lambda: os._exit(0))
+    source = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+    target = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    # Whatever a library prints must not reach the channel.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    from ...problem.stored_calibrations import lending
+    from .lending import lent_from
+    from .operations import answer
+
+    _warm_up()
+    stops = _Stops()
+    _send(target, {"status": 0}, b"")
+    while line := source.readline():
+        header = json.loads(line)
+        body = source.read(header["length"])
+        _allow_seconds(header["cpu_s"])
+        tell = partial(stops.telling, target) if header.get("events") else None
+        with stops, lending(lent_from(header.get("lent"))):
+            status, reply = answer(header["operation"], body, header["limit_s"], tell)
+        _send(target, {"status": status}, reply)
+        if header.get("events"):  # it was a job
+            gc.collect()  # after the answer: what a search that failed has left is old by now
+
+
+class _Stops:
+    """SIGINT as a KeyboardInterrupt inside a request only, and never inside a message."""
+
+    def __init__(self) -> None:
+        self._inside = self._telling = self._pending = False
+        signal.signal(signal.SIGINT, self._heard)
+
+    def __enter__(self) -> None:
+        self._inside, self._pending = True, False
+
+    def __exit__(self, *error: object) -> None:
+        self._inside = False
+
+    def _heard(self, number: int, frame: object) -> None:
+        if not self._inside:
+            return
+        if self._telling:
+            self._pending = True
+        else:
+            self._inside = False  # once is enough: the answer is being written now
+            raise KeyboardInterrupt
+
+    def telling(self, target: BinaryIO, event: str, body: bytes) -> None:
+        """Send an event whole."""
+        self._telling = True
+        try:
+            _send(target, {"event": event}, body)
+        finally:
+            self._telling = False
+        if self._pending and self._inside:
+            self._inside = False
+            raise KeyboardInterrupt
+
+
+def _send(target: BinaryIO, header: dict[str, object], body: bytes) -> None:
+    line = json.dumps({**header, "length": len(body)}).encode() + b"\n"
+    target.write(line + body)
+    target.flush()
+
+
+def limit_resources() -> None:
+    """Cap memory, file sizes and open files; leave no core file."""
+    for what, amount in (
+        (resource.RLIMIT_AS, MEMORY_BYTES),
+        (resource.RLIMIT_FSIZE, FILE_BYTES),
+        (resource.RLIMIT_NOFILE, OPEN_FILES),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, hard = resource.getrlimit(what)
+        most = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
+        resource.setrlimit(what, (most, most))
+
+
+def _allow_seconds(more_s: float) -> None:
+    """Let this process use so much more processor time before the kernel ends it."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    most = int(used.ru_utime + used.ru_stime + more_s) + 1
+    with contextlib.suppress(ValueError):  # the hard limit of the service's own starter is lower
+        resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
+
+
+def _warm_up() -> None:
+    """Read the catalogues once, so that the first request does not wait for them."""
+    from ....datasets.catalogue.device import devices
+    from ....datasets.models.load import presets
+
+    presets()
+    devices()
+
+
+if __name__ == "__main__":
+    main()

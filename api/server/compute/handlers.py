@@ -1,0 +1,261 @@
+"""What the bodies ask for, computed: searches, simulations, questions, and checks of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from ....costmodel.simulation.timeline import simulated_timeline
+from ....datasets.models.load import presets
+from ....planner.space.pins import Pin
+from ....planner.what_if.question import MOST_VALUES, Question
+from ....spec.errors import InputError, nearest_name
+from ....spec.report.report import Report
+from ...planning.plan_and_simulate import Simulated, memory_rule, search_plan, simulate_plan
+from ...planning.uniform_plan import UniformStrategy, uniform_plan
+from ...problem.model_and_cluster import ClusterLike, ModelLike
+from ...problem.pins import resolve_pins
+from ...problem.plan_files import plan_from_text
+from ...problem.resolve import Inputs, Problem, plan_pricing, resolve
+from ...views.explanation import explain_report
+from ...what_if.document import what_if_document
+from ...what_if.inputs import question_of
+from ...what_if.what_if import check_question, equal_parts, what_if
+from ..problems import encode
+from .progress_events import SearchTelling, Tell
+from .requests import (
+    DEADLINE_S,
+    PlanBody,
+    PricesBody,
+    RunBody,
+    SimulationBody,
+    WhatIfBody,
+    WorkloadBody,
+)
+
+CLUSTER_TEXT = re.compile(r"[A-Za-z0-9][A-Za-z0-9@:.=+_-]*", re.ASCII)
+FILE_SUFFIXES = (".json", ".yaml", ".yml")
+WITHIN = 0.8
+"""Share of the time to answer in that searches get: the rest is for simulating and writing."""
+EACH_S = 3.0
+"""Of a sweep, for each value."""
+CHECKED_S = 1.5
+"""Seconds in which the values of a long sweep are looked at before it becomes a job."""
+
+
+def time_for(body: WhatIfBody) -> float:
+    """The deadline of a what-if: that of its body, else by how many values it sweeps."""
+    if body.deadline_s is not None:
+        return body.deadline_s
+    rows = max(map(len, body.sweep.values())) if body.sweep else 1
+    return max(DEADLINE_S, EACH_S * rows)
+
+
+def checked(
+    parsed: Any, deadline_s: float | None, plan_id: str | None, calibration: str | None = None
+) -> bytes:
+    """What the service needs to know of a body that is well, and the body in one form."""
+    known = {"deadline_s": deadline_s, "plan_id": plan_id, "calibration": calibration}
+    return encode(known) + b"\n" + encode(parsed)
+
+
+def _asked_plan(body: PlanBody) -> tuple[Problem, tuple[Pin, ...]]:
+    """What a body asks for, with its pins."""
+    limits = body.constraints
+    problem_ = resolve(
+        Inputs(
+            **_nouns(body.model, body.cluster, body.workload),
+            stack=body.stack,
+            calibration=body.calibration,
+            memory_gib=None if limits is None else limits.memory_gib,
+            host_gib=None if limits is None else limits.host_gib,
+            objective=body.objective,
+            prices=None if body.prices is None else _prices(body.prices),
+            allow=None if limits is None else limits.allow,
+        )
+    )
+    return problem_, resolve_pins((limits and limits.pins) or (), problem_, _executable(body))
+
+
+def _executable(body: PlanBody) -> bool:
+    return bool(body.constraints and body.constraints.executable)
+
+
+def check_plan(body: PlanBody) -> None:
+    """Refuse a body of which no search could begin."""
+    _asked_plan(body)
+
+
+def planned(body: PlanBody, ends_s: float, tell: Tell | None) -> Report:
+    """The best plan, or the best until ``ends_s`` (of the monotonic clock)."""
+    limits = body.constraints
+    problem_, pins = _asked_plan(body)
+    left_s = ends_s - time.monotonic()
+    if body.deadline_s is not None:
+        left_s = min(left_s, body.deadline_s)
+    watch = None if tell is None else SearchTelling(tell)
+    return search_plan(
+        problem_,
+        pins,
+        top=3 if limits is None or limits.top is None else limits.top,
+        deadline_s=max(0.0, left_s),
+        risk=memory_rule(limits.oom_risk if limits else None).risk,
+        executable=_executable(body),
+        prefer=body.prefer or "best",
+        progress=None if watch is None else watch.progress,
+        watch=watch,
+    )
+
+
+def _prices(body: PricesBody) -> dict[str, Any]:
+    """The content of a price file; what was left out is not there."""
+    return {name: value for name, value in asdict(body).items() if value is not None}
+
+
+def simulated(body: SimulationBody) -> dict[str, Any]:
+    """What is predicted of one plan, and what else was asked to be told of it."""
+    done, document = _simulated(body), {}
+    wanted = body.include or ()
+    if "trace" in wanted:
+        document["trace"] = _trace(done)
+    if "explain" not in wanted:
+        return {**done.report.to_document(), **document}
+    found = explain_report(done.report, done.simulation, done.simulator)
+    return {**found.to_document(), **document}
+
+
+def _simulated(body: SimulationBody) -> Simulated:
+    risk = memory_rule(body.oom_risk).risk
+    how: dict[str, Any] = {
+        "stack": body.stack,
+        "attention": body.attention,
+        "overlap": body.overlap,
+        "calibration": body.calibration,
+    }
+    sizes: dict[str, Any] = {"memory_gib": body.memory_gib, "host_gib": body.host_gib}
+    if body.plan is not None:
+        for name in ("model", "cluster", "workload", "strategy", *sizes):
+            if getattr(body, name) is not None:
+                raise InputError(f"--{name}", "a value", "nothing beside plan, which decides it")
+        plan = plan_from_text(encode(body.plan), "plan")
+        stack, measured, notes = plan_pricing(plan, Inputs(**how))
+        return simulate_plan(plan, stack, measured, notes, risk)
+    if body.model is None or body.cluster is None or body.workload is None:
+        missing = next(n for n in ("model", "cluster", "workload") if getattr(body, n) is None)
+        raise InputError(f"--{missing}", "nothing", "a value, or a plan instead")
+    nouns = _nouns(body.model, body.cluster, body.workload)
+    problem_ = resolve(Inputs(**nouns, **how, **sizes))
+    flags = UniformStrategy(**({} if body.strategy is None else asdict(body.strategy)))
+    made, notes = uniform_plan(problem_, flags)
+    every = problem_.assumptions + notes
+    return simulate_plan(made, problem_.stack, problem_.measured, every, risk)
+
+
+def _trace(done: Simulated) -> dict[str, Any]:
+    """The step's timeline, as Perfetto reads it."""
+    text = simulated_timeline(done.simulation, done.simulator).to_perfetto()
+    trace: dict[str, Any] = json.loads(text)
+    return trace
+
+
+def _question(body: WhatIfBody) -> Question:
+    return question_of(
+        {} if body.set is None else body.set,
+        body.sweep,
+        None if body.add is None else _cluster(body.add, "--add"),
+        body.scale,
+    )
+
+
+def check_run(body: RunBody) -> None:
+    """Refuse a run without a plan."""
+    _require_one_plan(body)
+    if body.plan is not None:
+        plan_from_text(encode(body.plan), "plan")
+
+
+def _require_one_plan(body: WhatIfBody | RunBody) -> None:
+    if (body.plan is None) == (body.plan_id is None):
+        allowed = "a plan, such as POST /v1/plans answers with, or the plan_id of one, not both"
+        raise InputError("plan", "nothing" if body.plan is None else "both", allowed)
+
+
+def check_what_if(body: WhatIfBody) -> None:
+    """Refuse a question without a plan, and what can be seen to be no question at all."""
+    _require_one_plan(body)
+    question = _question(body)
+    if body.plan is None:
+        return
+    plan = plan_from_text(encode(body.plan), "plan")
+    inputs, risk = _what_if_inputs(body), memory_rule(body.oom_risk).risk
+    ends_s = time.monotonic() + CHECKED_S
+    for part in _parts(question):
+        check_question(plan, part, inputs, risk)
+        if time.monotonic() > ends_s:
+            break
+
+
+def _parts(question: Question) -> list[Question]:
+    """A question with a long sweep as several with a short one."""
+    sweep = question.sweep
+    if sweep is None:
+        return [question]
+    starts = range(0, len(sweep.values), MOST_VALUES)
+    several = [sweep.values[start : start + MOST_VALUES] for start in starts]
+    return [replace(question, sweep=replace(sweep, values=values)) for values in several]
+
+
+def _what_if_inputs(body: WhatIfBody) -> Inputs:
+    return Inputs(
+        stack=body.stack,
+        attention=body.attention,
+        overlap=body.overlap,
+        calibration=body.calibration,
+    )
+
+
+def what_ifs(body: WhatIfBody, ends_s: float) -> dict[str, Any]:
+    """The answer to a question, its searches cut short so that all are done in time."""
+    if body.plan is None:
+        raise InputError("plan", "nothing", "a plan, such as POST /v1/plans answers with")
+    question = _question(body)
+    inputs = _what_if_inputs(body)
+    plan = plan_from_text(encode(body.plan), "plan")
+    left_s = max(0.0, ends_s - time.monotonic())
+    if body.deadline_s is not None:
+        left_s = min(left_s, body.deadline_s)
+    clock = equal_parts(WITHIN * left_s)
+    found = what_if(plan, question, inputs, memory_rule(body.oom_risk).risk, clock)
+    return what_if_document(found)
+
+
+def _nouns(
+    model: str | dict[str, Any], cluster: str | dict[str, Any], workload: WorkloadBody
+) -> dict[str, Any]:
+    """Model, cluster and workload as inputs; a text names nothing in the file system."""
+    return {"model": _model(model), "cluster": _cluster(cluster), **asdict(workload)}
+
+
+def _model(given: str | Mapping[str, Any]) -> ModelLike:
+    if not isinstance(given, str):
+        return given
+    names = {name.casefold(): name for name in presets()}
+    known = names.get(given.strip().casefold())
+    if known is None:
+        allowed = "a preset (GET /v1/models lists them), typed keys or a config.json's content"
+        raise InputError("model", given, allowed, nearest_name(given[:100], names.values()))
+    return known
+
+
+def _cluster(given: str | Mapping[str, Any], where: str = "cluster") -> ClusterLike:
+    if not isinstance(given, str):
+        return given
+    text = given.strip()
+    if not CLUSTER_TEXT.fullmatch(text) or text.casefold().endswith(FILE_SUFFIXES):
+        allowed = "NODESxDEVICESxTYPE[@FABRIC], NxTYPE[@FABRIC], local[:N], or typed keys"
+        raise InputError(where, given, allowed, "8x8xH100-80GB@8x400G-IB")
+    return text

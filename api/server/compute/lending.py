@@ -1,0 +1,55 @@
+"""Calibrations of whoever asks, on their way from the database to a child.
+
+A request is first computed without them. A child that meets the name of one stops and says which
+(status 424, never seen outside), and is asked again with it. So only a request that names a
+calibration costs a look into the database.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ....spec.cluster.calibration import Calibration
+from ....spec.codec import canonical_json, from_json
+from ...problem.stored_calibrations import Lent, lent_calibration
+
+WANTED = 424
+WHERE = "a stored calibration"
+
+
+def lent_document(text: str | None, known: Sequence[str] = ()) -> dict[str, Any]:
+    """What a child is told once a calibration was looked up.
+
+    Args:
+        text: its JSON, None where there is none.
+        known: the names of all calibrations of whoever asks.
+    """
+    return {"known": list(known), "found": text}
+
+
+def lent_from(document: dict[str, Any] | None) -> Lent:
+    """The calibrations of a message; without any it is not known yet which there are."""
+    if document is None:
+        return Lent(asked=False)
+    text = document["found"]
+    if text is None:
+        return Lent(known=tuple(document["known"]))
+    found = from_json(Calibration, text, WHERE)
+    return Lent(known=tuple(document["known"]), found={found.name: found})
+
+
+def lent_text(name: str | None) -> str | None:
+    """The JSON of the calibration that a name means, if it is one that was lent; kept with jobs.
+
+    Raises:
+        WantedError: it is not known yet whether there is one.
+    """
+    found = lent_calibration(name)
+    return None if found is None else canonical_json(found)
+
+
+def wanted_name(answer: bytes) -> str:
+    """The name that a child stopped at."""
+    return str(json.loads(answer)["calibration"])

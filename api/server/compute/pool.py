@@ -1,0 +1,269 @@
+"""Children that wait for requests; one that fails, tires or is left alone is replaced.
+
+A request has a child to itself. A client that goes away, a limit that is passed and a crash all
+end the child, never the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..lifeline import kill_group
+
+MODULE = "shardwright.api.server.compute.child"
+START_S = 60.0
+JOBS_PER_CHILD, TIRED_S = 5000, 120.0
+"""Requests, and seconds at work, after which a child that is well is replaced all the same.
+
+To start one takes as long as hundreds of small requests.
+"""
+KEPT_VARIABLES = ("PATH", "PYTHONPATH", "HOME", "XDG_DATA_HOME", "LANG", "LC_ALL", "TMPDIR")
+RETRY_S = 1.0
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of a child: few of the service's own variables."""
+    environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    return environment | {
+        "PYTHONSAFEPATH": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # A thread reserves address space, which is limited.
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+class BusyError(Exception):
+    """No child was free: too many requests wait already (``full``), or none came in time."""
+
+    def __init__(self, full: bool) -> None:
+        super().__init__("full" if full else "late")
+        self.full = full
+
+
+class LostError(Exception):
+    """The child passed a limit or broke; ``timed_out`` tells which."""
+
+    def __init__(self, timed_out: bool) -> None:
+        super().__init__("timed out" if timed_out else "ended")
+        self.timed_out = timed_out
+
+
+class EndingError(Exception):
+    """The service is ending and answers nothing more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLimits:
+    """Sizes of a pool: children, requests that may wait for one."""
+
+    children: int = 2
+    waiting: int = 16
+
+
+class _Child:
+    """One child process and its pipes."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.jobs = 0
+        self.worked_s = 0.0
+
+    async def ask(self, header: Mapping[str, object], body: bytes) -> tuple[int, bytes]:
+        """Send a request and wait for its answer."""
+        if self.process.stdin is None:
+            raise ConnectionError
+        self.jobs += 1
+        start_s = time.monotonic()
+        line = json.dumps({**header, "length": len(body)}).encode() + b"\n"
+        self.process.stdin.write(line + body)
+        await self.process.stdin.drain()
+        answer = await self.receive()
+        self.worked_s += time.monotonic() - start_s
+        return answer
+
+    @property
+    def is_tired(self) -> bool:
+        """Whether another one should take its place."""
+        return self.jobs >= JOBS_PER_CHILD or self.worked_s >= TIRED_S
+
+    async def receive(self) -> tuple[int, bytes]:
+        """The next message of the child."""
+        if self.process.stdout is None:
+            raise ConnectionError
+        line = await self.process.stdout.readline()
+        if not line:
+            raise ConnectionError
+        header = json.loads(line)
+        return header["status"], await self.process.stdout.readexactly(header["length"])
+
+    def kill(self) -> None:
+        """End it at once, with all that it started."""
+        # Not process.kill(): that looks whether the child has ended, and where it has, takes the
+        # exit status from under the event loop, which then complains.
+        if self.process.returncode is None:
+            kill_group(self.process.pid)
+
+
+class ChildPool:
+    """Children ready for requests.
+
+    Args:
+        limits: how many, and how many requests may wait.
+    """
+
+    def __init__(self, limits: PoolLimits | None = None) -> None:
+        self.limits = limits or PoolLimits()
+        # A None in it wakes one who waits, to learn that the service is ending.
+        self._idle: asyncio.Queue[_Child | None] = asyncio.Queue()
+        self._all: set[_Child] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting = 0
+        self._ending = asyncio.Event()
+        self._folder = tempfile.TemporaryDirectory(prefix="shardwright-serve-")
+
+    @property
+    def ready(self) -> bool:
+        """Whether a child is alive."""
+        return any(child.process.returncode is None for child in self._all)
+
+    def start(self) -> None:
+        """Begin to start the children; returns at once."""
+        for _ in range(self.limits.children):
+            self._replace()
+
+    async def ask(
+        self,
+        operation: str,
+        body: bytes,
+        limit_s: float,
+        cpu_s: float,
+        lent: Mapping[str, object] | None = None,
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer.
+
+        Args:
+            operation: what to do with the body.
+            body: as it was sent.
+            limit_s: seconds in all, waiting for a child included.
+            cpu_s: processor seconds that the child may use.
+            lent: calibrations that were looked up for whoever asks.
+
+        Raises:
+            BusyError: no child was free in time.
+            LostError: the child ended, or took longer than ``limit_s``.
+            EndingError: the service is ending.
+        """
+        loop = asyncio.get_running_loop()
+        start_s = loop.time()
+        child = await self._take(limit_s)
+        left_s = max(0.1, limit_s - (loop.time() - start_s))
+        header: dict[str, object] = {
+            "operation": operation,
+            "limit_s": left_s * 0.9,
+            "cpu_s": cpu_s,
+            "lent": lent,
+        }
+        healthy = False
+        try:
+            answer = await asyncio.wait_for(child.ask(header, body), left_s)
+            healthy = not child.is_tired
+            return answer
+        except TimeoutError:
+            raise LostError(timed_out=True) from None
+        except (OSError, asyncio.IncompleteReadError, ValueError):
+            raise (EndingError() if self._ending.is_set() else LostError(timed_out=False)) from None
+        finally:
+            self._give_back(child, healthy)
+
+    async def _take(self, limit_s: float) -> _Child:
+        if self._idle.empty() and self._waiting >= self.limits.waiting:
+            raise BusyError(full=True)
+        self._waiting += 1
+        try:
+            return await asyncio.wait_for(self._living(), limit_s)
+        except TimeoutError:
+            raise BusyError(full=False) from None
+        finally:
+            self._waiting -= 1
+
+    async def _living(self) -> _Child:
+        """The next idle child that has not ended meanwhile; those that have are replaced."""
+        while not self._ending.is_set():
+            child = await self._idle.get()
+            if child is not None and child.process.returncode is None:
+                return child
+            if child is not None:
+                self._all.discard(child)
+                self._replace()
+        self._idle.put_nowait(None)  # the next one who waits learns it, too
+        raise EndingError
+
+    def _give_back(self, child: _Child, healthy: bool) -> None:
+        if healthy and not self._ending.is_set():
+            self._idle.put_nowait(child)
+            return
+        child.kill()
+        self._all.discard(child)
+        self._replace()
+
+    def _replace(self) -> None:
+        if self._ending.is_set():
+            return
+        task = asyncio.create_task(self._spawn())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _spawn(self) -> None:
+        """Start a child and offer it once it is ready; keep trying while that fails."""
+        while not self._ending.is_set():
+            child: _Child | None = None
+            try:
+                child = _Child(await self._process())
+                self._all.add(child)
+                if self._ending.is_set():
+                    child.kill()
+                await asyncio.wait_for(child.receive(), START_S)
+                self._idle.put_nowait(child)
+                return
+            except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
+                if child is not None:
+                    child.kill()
+                    self._all.discard(child)
+                    await child.process.wait()
+                if not self._ending.is_set():
+                    await asyncio.sleep(RETRY_S)
+
+    async def _process(self) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-m",
+            MODULE,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=child_environment(),
+            cwd=self._folder.name,
+            start_new_session=True,  # Ctrl-C is the service's to handle
+            limit=2**16,
+        )
+
+    async def close(self) -> None:
+        """End all children; whoever waits for an answer gets an EndingError. Twice is once."""
+        self._ending.set()
+        self._idle.put_nowait(None)
+        for child in (children := tuple(self._all)):
+            child.kill()
+        # Not cancelled: a process that is just being started would be nobody's.
+        await asyncio.gather(*self._tasks, *(child.process.wait() for child in children))
+        self._all.clear()
+        self._folder.cleanup()

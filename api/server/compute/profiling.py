@@ -1,0 +1,49 @@
+"""A table of measured runs that came over HTTP, as a calibration. Nothing is run for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....datasets.published.runs import PEAK, UNNAMED, PublishedRun, run_of
+from ....spec.cluster.calibration import TAKEN_NAMES
+from ....spec.codec import to_document
+from ....spec.errors import InputError
+from ...validation.table_fits import fit_peaks, fit_times
+from .requests import ProfileBody
+
+
+def profiled(body: ProfileBody) -> dict[str, Any]:
+    """The calibration that a table calls for, and what is said of the table.
+
+    Returns:
+        ``calibration``, its document; ``of_memory``, whether peaks were fitted and not times;
+        ``counts``, as ``plan calibrate`` has them.
+
+    Raises:
+        InputError: a name that means something else, or a table that cannot be used.
+    """
+    if body.name in TAKEN_NAMES:
+        raise InputError("name", body.name, "a name that is neither none nor fit")
+    of_memory = any(row.get(PEAK) not in (None, "") for row in body.rows)
+    runs = _runs(body)
+    fit = (fit_peaks if of_memory else fit_times)(body.name, runs, "rows: 0")
+    document = to_document(fit.calibration)
+    return {"calibration": document, "of_memory": of_memory, "counts": fit.counts}
+
+
+def _runs(body: ProfileBody) -> list[PublishedRun]:
+    found: list[PublishedRun] = []
+    known: set[str] = set()
+    for number, row in enumerate(body.rows):
+        named = {**row, "id": row.get("id") or f"{UNNAMED}-{number}"}
+        try:
+            run = run_of(named, "row")
+        except InputError as error:
+            column = error.field.partition(": ")[2]
+            where = f"rows: {number}.{column}"
+            raise InputError(where, error.given, error.allowed, error.nearest) from None
+        if run.id in known:
+            raise InputError(f"rows: {number}.id", run.id, "an id that no other row has")
+        known.add(run.id)
+        found.append(run)
+    return found

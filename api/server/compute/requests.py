@@ -1,0 +1,223 @@
+"""The bodies that the service takes, as strict types; they are its schema, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from ....spec.choices import AttentionImpl, Overlap, Preference
+from ....spec.cluster.calibration import NAME_PATTERN
+
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+Count = Annotated[int, Field(ge=1, le=2**40)]
+Degree = Annotated[int, Field(ge=1, le=2**24)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Positive = Annotated[float, Field(gt=0, le=2.0**40)]
+PriceOrNone = Annotated[float, Field(ge=0, le=2.0**40)]
+MAX_DEADLINE_S = 600.0
+DEADLINE_S = 60.0
+"""Of a job that names none."""
+Deadline = Annotated[
+    float,
+    Field(gt=0, le=MAX_DEADLINE_S, description=f"Seconds to search; {DEADLINE_S:g} if left out."),
+]
+SweepDeadline = Annotated[
+    float,
+    Field(gt=0, le=86_400, description="Seconds for all rows; 60, or 3 a value, if left out."),
+]
+MOST_SWEPT = 5000
+OBJECTIVE_FIELD = Field(
+    description="throughput, cost (with prices), largest-batch[:GRAIN] or largest-sequence[:GRAIN]."
+)
+ModelBody = Annotated[
+    Name | dict[str, Any],
+    Field(description="A preset's name (GET /v1/models), typed keys, or a config.json's content."),
+]
+ClusterBody = Annotated[
+    Name | dict[str, Any],
+    Field(description="NODESxDEVICESxTYPE[@FABRIC], NxTYPE[@FABRIC], local[:N], or typed keys."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadBody:
+    """What is trained: batch, sequence, number format, optimizer."""
+
+    __pydantic_config__ = STRICT
+
+    global_batch: Count | None = None
+    global_batch_tokens: Count | None = None
+    seq_len: Count | None = None
+    dtype: Name | None = None
+    optimizer: Name | None = None
+    trainable: Name | None = None
+    task: Name | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstraintsBody:
+    """What a plan must keep to; ``pins`` as ``plan --pin`` takes them."""
+
+    __pydantic_config__ = STRICT
+
+    pins: Annotated[list[Name], Field(max_length=100)] | None = None
+    memory_gib: Positive | None = None
+    host_gib: Positive | None = None
+    oom_risk: Annotated[float, Field(gt=0, le=0.5)] | None = None
+    top: Annotated[int, Field(ge=0, le=100)] | None = None
+    allow: Annotated[
+        Name | None, Field(description="Techniques whose lossy values are tried, commas between.")
+    ] = None
+    executable: Annotated[
+        bool | None, Field(description="Keep to what the bundled executor runs.")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricesBody:
+    """Prices by the hour: of a device and of a node, by device or device group."""
+
+    __pydantic_config__ = STRICT
+
+    currency: Annotated[str, Field(min_length=1, max_length=16)]
+    device_hour: Annotated[dict[Name, Positive], Field(min_length=1, max_length=100)]
+    node_hour: Annotated[dict[Name, PriceOrNone], Field(max_length=100)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanBody:
+    """A search: the best plan of a model on a cluster."""
+
+    __pydantic_config__ = STRICT
+
+    model: ModelBody
+    cluster: ClusterBody
+    workload: WorkloadBody
+    objective: Annotated[Name | None, OBJECTIVE_FIELD] = None
+    prices: PricesBody | None = None
+    prefer: Preference | None = None
+    stack: Name | None = None
+    calibration: Name | None = None
+    constraints: ConstraintsBody | None = None
+    deadline_s: Deadline | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyBody:
+    """One strategy for all layers, as ``plan simulate``'s flags."""
+
+    __pydantic_config__ = STRICT
+
+    tp: Degree | None = None
+    pp: Degree | None = None
+    vpp: Degree | None = None
+    cp: Degree | None = None
+    ep: Degree | None = None
+    etp: Degree | None = None
+    dp: Degree | None = None
+    sp: Name | None = None
+    shard: Name | None = None
+    schedule: Name | None = None
+    micro_batch: Degree | None = None
+    recompute: Name | None = None
+    compile: Name | None = None
+    cpu_offload: Name | None = None
+
+
+Included = Literal["explain", "trace"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationBody:
+    """A plan, or a model, a cluster, a workload and a strategy for all layers."""
+
+    __pydantic_config__ = STRICT
+
+    plan: dict[str, Any] | None = None
+    model: ModelBody | None = None
+    cluster: ClusterBody | None = None
+    workload: WorkloadBody | None = None
+    strategy: StrategyBody | None = None
+    stack: Name | None = None
+    attention: AttentionImpl | None = None
+    overlap: Overlap | None = None
+    calibration: Name | None = None
+    memory_gib: Positive | None = None
+    host_gib: Positive | None = None
+    oom_risk: Annotated[float, Field(gt=0, le=0.5)] | None = None
+    include: Annotated[
+        list[Included] | None,
+        Field(max_length=2, description="What the answer holds too: explain, trace (Perfetto's)."),
+    ] = None
+
+
+Value = Annotated[str, Field(min_length=1, max_length=200)] | float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfBody:
+    """A plan and what changes: keys of ``plan what-if --help``; numbers are SI."""
+
+    __pydantic_config__ = STRICT
+
+    plan: dict[str, Any] | None = None
+    plan_id: Name | None = None
+    set: Annotated[dict[Name, Value], Field(max_length=30)] | None = None
+    sweep: (
+        Annotated[
+            dict[Name, Annotated[list[Value], Field(min_length=1, max_length=MOST_SWEPT)]],
+            Field(min_length=1, max_length=1),
+        ]
+        | None
+    ) = None
+    add: ClusterBody | None = None
+    scale: Literal["batch", "fixed"] | None = None
+    stack: Name | None = None
+    attention: AttentionImpl | None = None
+    overlap: Overlap | None = None
+    calibration: Name | None = None
+    oom_risk: Annotated[float, Field(gt=0, le=0.5)] | None = None
+    deadline_s: SweepDeadline | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunBody:
+    """A plan to run on the service's machine, and the step to reach."""
+
+    __pydantic_config__ = STRICT
+
+    plan: dict[str, Any] | None = None
+    plan_id: Name | None = None
+    steps: Annotated[int, Field(ge=1, le=10_000)]
+    deadline_s: SweepDeadline | None = None
+
+
+Cell = Annotated[str, Field(max_length=200)] | int | float | None
+MOST_ROWS, MOST_CELLS = 500, 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileBody:
+    """A table of measured runs, or of peaks of memory, of one device and one stack.
+
+    Columns are those of ``plan calibrate --data``: what is left out of a row is blank.
+    """
+
+    __pydantic_config__ = STRICT
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    rows: Annotated[
+        list[Annotated[dict[Name, Cell], Field(max_length=MOST_CELLS)]],
+        Field(min_length=1, max_length=MOST_ROWS),
+    ]
+
+
+PROFILE_ADAPTER = TypeAdapter(ProfileBody)
+RUN_ADAPTER = TypeAdapter(RunBody)
+RUN_S = 3600.0
+"""The deadline of a run that names none."""
+PLAN_ADAPTER = TypeAdapter(PlanBody)
+SIMULATION_ADAPTER = TypeAdapter(SimulationBody)
+WHAT_IF_ADAPTER = TypeAdapter(WhatIfBody)

@@ -1,0 +1,117 @@
+"""What a child makes of plans that jobs have found: timeline, view, comparison, files.
+
+Every function takes what the routes send: stored answers, each with the body that it answered and
+the calibration that was lent to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ....costmodel.memory.feasibility import MemoryRule
+from ....costmodel.simulation.timeline import simulated_timeline
+from ....planner.what_if.setting import group_names, level_names
+from ....spec.codec import dump_pretty, from_document
+from ....spec.errors import InputError
+from ....spec.inputs.what_if_keys import entry_of, known_paths
+from ....spec.plan.plan import Plan
+from ....spec.report.report import Report
+from ...html.page_file import page_file
+from ...planning.plan_and_simulate import Simulated, memory_rule, simulate_plan
+from ...problem.plan_files import plan_from_text
+from ...problem.resolve import Inputs, plan_pricing
+from ...problem.stored_calibrations import lending
+from ...views.comparison import Comparison, Side
+from ...views.comparison_view import comparison_view
+from ...views.report_view import report_view
+from ...views.step_trace import step_trace
+from ..problems import encode
+from .lending import lent_from
+
+NAMES = ("first", "second")
+
+
+def _simulated(given: Any) -> Simulated:
+    """The plan of an answer, simulated as its search did."""
+    plan = plan_from_text(encode(given["report"]["plan"]), "plan")
+    stack, measured, notes = _pricing(given, plan)
+    return simulate_plan(plan, stack, measured, notes)
+
+
+def _pricing(given: Any, plan: Plan) -> Any:
+    """What prices the plan; a calibration of whoever asked is lent as it was then."""
+    asked = given["asked"]
+    inputs = Inputs(stack=asked.get("stack"), calibration=asked.get("calibration"))
+    with lending(lent_from(given["lent"])):
+        return plan_pricing(plan, inputs)
+
+
+def _report(given: Any) -> Report:
+    """The report that an answer is the document of."""
+    kept = {name: value for name, value in given["report"].items() if name != "plan_hash"}
+    return from_document(Report, kept, "plan")
+
+
+def _rule(given: Any, plan: Plan) -> MemoryRule:
+    """The rule by which the memory of an answer's plans was judged.
+
+    A calibration that is gone by now leaves the shipped rule: all else of a report is stored.
+    """
+    limits = given["asked"].get("constraints") or {}
+    rule = memory_rule(limits.get("oom_risk"))
+    try:
+        _, measured, _ = _pricing(given, plan)
+    except InputError:
+        return rule
+    return rule.measured_by(measured)
+
+
+def _traced(given: Any) -> bytes:
+    """The timeline, as Perfetto reads it."""
+    found = _simulated(given)
+    return simulated_timeline(found.simulation, found.simulator).to_perfetto().encode()
+
+
+def _viewed(given: Any) -> bytes:
+    """What a page shows of the report, and what may be asked of the plan."""
+    report = _report(given)
+    keys = [
+        {"path": path, "kind": entry_of(path).kind, "meaning": entry_of(path).meaning}
+        for path in _paths(report.plan)
+    ]
+    return encode({**report_view(report, _rule(given, report.plan)), "keys": keys})
+
+
+def _paths(plan: Plan) -> list[str]:
+    return known_paths(level_names(plan.cluster), group_names(plan.cluster))
+
+
+def _compared(given: Any) -> bytes:
+    """Two answers side by side: figures, and what a page shows of them."""
+    pairs = zip(NAMES, (given["first"], given["second"]), strict=True)
+    first, second = (Side(name=name, report=_report(answer)) for name, answer in pairs)
+    found = Comparison(first=first, second=second)
+    return encode({**found.to_document(), "view": comparison_view(found)})
+
+
+def _page(given: Any) -> bytes:
+    """The page as one file."""
+    report = _report(given)
+    view = report_view(report, _rule(given, report.plan))
+    return page_file(view, report.plan.to_document(), step_trace(_simulated(given))).encode()
+
+
+def _plan(given: Any) -> bytes:
+    """The plan's document alone, as ``plan --out`` writes it."""
+    return dump_pretty(given["report"]["plan"]).encode()
+
+
+STORED: Mapping[str, Callable[[Any], bytes]] = {
+    "trace": _traced,
+    "view": _viewed,
+    "compare": _compared,
+    "export-html": _page,
+    "export-plan": _plan,
+}
+"""What is made of stored answers, by the name of the operation."""

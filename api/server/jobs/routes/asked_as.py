@@ -1,0 +1,30 @@
+"""A question about a plan that a job found is asked under what that job was asked under."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ...problems import encode
+from ..documents import priced_as
+from ..schema import Row
+
+
+def asked_as(checked: bytes, search: Row) -> bytes:
+    """A checked question with the search's stack, calibration and risk where it names none.
+
+    They are written into the body, so that equal questions of other searches are others.
+
+    Args:
+        checked: what a child said of the question: a line of JSON, then its body.
+        search: ``body`` and ``given_calibration`` of the job that found the plan.
+    """
+    head, _, text = checked.partition(b"\n")
+    known, question = json.loads(head), json.loads(text)
+    asked: dict[str, Any] = json.loads(search.body)
+    if question.get("calibration") is None:
+        known["calibration"] = search.given_calibration
+    for name, value in priced_as(asked).items():
+        if value is not None and question.get(name) is None:
+            question[name] = value
+    return encode(known) + b"\n" + encode(question)

@@ -1,0 +1,73 @@
+"""A job's events as server-sent events, from any event on.
+
+``progress`` says how far the search is, ``best`` holds the best plan so far, ``row`` a row of a
+sweep, ``done`` the state in which it ended. An event's id is its place on the job's durable stream,
+so that ``Last-Event-ID`` goes on after it, also at another server or after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+
+from fastapi.sse import EventSourceResponse, format_sse_event
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...problems import encode, problem_response
+from ..service import JobService
+from ..watcher import Listener
+from .replies import not_found, owner_of
+
+ALIVE_S = 15.0
+RETRY_MS = 1000
+MOST_STREAMS = 230
+"""Fewer than there may be connections, so that others are still heard."""
+LAST_ID = re.compile(r"\d{1,9}")
+
+
+async def events_response(request: Request, jobs: JobService, kind: str, job_id: str) -> Response:
+    """The events of a job of this owner; 204 where the client has them all."""
+    row, _ = await jobs.row(owner_of(request), kind, job_id)
+    if row is None:
+        return not_found()
+    given = request.headers.get("last-event-id", "").strip()
+    if given and not LAST_ID.fullmatch(given):
+        return problem_response(422, "Last-Event-ID: allowed: the id of an event of this stream")
+    start = int(given) + 1 if given else 0
+    if row.outcome is not None:
+        newest = await asyncio.to_thread(jobs.store.last_event, job_id)
+        if start > (0 if newest is None else newest.offset + 1):
+            return Response(status_code=204)  # ends the client's attempts to connect again
+    if jobs.watcher.count >= MOST_STREAMS:
+        return problem_response(503, "too many streams are open", headers={"Retry-After": "5"})
+    listener = jobs.watcher.listen(job_id, start)
+    return EventSourceResponse(_stream(jobs, listener), headers={"X-Accel-Buffering": "no"})
+
+
+async def _stream(jobs: JobService, listener: Listener) -> AsyncIterator[bytes]:
+    try:
+        yield format_sse_event(retry=RETRY_MS)
+        while True:
+            try:
+                await asyncio.wait_for(listener.news.wait(), ALIVE_S)
+            except TimeoutError:
+                yield format_sse_event(comment="still there")
+                continue
+            listener.news.clear()
+            events, listener.events = listener.events, []
+            for row in events:
+                event = json.loads(row.value)
+                data = encode(event["data"]).decode()
+                yield format_sse_event(event=event["event"], id=str(row.offset), data_str=data)
+            if listener.outcome is not None:
+                last = str(listener.next_offset)
+                data = encode({"state": listener.outcome}).decode()
+                yield format_sse_event(event="done", id=last, data_str=data)
+                return
+            if listener.gone or jobs.watcher.ending:
+                return
+    finally:
+        jobs.watcher.leave(listener)

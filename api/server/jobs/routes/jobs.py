@@ -1,0 +1,191 @@
+"""The routes of jobs: searches and questions that go on when the client, or a worker, is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...openapi.jobs import job_docs
+from ...problems import MEDIA_TYPE, encode, problem_response
+from ..documents import job_bytes, page_bytes, path_of
+from ..ids import cursor_id, is_id
+from ..new_jobs import KeyUsedError, QuotaError
+from ..schema import Row
+from ..service import JobService
+from .asked_as import asked_as
+from .events import events_response
+from .replies import RETRY_S, conditional, guarded, idempotency_key, not_found, owner_of, wait_s
+
+MOST_LISTED = 100
+CHECK_S = 10.0
+Ask = Callable[[Request, str, bytes, float], Awaitable[Response]]
+"""Asks a limited child; answers a problem where it cannot."""
+
+
+class JobRoutes:
+    """Routes over jobs of one kind.
+
+    Args:
+        jobs: of the service.
+        ask: a child that checks bodies.
+        kind: ``plan``, ``what-if`` or ``run``.
+    """
+
+    def __init__(self, jobs: JobService, ask: Ask, kind: str) -> None:
+        self._jobs, self._ask, self._kind = jobs, ask, kind
+
+    def add_to(self, app: FastAPI) -> None:
+        """Add the routes."""
+        base, one = path_of(self._kind, ""), path_of(self._kind, "{job_id}")
+        base = base.rstrip("/")
+        docs = job_docs(self._kind)
+        for method, path, route in (
+            ("POST", base, self.post),
+            ("GET", base, self.listed),
+            ("GET", one, self.get),
+            ("DELETE", one, self.delete),
+            ("GET", one + "/events", self.events),
+        ):
+            key = f"{method} {path.removeprefix(base) or '/'}"
+            app.add_api_route(path, guarded(route), methods=[method], **docs[key])
+
+    async def post(self, request: Request) -> Response:
+        """Ask for a job."""
+        try:
+            key = idempotency_key(request)
+        except ValueError:
+            detail = "Idempotency-Key: allowed: one, of 1 to 200 visible ASCII characters"
+            return problem_response(422, detail)
+        owner = owner_of(request)
+        checked = await self._ask(request, f"check-{self._kind}", await request.body(), CHECK_S)
+        if checked.status_code != 200:
+            return checked
+        body = bytes(checked.body)
+        plan_id, plan = json.loads(body.partition(b"\n")[0])["plan_id"], None
+        if plan_id is not None:
+            found = await self._found_plan(owner, plan_id)
+            if isinstance(found, Response):
+                return found
+            plan = encode(json.loads(found.answer)["plan"]).decode()
+            if self._kind == "what-if":
+                body = asked_as(body, await self._jobs.asked(found.id))
+        try:
+            request_id = request.scope.get("request_id")
+            row, new = await self._jobs.submit(owner, self._kind, body, key, plan, request_id)
+            request.scope["job_id"] = row.id  # for the log
+        except KeyUsedError:
+            detail = "Idempotency-Key: it came with another body before; allowed: a new key"
+            return problem_response(422, detail, "key-used")
+        except QuotaError:
+            most = self._jobs.rules.quota
+            detail = f"{most} jobs of this token are open already; wait for some or cancel some"
+            return problem_response(429, detail, "quota", {"Retry-After": "5"})
+        if new and wait_s(request) is None:
+            return self._accepted(row, None, {})
+        return await self._answered(request, owner, row.id)
+
+    async def _found_plan(self, owner: str, plan_id: str) -> Row | Response:
+        """The job that a question refers to, which found a plan."""
+        row, _ = (
+            (None, None) if not is_id(plan_id) else await self._jobs.row(owner, "plan", plan_id)
+        )
+        if row is None or row.status != 200 or row.answer is None:
+            detail = "/plan_id: allowed: the id of a plan of this token that is done"
+            errors = [{"pointer": "/plan_id", "msg": "allowed: the id of a plan that is done"}]
+            return problem_response(422, detail, "invalid", errors=errors)
+        return row
+
+    async def _answered(self, request: Request, owner: str, job_id: str) -> Response:
+        """200 or a problem where the job ends in the time that the client waits, else 202."""
+        headers = {"Location": path_of(self._kind, job_id)}
+        seconds = wait_s(request)
+        if seconds is not None:
+            headers["Preference-Applied"] = f"wait={seconds}"
+            await self._jobs.wait(job_id, seconds)
+        row, event = await self._jobs.row(owner, self._kind, job_id)
+        if row is None:
+            return not_found()
+        if seconds is not None and row.outcome in ("done", "failed") and row.answer is not None:
+            return _kept(row, headers)
+        return self._accepted(row, event, headers)
+
+    def _accepted(self, row: Row, event: str | None, headers: dict[str, str]) -> Response:
+        place = {"Location": path_of(self._kind, row.id), "Retry-After": str(RETRY_S)}
+        body = job_bytes(row, event, answer=False)
+        return Response(body, 202, {**headers, **place}, media_type="application/json")
+
+    async def listed(self, request: Request) -> Response:
+        """A page of the jobs of this token, the newest first."""
+        limit = request.query_params.get("limit", "20")
+        if not (limit.isascii() and limit.isdecimal() and len(limit) <= 3
+                and 1 <= int(limit) <= MOST_LISTED):  # fmt: skip
+            return problem_response(422, f"limit: allowed: 1 to {MOST_LISTED}")
+        cursor = request.query_params.get("cursor")
+        before = None if cursor is None else cursor_id(cursor)
+        if cursor is not None and before is None:
+            return problem_response(422, "cursor: allowed: next_cursor of an earlier page")
+        rows = await self._page(owner_of(request), int(limit), before)
+        return Response(page_bytes(rows, int(limit)), media_type="application/json")
+
+    async def _page(self, owner: str, limit: int, before: str | None) -> Any:
+        return await asyncio.to_thread(self._jobs.store.page, owner, self._kind, limit + 1, before)
+
+    async def get(self, request: Request) -> Response:
+        """A job, with what it answered."""
+        place = owner_of(request), self._kind, asked_id(request)
+        if (kept := self._jobs.recent.get(place)) is not None:
+            return conditional(request, kept, final=True)
+        row, event = await self._row(request)
+        if row is None:
+            return not_found()
+        body = job_bytes(row, event)
+        if row.outcome is not None:
+            self._jobs.recent.put(place, body)
+        return conditional(request, body, row.outcome is not None)
+
+    async def _row(self, request: Request) -> tuple[Row | None, str | None]:
+        job_id = asked_id(request)
+        if not is_id(job_id):
+            return None, None
+        return await self._jobs.row(owner_of(request), self._kind, job_id)
+
+    async def delete(self, request: Request) -> Response:
+        """Cancel a job."""
+        row, _ = await self._row(request)
+        if row is None:
+            return not_found()
+        if row.outcome is not None:
+            return Response(status_code=204)
+        after = await asyncio.to_thread(
+            self._jobs.store.cancel, owner_of(request), self._kind, row.id
+        )
+        if after is None:
+            return not_found()
+        headers = {"Location": path_of(self._kind, row.id), "Retry-After": str(RETRY_S)}
+        body = job_bytes(after, None, answer=False)
+        return Response(body, 202, headers, media_type="application/json")
+
+    async def events(self, request: Request) -> Response:
+        """What a job says while it runs."""
+        job_id = asked_id(request)
+        if not is_id(job_id):
+            return not_found()
+        return await events_response(request, self._jobs, self._kind, job_id)
+
+
+def asked_id(request: Request) -> str:
+    """The job that a path names."""
+    # Not an argument of the route: the framework would then describe errors of its own for it.
+    return str(request.path_params["job_id"])
+
+
+def _kept(row: Row, headers: dict[str, str]) -> Response:
+    """What a job answered, as if it had been answered at once."""
+    kind = "application/json" if row.status == 200 else MEDIA_TYPE
+    return Response(row.answer.encode(), row.status, headers, media_type=kind)

@@ -1,0 +1,97 @@
+"""Replies about jobs: whose request it is, waiting, conditional requests, problems of the store."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...problems import problem_response
+from ..database import StoreError
+from ..ids import KEY
+
+MAX_WAIT_S = 30
+PREFERENCE = re.compile(r'^wait\s*=\s*"?(\d{1,6})"?$', re.IGNORECASE)
+RETRY_S = 1
+Route = Callable[..., Awaitable[Response]]
+
+
+def wait_s(request: Request) -> int | None:
+    """The seconds of ``Prefer: wait=N``, at most 30; None without a usable one (RFC 7240)."""
+    for part in request.headers.get("prefer", "").split(","):
+        if found := PREFERENCE.match(part.split(";")[0].strip()):
+            return min(MAX_WAIT_S, int(found[1]))
+    return None
+
+
+def owner_of(request: Request) -> str:
+    """Whose request it is: the gate has looked at its token."""
+    owner: str = request.scope.get("owner", "")
+    return owner
+
+
+def idempotency_key(request: Request) -> str | None:
+    """The key of a request that may be sent twice.
+
+    Raises:
+        ValueError: one that is no key.
+    """
+    given = request.headers.getlist("idempotency-key")
+    if not given:
+        return None
+    key = given[0].strip()
+    if len(given) > 1 or not KEY.fullmatch(key):
+        raise ValueError(key)
+    return key
+
+
+def conditional(
+    request: Request,
+    body: bytes,
+    final: bool,
+    media_type: str = "application/json",
+    more: dict[str, str] | None = None,
+) -> Response:
+    """A document, or 304 where the client has it; only what changes no more has a tag.
+
+    Args:
+        request: may name the tag of what the client has.
+        body: the document.
+        final: whether it changes no more.
+        media_type: of the document.
+        more: further headers.
+    """
+    if not final:
+        headers = {"Retry-After": str(RETRY_S)}
+        return Response(body, 200, headers, media_type=media_type)
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    headers = {"Cache-Control": "private, no-cache", **(more or {}), "ETag": tag}
+    wanted = request.headers.get("if-none-match", "")
+    known = [part.strip().removeprefix("W/") for part in wanted.split(",")]
+    if tag in known or "*" in known:
+        return Response(status_code=304, headers=headers)
+    return Response(body, 200, headers, media_type=media_type)
+
+
+def not_found() -> Response:
+    """There is none of that name, or it is someone else's."""
+    return problem_response(404, "there is no such job")
+
+
+def guarded(route: Route) -> Route:
+    """A route that answers 503 where the database fails."""
+
+    @wraps(route)
+    async def answered(*arguments: Any, **named: Any) -> Response:
+        try:
+            return await route(*arguments, **named)
+        except StoreError:
+            detail = "the jobs' database cannot be read or written now; GET /readyz tells more"
+            return problem_response(503, detail, headers={"Retry-After": "5"})
+
+    return answered

@@ -1,0 +1,80 @@
+"""Rows of sweeps that were computed before, by a hash of all that they depend on.
+
+That is the plan, the change, how it is priced, this package's version, every profile and
+calibration that is stored on this machine, and the content of the one that its owner stored over
+HTTP: a new measurement makes new rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from .... import __version__
+from ....profiler.store.profiles import profile_folder
+from ...problem.stored_calibrations import calibration_folder
+from .database import store_errors
+from .ids import digest
+from .schema import CACHE, now_ms
+
+
+def row_key(question: dict[str, Any], measured: str) -> str:
+    """The key of a row.
+
+    Args:
+        question: the body of a what-if with one value, its deadline left out.
+        measured: what :func:`measured_digest` says.
+    """
+    asked = json.dumps(question, sort_keys=True)
+    return digest("what-if", __version__, measured, asked)
+
+
+def measured_digest(calibration: str | None = None) -> str:
+    """A hash of what was measured or fitted: on this machine, and what came over HTTP.
+
+    Args:
+        calibration: the JSON of the calibration that a job was accepted with.
+    """
+    parts: list[bytes | str] = [calibration or ""]
+    for file in _files():
+        try:
+            parts += [file.name, file.read_bytes()]
+        except OSError:  # it went away just now
+            continue
+    return digest(*parts)
+
+
+def _files() -> Iterator[Path]:
+    for folder in (profile_folder(), calibration_folder()):
+        yield from sorted(folder.glob("*.json"))
+
+
+class RowCache:
+    """What was computed before.
+
+    Args:
+        engine: of the jobs' database.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        postgres = engine.dialect.name == "postgresql"
+        self._insert = postgresql.insert if postgres else sqlite.insert
+
+    def get(self, key: str) -> str | None:
+        """A row, if it is known."""
+        query = sa.select(CACHE.c.value).where(CACHE.c.key == key)
+        with store_errors(), self._engine.connect() as connection:
+            found = connection.execute(query).scalar_one_or_none()
+            return None if found is None else str(found)
+
+    def put(self, key: str, value: str) -> None:
+        """Keep a row; equal keys have equal rows, so the first one stays."""
+        insert: Any = self._insert(CACHE).values(key=key, value=value, made_ms=now_ms())
+        with store_errors(), self._engine.begin() as connection:
+            connection.execute(insert.on_conflict_do_nothing(index_elements=[CACHE.c.key]))

@@ -1,0 +1,87 @@
+"""A run of a plan on the service's machine: ``plan execute`` in a process and a folder of its own.
+
+Only a service that was started with ``--allow-execute`` has workers that take runs.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...compute.pool import child_environment
+from ...lifeline import kill_group
+from ...problems import encode, problem
+from .run_child import END_S
+from .search_child import ChildLostError
+
+MODULE = "shardwright.api.server.jobs.workers.run_child"
+LOOK_S = 0.1
+MOST_BYTES = 2**24
+WHY = {
+    2: "the plan is for other devices than this machine has, or asks for what cannot run here",
+    3: "the plan does not fit this machine",
+}
+
+
+def execute(
+    plan: Any, steps: int, limit_s: float, should_end: Callable[[], bool]
+) -> tuple[int, bytes, bool]:
+    """Run a plan.
+
+    Args:
+        plan: its document.
+        steps: the step to reach.
+        limit_s: seconds after which the run is ended.
+        should_end: asked now and then whether someone cancelled.
+
+    Returns:
+        Status and JSON of what ``plan execute --json`` writes, and whether it was cancelled.
+
+    Raises:
+        ChildLostError: it was cancelled, or took too long.
+    """
+    with tempfile.TemporaryDirectory(prefix="shardwright-run-") as name:
+        folder = Path(name)
+        (folder / "plan.json").write_text(json.dumps(plan))
+        command = ["execute", "plan.json", "--steps", str(steps), "--json", "out.json"]
+        with subprocess.Popen(
+            [sys.executable, "-P", "-m", MODULE, *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # it names what the plan holds
+            env=child_environment(),
+            cwd=folder,
+            start_new_session=True,
+        ) as process:
+            code = _ended(process, time.monotonic() + limit_s, should_end)
+        if code != 0:
+            status = 422 if code in WHY else 500
+            return status, encode(problem(status, WHY.get(code, "the run failed"))), False
+        answer = (folder / "out.json").read_bytes()
+        if len(answer) > MOST_BYTES:
+            return 500, encode(problem(500, "the run's report is too large")), False
+        return 200, answer, False
+
+
+def _ended(process: subprocess.Popen[bytes], ends_s: float, should_end: Callable[[], bool]) -> int:
+    """The exit code; a run that must end is interrupted, then killed."""
+    while True:
+        try:
+            return process.wait(LOOK_S)
+        except subprocess.TimeoutExpired:
+            cancelled = should_end()
+        if not cancelled and time.monotonic() < ends_s:
+            continue
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            kill_group(process.pid)
+        raise ChildLostError("cancelled" if cancelled else "late")

@@ -1,0 +1,213 @@
+"""A worker's limited child: it gets one job at a time, tells how far it is, and can be stopped.
+
+The program is :mod:`child`, with the same limits as the children that answer at once. A child
+that is asked to end answers with its best plan so far or is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...compute.pool import MODULE, START_S, child_environment
+from ...lifeline import kill_group
+
+if TYPE_CHECKING:
+    from ...compute.progress_events import Tell
+
+GRACE_S = 0.25
+"""Seconds for a search that is stopped to tell its best plan, before it is killed."""
+LATE_S = 1.0
+"""Seconds after its deadline in which a search may still write its answer."""
+JOBS_PER_CHILD = 200
+LOOK_S = 0.1
+"""How often it is looked whether someone cancelled."""
+
+
+class ChildLostError(Exception):
+    """The child ended without an answer; ``why`` is ``cancelled``, ``late`` or ``limits``."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What a child says: its answer with a status, or an event with a name."""
+
+    status: int | None
+    event: str | None
+    body: bytes
+
+
+class SearchChild:
+    """One child process, started ahead of its work and replaced when it ends."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="shardwright-job-")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ready = False
+        self._done = 0
+        self._buffer = bytearray()
+
+    def start(self) -> None:
+        """Start the process, unless it runs; it warms up meanwhile."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._ready, self._done = False, 0
+        self._buffer.clear()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", MODULE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=child_environment(),
+            cwd=self._folder.name,
+            start_new_session=True,
+            bufsize=0,
+        )
+
+    def run(
+        self,
+        operation: str,
+        body: bytes,
+        limit_s: float,
+        tell: Tell,
+        should_end: Callable[[], bool],
+        lent: Mapping[str, object],
+    ) -> tuple[int, bytes, bool]:
+        """Do one job.
+
+        Args:
+            operation: what to do with the body.
+            body: of the request.
+            limit_s: its deadline, in seconds from now.
+            tell: called with the name and the JSON of every event.
+            should_end: asked now and then whether someone cancelled.
+            lent: the calibration that it was accepted with.
+
+        Returns:
+            Status and JSON of the answer, and whether it was cancelled.
+
+        Raises:
+            ChildLostError: there is no answer.
+        """
+        self.start()
+        cancelled = False
+        try:
+            self._await_ready(should_end)
+            self._send(operation, body, limit_s, lent)
+            ends_s = time.monotonic() + limit_s + LATE_S
+            killed_s = float("inf")
+            while True:
+                message = self._next(LOOK_S)
+                if message is not None and message.status is not None:
+                    self._done += 1
+                    if self._done >= JOBS_PER_CHILD:
+                        self.kill()
+                    return message.status, message.body, cancelled
+                if message is not None and message.event is not None:
+                    tell(message.event, message.body)
+                now_s = time.monotonic()
+                if now_s > killed_s:
+                    raise ChildLostError("cancelled" if cancelled else "late")
+                if killed_s == float("inf"):
+                    cancelled = should_end()
+                    if cancelled or now_s > ends_s:
+                        self._interrupt()
+                        killed_s = now_s + GRACE_S
+        except (OSError, EOFError, ValueError):
+            self.kill()
+            raise ChildLostError("cancelled" if cancelled else "limits") from None
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            self.start()  # ready for the next one, if it ended
+
+    def _await_ready(self, should_end: Callable[[], bool]) -> None:
+        ends_s = time.monotonic() + START_S
+        while not self._ready:
+            if self._next(LOOK_S) is not None:
+                self._ready = True
+            elif should_end():
+                raise ChildLostError("cancelled")
+            elif time.monotonic() > ends_s:
+                raise ChildLostError("late")
+
+    def _send(
+        self, operation: str, body: bytes, limit_s: float, lent: Mapping[str, object]
+    ) -> None:
+        header = {
+            "operation": operation,
+            "limit_s": limit_s,
+            "cpu_s": limit_s + 10,
+            "length": len(body),
+            "events": True,
+            "lent": lent,
+        }
+        if self._process is None or self._process.stdin is None:
+            raise EOFError
+        view = memoryview(json.dumps(header).encode() + b"\n" + body)
+        while view:
+            view = view[self._process.stdin.write(view) or 0 :]
+
+    def _next(self, timeout_s: float) -> Message | None:
+        """The next whole message, or None after so many seconds.
+
+        Raises:
+            EOFError: the child ended.
+        """
+        if self._process is None or self._process.stdout is None:
+            raise EOFError
+        ends_s = time.monotonic() + timeout_s
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._process.stdout, selectors.EVENT_READ)
+            while (message := self._parsed()) is None:
+                left_s = ends_s - time.monotonic()
+                if left_s <= 0 or not ready.select(left_s):
+                    return None
+                read = os.read(self._process.stdout.fileno(), 2**18)
+                if not read:
+                    self._process.wait()
+                    raise EOFError
+                self._buffer += read
+        return message
+
+    def _parsed(self) -> Message | None:
+        head, found, _ = self._buffer.partition(b"\n")
+        if not found:
+            return None
+        header = json.loads(head)
+        start, size = len(head) + 1, header["length"]
+        if len(self._buffer) < start + size:
+            return None
+        body = bytes(self._buffer[start : start + size])
+        del self._buffer[: start + size]
+        return Message(status=header.get("status"), event=header.get("event"), body=body)
+
+    def _interrupt(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """End it at once, with all that it started."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            kill_group(self._process.pid)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process = None

@@ -1,0 +1,96 @@
+"""The service's watch over its workers: as many as there should be, started anew when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+
+from ...compute.pool import child_environment
+from ...logs import Level, say
+
+MODULE = "shardwright.api.server.jobs.workers.worker"
+RETRY_S = 1.0
+QUICK_S = 10.0
+"""A worker that lived so long is replaced at once."""
+
+
+class Supervisor:
+    """Worker processes.
+
+    Args:
+        url: of the jobs' database.
+        workers: how many.
+        may_execute: whether they run plans.
+        log: of which events they write.
+    """
+
+    def __init__(
+        self, url: str, workers: int, may_execute: bool = False, log: Level = "error"
+    ) -> None:
+        self._workers = workers
+        self._given = json.dumps({"db": url, "execute": may_execute, "log": log}).encode() + b"\n"
+        self._tasks: list[asyncio.Task[None]] = []
+        self._processes: set[asyncio.subprocess.Process] = set()
+        self._ending = asyncio.Event()
+        self.restarts = 0
+
+    def start(self) -> None:
+        """Begin to start the workers; returns at once."""
+        self._tasks = [asyncio.create_task(self._keep()) for _ in range(self._workers)]
+
+    async def _keep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._ending.is_set():
+            start_s = loop.time()
+            try:
+                process = await self._spawn()
+            except OSError:
+                await asyncio.sleep(RETRY_S)
+                continue
+            self._processes.add(process)
+            if self._ending.is_set():
+                process.kill()
+            await process.wait()
+            self._processes.discard(process)
+            if self._ending.is_set():
+                return
+            self.restarts += 1
+            say("worker restarted", restarts=self.restarts)
+            if loop.time() - start_s < QUICK_S:
+                await asyncio.sleep(RETRY_S)
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-m",
+            MODULE,
+            stdin=asyncio.subprocess.PIPE,
+            env={**child_environment(), **_database_variables()},
+            start_new_session=True,
+        )
+        if process.stdin is not None:
+            # It may hold a password, and all users of the machine may read arguments.
+            process.stdin.write(self._given)
+            with contextlib.suppress(OSError):
+                await process.stdin.drain()
+        return process
+
+    async def close(self) -> None:
+        """End the workers; what they do is done again by the next ones. Twice is once."""
+        self._ending.set()
+        for process in tuple(self._processes):
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+        for task in self._tasks:
+            if not self._processes and not task.done():
+                task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _database_variables() -> dict[str, str]:
+    """PostgreSQL's usual variables, for a URL that leaves something out."""
+    return {name: value for name, value in os.environ.items() if name.startswith("PG")}

@@ -1,0 +1,119 @@
+"""A sweep as one job: row by row, each kept, each told as it comes, none computed twice."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ...compute.requests import MAX_DEADLINE_S
+from ...problems import encode
+from ..row_cache import RowCache, measured_digest, row_key
+from .search_child import ChildLostError
+
+SHORT = 100
+"""Longer sweeps leave the plans out of their rows: each is had by asking for that value alone."""
+LEAST_S = 0.5
+"""Seconds that a row gets where the deadline has passed: its plan is priced, if not searched."""
+HEAD = ("plan_hash", "baseline", "scale", "provenance")
+Ask = Callable[[bytes, float], tuple[int, bytes, bool]]
+Tell = Callable[[str, dict[str, Any]], None]
+
+
+class Questions:
+    """Asks a child what is not known yet.
+
+    Args:
+        cache: of answers.
+        ask: answers a body within so many seconds: status, JSON, whether it was cancelled.
+        calibration: the JSON of the calibration that it was accepted with, if any.
+    """
+
+    def __init__(self, cache: RowCache, ask: Ask, calibration: str | None = None) -> None:
+        self._cache, self._ask = cache, ask
+        self._measured = measured_digest(calibration)
+
+    def answer(self, body: dict[str, Any], limit_s: float) -> tuple[int, bytes, bool, bool]:
+        """Status and JSON, whether it was cancelled, and whether it was known."""
+        question = {name: value for name, value in body.items() if name != "deadline_s"}
+        key = row_key(question, self._measured)
+        if (known := self._cache.get(key)) is not None:
+            return 200, known.encode(), False, True
+        status, answer, cancelled = self._ask(encode(question), limit_s)
+        if status == 200 and not cancelled and _is_settled(json.loads(answer)):
+            self._cache.put(key, answer.decode())
+        return status, answer, cancelled, False
+
+
+def _is_settled(found: dict[str, Any]) -> bool:
+    """Whether an answer does not depend on how fast the machine was."""
+    searches = [row["re_planned"].get("search") for row in found.get("rows", [found])]
+    return all(search and search["stopped_by"] != "deadline" for search in searches)
+
+
+class Sweep:
+    """The rows of a sweep.
+
+    Args:
+        body: of the what-if, with its plan.
+        questions: answers one value.
+        tell: puts an event on the job's stream.
+    """
+
+    def __init__(self, body: dict[str, Any], questions: Questions, tell: Tell) -> None:
+        self._body, self._questions, self._tell = body, questions, tell
+        [(self._path, self._values)] = body["sweep"].items()
+        self._head: dict[str, Any] = {}
+        self._assumptions: list[Any] = []
+        self._rows: list[Any] = []
+
+    def run(self, deadline_s: float) -> tuple[int, bytes, bool]:
+        """All rows, or those until someone cancels.
+
+        Returns:
+            Status and JSON of the answer, and whether it was cancelled.
+        """
+        ends_s, total = time.monotonic() + deadline_s, len(self._values)
+        for number, value in enumerate(self._values):
+            left_s = max(LEAST_S, ends_s - time.monotonic())
+            limit_s = max(LEAST_S, min(MAX_DEADLINE_S, left_s / (total - number)))
+            question = {**self._body, "sweep": {self._path: [value]}}
+            try:
+                status, answer, cancelled, cached = self._questions.answer(question, limit_s)
+            except ChildLostError as lost:
+                if lost.why != "cancelled":
+                    raise
+                return self._cancelled()
+            if cancelled:
+                return self._cancelled()
+            if status != 200:
+                return status, answer, False
+            self._add(json.loads(answer), value)
+            about = {"done": number + 1, "total": total, "cached": cached}
+            self._tell("row", {**about, "number": number, "row": self._rows[-1]})
+        return 200, self._answer(), False
+
+    def _cancelled(self) -> tuple[int, bytes, bool]:
+        return (200, self._answer(), True) if self._rows else (499, b"null", True)
+
+    def _add(self, found: dict[str, Any], value: Any) -> None:
+        if not self._head:
+            self._head = {name: found[name] for name in HEAD}
+            self._path = found["sweep"]["path"]
+        self._assumptions += [note for note in found["assumptions"]
+                              if note not in self._assumptions]  # fmt: skip
+        row = {**found["rows"][0], "value": value}
+        self._rows.append(row if len(self._values) <= SHORT else _without_plans(row))
+
+    def _answer(self) -> bytes:
+        swept = {"path": self._path, "values": self._values}
+        found = {**self._head, "assumptions": self._assumptions, "sweep": swept}
+        return encode({**found, "rows": self._rows})
+
+
+def _without_plans(row: dict[str, Any]) -> dict[str, Any]:
+    kept = dict(row)
+    for name in ("same_plan", "re_planned"):
+        kept[name] = {key: value for key, value in row[name].items() if key != "plan"}
+    return kept

@@ -1,0 +1,134 @@
+"""A worker: takes jobs off the durable queue, one at a time. ``plan serve`` starts and watches it.
+
+Its standard input brings one JSON line ``{"db": URL, "execute": whether it may run plans, "log":
+level}`` and stays open; when it closes, the service is gone and the worker ends with it. A worker
+holds a slot (:mod:`slots`), whose number is its executor id: jobs of a worker that died are run
+again by the next holder of its slot, or, where the slot stays dead, by whoever notices.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from typing import Any
+
+from ...lifeline import when_input_closes
+from ...logs import say, set_up
+
+APPLICATION = "shardwright"
+VERSION = "1"
+"""Of how jobs are stored. A release that could not run older jobs would raise it."""
+QUEUE = "jobs"
+RUNS = "runs"
+"""The queue of runs, which only workers that may execute take from."""
+WORKFLOW = "job"
+POLL_S = 0.1
+GIVE_UP_S = 5.0
+"""A holder that could not beat for so long ends: another one may hold its slot by now."""
+
+
+def main() -> None:
+    """Work until the service ends."""
+    given = json.loads(sys.stdin.readline())
+    set_up(given["log"])
+    # What it was doing is done again by the next holder of its slot.
+    when_input_closes(lambda: os._exit(0))
+    try:
+        Worker(given["db"], given["execute"]).work()
+    except Exception as error:  # one line for the operator; the service starts another worker
+        say("worker ended", logging.ERROR, error=type(error).__name__)
+        os._exit(1)
+
+
+class Worker:
+    """One holder of a slot.
+
+    Args:
+        url: of the database.
+        may_execute: whether it takes runs.
+    """
+
+    def __init__(self, url: str, may_execute: bool) -> None:
+        from ..database import open_engine
+        from .slots import Slots
+
+        self._url = url
+        self._queues = [QUEUE, RUNS] if may_execute else [QUEUE]
+        self._engine = open_engine(url)
+        self._slots = Slots(self._engine)
+        self._slot = self._slots.take()
+
+    def work(self) -> None:
+        """Launch the library, then beat and look for dead slots for ever."""
+        from dbos import DBOS, DBOSPortableJSONSerializer
+
+        DBOS(
+            config={
+                "name": APPLICATION,
+                "system_database_url": self._url,
+                "executor_id": _executor(self._slot),
+                "application_version": VERSION,
+                "serializer": DBOSPortableJSONSerializer(),
+                "run_migrations": False,
+                "log_level": "CRITICAL",
+            }
+        )
+        self._register(DBOS)
+        DBOS.listen_queues(self._queues)
+        DBOS.launch()
+        for queue in self._queues:
+            DBOS.register_queue(queue, worker_concurrency=1, polling_interval_sec=POLL_S)
+        self._beat(DBOS)
+
+    def _register(self, library: Any) -> None:
+        from ..store import EVENTS, JobStore
+        from .attempt import JobRunner
+
+        runner = JobRunner(
+            JobStore(self._engine), lambda event: library.write_stream(EVENTS, event)
+        )
+
+        def search(job_id: str) -> None:
+            try:
+                runner.run(job_id)
+            except Exception as error:
+                # The database failed in the midst: the next holder of the slot tries again.
+                say("worker ended", logging.ERROR, error=type(error).__name__)
+                os._exit(1)
+
+        step = library.step(name="search")(search)
+
+        def job(job_id: str) -> None:
+            step(job_id)
+
+        library.workflow(name=WORKFLOW, max_recovery_attempts=None)(job)
+
+    def _beat(self, library: Any) -> None:
+        from ..database import StoreError
+        from .slots import BEAT_S
+
+        heard_s = time.monotonic()
+        while True:
+            time.sleep(BEAT_S)
+            try:
+                if not self._slots.beat(self._slot):
+                    os._exit(3)  # someone took it
+                heard_s = time.monotonic()
+                for dead in self._slots.take_over():
+                    # The library has no public call for this, only its commercial console.
+                    library._recover_pending_workflows([_executor(dead)])
+                    self._slots.drop(dead)
+            except StoreError:
+                if time.monotonic() - heard_s > GIVE_UP_S:
+                    raise
+
+
+def _executor(slot: int) -> str:
+    return f"slot-{slot}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""The service's own description: request types, answers, problems, an example each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import TypeAdapter
+from starlette.responses import Response
+
+from ....spec.cluster.calibration import Calibration
+from ....spec.codec import json_schema
+from ....spec.report.report import Assumption, Prediction, Provenance, SearchResult, Sensitivity
+from ..compute.requests import (
+    PLAN_ADAPTER,
+    PROFILE_ADAPTER,
+    RUN_ADAPTER,
+    SIMULATION_ADAPTER,
+    WHAT_IF_ADAPTER,
+)
+from .examples import CLUSTERS_EXAMPLE, MODELS_EXAMPLE, REPORT_EXAMPLE, SIMULATION_EXAMPLE
+from .jobs import job_schemas
+from .parts import COMPUTING, EVERYWHERE, PROBLEM_SCHEMA, REF, UNHEARD, answer, body, problems
+from .profiles import profile_schemas
+from .views import shown_schemas
+from .what_if import what_if_schemas
+
+HEALTH_DOCS: dict[str, Any] = {
+    "operation_id": "health",
+    "summary": "Whether the service runs.",
+    "responses": {**answer("Status", "It runs.", {"status": "ok"}), **problems(*UNHEARD)},
+}
+READY_EXAMPLE = {"status": "ready", "db": "ok", "workers": 2}
+READY_DOCS: dict[str, Any] = {
+    "operation_id": "readiness",
+    "summary": "Whether the service can compute.",
+    "responses": {
+        **answer("Ready", "It can.", READY_EXAMPLE),
+        **problems(*UNHEARD),
+    },
+}
+METRICS_EXAMPLE = 'shardwright_jobs{state="running"} 2.0\nshardwright_workers 2.0\n'
+METRICS_DOCS: dict[str, Any] = {
+    "operation_id": "readMetrics",
+    "summary": "Figures as Prometheus reads them.",
+    "response_class": Response,
+    "responses": {
+        200: {
+            "description": "Requests, jobs, workers.",
+            "content": {
+                "text/plain": {
+                    "schema": {"$ref": REF.format(model="Metrics")},
+                    "example": METRICS_EXAMPLE,
+                }
+            },
+        },
+        **problems(*EVERYWHERE),
+    },
+}
+CATALOGUE_DOCS: dict[str, dict[str, Any]] = {
+    "models": {
+        "operation_id": "listModels",
+        "summary": "Models that have a name here.",
+        "responses": {
+            **answer("Models", "Sizes and sources.", MODELS_EXAMPLE),
+            **problems(*EVERYWHERE),
+        },
+    },
+    "clusters": {
+        "operation_id": "listClusters",
+        "summary": "Devices, nodes and fabrics that have a name here.",
+        "responses": {
+            **answer("Clusters", "Figures and sources.", CLUSTERS_EXAMPLE),
+            **problems(*EVERYWHERE),
+        },
+    },
+}
+SIMULATION_DOCS: dict[str, Any] = {
+    "operation_id": "createSimulation",
+    "summary": "Price one plan, whether it fits or not.",
+    "openapi_extra": body("SimulationBody", SIMULATION_EXAMPLE),
+    "responses": {
+        **answer("Report", "What is predicted of the plan.", REPORT_EXAMPLE),
+        **problems(*EVERYWHERE, *COMPUTING),
+    },
+}
+
+
+def _schemas() -> dict[str, Any]:
+    """Every component: request bodies, the report, the catalogues, problems."""
+    found: dict[str, Any] = {"Problem": PROBLEM_SCHEMA}
+    adapters: dict[str, TypeAdapter[Any]] = {
+        "PlanBody": PLAN_ADAPTER,
+        "SimulationBody": SIMULATION_ADAPTER,
+        "WhatIfBody": WHAT_IF_ADAPTER,
+        "RunBody": RUN_ADAPTER,
+        "ProfileBody": PROFILE_ADAPTER,
+    }
+    schemas = {name: adapter.json_schema(ref_template=REF) for name, adapter in adapters.items()}
+    schemas |= {kind.__name__: json_schema(kind, REF) for kind in REPORT_PARTS}
+    for name, schema in schemas.items():
+        found.update(schema.pop("$defs", {}))
+        found[name] = schema
+    found["Report"] = _object(_report_properties())
+    found["Report"]["properties"] |= {
+        "explain": {"type": "object", "description": "Every term; where include asks for it."},
+        "trace": {"type": "object", "description": "Perfetto's; where include asks for it."},
+    }
+    searched = {
+        "search": _ref("SearchResult"),
+        "alternatives": _array_of_objects(),
+        "sensitivities": {"type": "array", "items": _ref("Sensitivity")},
+    }
+    found["PlanReport"] = _object({**_report_properties(), **searched})
+    found.update(what_if_schemas())
+    found.update(job_schemas())
+    found.update(profile_schemas())
+    found.update(shown_schemas())
+    found["Ready"] = _object(
+        {
+            "status": {"type": "string"},
+            "db": {"type": "string"},
+            "workers": {"type": "integer", "description": "That said they live, a moment ago."},
+        }
+    )
+    found["Metrics"] = {"type": "string", "description": "Prometheus' text format."}
+    found["Status"] = _object({"status": {"type": "string"}})
+    found["Models"] = _object({"default": {"type": "string"}, "models": _array_of_objects()})
+    found["Clusters"] = _object(
+        {
+            "forms": {"type": "array", "items": {"type": "string"}},
+            "local": {"type": "object", "description": "The machine that the service runs on."},
+            **{name: _array_of_objects() for name in ("devices", "nodes", "fabrics")},
+        }
+    )
+    return found
+
+
+REPORT_PARTS: tuple[type[Any], ...] = (
+    Prediction,
+    SearchResult,
+    Assumption,
+    Provenance,
+    Sensitivity,
+    Calibration,
+)
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": REF.format(model=name)}
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _array_of_objects() -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "object"}}
+
+
+def _report_properties() -> dict[str, Any]:
+    return {
+        "plan": {"type": "object", "description": "The decisions; a document to keep and run."},
+        "plan_hash": {"type": "string"},
+        "prediction": _ref("Prediction"),
+        "assumptions": {"type": "array", "items": _ref("Assumption")},
+        "source_share": {"type": "object", "additionalProperties": {"type": "number"}},
+        "provenance": _ref("Provenance"),
+    }
+
+
+def install_openapi(app: FastAPI) -> None:
+    """Let ``app`` describe itself with the components of this module."""
+
+    def describe() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = get_openapi(
+                title=app.title, version=app.version, summary=app.summary, routes=app.routes
+            )
+            document.setdefault("components", {})["schemas"] = _schemas()
+            app.openapi_schema = document
+        return app.openapi_schema
+
+    app.openapi = describe  # type: ignore[method-assign]

@@ -1,0 +1,221 @@
+"""What the service's description says of jobs: their routes, their documents, their events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from .examples import PLAN_EXAMPLE, PLAN_REPORT_EXAMPLE
+from .examples_what_if import WHAT_IF_ANSWER_EXAMPLE, WHAT_IF_EXAMPLE
+from .parts import COMPUTING, EVERYWHERE, PREFER_HEADER, REF, answer, body, linked, problems
+from .views import ID, TAG_HEADER, id_parameter
+
+NEW_JOB_EXAMPLE: dict[str, Any] = {
+    "id": ID,
+    "kind": "plan",
+    "state": "running",
+    "attempt": 1,
+    "deadline_s": 60.0,
+    "created_at": "2026-11-23T01:00:00.000+00:00",
+    "started_at": "2026-11-23T01:00:00.060+00:00",
+    "finished_at": None,
+    "cancel_asked_at": None,
+    "progress": {"attempt": 1, "candidates": 12, "shapes_seen": 4, "shapes": 160, "seconds": 0.8},
+}
+SUMMARY = tuple(name for name in NEW_JOB_EXAMPLE if name != "progress")
+BEST_EXAMPLE: dict[str, Any] = {
+    "plan": PLAN_REPORT_EXAMPLE["plan"],
+    "plan_hash": PLAN_REPORT_EXAMPLE["plan_hash"],
+    "shape": "tp 1, pp 1, dp 8, zero1, micro-batch 8 x 1",
+    "step_time_s": 9.89,
+    "lower_bound_s": 6.08,
+    "gap": 0.6266,
+    "candidates": 12,
+    "seconds": 0.8,
+}
+ASKED_EXAMPLE = {"model": "gpt2", "cluster": "8xH100", "global_batch": 64, "seq_len": 1024,
+                 "stack": None, "calibration": None, "oom_risk": None}  # fmt: skip
+JOB_EXAMPLE = {**NEW_JOB_EXAMPLE, "asked": ASKED_EXAMPLE, "best": BEST_EXAMPLE, "answer": None,
+               "problem": None}  # fmt: skip
+PAGE_EXAMPLE = {
+    "items": [{**{name: NEW_JOB_EXAMPLE[name] for name in SUMMARY}, "asked": ASKED_EXAMPLE}],
+    "next_cursor": None,
+}
+EVENTS_EXAMPLE = (
+    'event: progress\ndata: {"attempt": 1, "candidates": 12, "seconds": 0.8}\nid: 3\n\n'
+    'event: done\ndata: {"state": "done"}\nid: 4\n\n'
+)
+WORDS = {"plan": ("Plan", "plan"), "what-if": ("WhatIf", "question"), "run": ("Run", "run")}
+RUN_EXAMPLE = {"plan_id": ID, "steps": 20}
+RUN_ANSWER_EXAMPLE: dict[str, Any] = {
+    "plan_hash": PLAN_REPORT_EXAMPLE["plan_hash"],
+    "measured": {"step_time_s": 0.21, "losses": [6.9, 6.7]},
+    "predicted": {"step_time_s": 0.2},
+}
+ID_PARAMETER = id_parameter("job_id")
+KEY_HEADER = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "The same key and body again are the same job; another body is a 422.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 200},
+    "example": "b5a1c2",
+}
+LAST_EVENT = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "description": "Go on after this event.",
+    "schema": {"type": "string", "pattern": "^[0-9]{1,9}$"},
+    "example": "3",
+}
+QUERY = [
+    {
+        "name": "limit",
+        "in": "query",
+        "schema": {"type": "integer", "minimum": 1, "maximum": 100, "default": 20},
+        "example": 20,
+    },
+    {
+        "name": "cursor",
+        "in": "query",
+        "description": "next_cursor of the page before.",
+        "schema": {"type": "string"},
+    },
+]
+READING = (*EVERYWHERE, 404)
+
+
+def job_docs(kind: str) -> dict[str, dict[str, Any]]:
+    """The description of every route over jobs of a kind, by method and path below theirs."""
+    name, word = WORDS[kind]
+    return {
+        "POST /": _created(kind, name),
+        "GET /": {
+            "operation_id": f"list{name}s",
+            "summary": f"The {word}s that were asked for, the newest first.",
+            "openapi_extra": {"parameters": QUERY},
+            "responses": {
+                **answer("JobPage", "A page.", PAGE_EXAMPLE),
+                **problems(*EVERYWHERE, 422),
+            },
+        },
+        "GET /{job_id}": {
+            "operation_id": f"get{name}",
+            "summary": f"A {word}: its state, its progress, its answer.",
+            "openapi_extra": {"parameters": [ID_PARAMETER, TAG_HEADER]},
+            "responses": {
+                **answer("Job", "The job.", JOB_EXAMPLE),
+                304: {"description": "It is what the client has."},
+                **problems(*READING),
+            },
+        },
+        "DELETE /{job_id}": {
+            "operation_id": f"cancel{name}",
+            "summary": f"Cancel a {word}; its best answer so far is kept.",
+            "status_code": 202,
+            "openapi_extra": {"parameters": [ID_PARAMETER]},
+            "responses": {
+                **answer("NewJob", "It ends.", NEW_JOB_EXAMPLE, 202),
+                204: {"description": "It has ended already."},
+                **problems(*READING),
+            },
+        },
+        "GET /{job_id}/events": _watched(name, word),
+    }
+
+
+def _created(kind: str, name: str) -> dict[str, Any]:
+    bodies = {"plan": PLAN_EXAMPLE, "what-if": WHAT_IF_EXAMPLE, "run": RUN_EXAMPLE}
+    answers = {
+        "plan": answer("PlanReport", "The best plan, in time.", PLAN_REPORT_EXAMPLE),
+        "what-if": answer("WhatIf", "Both answers, in time.", WHAT_IF_ANSWER_EXAMPLE),
+        "run": answer("RunReport", "What was measured, in time.", RUN_ANSWER_EXAMPLE),
+    }
+    summaries = {
+        "plan": "Search for the best plan of a model on a cluster, by default the fastest.",
+        "what-if": "Price a plan in changed settings, as it is and planned anew.",
+        "run": "Run a plan on the service's machine; only with plan serve --allow-execute.",
+    }
+    new = answer("NewJob", "A job; its Location tells more.", NEW_JOB_EXAMPLE, 202)
+    next_ones = [f"{verb}{name}" for verb in ("get", "cancel", "watch")]
+    next_ones += ["tracePlan", "viewPlan"] if kind == "plan" else []
+    accepted = linked(new, "job_id", "id", *next_ones)
+    return {
+        "operation_id": f"create{name}",
+        "summary": summaries[kind],
+        "status_code": 202,
+        "openapi_extra": {
+            **body(f"{name}Body", bodies[kind]),
+            "parameters": [PREFER_HEADER, KEY_HEADER],
+        },
+        "responses": {**answers[kind], **accepted, **problems(*EVERYWHERE, *COMPUTING)},
+    }
+
+
+def _watched(name: str, word: str) -> dict[str, Any]:
+    content = {"schema": {"$ref": REF.format(model="Events")}, "example": EVENTS_EXAMPLE}
+    return {
+        "operation_id": f"watch{name}",
+        "summary": f"What the work on a {word} says, as server-sent events.",
+        "openapi_extra": {"parameters": [ID_PARAMETER, LAST_EVENT]},
+        "response_class": Response,
+        "responses": {
+            200: {
+                "description": "progress, best, row and at last done.",
+                "content": {"text/event-stream": content},
+            },
+            204: {"description": "There is nothing after that event."},
+            **problems(*READING, 422),
+        },
+    }
+
+
+ASKED = {
+    "type": ["object", "null"],
+    "description": "What was asked for: model, cluster, global_batch, seq_len, stack, calibration, "
+    "oom_risk; null where that was a document or not given, and in a list where the body was long. "
+    "Null for a question or a run.",
+}
+
+
+def job_schemas() -> dict[str, Any]:
+    """Every component that has to do with jobs."""
+    time = {"type": ["string", "null"], "format": "date-time"}
+    summary: dict[str, Any] = {
+        "id": {"type": "string"},
+        "kind": {"enum": ["plan", "what-if", "run"]},
+        "state": {"enum": ["queued", "running", "done", "failed", "cancelled"]},
+        "attempt": {"type": "integer", "description": "More than one where a worker died."},
+        "deadline_s": {"type": "number"},
+        **dict.fromkeys(("created_at", "started_at", "finished_at", "cancel_asked_at"), time),
+    }
+    progress = {"type": ["object", "null"], "description": "As in the last event."}
+    whole = {
+        "asked": ASKED,
+        "best": {"type": ["object", "null"], "description": "The best plan so far, with its gap."},
+        "answer": {"type": ["object", "null"], "description": "PlanReport, WhatIf or RunReport."},
+        "problem": {"type": ["object", "null"], "description": "Why it failed: a Problem."},
+    }
+    return {
+        "JobSummary": _object({**summary, "asked": ASKED}),
+        "NewJob": _object({**summary, "progress": progress}),
+        "Job": _object({**summary, "progress": progress, **whole}),
+        "JobPage": _object(
+            {
+                "items": {"type": "array", "items": {"$ref": REF.format(model="JobSummary")}},
+                "next_cursor": {"type": ["string", "null"]},
+            }
+        ),
+        "RunReport": _object(
+            {
+                "plan_hash": {"type": "string"},
+                "measured": {"type": "object"},
+                "predicted": {"type": "object"},
+            }
+        ),
+        "Events": {"type": "string", "description": "Events with event, data (JSON) and id."},
+    }
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}

@@ -1,0 +1,42 @@
+"""uvicorn as this service runs it: its own connections, its own log, an end without waiting."""
+
+from __future__ import annotations
+
+import socket
+
+import uvicorn
+from fastapi import FastAPI
+
+from .app import close_all
+from .gate import MAX_HEADER_BYTES
+from .protocol import ProblemProtocol
+
+END_S = 5
+
+
+class _Server(uvicorn.Server):
+    """A server whose end ends the computations, too, before it waits for their answers."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer what waits with a problem, then close."""
+        await close_all(self._app)
+        await super().shutdown(sockets)
+
+
+def run_until_told(app: FastAPI, bound: socket.socket) -> None:
+    """Answer on a listening socket until SIGINT or SIGTERM, which is raised again at the end."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        http=ProblemProtocol,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES * 2,
+        ws="none",
+        timeout_graceful_shutdown=END_S,
+    )
+    _Server(config, app).run(sockets=[bound])

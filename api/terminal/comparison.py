@@ -1,0 +1,133 @@
+"""Two plans side by side, on a terminal and in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import escape
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from ...costmodel.explain.compare import TermPair
+from ...spec.units import GIB, MIB, format_number, format_seconds
+from ..html.report import html_table
+from ..views.report_text import ROUNDING, interval_text, memory_text, percent, shape_text
+from ..what_if.rows import signed_seconds
+from .console import columns, heading
+
+if TYPE_CHECKING:
+    from ..views.comparison import Comparison, Side
+
+TableRow = tuple[str, str, str, str]
+
+
+def print_comparison(out: Console, found: Comparison) -> None:
+    """Print both plans, which one is faster, what they decide, and their terms."""
+    for side in (found.first, found.second):
+        out.print(Text.assemble((side.name, "bold"), f": {side_text(side)}"), overflow="fold")
+    out.print(verdict(found), overflow="fold")
+    for line in differences(found):
+        out.print(line, overflow="fold")
+    for title, heads, cells in comparison_tables(found):
+        heading(out, title)
+        table = columns(*heads, right=heads[1:])
+        for row in cells:
+            table.add_row(*row)
+        out.print(table)
+
+
+def comparison_html(found: Comparison) -> str:
+    """The same as one piece of HTML: no scripts, every text escaped."""
+    lines = [
+        f"<b>{escape(s.name)}</b>: {escape(side_text(s))}" for s in (found.first, found.second)
+    ]
+    lines += [escape(text) for text in (verdict(found), *differences(found))]
+    tables = "".join(
+        f"<p><b>{escape(title)}</b></p>"
+        + html_table(heads, [[escape(cell) for cell in row] for row in cells])
+        for title, heads, cells in comparison_tables(found)
+    )
+    return f'<div style="font-family:sans-serif"><p>{"<br>".join(lines)}</p>{tables}</div>'
+
+
+def verdict(found: Comparison) -> str:
+    """Which one does more tokens a second, and which term decides it."""
+    share = found.speed - 1
+    if abs(share) < ROUNDING:
+        return "both are equally fast"
+    faster, slower = (found.second, found.first) if share > 0 else (found.first, found.second)
+    more = max(found.speed, 1 / found.speed) - 1
+    most = max(found.terms, key=lambda pair: pair.by * (-1 if share > 0 else 1))
+    seconds = format_seconds(abs(most.by))
+    term = most.term.replace("_", " ")
+    fits = "" if faster.prediction.feasible else ", but does not fit"
+    return (
+        f"{faster.name} does {percent(more)} more tokens a second than {slower.name}{fits}; "
+        f"most of it: {seconds} a {found.unit} less of {term}"
+    )
+
+
+def differences(found: Comparison) -> list[str]:
+    """What was asked and what was decided otherwise, a line each."""
+    both = ("asked otherwise", found.questions), ("decided otherwise", found.decisions)
+    return [f"{title}: " + ", ".join(map(str, rows)) for title, rows in both if rows]
+
+
+def side_text(side: Side) -> str:
+    """A plan and what is predicted of it, in one line."""
+    prediction = side.prediction
+    fits = "" if prediction.feasible else ", does not fit"
+    return (
+        f"{shape_text(side.report.plan)}; step {interval_text(prediction)}, "
+        f"{format_number(side.tokens_per_s)} tokens/s, MFU {percent(prediction.mfu)}, "
+        f"peak {memory_text(side.fullest)} on stage {side.fullest.stage}{fits}"
+    )
+
+
+def comparison_tables(found: Comparison) -> list[tuple[str, tuple[str, ...], list[TableRow]]]:
+    """Title, heads and rows of text: seconds by term, and bytes by term."""
+    names = (found.first.name, found.second.name)
+    rows = (found.first.fullest, found.second.fullest)
+    unit, unit_name = (GIB, "GiB") if max(r.capacity_bytes for r in rows) >= GIB else (MIB, "MiB")
+    memory = sum(p.first for p in found.memory), sum(p.second for p in found.memory)
+
+    def amount(size: float) -> str:
+        return f"{size / unit:.3f}"
+
+    def signed(size: float) -> str:
+        return f"{size / unit:+.3f}"
+
+    return [
+        (
+            f"seconds a {found.unit}",
+            ("term", *names, "difference"),
+            _rows(found.terms, found.whole_s, format_seconds, signed_seconds),
+        ),
+        (
+            f"memory of the fullest device, in {unit_name}",
+            ("term", *names, "difference"),
+            _rows(found.memory, memory, amount, signed),
+        ),
+    ]
+
+
+def _rows(
+    pairs: list[TermPair],
+    whole: tuple[float, float],
+    amount: Callable[[float], str],
+    signed: Callable[[float], str],
+) -> list[TableRow]:
+    """A row a term that is worth showing, and their sum."""
+    least = ROUNDING * max(whole)
+    sums = TermPair(term="sum", first=whole[0], second=whole[1])
+    shown = [p for p in pairs if max(p.first, p.second) > least]
+    return [
+        (
+            pair.term.replace("_", " "),
+            amount(pair.first),
+            amount(pair.second),
+            signed(pair.by) if abs(pair.by) > least else "",
+        )
+        for pair in (*shown, sums)
+    ]

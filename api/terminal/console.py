@@ -1,0 +1,54 @@
+"""The console that results are printed on: at most 100 columns, plain where nobody looks."""
+
+from __future__ import annotations
+
+import sys
+from typing import IO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ...spec.report.report import MemoryRow
+
+WIDTH = 100
+BAR_CELLS = 10
+
+
+def console(stream: IO[str] | None = None) -> Console:
+    """A console on ``stream`` (the standard output).
+
+    Colours only on a terminal and without NO_COLOR; 100 columns unless the terminal has fewer.
+    """
+    made = Console(file=stream or sys.stdout, highlight=False, markup=False, emoji=False)
+    made.width = min(WIDTH, made.width) if made.is_terminal else WIDTH
+    return made
+
+
+def bar_cells(stream: IO[str] | None = None) -> tuple[str, str]:
+    """The characters of a full and an empty cell that the standard output can show."""
+    encoding = getattr(stream or sys.stdout, "encoding", None) or ""
+    return ("█", "░") if encoding.casefold().startswith("utf") else ("#", ".")
+
+
+def columns(*headers: str, right: tuple[str, ...] = ()) -> Table:
+    """A table without lines, its columns two spaces apart; those in ``right`` hold numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for header in headers:
+        number = header in right
+        table.add_column(header, justify="right" if number else "left", no_wrap=number)
+    return table
+
+
+def heading(out: Console, text: str) -> None:
+    """A bold line after an empty one."""
+    out.print(Text(f"\n{text}", style="bold"))
+
+
+def memory_bar(row: MemoryRow) -> Text:
+    """Ten cells of reserved over capacity: green, yellow from 90 %, red where it overflows."""
+    part = row.reserved_bytes / max(1, row.capacity_bytes)
+    full = min(BAR_CELLS, round(part * BAR_CELLS))
+    on, off = bar_cells()
+    style = "red" if part > 1 else "yellow" if part > 0.9 else "green"
+    return Text(on * full + off * (BAR_CELLS - full), style=style)

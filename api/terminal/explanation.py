@@ -1,0 +1,102 @@
+"""An explanation on a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from ...costmodel.memory.feasibility import MemoryRule
+from ...spec.report.report import MEMORY_TERMS, MemoryRow
+from ...spec.units import GIB, MIB, format_bytes, format_seconds
+from ..views.answer_text import change_text, resource_text
+from ..views.explanation import Explanation
+from ..views.report_text import (
+    ROUNDING,
+    cluster_text,
+    excess_lines,
+    interval_text,
+    percent,
+    place_text,
+    question_text,
+    shape_text,
+    sources_text,
+)
+from .console import columns
+from .plan import print_assumptions
+
+STAGES_SHOWN = 8
+
+
+def print_explanation(out: Console, found: Explanation, rule: MemoryRule) -> None:
+    """Print where the step goes, what fills the memory, and what both rest on."""
+    report, prediction = found.report, found.report.prediction
+    out.print(question_text(report.plan))
+    out.print(f"on {cluster_text(report)}")
+    out.print(f"plan: {shape_text(report.plan)}")
+    out.print()
+    title = f"step {interval_text(prediction)} (80 %), as stage {found.critical_stage} spends it"
+    out.print(Text(title, style="bold"))
+    _print_time(out, found)
+    _print_sensitivities(out, found)
+    out.print(
+        f"model FLOPs: {percent(prediction.mfu)} of peak (MFU), with recomputation "
+        f"{percent(prediction.hfu)} (HFU); {prediction.flops_convention}"
+    )
+    out.print()
+    _print_memory(out, found)
+    for line in excess_lines(prediction.memory, rule):
+        out.print(Text(f"does not fit: {line}", style="red"))
+    out.print()
+    out.print(f"prices: {sources_text(report)}; {report.provenance.stack}")
+    tables = ", ".join(report.provenance.tables)
+    out.print(f"calibration: {report.provenance.calibration}; tables: {tables}")
+    print_assumptions(out, report.assumptions)
+
+
+def _print_time(out: Console, found: Explanation) -> None:
+    table = columns("term", "seconds", "share", "what it is", right=("seconds", "share"))
+    for row in found.terms:
+        if row["share"] > ROUNDING:
+            name = str(row["term"]).replace("_", " ")
+            cells = [name, f"{row['seconds']:.6g}", percent(row["share"]), row["meaning"]]
+            table.add_row(*cells)
+    total = sum(row["seconds"] for row in found.terms)
+    table.add_row("sum", f"{total:.6g}", percent(total / found.report.prediction.step_time_s), "")
+    out.print(table)
+    busy = [f"{n}: {format_seconds(s)}" for n, s in enumerate(found.busy_s)]
+    if len(busy) > 1:
+        more = f", … {len(busy) - STAGES_SHOWN} more" if len(busy) > STAGES_SHOWN else ""
+        out.print("busy by stage: " + ", ".join(busy[:STAGES_SHOWN]) + more)
+
+
+def _print_sensitivities(out: Console, found: Explanation) -> None:
+    """What more of each resource does to the step of this plan."""
+    rows = found.report.sensitivities
+    table = columns("1 % more of", "step", "key of plan what-if", right=("step",))
+    for row in sorted(rows, key=lambda s: (s.step_time_change, s.resource)):
+        table.add_row(resource_text(row), change_text(row), row.resource)
+    out.print(table)
+
+
+def _head(row: MemoryRow, rows: list[MemoryRow]) -> str:
+    """Where memory is: the stage, and the tier where that is not the device's own."""
+    return place_text(row, rows) + ("" if row.tier == "hbm" else f" {row.tier}")
+
+
+def _print_memory(out: Console, found: Explanation) -> None:
+    rows = sorted(found.report.prediction.memory, key=lambda r: (-r.reserved_bytes, r.stage))
+    shown = sorted(rows[:STAGES_SHOWN], key=lambda r: r.stage)
+    unit, unit_name = (GIB, "GiB") if rows[0].capacity_bytes >= GIB else (MIB, "MiB")
+    left_out = len(rows) - len(shown)
+    more = f" (the {len(shown)} fullest of {len(rows)} stages)" if left_out else ""
+    out.print(Text(f"memory a device at its peak, in {unit_name}{more}", style="bold"))
+    heads = [_head(row, rows) for row in shown]
+    table = columns("term", *heads, right=tuple(heads))
+    for name in [*MEMORY_TERMS, *(n for n in rows[0].by if n not in MEMORY_TERMS)]:
+        table.add_row(name, *[f"{row.by.get(name, 0) / unit:.3f}" for row in shown])
+    table.add_row("sum = reserved", *[f"{row.reserved_bytes / unit:.3f}" for row in shown])
+    table.add_row("allocated", *[f"{row.allocated_bytes / unit:.3f}" for row in shown])
+    table.add_row("capacity", *[f"{row.capacity_bytes / unit:.3f}" for row in shown])
+    out.print(table)
+    free = min(row.capacity_bytes - row.reserved_bytes for row in rows)
+    out.print(f"free on the fullest device: {format_bytes(max(0, free))}")

@@ -1,0 +1,179 @@
+"""A run on a terminal: its steps, and predicted against measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from ...spec.plan.plan import plan_of
+from ...spec.units import format_bytes, format_count, format_number, format_seconds
+from ..execution.dry_run_process import NEEDS_TORCH
+from ..views.report_text import percent, shape_text
+from ..views.stage_table import ranges, span
+from .console import columns
+from .kernels import kernels_text
+
+STEPS_SHOWN = 20
+COLLECTIVES_SHOWN = 8
+FEW = 4
+TOLD_FROM = 1e-6
+"""Terms below this part of the step are rounding."""
+
+
+def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str, Any]]) -> None:
+    """Print the steps that ran, and each measured figure beside the predicted one.
+
+    Args:
+        out: where to.
+        document: the contract's execute document.
+        steps: what the run reported of its steps; may be empty.
+    """
+    measured, predicted = document["measured"], document["predicted"]
+    _print_steps(out, measured.get("losses", []), steps)
+    table = columns("", "predicted", "measured", "difference", right=("predicted", "measured"))
+    _compare(table, "step", predicted["step_time_s"], measured["step_time_s"], format_seconds)
+    rate = "tokens_per_s_per_device"
+    _compare(table, "tokens/s a device", predicted[rate], measured[rate], format_number)
+    for share in ("mfu", "hfu"):
+        if share in measured:
+            _compare(table, share.upper(), predicted[share], measured[share], percent)
+    if allocated := measured.get("allocated_bytes"):
+        expected = _fullest(predicted, "hbm")
+        _compare(table, "peak live bytes", expected, allocated, format_bytes)
+    if hosted := measured.get("host_bytes"):
+        _compare(table, "bytes on the host", _fullest(predicted, "host"), hosted, format_bytes)
+    for term in document.get("comparison", {}).get("terms", ()):
+        if max(term["predicted_s"], term["measured_s"]) < TOLD_FROM * measured["step_time_s"]:
+            continue
+        label = "  " + term["term"].replace("_", " ")
+        _compare(table, label, term["predicted_s"], term["measured_s"], format_seconds)
+    if top := document.get("measured_top"):
+        _print_top(out, top, document["calibration"])
+    out.print(Text("predicted against measured", style="bold"))
+    out.print(table)
+    if "mfu" in measured:
+        out.print(_mfu_formula(measured))
+    if kernels := kernels_text(document.get("kernels", ())):
+        out.print(kernels)
+    if verified := document.get("verify"):
+        out.print(
+            f"against one process: losses differ by at most {verified['max_rel_loss_diff']:.1e}, "
+            f"gradients by {verified['max_rel_grad_diff']:.1e} (relative)"
+        )
+
+
+def _mfu_formula(measured: dict[str, Any]) -> str:
+    """MFU as a quotient of what was counted, measured and looked up."""
+    flops, peak = (format_count(measured[key]) for key in ("flops", "peak_flops_per_s"))
+    return (
+        f"MFU {percent(measured['mfu'])} = {flops} model FLOPs / "
+        f"({format_seconds(measured['step_time_s'])} x {peak} FLOP/s, the peak of all devices)"
+    )
+
+
+def _print_top(out: Console, rows: list[dict[str, Any]], calibration: str) -> None:
+    """Print the plans that were run, the fastest first, and what the prices became."""
+    sizes = ("predicted", "measured", "corrected")
+    table = columns("plan", "shape", *sizes, right=sizes)
+    for row in rows:
+        plan = plan_of(row["plan"], "plan")
+        seconds = (format_seconds(row[f"{size}_s"]) for size in sizes)
+        table.add_row(row["plan_hash"][:19], shape_text(plan), *seconds)
+    out.print(Text(f"{len(rows)} plans run, the fastest first; its run follows", style="bold"))
+    out.print(table)
+    out.print(f"stored as calibration {calibration} (--calibration {calibration} prices by it)")
+
+
+def _fullest(predicted: Mapping[str, Any], tier: str) -> int:
+    """Live bytes of the fullest stage on a tier of memory."""
+    rows = (row for row in predicted["memory"] if row["tier"] == tier)
+    return max((int(row["allocated_bytes"]) for row in rows), default=0)
+
+
+def _compare(table: Any, name: str, predicted: float, measured: float, show: Any) -> None:
+    difference = f"{predicted / measured - 1:+.1%}" if measured > 0 else ""
+    table.add_row(name, show(predicted), show(measured), difference)
+
+
+def _print_steps(out: Console, losses: list[float], steps: list[dict[str, Any]]) -> None:
+    rows: list[dict[str, Any]] = [*steps] or [
+        {"step": n, "loss": loss} for n, loss in enumerate(losses, start=1)
+    ]
+    every = max(1, -(-len(rows) // STEPS_SHOWN))
+    table = columns("step", "loss", "gradient norm", "seconds", right=("step", "loss"))
+    for number, row in enumerate(rows):
+        if number % every == 0 or number == len(rows) - 1:
+            norm, time_s = row.get("gradient_norm"), row.get("time_s")
+            table.add_row(
+                str(row.get("step", number + 1)),
+                f"{row['loss']:.4f}",
+                _norm_text(row, norm),
+                "" if time_s is None else f"{time_s:.4f}",
+            )
+    out.print(table)
+
+
+def _norm_text(row: dict[str, Any], norm: float | None) -> str:
+    if row.get("skipped"):
+        return "overflowed, skipped"
+    return "" if norm is None else f"{norm:.4f}"
+
+
+def print_dry_run(out: Console, document: dict[str, Any]) -> None:
+    """Print which ranks would hold what, and in which groups they would talk."""
+    out.print(
+        f"would start {document['ranks']} ranks of {document['device']} "
+        f"for {document['steps']} steps; nothing was run"
+    )
+    table = columns("stage", "ranks", "layers", "groups", right=("stage",))
+    for stage in document["stages"]:
+        groups = "; ".join(_group_text(group) for group in stage["groups"]) or "none"
+        cells = (str(stage["stage"]), span(*stage["ranks"]), ranges(stage["layers"]), groups)
+        table.add_row(*cells)
+    out.print(table)
+    if document["rehearsal"] is None:
+        out.print(NEEDS_TORCH)
+    else:
+        _print_rehearsal(out, document["rehearsal"])
+    out.print(f"by hand: {document['command']}")
+
+
+def _print_rehearsal(out: Console, rows: list[dict[str, Any]]) -> None:
+    """Print what a rank of each kind of stage would hold and send in a step."""
+    kinds = {"kept between steps": "resident_bytes", "peak": "peak_bytes"}
+    if any(row.get("host_bytes") for row in rows):
+        kinds["on the host"] = "host_bytes"
+    held = columns("stages", *kinds, right=tuple(kinds))
+    for row in rows:
+        sizes = (format_bytes(row[key]) for key in kinds.values())
+        held.add_row(ranges(row["stages"]), *sizes)
+    out.print("live tensors of a rank, with the library's kernels:")
+    out.print(held)
+    right = ("ranks", "apart", "times", "bytes each")
+    sent = columns("stages", "collective", *right, "format", right=right)
+    for row in rows:
+        for item in row["collectives"][:COLLECTIVES_SHOWN]:
+            cells = (item["ranks"], item["stride"], item["count"])
+            size = format_bytes(item["payload_bytes"])
+            sent.add_row(ranges(row["stages"]), item["kind"], *map(str, cells), size, item["dtype"])
+    out.print("what a rank sends most of in a step (all of it: --json):")
+    out.print(sent)
+
+
+def _group_text(group: dict[str, Any]) -> str:
+    members = [_members_text(member) for member in group["members"]]
+    shown = ", ".join("{" + text + "}" for text in members[:4])
+    more = f", … {len(members) - 4} more" if len(members) > 4 else ""
+    return f"{group['use']} of {group['size']}: {shown}{more}"
+
+
+def _members_text(members: list[int]) -> str:
+    """Ranks of a group; those that are evenly apart by the first two and the last."""
+    steps = {after - before for before, after in pairwise(members)}
+    if len(members) > FEW and len(steps) == 1 and steps != {1}:
+        return f"{members[0]}, {members[1]} … {members[-1]}"
+    return ranges(members)

@@ -1,0 +1,113 @@
+"""Calibrations of memory from measured peaks: which rows, and what comes of them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from ...costmodel.calibration.fit import MOST_ROWS
+from ...costmodel.calibration.memory_fit import MeasuredPeak, fit_memory
+from ...datasets.published.runs import PublishedRun
+from ...spec.cluster.calibration import (
+    MEMORY_AS_SHIPPED,
+    Calibration,
+    MemoryCalibration,
+    MemoryConstants,
+    Place,
+    unfitted,
+)
+from ...spec.errors import InputError, NotBuiltError
+from ..problem.stored_calibrations import load_calibration
+from .priced_run import PricedRun, priced
+from .time_calibration import ABSURD, drawn
+
+NO_PEAK = "no peak memory, and no end for lack of it"
+
+
+def priced_peaks(runs: Sequence[PublishedRun]) -> list[PricedRun]:
+    """The rows that can be priced and say how much memory it was, or that it was too much."""
+    found = []
+    for run in runs:
+        if run.peak_mem_gib is None and not run.oom:
+            continue
+        try:
+            found.append(priced(run))
+        except (InputError, NotBuiltError):
+            continue
+    return found
+
+
+def first_reason(run: PublishedRun) -> InputError:
+    """Why a row cannot be used."""
+    try:
+        priced(run)
+    except (InputError, NotBuiltError) as error:
+        return InputError(f"{run.id}: row", str(error), "one that can be priced")
+    return InputError(f"{run.id}: peak_mem_gib", "nothing", "the peak of a run that went on")
+
+
+def measured_peaks(rows: Sequence[PricedRun]) -> list[PricedRun]:
+    """Those that came to their peak."""
+    return [row for row in rows if row.measured_bytes is not None]
+
+
+def check_bytes(rows: Sequence[PricedRun]) -> None:
+    """Whether the rows are in GiB: no prediction is off by this much.
+
+    Raises:
+        InputError: most peaks are many times as large, or as small, as they are predicted.
+    """
+    times = statistics.median(_peak_bytes(row) / row.predicted_bytes for row in rows)
+    if not 1 / ABSURD <= times <= ABSURD:
+        given = f"peaks {times:.3g} times as large as they are predicted"
+        raise InputError("--data: peak_mem_gib", given, "GiB of a device")
+
+
+def fitted_memory(rows: Sequence[PricedRun]) -> MemoryCalibration:
+    """The constants of memory that rows of one device and one stack call for."""
+    if len({row.place for row in rows}) > 1:
+        raise ValueError("rows of several devices or stacks")
+    return fit_memory([MeasuredPeak(row.run.id, _peak_bytes(row), row.bytes_under) for row in rows])
+
+
+def held_out_peaks(rows: Sequence[PricedRun], constants: MemoryConstants) -> dict[str, Any]:
+    """Median errors of rows that nothing was fitted to, as shipped and calibrated."""
+    if not rows:
+        return {"rows": 0}
+    shipped, after = (
+        statistics.median(abs(row.bytes_under(c) / _peak_bytes(row) - 1) for row in rows)
+        for c in (MEMORY_AS_SHIPPED, constants)
+    )
+    return {"rows": len(rows), "shipped_median_ape": shipped, "median_ape": after}
+
+
+def memory_calibrations(rows: Sequence[PublishedRun], asked: str) -> dict[str, Calibration]:
+    """The calibration of each row of a source by its id, as ``--calibration`` asks.
+
+    Raises:
+        InputError: no calibration of that name, or one without constants of memory.
+    """
+    places: dict[Place, list[PricedRun]] = {}
+    for row in priced_peaks(rows):
+        places.setdefault(row.place, []).append(row)
+    known: dict[Place, Calibration] = {}
+    if asked == "fit":
+        for place, own in places.items():
+            peaks = measured_peaks(own)
+            few = drawn(peaks, min(MOST_ROWS, len(peaks) // 2))
+            if few:
+                base = unfitted(name="fit", device=place.device, stack=place.stack)
+                known[place] = base.with_memory(fitted_memory(few))
+    else:
+        stored = load_calibration(asked)
+        if stored.memory is None:
+            raise InputError("--calibration", asked, "one of memory: this one is of times alone")
+        known[stored.place.in_any_format] = stored
+    return {row.run.id: known[p] for p, own in places.items() if p in known for row in own}
+
+
+def _peak_bytes(row: PricedRun) -> float:
+    if row.measured_bytes is None:
+        raise RuntimeError("rows without a peak are left out")
+    return row.measured_bytes

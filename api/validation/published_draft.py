@@ -1,0 +1,51 @@
+"""A published run on its way to a question: what is said of it so far, and what was assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...datasets.published.names import source_entry, test_entry
+from ...datasets.published.runs import PublishedRun
+from ...spec.errors import InputError
+from ...spec.report.report import Assumption
+
+TEST_WHY = "the test's model_config.yaml in NVIDIA/Megatron-LM (datasets/published)"
+
+
+@dataclass(slots=True)
+class Draft:
+    """Arguments so far, and what was assumed of them."""
+
+    run: PublishedRun
+    arguments: dict[str, Any] = field(default_factory=dict)
+    assumed: list[Assumption] = field(default_factory=list)
+
+    @property
+    def source(self) -> Mapping[str, Any]:
+        """What is known of the run's source."""
+        known = source_entry(self.run)
+        if "attention" in self.test:
+            known = {**known, "attention": self.test["attention"], "why": TEST_WHY}
+        return known
+
+    @property
+    def test(self) -> Mapping[str, Any]:
+        """What is known of the functional test that the run is; empty where it is none."""
+        return test_entry(self.run)
+
+    def assume(self, name: str, value: Any, why: str) -> Any:
+        """List a value that the source does not print, and return it."""
+        self.assumed.append(Assumption(path=name, value=value, why=why))
+        return value
+
+    def usual(self, name: str, default: str) -> Any:
+        """What the source's runs usually have, listed."""
+        source = self.source
+        why = source.get("why", "nothing is known of the source")
+        return self.assume(name, source.get(name, default), f"not printed; {why}")
+
+    def refuse(self, name: str, given: object, allowed: str) -> InputError:
+        """The error for a cell that has no meaning here."""
+        return InputError(f"{self.run.id}: {name}", given, allowed)

@@ -1,0 +1,250 @@
+"""A published run as a question to ``plan simulate``: its flags, and what had to be assumed.
+
+A blank is filled by one documented default and listed; what has no meaning here is refused with
+the reason. Where the blocks do not divide into the stages, the question is a plan instead of
+flags: layers, both ends counted, are cut as evenly as they go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...datasets.published.names import names
+from ...datasets.published.readings import read_device, read_dtype, read_recompute
+from ...datasets.published.runs import PublishedRun
+from ...spec.cluster.calibration import Calibration
+from ...spec.plan.plan import Plan
+from ...spec.report.report import Assumption, Report
+from ..planning.plan_and_simulate import simulate_plan
+from ..planning.uniform_chunks import even_chunks, even_layers
+from ..planning.uniform_plan import UniformStrategy, uniform_plan
+from ..problem.resolve import Inputs, Problem, resolve
+from .published_draft import TEST_WHY, Draft
+from .published_model import model_of_run
+from .published_states import states_of, with_states
+
+NEEDED = ("layers", "hidden", "heads", "seq", "micro_batch", "tp", "gpus")
+METRICS = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
+LORA = "lora:rank=16,alpha=32,targets=query,key,value,output"
+LORA_WHY = "rank and targets are not printed; those of MLPerf Training's Llama 2 70B"
+
+RACK_WHY = (
+    "placement is not printed; schedulers place such jobs in equal segments (Slurm's block "
+    "topology), so that groups of a power of two stay in a rack"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Flags of ``plan simulate`` by name.
+
+    With ``even_cuts`` the plan that they describe has layers, not blocks, in equal runs: no flag
+    says so, but a plan does. Nor does one say what ``of_memory`` has: the format of gradients,
+    whether parameters are kept in fp8 alone, and whether the loss is one kernel.
+    """
+
+    arguments: Mapping[str, Any]
+    even_cuts: bool
+    assumed: tuple[Assumption, ...]
+    of_memory: Mapping[str, Any] = field(default_factory=dict)
+
+
+def qualifies(run: PublishedRun) -> bool:
+    """Whether a row has layers, hidden, heads, sequence, micro-batch, tp and a measured figure."""
+    sizes = (getattr(run, name) for name in NEEDED if name != "gpus")
+    return None not in sizes and any(getattr(run, name) is not None for name in METRICS)
+
+
+def question_of(run: PublishedRun) -> Question:
+    """What to ask of ``plan simulate`` for a published run.
+
+    Raises:
+        InputError: a missing size, or a name that has no meaning here.
+    """
+    draft = Draft(run)
+    for name in NEEDED:
+        value = getattr(run, name)
+        if not value:
+            raise draft.refuse(name, "nothing" if value is None else value, "a row with this field")
+    given = draft.arguments
+    given["model"] = model_of_run(draft)
+    given["cluster"] = _cluster(draft)
+    even = _layout(draft)
+    _formats(draft)
+    _optimizer(draft)
+    _stack(draft)
+    _batch(draft)
+    if "LoRA" in run.model:
+        given["trainable"] = draft.assume("trainable", LORA, LORA_WHY)
+    given["calibration"] = "none"
+    states = states_of(draft)
+    return Question(arguments=given, even_cuts=even, assumed=tuple(draft.assumed), of_memory=states)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A question as a plan, with the problem it answers and all that was assumed.
+
+    ``left_out`` are the fields that the source does not print.
+    """
+
+    plan: Plan
+    problem: Problem
+    assumed: tuple[Assumption, ...]
+    left_out: tuple[str, ...] = ()
+
+    def answer(self, calibration: Calibration | None = None) -> Report:
+        """What ``plan simulate`` says of the plan."""
+        return simulate_plan(self.plan, self.problem.stack, calibration, self.assumed).report
+
+
+def answer(question: Question, calibration: Calibration | None = None) -> Report:
+    """What ``plan simulate`` says: of the flags, or of the plan with even cuts.
+
+    Raises:
+        InputError: the plan breaks a rule, or its stack cannot say it.
+        NotBuiltError: a value that this version does not serve.
+    """
+    return asked_plan(question).answer(calibration)
+
+
+def asked_plan(question: Question) -> Asked:
+    """The plan that a question's flags describe.
+
+    Raises:
+        InputError: the plan breaks a rule, or its stack cannot say it.
+        NotBuiltError: a value that this version does not serve.
+    """
+    strategy = UniformStrategy.__dataclass_fields__
+    asked = {k: v for k, v in question.arguments.items() if k not in strategy}
+    flags = {k: v for k, v in question.arguments.items() if k in strategy}
+    problem = with_states(resolve(Inputs(**asked)), question.of_memory)
+    cut = even_layers if question.even_cuts else even_chunks
+    plan, notes = uniform_plan(problem, UniformStrategy(**flags), cut)
+    every = (*question.assumed, *problem.assumptions, *notes)
+    left_out = tuple(note.path for note in question.assumed)
+    return Asked(plan=plan, problem=problem, assumed=every, left_out=left_out)
+
+
+def _cluster(draft: Draft) -> str | dict[str, Any]:
+    run, known = draft.run, names()
+    entry = known["hardware"].get(run.hardware) or _read_hardware(draft)
+    if "why" in entry:
+        draft.assume("cluster", entry["device"], entry["why"])
+    gpus = run.gpus or 0
+    per_node = min(run.gpus_per_node or 8, gpus)
+    if gpus % per_node:
+        raise draft.refuse("gpus", gpus, f"whole nodes of {per_node}")
+    nodes, in_rack = gpus // per_node, entry.get("rack_nodes")
+    if in_rack and nodes > in_rack and nodes % in_rack == 0:
+        rack = draft.assume("cluster.nodes_per_rack", in_rack, RACK_WHY)
+        keys = {"nodes": nodes, "devices_per_node": per_node, "device": entry["device"]}
+        return {**keys, "nodes_per_rack": rack}
+    text = f"{nodes}x{per_node}x{entry['device']}"
+    link = known["interconnect"].get(run.interconnect)
+    if link is None or nodes == 1:
+        return text
+    if "why" in link:
+        draft.assume("cluster", link["fabric"], link["why"])
+    return f"{text}@{link['fabric']}"
+
+
+def _read_hardware(draft: Draft) -> Mapping[str, Any]:
+    """What a name that no table lists means."""
+    name = draft.run.hardware
+    found = read_device(name)
+    if found is None:
+        raise draft.refuse("hardware", name, "a device of the catalogue")
+    return {"device": found, "why": f"read from the name {name}"}
+
+
+def _layout(draft: Draft) -> bool:
+    """Degrees and levels; whether layers instead of blocks are cut evenly."""
+    run, given = draft.run, draft.arguments
+    for name in ("tp", "pp", "vpp", "cp", "ep"):
+        given[name] = getattr(run, name) or 1
+    if run.dp is not None:
+        given["dp"] = run.dp
+    blocks, chunks = run.layers or 0, int(given["pp"] * given["vpp"])
+    even = blocks % chunks != 0
+    if even:
+        why = f"{blocks} blocks do not divide; layers, both ends counted, are cut evenly"
+        draft.assume("cuts", chunks, why)
+    given["shard"] = draft.usual("shard", "zero0") if run.zero is None else f"zero{run.zero}"
+    if given["shard"] == "zero1" and (copies := draft.test.get("optimizer_copies")):
+        ranks = (run.gpus or 0) // (given["tp"] * given["pp"])
+        given["shard"] = draft.assume("shard", f"1/1/{max(1, ranks // copies)}", TEST_WHY)
+    if run.sp is not None:
+        given["sp"] = "megatron" if run.sp and given["tp"] > 1 else "none"
+    elif given["tp"] > 1 and "sp" in draft.source:
+        given["sp"] = draft.usual("sp", "none")
+    if run.experts and draft.source.get("etp") == "tp":
+        named = re.search(r"etp(\d+)", run.model)
+        degree = int(named.group(1)) if named else given["tp"]
+        given["etp"] = draft.assume("etp", degree, "that of the model's name, else tp")
+    return even
+
+
+def _formats(draft: Draft) -> None:
+    run, given, known = draft.run, draft.arguments, names()
+    if run.dtype:
+        given["dtype"] = known["dtype"].get(run.dtype) or _read(draft, "dtype", read_dtype)
+    else:
+        given["dtype"] = draft.usual("dtype", "bf16")
+    if given["dtype"] is None:
+        raise draft.refuse("dtype", run.dtype, "a number format that is known here")
+    if not run.recompute:
+        given["recompute"] = draft.usual("recompute", "none")
+    elif run.recompute in known["recompute"]:
+        given["recompute"] = known["recompute"][run.recompute]
+    else:
+        given["recompute"] = _read(draft, "recompute", read_recompute)
+    if given["recompute"] is None:
+        allowed = "none, selective or full, not single operations"
+        raise draft.refuse("recompute", run.recompute, allowed)
+
+
+def _optimizer(draft: Draft) -> None:
+    """Sources say how their Adam is sharded, not whether its decay is decoupled."""
+    name = draft.run.optimizer.casefold()
+    if "8bit" in re.sub(r"[\s-]", "", name):
+        draft.arguments["optimizer"] = draft.assume("optimizer", "adamw8bit", f"read from {name}")
+    elif name and "adam" not in name:
+        draft.arguments["optimizer"] = name.split()[0]
+
+
+def _read(draft: Draft, name: str, reading: Callable[[str], str | None]) -> str | None:
+    """What a name that no table lists means, listed; None if it means nothing here."""
+    text = getattr(draft.run, name)
+    found = reading(text)
+    return None if found is None else draft.assume(name, found, f"read from {text}")
+
+
+def _stack(draft: Draft) -> None:
+    source, given = draft.source, draft.arguments
+    if "fully_sharded" in source and given["shard"] == "zero3":
+        why = f"{source['stack']} shards no parameters here"
+        given["stack"] = draft.assume("stack", source["fully_sharded"], why)
+        return
+    for name in ("stack", "attention", "overlap"):
+        if name in source:
+            given[name] = draft.usual(name, "")
+    if given.get("attention") == "unfused" and given["cp"] > 1:
+        given["attention"] = draft.assume("attention", "flash", "a ring of keys is flash attention")
+
+
+def _batch(draft: Draft) -> None:
+    run, given = draft.run, draft.arguments
+    split = given["tp"] * given["pp"] * given["cp"]
+    given["seq_len"], given["micro_batch"] = run.seq, run.micro_batch
+    if run.global_batch is not None:
+        given["global_batch"] = run.global_batch
+        return
+    steps = re.search(r"grad_accum=(\d+)", run.notes)
+    accumulation = int(steps.group(1)) if steps else 1
+    batch = (run.micro_batch or 0) * (run.dp or (run.gpus or 0) // split) * accumulation
+    why = "micro-batch x dp x accumulation" + ("" if steps else "; accumulation taken as 1")
+    given["global_batch"] = draft.assume("global_batch", batch, why)

@@ -1,0 +1,39 @@
+"""What a published run keeps in memory that no flag says, by what is known of its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..problem.resolve import Problem
+from .published_draft import Draft
+
+STATES = ("gradient", "narrow_gather", "fused_loss")
+"""The format that gradients add up in, whether parameters are fp8 alone, whether the loss is one
+kernel."""
+
+
+def states_of(draft: Draft) -> Mapping[str, Any]:
+    """What the source keeps of parameters, gradients and logits; empty for tables of times."""
+    known = draft.source.get("of_memory", {}) if draft.run.metric_kind else {}
+    found = {name: known[name] for name in STATES if name in known}
+    for name, value in found.items():
+        draft.assume(name, value, f"not printed; {known['why']}")
+    return found
+
+
+def with_states(problem: Problem, states: Mapping[str, Any]) -> Problem:
+    """The problem with what :func:`states_of` found."""
+    work, stack = problem.workload, problem.stack
+    gradient = states.get("gradient", work.dtype.gradient)
+    narrow = states.get("narrow_gather", stack.narrow_gather)
+    loss = states.get("fused_loss", stack.fusion.cross_entropy)
+    dtype = replace(work.dtype, gradient=gradient)
+    return replace(
+        problem,
+        workload=replace(work, dtype=dtype),
+        stack=replace(
+            stack, narrow_gather=narrow, fusion=replace(stack.fusion, cross_entropy=loss)
+        ),
+    )

@@ -1,0 +1,94 @@
+"""Calibrations from whole tables: which rows are fitted, what holds for the others, what was read.
+
+``plan calibrate`` and the service's ``POST /v1/profiles`` share these rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...datasets.published.runs import PublishedRun
+from ...spec.cluster.calibration import Calibration, Place, unfitted
+from ...spec.errors import InputError
+from .memory_calibration import (
+    check_bytes,
+    first_reason,
+    fitted_memory,
+    held_out_peaks,
+    measured_peaks,
+    priced_peaks,
+)
+from .time_calibration import calibrated, check_seconds, drawn, held_out_errors, usable, usable_rows
+
+ROWS = "a table with a row that was measured and can be priced"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """A calibration, and what the table that it was fitted to holds.
+
+    ``counts``: ``rows_read``, ``rows_usable`` and ``held_out``, the errors of rows that nothing
+    was fitted to.
+    """
+
+    calibration: Calibration
+    counts: dict[str, Any]
+
+
+def fit_times(name: str, runs: Sequence[PublishedRun], where: str) -> Fit:
+    """The calibration that a table of step times calls for.
+
+    Args:
+        name: what it is called.
+        runs: rows of one device, stack and format of products.
+        where: what an error calls the table.
+
+    Raises:
+        InputError: no usable row, rows of several places, or times that are no seconds.
+    """
+    rows = usable_rows(runs)
+    if not rows:
+        if runs:
+            usable(runs[0])  # says what the first row lacks
+        raise InputError(where, "no rows", ROWS)
+    _one_place({row.place for row in rows}, "one device, one stack and one format of products")
+    used = drawn(rows)
+    check_seconds(used)
+    found = calibrated(name, used)
+    rest = [row for row in rows if row.run.id not in found.fitted_on]
+    held_out = held_out_errors(rest, found)
+    return Fit(calibration=found, counts=_counts(runs, rows, held_out))
+
+
+def fit_peaks(name: str, runs: Sequence[PublishedRun], where: str) -> Fit:
+    """The calibration, of memory alone, that a table of peaks calls for; as :func:`fit_times`.
+
+    Raises:
+        InputError: no usable row, rows of several places, or peaks that are not in GiB.
+    """
+    rows = measured_peaks(priced_peaks(runs))
+    if not rows:
+        raise first_reason(runs[0]) if runs else InputError(where, "no rows", ROWS)
+    place = _one_place({row.place for row in rows}, "one device and one stack")
+    used = drawn(rows)
+    check_bytes(used)
+    memory = fitted_memory(used)
+    base = unfitted(name=name, device=place.device, stack=place.stack)
+    rest = [row for row in rows if row.run.id not in memory.fitted_on]
+    held_out = held_out_peaks(rest, memory.constants)
+    return Fit(calibration=base.with_memory(memory), counts=_counts(runs, rows, held_out))
+
+
+def _counts(
+    runs: Sequence[PublishedRun], rows: Sequence[object], held_out: dict[str, Any]
+) -> dict[str, Any]:
+    return {"rows_read": len(runs), "rows_usable": len(rows), "held_out": held_out}
+
+
+def _one_place(places: set[Place], what: str) -> Place:
+    if len(places) > 1:
+        found = ", ".join(map(str, sorted(places)))
+        raise InputError("--data", found, f"rows of {what}")
+    return next(iter(places))

@@ -1,0 +1,129 @@
+"""Calibrations from measured runs: which rows, and how each is simulated under factors."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ...costmodel.calibration.fit import MOST_ROWS, MeasuredStep, fit_calibration
+from ...costmodel.lowering.plan_lowering import Lowering
+from ...costmodel.pricing.machine import Machine
+from ...costmodel.pricing.pricer import Pricer
+from ...costmodel.simulation.simulator import Simulator
+from ...datasets.published.runs import PublishedRun
+from ...spec.cluster.calibration import SHIPPED, Calibration, Factors, Place, unfitted
+from ...spec.errors import InputError, NotBuiltError
+from .priced_run import measured_s
+from .published_run import Asked, asked_plan, question_of
+
+Row = TypeVar("Row")
+SEED = 0
+ABSURD = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usable:
+    """A row that was timed and can be priced."""
+
+    run: PublishedRun
+    asked: Asked
+    step_s: float
+
+    @property
+    def place(self) -> Place:
+        """Which calibration it is for."""
+        plan = self.asked.plan
+        stack = self.asked.problem.stack.name
+        return Place(plan.cluster.groups[0].device, stack, plan.workload.dtype.products)
+
+
+def usable(run: PublishedRun) -> Usable:
+    """The row, if it can be used.
+
+    Raises:
+        InputError: a value that has no meaning here, or no measured seconds.
+        NotBuiltError: a value that this version does not serve.
+    """
+    asked = asked_plan(question_of(run))
+    seconds = measured_s(run, asked.plan.workload.global_batch)
+    if seconds is None:
+        raise InputError(f"{run.id}: step_time_s", "nothing", "seconds, or tokens a second")
+    return Usable(run=run, asked=asked, step_s=seconds)
+
+
+def usable_rows(runs: Sequence[PublishedRun]) -> list[Usable]:
+    """The rows that can be used, in order."""
+    found = []
+    for run in runs:
+        try:
+            found.append(usable(run))
+        except (InputError, NotBuiltError):
+            continue
+    return found
+
+
+def drawn(rows: Sequence[Row], most: int = MOST_ROWS) -> list[Row]:
+    """So many rows drawn by :data:`SEED`, in their order; all where there are no more."""
+    if len(rows) <= most:
+        return list(rows)
+    chosen = sorted(random.Random(SEED).sample(range(len(rows)), most))
+    return [rows[number] for number in chosen]
+
+
+def check_seconds(rows: Sequence[Usable]) -> None:
+    """Whether the rows are in seconds: no prediction is off by this much.
+
+    Raises:
+        InputError: most steps are many times as long, or as short, as they are simulated.
+    """
+    times = statistics.median(row.step_s / simulator_of(row.asked)(SHIPPED) for row in rows)
+    if not 1 / ABSURD <= times <= ABSURD:
+        given = f"steps {times:.3g} times as long as they are simulated"
+        raise InputError("--data: step_time_s", given, "seconds a step")
+
+
+def calibrated(name: str, rows: Sequence[Usable]) -> Calibration:
+    """The calibration that rows of one place call for."""
+    (device, stack, products), *others = {row.place for row in rows}
+    if others:
+        raise ValueError("rows of several devices, stacks or formats")
+    measured = [MeasuredStep(row.run.id, row.step_s, simulator_of(row.asked)) for row in rows]
+    return fit_calibration(name, device, stack, measured, products)
+
+
+def held_out_errors(rows: Sequence[Usable], calibration: Calibration) -> dict[str, Any]:
+    """Median errors of rows that nothing was fitted to, and the share that intervals hold."""
+    if not rows:
+        return {"rows": 0}
+    simulators = [simulator_of(row.asked) for row in rows]
+    shipped, after = (
+        [step_s(factors) / row.step_s for step_s, row in zip(simulators, rows, strict=True)]
+        for factors in (SHIPPED, calibration.factors)
+    )
+    return {
+        "rows": len(rows),
+        "shipped_median_ape": statistics.median(abs(ratio - 1) for ratio in shipped),
+        "median_ape": statistics.median(abs(ratio - 1) for ratio in after),
+        "interval_holds": statistics.fmean(
+            abs(math.log(ratio)) <= math.log1p(calibration.half_width) for ratio in after
+        ),
+    }
+
+
+def simulator_of(asked: Asked) -> Callable[[Factors], float]:
+    """Seconds of the step under factors; layers are lowered once."""
+    plan, stack = asked.plan, asked.problem.stack
+    lowering = Lowering(plan.model, plan.workload, stack)
+
+    def step_s(factors: Factors) -> float:
+        machine = Machine(plan.cluster, unfitted(factors))
+        simulation = Simulator(lowering, Pricer(machine, stack)).run(plan)
+        if simulation is None:
+            raise RuntimeError("a simulation without a limit ends")
+        return simulation.step_time_s
+
+    return step_s

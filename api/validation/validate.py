@@ -1,0 +1,200 @@
+"""``plan validate``: published runs priced and held against what was measured, by source.
+
+A table of times or of peak memory, told apart by its columns. Split by source, never by random
+row: neighbouring rows are nearly the same run. Times in seconds, since TFLOP/s are counted
+differently by every source. With ``calibration`` none nothing is fitted to any row, so every row
+counts; with fit up to ten rows of each device, stack and format of products of a source (of peaks:
+of each device and stack), at most half of them, are fitted, drawn by a fixed seed, and not scored;
+with a name only rows of its device, stack and format are priced.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...costmodel.calibration.fit import MOST_ROWS
+from ...costmodel.explain.accuracy import Pair
+from ...datasets.published.runs import TABLE, PublishedRun, is_of_memory, published_runs
+from ...spec.cluster.calibration import Calibration, Place
+from ...spec.errors import InputError, NotBuiltError
+from ..problem.stored_calibrations import load_calibration
+from .memory_calibration import NO_PEAK, memory_calibrations
+from .priced_run import PricedRun, priced
+from .scores import memory_scores, memory_totals, order_scores, points_of, time_scores
+from .time_calibration import Usable, calibrated, drawn, usable_rows
+
+NO_SECONDS = "no seconds and no tokens a second"
+FITTED = "fitted on, so not scored"
+TOO_FEW = "too few rows of its device, stack and format to fit"
+TOO_FEW_PEAKS = "too few rows of its device and stack to fit"
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrations:
+    """The calibration of each run by its id; ``without``: why runs that have none are left out.
+
+    ``read`` has the runs that have been read as questions, to price them without doing so again.
+    """
+
+    by_run: Mapping[str, Calibration] = field(default_factory=dict)
+    without: str = ""
+    read: Mapping[str, Usable] = field(default_factory=dict)
+
+
+class Validated(NamedTuple):
+    """The document of ``plan validate``, and predicted and measured of each row by source."""
+
+    document: dict[str, Any]
+    points: dict[str, list[Pair]]
+
+
+def validate(table: Path | None = None, calibration: str = "none") -> dict[str, Any]:
+    """The document of :func:`validated`."""
+    return validated(table, calibration).document
+
+
+def validated(table: Path | None = None, calibration: str = "none") -> Validated:
+    """What ``plan validate`` says and draws.
+
+    Args:
+        table: None is the bundled one of times.
+        calibration: ``none``, ``fit`` or the name of a stored one.
+
+    Raises:
+        InputError: a row that cannot be read, by line and field; no such calibration; one without
+            constants of what the table measured.
+    """
+    table = table or TABLE
+    runs = published_runs(table)
+    if not runs:
+        raise InputError(f"--data {table}", "no rows", "a table with a row a run")
+    of_memory = is_of_memory(table)
+    sources: dict[str, list[PublishedRun]] = {}
+    for run in runs:
+        sources.setdefault(run.source_name, []).append(run)
+    skipped: Counter[str] = Counter()
+    choose = _memory_calibrations if of_memory else _calibrations
+    chosen = {name: choose(rows, calibration) for name, rows in sources.items()}
+    by_source = {
+        name: list(_priced(rows, of_memory, chosen[name], skipped))
+        for name, rows in sources.items()
+    }
+    every = [row for rows in by_source.values() for row in rows]
+    scores: Callable[[Sequence[PricedRun]], dict[str, Any]]
+    scores = memory_scores if of_memory else time_scores
+    document = {
+        "metric": "peak_memory" if of_memory else "step_time",
+        "data": table.name,
+        "calibration": calibration,
+        "rows_read": len(runs),
+        "rows_priced": len(every),
+        "rows_skipped": dict(sorted(skipped.items())),
+        **scores(every),
+        **(memory_totals(every) if of_memory else {}),
+        "by_source": {
+            name: _source(sources[name], rows, chosen[name], of_memory)
+            | scores(rows)
+            | (memory_totals(rows) if of_memory else order_scores(rows))
+            for name, rows in by_source.items()
+        },
+    }
+    return Validated(
+        document, {name: points_of(rows, of_memory) for name, rows in by_source.items()}
+    )
+
+
+def _calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibrations:
+    """What each row of a source is priced with."""
+    if asked == "none":
+        return Calibrations()
+    read = {row.run.id: row for row in usable_rows(rows)}
+    places: dict[Place, list[Usable]] = {}
+    for row in read.values():
+        places.setdefault(row.place, []).append(row)
+    if asked == "fit":
+        drawn_rows = {p: drawn(own, min(MOST_ROWS, len(own) // 2)) for p, own in places.items()}
+        found = {p: calibrated("fit", few) for p, few in drawn_rows.items() if few}
+        return Calibrations(by_run=_of_each(places, found), without=TOO_FEW, read=read)
+    stored = load_calibration(asked)
+    if not stored.fitted_on:
+        raise InputError("--calibration", asked, "one of times: this one is of memory alone")
+    own = stored.place
+    known = {place: stored for place in places if own in (place, place.in_any_format)}
+    why = f"not of the device, stack and format of {asked}"
+    return Calibrations(by_run=_of_each(places, known), without=why, read=read)
+
+
+def _memory_calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibrations:
+    """What each row of a source of peaks of memory is priced with."""
+    if asked == "none":
+        return Calibrations()
+    why = TOO_FEW_PEAKS if asked == "fit" else f"not of the device and stack of {asked}"
+    return Calibrations(by_run=memory_calibrations(rows, asked), without=why)
+
+
+def _of_each(
+    places: Mapping[Place, Sequence[Usable]],
+    known: Mapping[Place, Calibration],
+) -> dict[str, Calibration]:
+    return {row.run.id: known[p] for p, own in places.items() if p in known for row in own}
+
+
+def _priced(
+    rows: Sequence[PublishedRun], of_memory: bool, chosen: Calibrations, skipped: Counter[str]
+) -> Iterator[PricedRun]:
+    """The rows that can be priced and were measured; the others are counted by reason."""
+    for run in rows:
+        if of_memory and run.peak_mem_gib is None and not run.oom:
+            skipped[NO_PEAK] += 1
+            continue
+        calibration = chosen.by_run.get(run.id)
+        if calibration is not None and run.id in _fitted_on(calibration, of_memory):
+            skipped[FITTED] += 1
+            continue
+        known = chosen.read.get(run.id)
+        try:
+            row = priced(run, calibration, known.asked if known else None)
+        except (InputError, NotBuiltError) as error:
+            skipped[str(error).removeprefix(f"{run.id}: ").removeprefix("--")] += 1
+            continue
+        if row.measured_s is None and not of_memory:
+            skipped[NO_SECONDS] += 1
+        elif calibration is None and chosen.without:
+            skipped[chosen.without] += 1
+        else:
+            yield row
+
+
+def _fitted_on(calibration: Calibration, of_memory: bool) -> tuple[str, ...]:
+    """The rows behind a calibration's constants of what a table measured."""
+    if not of_memory:
+        return calibration.fitted_on
+    return () if calibration.memory is None else calibration.memory.fitted_on
+
+
+def _constants(calibration: Calibration, of_memory: bool) -> dict[str, float]:
+    """A calibration's constants of what a table measured, by name."""
+    if not of_memory:
+        return asdict(calibration.factors)
+    return {} if calibration.memory is None else asdict(calibration.memory.constants)
+
+
+def _source(
+    rows: Sequence[PublishedRun],
+    found: Sequence[PricedRun],
+    chosen: Calibrations,
+    of_memory: bool,
+) -> dict[str, Any]:
+    fitted = {c.place.in_any_format if of_memory else c.place: c for c in chosen.by_run.values()}
+    assumed = Counter(path for row in found for path in row.assumed)
+    return {
+        "rows_read": len(rows),
+        "rows_priced": len(found),
+        "assumed_fields": dict(sorted(assumed.items())),
+        "fitted_on": sorted({n for c in fitted.values() for n in _fitted_on(c, of_memory)}),
+        "factors": {str(place): _constants(c, of_memory) for place, c in fitted.items()},
+    }

@@ -1,0 +1,66 @@
+"""What a report says of its objective, its ties and its sensitivities, as lines of text."""
+
+from __future__ import annotations
+
+from ...spec.report.report import Largest, Prediction, Report, SearchResult, Sensitivity
+from ...spec.units import format_number
+
+SHOWN = 5e-6
+"""Changes of the step below this fraction are no use to anybody."""
+RESOURCES = {
+    "device.flops": "FLOP/s",
+    "device.bandwidth": "memory bandwidth",
+    "device.hbm": "memory",
+}
+
+
+def cost_text(prediction: Prediction) -> str:
+    """What a plan costs; '' where no prices were given."""
+    if prediction.cost_per_step is None or prediction.cost_per_million_tokens is None:
+        return ""
+    million = format_number(prediction.cost_per_million_tokens)
+    step = format_number(prediction.cost_per_step)
+    currency = prediction.currency
+    return f"{million} {currency} a million tokens   {step} {currency} a step"
+
+
+def largest_text(found: Largest) -> str:
+    """How large a size fits, and what the next one is known to do."""
+    what = "samples a step" if found.what == "global_batch" else "tokens a sample"
+    text = f"{found.size} {what}"
+    if found.limited_by == "model":
+        return f"{text}, which is all that the model takes"
+    if found.limited_by == "deadline":
+        return f"{text} are the most found before the deadline"
+    sure = "proven" if found.beyond_proven else "no plan found in the work allowed"
+    return f"{text} fit, {found.beyond} do not ({sure}); {len(found.tried)} sizes tried"
+
+
+def tie_text(search: SearchResult) -> str:
+    """How many plans the model cannot tell apart, and how simple the simplest of them is."""
+    tie = search.tie_set
+    if tie.size == 1:
+        return f"no other plan within {tie.within * 100:g} %, which the model's error exceeds"
+    kinds = "one strategy" if tie.strategies == 1 else f"{tie.strategies} strategies"
+    count = f"{tie.size} plans within {tie.within * 100:g} %, which the model's error exceeds"
+    return f"{count}; the simplest of them has {kinds}"
+
+
+def sensitivity_parts(report: Report) -> list[str]:
+    """``FLOP/s -0.85 %`` of each resource that counts, the greatest first; none were priced: []."""
+    found = sorted(report.sensitivities, key=lambda s: (s.step_time_change, s.resource))
+    shown = [s for s in found if abs(s.step_time_change) >= SHOWN]
+    parts = [f"{resource_text(s)} {change_text(s)}" for s in shown]
+    return parts or (["nothing changes the step"] if found else [])
+
+
+def resource_text(item: Sensitivity) -> str:
+    """A resource as people call it."""
+    known = RESOURCES.get(item.resource)
+    return known or item.resource.removesuffix(".bandwidth").replace("_", "-") + " links"
+
+
+def change_text(item: Sensitivity) -> str:
+    """The change of the step in per cent, with a sign where there is any."""
+    change = item.step_time_change * 100
+    return "0 %" if abs(item.step_time_change) < SHOWN else f"{change:+.2g} %"

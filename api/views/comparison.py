@@ -1,0 +1,143 @@
+"""Two plans side by side: what they decide otherwise, and what each term of both takes.
+
+Where both do the same work a step, seconds are those of a step; where batches or sequences differ,
+those of a million tokens. The terms' differences add up to the difference of the whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ...costmodel.explain.compare import TermPair, paired_terms
+from ...planner.what_if.plan_difference import Difference, plan_difference
+from ...spec.report.report import BREAKDOWN_TERMS, MEMORY_TERMS, MemoryRow, Prediction, Report
+from ...spec.workload.workload import Workload
+from .report_text import cluster_text, fullest, trained_text
+
+Unit = Literal["step", "million tokens"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """A plan under the name that the person knows it by, and what is predicted of it."""
+
+    name: str
+    report: Report
+
+    @property
+    def prediction(self) -> Prediction:
+        """Time, throughput and memory of a step."""
+        return self.report.prediction
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens a second of all devices together."""
+        return self.prediction.samples_per_s * self.report.plan.workload.seq_len
+
+    @property
+    def fullest(self) -> MemoryRow:
+        """Memory where the largest part of it is in use."""
+        return fullest(self.prediction)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Two plans and what is predicted of them."""
+
+    first: Side
+    second: Side
+
+    @property
+    def questions(self) -> tuple[Difference, ...]:
+        """In what the two are asked different things: model, cluster, workload."""
+        return _questions(self.first.report, self.second.report)
+
+    @property
+    def decisions(self) -> tuple[Difference, ...]:
+        """What the second plan decides otherwise."""
+        return plan_difference(self.first.report.plan, self.second.report.plan)
+
+    @property
+    def unit(self) -> Unit:
+        """What the seconds of :attr:`terms` are of."""
+        first, second = (side.report.plan.workload for side in (self.first, self.second))
+        return "step" if first.tokens_per_step == second.tokens_per_step else "million tokens"
+
+    @property
+    def speed(self) -> float:
+        """Tokens a second of the second over those of the first."""
+        return self.second.tokens_per_s / self.first.tokens_per_s
+
+    @property
+    def terms(self) -> list[TermPair]:
+        """Seconds by term on each plan's critical stage; the sums are :meth:`whole_s`."""
+        first, second = (
+            {term: s * self._scale(side) for term, s in side.prediction.breakdown_s.items()}
+            for side in (self.first, self.second)
+        )
+        return paired_terms(first, second, BREAKDOWN_TERMS)
+
+    @property
+    def whole_s(self) -> tuple[float, float]:
+        """Seconds of each plan in :attr:`unit`."""
+        first, second = (
+            side.prediction.step_time_s * self._scale(side) for side in (self.first, self.second)
+        )
+        return first, second
+
+    @property
+    def memory(self) -> list[TermPair]:
+        """Bytes by term on the fullest device of each plan; the sums are what is reserved."""
+        return paired_terms(self.first.fullest.by, self.second.fullest.by, MEMORY_TERMS)
+
+    def _scale(self, side: Side) -> float:
+        return 1.0 if self.unit == "step" else 1e6 / side.report.plan.workload.tokens_per_step
+
+    def to_document(self) -> dict[str, Any]:
+        """JSON-ready: both reports, and what differs between them."""
+        return {
+            "first": {"name": self.first.name, **self.first.report.to_document()},
+            "second": {"name": self.second.name, **self.second.report.to_document()},
+            "questions": _rows(self.questions),
+            "decisions": _rows(self.decisions),
+            "speed": self.speed,
+            "unit": self.unit.replace(" ", "_"),
+            "whole_s": list(self.whole_s),
+            "terms": [
+                {"term": p.term, "first_s": p.first, "second_s": p.second, "by_s": p.by}
+                for p in self.terms
+            ],
+            "memory": [
+                {"term": p.term, "first_bytes": p.first, "second_bytes": p.second, "by_bytes": p.by}
+                for p in self.memory
+            ],
+        }
+
+
+def _rows(found: tuple[Difference, ...]) -> list[dict[str, str]]:
+    return [{"axis": d.axis, "first": d.was, "second": d.now} for d in found]
+
+
+def _questions(first: Report, second: Report) -> tuple[Difference, ...]:
+    found = []
+    models = first.plan.model, second.plan.model
+    if models[0].name != models[1].name:
+        found.append(Difference("model", models[0].name, models[1].name))
+    elif models[0] != models[1]:
+        found.append(Difference("model", "", "of one name, with other layers"))
+    asked = [("cluster", cluster_text(first), cluster_text(second))]
+    workloads = _asked(first.plan.workload), _asked(second.plan.workload)
+    asked += [(axis, was, workloads[1][axis]) for axis, was in workloads[0].items()]
+    return (*found, *(Difference(*row) for row in asked if row[1] != row[2]))
+
+
+def _asked(workload: Workload) -> dict[str, str]:
+    return {
+        "global batch": str(workload.global_batch),
+        "sequence": str(workload.seq_len),
+        "dtype": workload.dtype.shorthand,
+        "optimizer": workload.optimizer,
+        "trained": trained_text(workload).removeprefix(", ") or "all",
+        "gradient clipping": str(workload.gradient_clip_norm),
+    }

@@ -1,0 +1,53 @@
+"""What a page shows of two plans side by side: the terminal's words, and bars on one scale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...planner.what_if.plan_difference import Difference
+from ..terminal.comparison import comparison_tables, verdict
+from .comparison import Comparison, Side
+from .report_text import ROUNDING, question_text, shape_text
+from .report_view import figures, memory_bar
+
+
+def comparison_view(found: Comparison) -> dict[str, Any]:
+    """The view of a comparison.
+
+    Returns:
+        ``{verdict, sides, questions, decisions, tables}``; a side's ``terms`` are shares of the
+        longer of the two.
+    """
+    return {
+        "verdict": verdict(found),
+        "sides": [_side(found, number) for number in (0, 1)],
+        "questions": _rows(found.questions),
+        "decisions": _rows(found.decisions),
+        "tables": [
+            {"title": title, "heads": list(heads), "rows": [list(row) for row in rows]}
+            for title, heads, rows in comparison_tables(found)
+        ],
+    }
+
+
+def _side(found: Comparison, number: int) -> dict[str, Any]:
+    side: Side = (found.first, found.second)[number]
+    longest = max(found.whole_s)
+    seconds = [(p.term, (p.first, p.second)[number]) for p in found.terms]
+    return {
+        "name": side.name,
+        "title": question_text(side.report.plan),
+        "shape": shape_text(side.report.plan),
+        "figures": figures(side.report),
+        "memory": memory_bar(side.fullest),
+        "feasible": side.prediction.feasible,
+        "terms": [
+            {"term": term, "share": value / longest}
+            for term, value in seconds
+            if value > ROUNDING * longest
+        ],
+    }
+
+
+def _rows(found: tuple[Difference, ...]) -> list[list[str]]:
+    return [[d.axis, d.was, d.now] for d in found]

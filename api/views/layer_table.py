@@ -1,0 +1,95 @@
+"""What a plan decides for each layer, runs of layers that are alike as one row of text."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...spec.model.layers import Layer
+from ...spec.plan.plan import Plan
+from ...spec.strategy import LayerStrategy
+from ...spec.technique import OFF
+from ...spec.techniques import TECHNIQUES, Values
+from ..catalogue.layer_names import layer_name
+from .stage_table import span, split_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRow:
+    """Layers in a row that are of one kind, on one stage and treated alike.
+
+    ``part`` is the virtual stage, '' where stages have one; ``group`` the device group whose own
+    strategy it is, '' where all groups of the stage do the same.
+    """
+
+    layers: str
+    kind: str
+    stage: str
+    part: str
+    group: str
+    tp: str
+    shard: str
+    recompute: str
+    techniques: str
+
+
+def layer_rows(plan: Plan, techniques: Values = TECHNIQUES) -> list[LayerRow]:
+    """One row for each run of layers that are treated alike, in the order that data flows.
+
+    Args:
+        plan: a legal plan.
+        techniques: those that are known.
+    """
+    found: list[LayerRow] = []
+    several = plan.program.chunks_per_stage > 1
+    for stage, part, parts in plan.program.chunks():
+        devices = plan.program.stages[stage]
+        own = any(piece.by_device_group for piece in parts)
+        groups = [piece.device_group for piece in devices.devices] if own else [None]
+        where = {"stage": str(stage), "part": str(part) if several else ""}
+        for group in groups:
+            ranks = devices.device_count
+            runs = _runs(plan.chunk_layers(parts, group))
+            found += [
+                LayerRow(
+                    layers=span(first, last),
+                    kind=layer_name(layer),
+                    group=group or "",
+                    **where,
+                    **_decided(layer, strategy, ranks, techniques),
+                )
+                for first, last, layer, strategy in runs
+            ]
+    return found
+
+
+def _runs(
+    placed: tuple[tuple[int, Layer, LayerStrategy], ...],
+) -> list[tuple[int, int, Layer, LayerStrategy]]:
+    """First and last number of each run of equal layers with equal strategies."""
+    found: list[tuple[int, int, Layer, LayerStrategy]] = []
+    for number, layer, strategy in placed:
+        if found and found[-1][1] == number - 1 and found[-1][2:] == (layer, strategy):
+            found[-1] = (found[-1][0], number, layer, strategy)
+        else:
+            found.append((number, number, layer, strategy))
+    return found
+
+
+def _decided(
+    layer: Layer, strategy: LayerStrategy, ranks: int, techniques: Values
+) -> dict[str, str]:
+    used = [(t.name, t.text_of(strategy)) for t in techniques]
+    return {
+        "tp": split_text(strategy),
+        "shard": strategy.shard.level_name(strategy.state_ranks(ranks)),
+        "recompute": strategy.recompute,
+        "techniques": ", ".join(f"{name} {text}" for name, text in used if text != OFF),
+    }
+
+
+def layer_table(plan: Plan) -> dict[str, Any]:
+    """The rows for a page, without the columns in which none says anything."""
+    rows = [asdict(row) for row in layer_rows(plan)]
+    heads = [name for name in LayerRow.__dataclass_fields__ if any(row[name] for row in rows)]
+    return {"heads": heads, "rows": [[row[name] for name in heads] for row in rows]}

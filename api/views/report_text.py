@@ -1,0 +1,190 @@
+"""What the terminal and the notebook show of a report, as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ...costmodel.memory.feasibility import MemoryRule
+from ...spec.cluster.cluster_spec import ClusterSpec
+from ...spec.plan.plan import Plan
+from ...spec.report.report import MemoryRow, Prediction, Report
+from ...spec.technique import OFF
+from ...spec.techniques import TECHNIQUES, Values
+from ...spec.units import GIB, format_bytes, format_count, format_seconds
+from ...spec.workload.workload import Workload
+from .stage_table import expert_text
+
+ROUNDING = 1e-9
+"""Terms below this part of the step are left out."""
+
+
+def shape_text(plan: Plan, techniques: Values = TECHNIQUES) -> str:
+    """A plan in one line: ``tp 4, pp 4, dp 2, zero1, 1f1b, micro-batch 1 x 256``."""
+    program = plan.program
+    placed = [
+        (part.strategy, program.stages[stage].device_count)
+        for stage, _, parts in program.chunks()
+        for part in parts
+    ]
+    every = [strategy for strategy, _ in placed]
+    parts = [
+        f"tp {_several(f'{s.tp} ulysses' if s.ulysses else s.tp for s in every)}",
+        f"pp {len(program.stages)}",
+        f"dp {_several(s.data_parallel(ranks) for s, ranks in placed)}",
+        _several(s.shard.level_name(s.state_ranks(ranks)) for s, ranks in placed),
+    ]
+    if any(s.cp > 1 for s in every):
+        parts.insert(2, f"cp {_several(s.cp for s in every)}")
+    experts = [expert_text(s) for s in every if (s.ep, s.etp) != (1, 1)]
+    if experts:
+        parts.insert(len(parts) - 1, _several(experts))
+    recomputes = {s.recompute for s in every} - {"none"}
+    if recomputes:
+        parts.append("recompute " + "/".join(sorted(recomputes)))
+    for technique in techniques:
+        if used := {technique.text_of(s) for s in every} - {OFF}:
+            parts.append(f"{technique.name} " + "/".join(sorted(used)))
+    if program.chunks_per_stage > 1:
+        parts.insert(2, f"vpp {program.chunks_per_stage}")
+    if len(program.stages) > 1:
+        parts.append(program.schedule.kind)
+    schedule = program.schedule
+    return ", ".join([*parts, f"micro-batch {schedule.micro_batch} x {schedule.microbatches}"])
+
+
+def _several(values: Iterable[object]) -> str:
+    return "/".join(str(value) for value in dict.fromkeys(values))
+
+
+def terms(prediction: Prediction) -> list[tuple[str, float, float]]:
+    """Name, seconds and fraction of the step of every term that is not nil, largest first."""
+    step_s = prediction.step_time_s
+    found = [
+        (name.replace("_", " "), seconds, seconds / step_s)
+        for name, seconds in prediction.breakdown_s.items()
+        if seconds > ROUNDING * step_s
+    ]
+    return sorted(found, key=lambda term: (-term[1], term[0]))
+
+
+def memory_text(row: MemoryRow) -> str:
+    """``76.6 of 79.2 GiB``, in MiB where the device has less than one GiB."""
+    whole = row.capacity_bytes or row.reserved_bytes  # a tier that there is not has none
+    unit, name = (GIB, "GiB") if whole >= GIB else (2**20, "MiB")
+    return f"{row.reserved_bytes / unit:.3g} of {row.capacity_bytes / unit:.3g} {name}"
+
+
+def fullest(prediction: Prediction) -> MemoryRow:
+    """The memory row with the largest part of its capacity in use; the first on a tie."""
+    return max(prediction.memory, key=lambda row: row.reserved_bytes / max(1, row.capacity_bytes))
+
+
+def trained_text(workload: Workload) -> str:
+    """What is trained, where that is not everything."""
+    if workload.adapters is not None:
+        return f", lora of rank {workload.adapters.rank}"
+    return f", {', '.join(workload.frozen)} frozen" if workload.frozen else ""
+
+
+def question_text(plan: Plan) -> str:
+    """The model and the workload in one line."""
+    workload, model = plan.workload, plan.model
+    total, active = (
+        count(workload.seq_len) for count in (model.param_count, model.active_param_count)
+    )
+    parameters = f"{format_count(total)} parameters"
+    if active != total:
+        parameters += f", {format_count(active)} active"
+    size = f"{workload.global_batch} x {workload.seq_len} tokens a step"
+    how = f"{workload.dtype.shorthand}, {workload.optimizer}{trained_text(workload)}"
+    return f"{model.name} ({parameters}), {size}, {how}"
+
+
+def cluster_text(report: Report) -> str:
+    """The machine in one line, and whether its fabric was assumed."""
+    cluster = report.plan.cluster
+    text = " + ".join(_group_text(cluster.alone(group.name)) for group in cluster.groups)
+    if len(cluster.groups) > 1:
+        text += f"; joined by {cluster.levels[0].fabric}"
+    if len(cluster.zones) > 1:
+        zones = " | ".join(cluster.zones)
+        text += f" in a zone, zones {zones} by {cluster.levels[1].fabric}"
+    assumed = any(note.path.endswith(".fabric") for note in report.assumptions)
+    return text + (" (assumed: no fabric given)" if assumed else "")
+
+
+def _group_text(cluster: ClusterSpec) -> str:
+    """The nodes of a cluster of one group, and its links."""
+    group = cluster.groups[0]
+    nodes = (
+        f"{group.nodes} nodes of {group.devices_per_node}"
+        if group.nodes > 1
+        else str(group.devices_per_node)
+    )
+    joined = ", ".join(dict.fromkeys(level.fabric for level in cluster.levels))
+    return f"{nodes} {group.device}, {joined}"
+
+
+def interval_text(prediction: Prediction) -> str:
+    """The step time with the half width of its interval."""
+    return f"{format_seconds(prediction.step_time_s)} {half_width_text(prediction)}"
+
+
+def half_width_text(prediction: Prediction) -> str:
+    """Half the width of the step's interval: ``± 25 %``."""
+    low, high = prediction.step_time_interval_s
+    return f"± {(high - low) / 2 / prediction.step_time_s * 100:.0f} %"
+
+
+def percent(fraction: float) -> str:
+    """``51.3 %`` with one decimal, ``<0.1 %`` for what is almost nothing."""
+    if 0 < fraction < 0.0005:
+        return "<0.1 %"
+    return f"{fraction * 100:.1f} %"
+
+
+def sources_text(report: Report) -> str:
+    """Where the prices come from: ``93 % measured, 7 % analytic``."""
+    shares = [(share, name) for name, share in report.source_share.items() if share > 0]
+    return ", ".join(f"{share * 100:.0f} % {name}" for share, name in sorted(shares, reverse=True))
+
+
+def search_text(report: Report) -> str:
+    """How far the search got, in one line; '' for a simulation."""
+    found = report.search
+    if found is None:
+        return ""
+    done = f"{found.candidates} plans simulated in {format_seconds(found.seconds)}"
+    cheap = found.objective.name == "cost"
+    if found.gap == 0:
+        return f"{done}; proven the {'cheapest' if cheap else 'fastest'} of its space"
+    why = {
+        "proof": "the proof is complete",
+        "work": "stopped at its work limit",
+        "deadline": "stopped early, by deadline or Ctrl-C",
+    }[found.stopped_by]
+    bound = format_seconds(found.lower_bound_s)
+    if cheap and found.objective.bound is not None:
+        bound = f"{found.objective.bound * 1e6:.4g} {found.objective.unit[:-8]} a million tokens"
+    return f"{done}; {why}: at most {percent(found.gap)} above the proven bound {bound}"
+
+
+def place_text(row: MemoryRow, memory: Sequence[MemoryRow]) -> str:
+    """``stage 2``, with the device group where the stage has several."""
+    several = sum(other.stage == row.stage and other.tier == row.tier for other in memory) > 1
+    return f"stage {row.stage}" + (f", {row.device_group}" if several else "")
+
+
+def excess_lines(memory: Sequence[MemoryRow], rule: MemoryRule) -> list[str]:
+    """What does not fit, worst first: tier, stage, amounts; at most three lines."""
+    over = [(rule.excess_bytes(row), row) for row in memory if rule.excess_bytes(row) > 0]
+    over.sort(key=lambda pair: (-pair[0], pair[1].stage))
+    lines = [
+        f"{row.tier} of {place_text(row, memory)} may need "
+        f"{format_bytes(row.capacity_bytes + excess)} of {format_bytes(row.capacity_bytes)}: "
+        f"over by {format_bytes(excess)}"
+        for excess, row in over[:3]
+    ]
+    if len(over) > 3:
+        lines.append(f"{len(over) - 3} more stages are over by less")
+    return lines

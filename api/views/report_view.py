@@ -1,0 +1,183 @@
+"""What a page shows of a report: the words of the terminal, and the figures that it draws.
+
+One document (JSON) for the file that ``plan export --to html`` writes and for the service's page,
+so that neither computes anything of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from ...costmodel.memory.feasibility import MemoryRule
+from ...spec.report.report import MEMORY_TERMS, MemoryRow, Report
+from ...spec.units import format_bytes, format_number, format_seconds
+from .answer_text import cost_text, largest_text, sensitivity_parts, tie_text
+from .explanation import MEMORY_MEANINGS, TERM_MEANINGS
+from .layer_table import layer_table
+from .report_text import (
+    ROUNDING,
+    cluster_text,
+    excess_lines,
+    fullest,
+    half_width_text,
+    memory_text,
+    percent,
+    place_text,
+    question_text,
+    search_text,
+    shape_text,
+    sources_text,
+)
+from .stage_table import stage_rows
+
+
+def report_view(report: Report, rule: MemoryRule) -> dict[str, Any]:
+    """The view of a report.
+
+    Args:
+        report: of a plan.
+        rule: by which its memory fits.
+
+    Returns:
+        ``{title, cluster, shape, plan_hash, feasible, excess, figures, facts, memory, step_time_s,
+        terms, stages, layers, memory_terms, rivals, assumptions, sources}``; times are seconds,
+        sizes texts, shares fractions.
+    """
+    prediction = report.prediction
+    return {
+        "title": question_text(report.plan),
+        "cluster": cluster_text(report),
+        "shape": shape_text(report.plan),
+        "plan_hash": report.plan.hash,
+        "feasible": prediction.feasible,
+        "excess": excess_lines(prediction.memory, rule),
+        "figures": figures(report),
+        "facts": _facts(report),
+        "memory": memory_bar(fullest(prediction)),
+        "step_time_s": prediction.step_time_s,
+        "terms": _terms(report),
+        "stages": _stages(report),
+        "layers": layer_table(report.plan),
+        "memory_terms": _memory_terms(report),
+        "rivals": [
+            {
+                "by": rival.lost_by,
+                "shape": shape_text(rival.plan),
+                "step": format_seconds(rival.prediction.step_time_s),
+                "simplest": rival.simplest,
+            }
+            for rival in report.alternatives
+        ],
+        "assumptions": [
+            {"path": note.path, "value": str(note.value), "why": note.why}
+            for note in report.assumptions
+        ],
+        "sources": f"{sources_text(report)}; {report.provenance.stack}; "
+        f"calibration {report.provenance.calibration}",
+    }
+
+
+def figures(report: Report) -> list[dict[str, str]]:
+    """What a person looks for first; the fullest memory stands beside them."""
+    prediction = report.prediction
+    low, high = (format_seconds(s) for s in prediction.step_time_interval_s)
+    level = f"{prediction.interval_level * 100:.0f} % of runs"
+    tokens = prediction.samples_per_s * report.plan.workload.seq_len
+    return [
+        {
+            "name": "step",
+            "value": format_seconds(prediction.step_time_s),
+            "note": f"{half_width_text(prediction)}: {low} to {high} in {level}",
+        },
+        {
+            "name": "tokens/s a device",
+            "value": _grouped(prediction.tokens_per_s_per_device),
+            "note": f"{_grouped(tokens)} in all",
+        },
+        {
+            "name": "MFU",
+            "value": percent(prediction.mfu),
+            "note": f"HFU {percent(prediction.hfu)}",
+        },
+    ]
+
+
+def _grouped(value: float) -> str:
+    """A large number with its thousands apart."""
+    return f"{value:,.0f}" if value >= 1000 else format_number(value)
+
+
+def _facts(report: Report) -> list[tuple[str, str]]:
+    prediction, search = report.prediction, report.search
+    found = [
+        ("cost", cost_text(prediction)),
+        ("search", search_text(report)),
+        ("ties", "" if search is None else tie_text(search)),
+        ("1 % more of", ", ".join(sensitivity_parts(report))),
+    ]
+    if search is not None and search.largest is not None:
+        found.insert(0, ("largest", largest_text(search.largest)))
+    return [(name, text) for name, text in found if text]
+
+
+def memory_bar(row: MemoryRow) -> dict[str, Any]:
+    """How full a memory is, as a bar and as text."""
+    return {
+        "tier": row.tier,
+        "share": row.reserved_bytes / max(1, row.capacity_bytes),
+        "text": memory_text(row),
+    }
+
+
+def _terms(report: Report) -> list[dict[str, Any]]:
+    """Terms worth showing, largest first; their shares add up to the step's but for rounding."""
+    prediction = report.prediction
+    found = [
+        {
+            "term": name,
+            "seconds": seconds,
+            "text": format_seconds(seconds),
+            "share": seconds / prediction.step_time_s,
+            "meaning": TERM_MEANINGS.get(name, name),
+        }
+        for name, seconds in prediction.breakdown_s.items()
+        if seconds > ROUNDING * prediction.step_time_s
+    ]
+    return sorted(found, key=lambda row: (-float(str(row["seconds"])), str(row["term"])))
+
+
+def _stages(report: Report) -> list[dict[str, Any]]:
+    """A row for each way in which a stage splits layers, memory of every tier beside devices."""
+    rows = []
+    others = [row for row in report.prediction.memory if row.tier != "hbm"]
+    for row in stage_rows(report.plan, report.prediction):
+        found = asdict(row)
+        del found["memory"]
+        tiers = [] if row.memory is None else [row.memory]
+        tiers += [o for t in tiers for o in others if _place(o) == _place(t)]
+        rows.append({**found, "tiers": [memory_bar(tier) for tier in tiers]})
+    return rows
+
+
+def _place(row: MemoryRow) -> tuple[int, str]:
+    return row.stage, row.device_group
+
+
+def _memory_terms(report: Report) -> dict[str, Any]:
+    """Bytes by term as text, a row a stage and tier."""
+    rows = report.prediction.memory
+    names = [*MEMORY_TERMS, *(n for n in rows[0].by if n not in MEMORY_TERMS)]
+    return {
+        "terms": [{"name": name, "meaning": MEMORY_MEANINGS.get(name, name)} for name in names],
+        "rows": [
+            {
+                "place": place_text(row, rows),
+                "tier": row.tier,
+                "by": [format_bytes(row.by.get(name, 0)) for name in names],
+                "reserved": format_bytes(row.reserved_bytes),
+                "capacity": format_bytes(row.capacity_bytes),
+            }
+            for row in rows
+        ],
+    }

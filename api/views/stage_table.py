@@ -1,0 +1,143 @@
+"""The table of a plan's stages, as plain rows of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from ...spec.choices import RECOMPUTES
+from ...spec.model.model_spec import BlockLayer
+from ...spec.parallel.batch_partition import batch_share
+from ...spec.plan.plan import Plan, Stage, StageDevices
+from ...spec.report.report import MemoryRow, Prediction
+from ...spec.strategy import LayerStrategy
+
+HEAD_ROWS, TAIL_ROWS = 16, 3
+"""A table with more rows than these two and one shows its begin and its end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRow:
+    """Layers of one stage that are split alike; ``memory`` beside devices only."""
+
+    stage: str
+    layers: str
+    devices: str
+    tp: str
+    dp: str
+    shard: str
+    recompute: str
+    memory: MemoryRow | None = None
+
+
+@dataclass(slots=True)
+class _Alike:
+    """Layers of a stage with one split: their numbers and how their blocks recompute."""
+
+    strategy: LayerStrategy
+    numbers: list[int]
+    recomputes: list[str]
+
+
+def stage_rows(plan: Plan, prediction: Prediction) -> list[StageRow]:
+    """One row for each way in which a stage splits some of its layers, and each device group."""
+    memory = {(row.stage, row.device_group): row for row in prediction.memory if row.tier == "hbm"}
+    found = []
+    for number, stage in enumerate(plan.program.stages):
+        groups = zip_longest(_alike(plan, stage), stage.devices)
+        for line, (alike, part) in enumerate(groups):
+            split = ["", "", "", "", ""] if alike is None else _splits(alike, stage.device_count)
+            found.append(
+                StageRow(
+                    stage="" if line else str(number),
+                    layers=split[0],
+                    devices="" if part is None else _devices(plan, stage, part),
+                    tp=split[1],
+                    dp=split[2],
+                    shard=split[3],
+                    recompute=split[4],
+                    memory=None if part is None else memory.get((number, part.device_group)),
+                )
+            )
+    return found
+
+
+def _splits(alike: _Alike, ranks: int) -> list[str]:
+    """Layers, tp, dp, sharding and recomputation as text."""
+    strategy = alike.strategy
+    return [
+        ranges(alike.numbers),
+        split_text(strategy),
+        str(strategy.data_parallel(ranks)),
+        strategy.shard.level_name(strategy.state_ranks(ranks)),
+        _recompute(alike.recomputes),
+    ]
+
+
+def split_text(strategy: LayerStrategy) -> str:
+    """``4 + sp``, ``8 ulysses``, ``2 x cp 4``, ``1, ep 8``: how ranks split samples and experts."""
+    split = " + sp" if strategy.megatron_sp else " ulysses" if strategy.ulysses else ""
+    ring = f" x cp {strategy.cp}" if strategy.cp > 1 else ""
+    experts = f", {expert_text(strategy)}" if (strategy.ep, strategy.etp) != (1, 1) else ""
+    return f"{strategy.tp}{split}{ring}{experts}"
+
+
+def expert_text(strategy: LayerStrategy) -> str:
+    """``ep 8`` or ``ep 4 x etp 2``: how ranks split the experts of a layer."""
+    return f"ep {strategy.ep}" + (f" x etp {strategy.etp}" if strategy.etp > 1 else "")
+
+
+def _alike(plan: Plan, stage: Stage) -> list[_Alike]:
+    found: dict[tuple[object, ...], _Alike] = {}
+    for parts in stage.virtual_stages:
+        for number, layer, strategy in plan.chunk_layers(parts):
+            key = (strategy.layout, strategy.ulysses, strategy.ep, strategy.etp, strategy.shard)
+            entry = found.setdefault(key, _Alike(strategy, [], []))
+            entry.numbers.append(number)
+            if isinstance(layer, BlockLayer):
+                entry.recomputes.append(strategy.recompute)
+    return list(found.values())
+
+
+def _recompute(recomputes: list[str]) -> str:
+    """``none``, ``full``, or ``full 6 of 20`` where layers differ."""
+    used = {kind: recomputes.count(kind) for kind in RECOMPUTES if kind in recomputes}
+    if not used:
+        return "-"
+    if len(used) == 1:
+        return next(iter(used))
+    counts = [f"{kind} {n}" for kind, n in used.items() if kind != "none"]
+    return " + ".join(counts) + f" of {len(recomputes)}"
+
+
+def _devices(plan: Plan, stage: Stage, part: StageDevices) -> str:
+    """``0-7``, or ``h100 0-7`` where there are several groups, with its share of a shared stage."""
+    name = f"{part.device_group} " if len(plan.cluster.groups) > 1 else ""
+    where = name + span(part.first_rank, part.first_rank + part.count - 1)
+    if len(stage.devices) == 1:
+        return where
+    return f"{where}: {batch_share(stage, part) * 100:.4g} % of the batch"
+
+
+def span(first: int, last: int) -> str:
+    """``0-7``, or ``3`` where first and last are the same."""
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Ascending numbers as runs: ``0-3, 8-11``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(span(first, last) for first, last in runs)
+
+
+def shortened(rows: list[StageRow]) -> tuple[list[StageRow], list[StageRow], int]:
+    """The rows to show at the begin and at the end, and how many lie between."""
+    if len(rows) <= HEAD_ROWS + TAIL_ROWS + 1:
+        return rows, [], 0
+    return rows[:HEAD_ROWS], rows[-TAIL_ROWS:], len(rows) - HEAD_ROWS - TAIL_ROWS

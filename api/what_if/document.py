@@ -1,0 +1,101 @@
+"""The JSON document of a what-if answer; its keys are a stable contract (docs/what_if.md)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from ...planner.what_if.answer import Answer, Moved, Priced
+from ...planner.what_if.setting import Change
+from .what_if import WhatIf
+
+
+def what_if_document(found: WhatIf) -> dict[str, Any]:
+    """The document: SI, fractions, every key present.
+
+    ``rows`` has an entry for each value of a sweep. Without one, its keys are at the top instead.
+    """
+    question = found.question
+    document: dict[str, Any] = {
+        "plan_hash": found.baseline.plan.hash,
+        "baseline": _priced(found.baseline),
+        "scale": question.scale,
+        "assumptions": [asdict(note) for note in found.assumptions],
+        "provenance": asdict(found.provenance),
+    }
+    if question.sweep is None:
+        return document | row_document(found.answers[0])
+    swept = {"path": swept_path(found), "values": list(question.sweep.values)}
+    rows = [{"value": a.row.value, **row_document(a)} for a in found.answers]
+    return document | {"sweep": swept, "rows": rows}
+
+
+def swept_path(found: WhatIf) -> str:
+    """The key that a sweep changes, as the list of keys writes it."""
+    paths = [change.path for change in found.answers[0].row.changes]
+    sweep = found.question.sweep
+    asked = "" if sweep is None else sweep.path.casefold().replace("-", "_")
+    return next(path for path in paths if path.casefold().replace("-", "_") == asked)
+
+
+def row_document(answer: Answer) -> dict[str, Any]:
+    """``changes``, ``same_plan``, ``re_planned`` and ``moved`` of one row."""
+    same: dict[str, Any] = {"possible": False, "why": answer.same_why}
+    if answer.same is not None:
+        same = {"possible": True, **_priced(answer.same)}
+    best: dict[str, Any] = {"possible": False, "why": answer.best_why}
+    if answer.best is not None:
+        best = {
+            "possible": True,
+            **_priced(answer.best),
+            "gain": answer.gain,
+            "kept": answer.kept,
+            "change": [item._asdict() for item in answer.difference],
+            "moved": _moved(answer.best_moved),
+            "search": _search(answer),
+        }
+        if answer.best_why:
+            best["why"] = answer.best_why
+    return {
+        "changes": [change_document(change) for change in answer.row.changes],
+        "same_plan": same,
+        "re_planned": best,
+        "moved": _moved(answer.moved),
+    }
+
+
+def change_document(change: Change) -> dict[str, Any]:
+    """``path``, ``was`` and ``now``."""
+    return change._asdict()
+
+
+def _priced(found: Priced) -> dict[str, Any]:
+    return {
+        "plan": found.plan.to_document(),
+        "plan_hash": found.plan.hash,
+        "prediction": found.prediction.to_document(),
+        "excess": [item._asdict() for item in found.excess],
+        "idle_devices": found.idle_devices,
+    }
+
+
+def _moved(found: Moved | None) -> dict[str, Any] | None:
+    return None if found is None else found._asdict()
+
+
+def _search(answer: Answer) -> dict[str, Any] | None:
+    """How far the search got; without its seconds, so that equal questions give equal bytes.
+
+    The gap is that of the plan that is answered with, which may be the same plan, kept.
+    """
+    search, best = answer.search, answer.best
+    if search is None or best is None:
+        return None
+    bound_s = search.lower_bound_s
+    gap = max(0.0, best.step_time_s / bound_s - 1) if bound_s else 0.0
+    return {
+        "candidates": search.candidates,
+        "lower_bound_s": search.lower_bound_s,
+        "gap": gap,
+        "stopped_by": search.stopped_by,
+    }

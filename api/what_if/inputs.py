@@ -1,0 +1,96 @@
+"""Questions from what was typed: ``KEY=VALUE``, ``KEY=a,b,c``, mappings of both, a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ...planner.what_if.question import SCALES, Question, Sweep
+from ...planner.what_if.setting import Value
+from ...spec.errors import InputError, one_of
+from ...spec.inputs.what_if_keys import CHANGE_KEYS
+from ..problem.model_and_cluster import ClusterLike, cluster_of
+
+SET_EXAMPLE = "inter_node.bandwidth=2x"
+SWEEP_EXAMPLE = "inter_node.bandwidth=0.5x,1x,2x"
+Sets = Iterable[str] | Mapping[str, Value]
+Swept = str | Mapping[str, Sequence[Value]]
+
+
+def question_of(
+    sets: Sets = (),
+    sweep: Swept | Sequence[Swept] | None = None,
+    add: ClusterLike | None = None,
+    scale: str | None = None,
+) -> Question:
+    """The question that was typed.
+
+    Args:
+        sets: ``KEY=VALUE`` texts, or a mapping of keys to values (numbers are SI).
+        sweep: one ``KEY=a,b,c``, or a mapping of one key to its values.
+        add: a cluster that joins that of the plan.
+        scale: ``batch`` or ``fixed`` (also None).
+
+    Raises:
+        InputError: a text or a mapping of another form, two sweeps, no such cluster.
+    """
+    return Question(
+        sets=tuple(_set(text) for text in _listed(sets)),
+        sweep=None if sweep is None else _sweep(sweep),
+        add=None if add is None else cluster_of(add, "--add"),
+        scale="fixed" if scale is None else one_of("--scale", scale, SCALES),
+    )
+
+
+def _listed(sets: Sets) -> Iterable[str | tuple[str, Value]]:
+    if isinstance(sets, Mapping):
+        return list(sets.items())
+    if isinstance(sets, str):
+        return [sets]
+    if not isinstance(sets, Iterable):
+        raise InputError("--set", sets, "KEY=VALUE, several, or a mapping", SET_EXAMPLE)
+    return sets
+
+
+def _set(given: str | tuple[str, Value]) -> tuple[str, Value]:
+    if isinstance(given, tuple):
+        return given
+    if not isinstance(given, str):
+        raise InputError("--set", given, "KEY=VALUE", SET_EXAMPLE)
+    path, equals, value = given.partition("=")
+    if not (path.strip() and equals and value.strip()):
+        raise InputError("--set", given, "KEY=VALUE", _with_value(path, SET_EXAMPLE))
+    if "," in value:
+        raise InputError("--set", given, "one value; --sweep takes several", f"--sweep {given}")
+    return path.strip(), value.strip()
+
+
+def _with_value(path: str, example: str) -> str:
+    """What was typed with a value, where it could be a key."""
+    name = path.strip()
+    known = [key.path.rpartition(".")[2] for key in CHANGE_KEYS]
+    is_key = name.rpartition(".")[2] in known
+    return f"{name}={example.partition('=')[2]}" if is_key else example
+
+
+def _sweep(given: Swept | Sequence[Swept]) -> Sweep:
+    if not isinstance(given, (str, Mapping)):
+        if len(given) != 1:
+            raise InputError("--sweep", f"{len(given)} sweeps", "one; fix other keys with --set")
+        return _sweep(given[0])
+    if isinstance(given, Mapping):
+        if len(given) != 1:
+            raise InputError("--sweep", f"{len(given)} keys", "one; fix other keys with --set")
+        path, values = next(iter(given.items()))
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise InputError(f"--sweep {path}", values, "a list of values")
+        return Sweep(path=path, values=tuple(values))
+    path, equals, text = given.partition("=")
+    parts = tuple(part.strip() for part in text.split(","))
+    if not (path.strip() and equals and all(parts)):
+        near = _with_value(path, SWEEP_EXAMPLE)
+        raise InputError("--sweep", given, "KEY=a,b,c", near)
+    repeated = next((part for part in parts if parts.count(part) > 1), None)
+    if repeated is not None:
+        near = f"{path}={','.join(dict.fromkeys(parts))}"
+        raise InputError("--sweep", f"{repeated} twice", "each value once", near)
+    return Sweep(path=path.strip(), values=parts)

@@ -1,0 +1,122 @@
+"""What-if answers in words and figures, as terminal, notebook and drawings show them."""
+
+from __future__ import annotations
+
+from ...planner.what_if.answer import Answer, Moved, Priced
+from ...planner.what_if.setting import Change, Value
+from ...spec.inputs.quantities import QuantityKind
+from ...spec.inputs.what_if_keys import entry_of
+from ...spec.report.report import Prediction
+from ...spec.units import format_bytes, format_number, format_seconds
+from ..views.report_text import ROUNDING, percent
+from .document import swept_path
+from .what_if import WhatIf
+
+CLUSTER = "cluster"
+
+
+def value_text(path: str, value: Value) -> str:
+    """A value in the unit that a person would use for it."""
+    if isinstance(value, str):
+        return value
+    kind: QuantityKind = "number" if path == CLUSTER else entry_of(path).kind  # type: ignore[assignment]
+    if kind == "bytes":
+        return format_bytes(value)
+    if kind == "bytes_per_s":
+        return f"{format_number(value / 1e9, 4)} GB/s"
+    if kind == "flops_per_s":
+        return f"{format_number(value / 1e12, 4)} TFLOP/s"
+    if kind == "seconds":
+        return format_seconds(value)
+    return f"{value:g}" if kind == "number" else str(int(value))
+
+
+def change_text(change: Change) -> str:
+    """``inter_node.bandwidth 50 GB/s -> 100 GB/s``."""
+    was, now = (value_text(change.path, value) for value in (change.was, change.now))
+    return f"{change.path} {was} -> {now}"
+
+
+def swept_change(found: WhatIf, answer: Answer) -> Change:
+    """The change that the sweep made in a row."""
+    path = swept_path(found)
+    return next(change for change in answer.row.changes if change.path == path)
+
+
+def row_name(found: WhatIf, answer: Answer) -> str:
+    """What tells a row of a sweep from the others."""
+    change = swept_change(found, answer)
+    return value_text(change.path, change.now)
+
+
+def tokens_per_s(found: Priced) -> float:
+    """Tokens a second of the whole cluster."""
+    return found.prediction.samples_per_s * found.plan.workload.seq_len
+
+
+def tokens_text(found: Priced) -> str:
+    """Tokens a second of the whole cluster, in thousands where there are many."""
+    rate = tokens_per_s(found)
+    return f"{format_number(rate / 1e3, 4)} k" if rate >= 1e4 else format_number(rate)
+
+
+def work_differs(found: WhatIf) -> bool:
+    """Whether steps of the answer do different amounts of work, so that seconds do not compare."""
+    paths = {change.path for answer in found.answers for change in answer.row.changes}
+    return bool(paths & {"global_batch", "seq_len"})
+
+
+def signed_seconds(seconds: float) -> str:
+    """``+1.2 s``, ``-340 ms``."""
+    return f"{'+' if seconds > 0 else '-'}{format_seconds(abs(seconds))}"
+
+
+def signed_percent(share: float) -> str:
+    """``+12.3 %``, ``-4.0 %``."""
+    return f"{'-' if share < 0 else '+'}{percent(abs(share))}"
+
+
+def moved_text(found: Moved | None) -> str:
+    """The term that moved most, with its seconds."""
+    if found is None:
+        return "nothing moves"
+    return f"{found.term.replace('_', ' ')} {signed_seconds(found.seconds)}"
+
+
+def speed_text(baseline: Priced, now: Priced) -> str:
+    """How throughput compares with the baseline's: ``+12.3 %``."""
+    share = tokens_per_s(now) / tokens_per_s(baseline) - 1
+    return "as fast" if abs(share) < ROUNDING else signed_percent(share)
+
+
+def fits_text(found: Priced) -> str:
+    """'' where it fits, else by how much the worst device is over."""
+    if found.prediction.feasible:
+        return ""
+    worst = found.excess[0]
+    return f"over by {format_bytes(worst.excess_bytes)} of {worst.tier} on stage {worst.stage}"
+
+
+def difference_text(answer: Answer) -> str:
+    """What re-planning changed, in a few words."""
+    if answer.best is None:
+        return f"nothing: {answer.best_why}"
+    if answer.kept:
+        return "the plan as it is"
+    words = [str(item) for item in answer.difference]
+    return ", ".join(words) or "the plan as it is"
+
+
+def gain_text(answer: Answer) -> str:
+    """What re-planning gains over the same plan."""
+    if answer.gain is None:
+        return ""
+    return "none" if answer.kept or abs(answer.gain) < ROUNDING else signed_percent(answer.gain)
+
+
+def shown_terms(predictions: list[Prediction]) -> list[str]:
+    """Terms of which any prediction has seconds worth showing, largest first."""
+    names = list(dict.fromkeys(name for p in predictions for name in p.breakdown_s))
+    largest = {n: max(p.breakdown_s.get(n, 0.0) for p in predictions) for n in names}
+    least = 1e-4 * max(p.step_time_s for p in predictions)
+    return sorted((n for n in names if largest[n] > least), key=lambda n: (-largest[n], n))

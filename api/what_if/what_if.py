@@ -1,0 +1,267 @@
+"""What-if questions as command line, service and Python ask them: one place that answers all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...costmodel.memory.feasibility import MemoryRule
+from ...costmodel.pricing.machine import Machine
+from ...datasets.catalogue.device import device
+from ...datasets.catalogue.device_formats import require_dtype, require_format
+from ...datasets.clusters.parsed_cluster import expansion
+from ...planner.what_if.answer import Answer, Priced, answered, priced
+from ...planner.what_if.question import Question, Row, rows_of
+from ...planner.what_if.setting import Setting, group_names
+from ...spec.cluster.measured import Measured, profile_of
+from ...spec.cluster.stack_spec import StackSpec
+from ...spec.errors import InputError
+from ...spec.plan.plan import Plan
+from ...spec.plan.relative_position_bias import table_blocks
+from ...spec.report.report import Assumption, Prediction, Provenance, Report
+from ..planning.plan_and_simulate import Progress, search_plan, simulate_plan
+from ..problem.resolve import Inputs, Problem, plan_pricing, pricing_on
+
+WORDS = {"--stack": "stack", "--attention": "stack.attention", "--overlap": "stack.overlap"}
+"""The keys that change what other verbs have flags for."""
+RowDone = Callable[[int, int], None]
+Clock = Callable[[int], float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """A whole answer: the plan as it is given, and every row of the question."""
+
+    question: Question
+    baseline: Priced
+    answers: tuple[Answer, ...]
+    assumptions: tuple[Assumption, ...]
+    provenance: Provenance
+
+
+@dataclass(slots=True)
+class _Software:
+    """What prices one setting."""
+
+    stack: StackSpec
+    measured: Measured | None
+    notes: tuple[Assumption, ...]
+
+
+class SettingPricing:
+    """Prices and searches settings with the reports that every other verb makes.
+
+    Args:
+        inputs: stack, attention, overlap and calibration, where the question does not change them.
+        risk: accepted chance of running out of memory.
+        deadline_s: seconds that the search of a row may take; None for no limit.
+        progress: of each search.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        risk: float,
+        deadline_s: Callable[[], float | None],
+        progress: Progress | None = None,
+    ) -> None:
+        self._inputs, self._risk = inputs, risk
+        self._deadline_s, self._progress = deadline_s, progress
+        self._known: dict[tuple[object, ...], _Software] = {}
+
+    def software(self, setting: Setting) -> _Software:
+        """Stack and measurements of a setting, resolved once.
+
+        Raises:
+            InputError: a word that names none, a calibration for something else.
+        """
+        words: Mapping[str, str] = setting.words
+        asked = (setting.cluster, setting.workload.dtype)
+        biased = bool(table_blocks(setting.model))
+        key = (*asked, biased, tuple(sorted(words.items())))
+        if key not in self._known:
+            inputs = replace(self._inputs, **words)  # type: ignore[arg-type]
+            self._known[key] = _Software(*pricing_on(*asked, inputs, biased))
+        return self._known[key]
+
+    def stack(self, setting: Setting) -> StackSpec:
+        """The software of a setting."""
+        return self.software(setting).stack
+
+    def rule(self, setting: Setting) -> MemoryRule:
+        """When memory fits."""
+        return MemoryRule(self._risk).measured_by(self.software(setting).measured)
+
+    def price(self, plan: Plan, setting: Setting) -> Prediction:
+        """What is predicted of a plan, whether it fits or not."""
+        return self.simulated(plan, setting).prediction
+
+    def simulated(self, plan: Plan, setting: Setting) -> Report:
+        """The report of a plan in a setting."""
+        found = self.software(setting)
+        about = (plan, found.stack, found.measured, found.notes, self._risk, setting.rates)
+        return simulate_plan(*about).report
+
+    def search(self, setting: Setting) -> Report:
+        """The best plan of a setting.
+
+        Raises:
+            InfeasibleError: nothing fits.
+        """
+        found = self.software(setting)
+        problem = Problem(
+            model=setting.model,
+            cluster=setting.cluster,
+            workload=setting.workload,
+            stack=found.stack,
+            measured=found.measured,
+            assumptions=found.notes + setting.notes,
+            expansion=expansion(setting.cluster),
+            machine=Machine(setting.cluster, found.measured, rates=setting.rates),
+        )
+        return search_plan(
+            problem,
+            top=0,
+            deadline_s=self._deadline_s(),
+            risk=self._risk,
+            progress=self._progress,
+        )
+
+
+def what_if(
+    plan: Plan,
+    question: Question,
+    inputs: Inputs,
+    risk: float,
+    seconds: Clock | None = None,
+    progress: Progress | None = None,
+    row_done: RowDone | None = None,
+) -> WhatIf:
+    """Answer a question about a plan.
+
+    Args:
+        plan: a legal plan.
+        question: what changes.
+        inputs: stack, attention, overlap and calibration as flags of ``plan simulate``.
+        risk: accepted chance of running out of memory.
+        seconds: given how many searches are left, what the next one may take; no limit if None.
+        progress: of each search.
+        row_done: called with (rows answered, rows).
+
+    Ctrl-C ends the search that runs with its best plan so far, and no further row is answered.
+
+    Raises:
+        InputError: a question that cannot be asked of this plan. It is raised before any search.
+    """
+    left = 0
+    limit = seconds or (lambda searches: None)
+    pricing = SettingPricing(inputs, risk, lambda: limit(left), progress)
+    base = base_setting(plan, inputs)
+    rows = rows_of(question, base)
+    for row in rows:
+        _check(row, pricing)
+    start = pricing.simulated(plan, base)
+    baseline = priced(plan, base, pricing)
+    answers = []
+    for number, row in enumerate(rows):
+        left = len(rows) - number
+        if row_done is not None:
+            row_done(number, len(rows))
+        answers.append(answered(row, baseline, pricing))
+        if seconds is None and _interrupted(answers[-1]):
+            break
+    return WhatIf(
+        question=question,
+        baseline=baseline,
+        answers=tuple(answers),
+        assumptions=_distinct([start.assumptions, *(row.setting.notes for row in rows)]),
+        provenance=start.provenance,
+    )
+
+
+def check_question(plan: Plan, question: Question, inputs: Inputs, risk: float) -> None:
+    """Refuse what :func:`what_if` would refuse, and price nothing.
+
+    Args:
+        plan: a legal plan.
+        question: what changes.
+        inputs: stack, attention, overlap and calibration as flags of ``plan simulate``.
+        risk: accepted chance of running out of memory.
+
+    Raises:
+        InputError: a question that cannot be asked of this plan.
+    """
+    pricing = SettingPricing(inputs, risk, lambda: None)
+    for row in rows_of(question, base_setting(plan, inputs)):
+        _check(row, pricing)
+
+
+def equal_parts(deadline_s: float) -> Clock:
+    """What is left of a deadline that begins now, in equal parts for the searches that are left."""
+    ends_s = time.monotonic() + deadline_s
+    return lambda searches: max(0.0, ends_s - time.monotonic()) / max(1, searches)
+
+
+def _interrupted(answer: Answer) -> bool:
+    """Whether a search without a deadline ended early."""
+    return answer.search is not None and answer.search.stopped_by == "deadline"
+
+
+def base_setting(plan: Plan, inputs: Inputs) -> Setting:
+    """What the plan is priced for as it is given."""
+    stack, measured, _ = plan_pricing(plan, inputs)
+    return Setting(
+        model=plan.model,
+        cluster=plan.cluster,
+        workload=plan.workload,
+        stack=_as_measured(stack, measured),
+        groups={name: name for name in group_names(plan.cluster)},
+    )
+
+
+def _as_measured(stack: StackSpec, measured: Measured | None) -> StackSpec:
+    """The stack with the figures that a profile replaces, for what a change says it was."""
+    profile = profile_of(measured)
+    if profile is None:
+        return stack
+    slowdown = profile.overlap_slowdown
+    return replace(
+        stack,
+        launch_s=profile.host_s.get("kernel", stack.launch_s),
+        overlap_slowdown=stack.overlap_slowdown if slowdown is None else slowdown,
+    )
+
+
+def _check(row: Row, pricing: SettingPricing) -> None:
+    """Refuse what no plan could do in a setting, before anything is searched."""
+    dtype, swept = row.setting.workload.dtype, row.value is not None
+    paths = [change.path for change in row.changes]
+    for group in row.setting.cluster.groups:
+        if "dtype" in paths:
+            where = f"{_flag(paths, 'dtype', swept)} dtype"
+            require_dtype(device(group.device), dtype.param, where)
+            if dtype.matmul is not None:
+                require_format(device(group.device), dtype.matmul, where)
+    try:
+        pricing.software(row.setting)
+    except InputError as error:
+        path = WORDS.get(error.field, "")
+        if path not in paths:
+            raise
+        where = f"{_flag(paths, path, swept)} {path}"
+        raise InputError(where, error.given, error.allowed, error.nearest) from None
+
+
+def _flag(paths: Sequence[str], path: str, swept: bool) -> str:
+    """The flag that a changed key came by: the sweep's is changed last."""
+    return "--sweep" if swept and paths[-1] == path else "--set"
+
+
+def _distinct(notes: Sequence[tuple[Assumption, ...]]) -> tuple[Assumption, ...]:
+    """Every assumption once, in order."""
+    found: list[Assumption] = []
+    for note in (note for some in notes for note in some):
+        if note not in found:
+            found.append(note)
+    return tuple(found)

@@ -1,0 +1,124 @@
+"""The evidence tier of the tests: parity, lowering and live bytes of many random plans."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from harness.places import BENCHMARKS, ROOT, SUPPORT
+from harness.processes import ran
+from harness.shapes import EVERYTHING, Evidence, Item, Row, Table, judged, reported
+from harness.work import Work
+from runner.sampled import EVERY, table_name
+
+MARK = "@pytest.mark.evidence"
+GLANCE = 2
+BOUNDS = {
+    "gradient difference, fp32": 5e-6,
+    "loss difference, fp32": 1e-5,
+    "live bytes against the simulated peak": 0.02,
+    "FLOPs of a run that the lowering lacks": 0.0,
+    "bytes of a run that the lowering lacks": 0.01,
+    "kernels and collectives that only one side names": 0.0,
+}
+"""Largest allowed values, those of the tests; a figure without one is reported."""
+
+
+def run(work: Work) -> Evidence:
+    """Run every test file that has tests of this tier, each as one pytest process."""
+    names = _test_files()
+    found = work.pieces(names, lambda name: _test(name, work.sized(0, GLANCE)))
+    rows = [_file_row(name, piece) for name, piece in zip(names, found, strict=True)]
+    figures: dict[str, list[float]] = {}
+    for piece in found:
+        for name, values in piece["figures"].items():
+            figures.setdefault(name, []).extend(values)
+    rows += [_figure_row(name, values) for name, values in sorted(figures.items())]
+    failures = [(test, why) for piece in found for test, why in piece["failures"]]
+    for test, why in failures:
+        work.say(f"failed: {test}: {why}")
+    tables = [Table(title="What failed", columns=("test", "why"), rows=failures)]
+    return Evidence(rows=rows, tables=tables if failures else [])
+
+
+def _test_files() -> list[str]:
+    """Every test file with a test of this tier, from the root."""
+    return [
+        path.relative_to(ROOT).as_posix()
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if table_name(path) in EVERY or MARK in path.read_text(encoding="utf-8")
+    ]
+
+
+def _test(name: str, glance: int) -> dict[str, Any]:
+    """Outcomes and figures of a test file."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "figures.jsonl")
+        log.touch()
+        paths = [str(BENCHMARKS), str(SUPPORT), os.environ.get("PYTHONPATH", "")]
+        environment = {
+            "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+            "EVIDENCE_FIGURES": str(log),
+            "EVIDENCE_TESTS": str(glance),
+        }
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "evidence", "-p", "figures_plugin"]
+        done = ran([*command, name], environment)
+        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    outcomes = {line["test"]: line["outcome"] for line in lines if "test" in line}
+    if not outcomes or done.code not in (0, 1):
+        said = (done.out.decode(errors="replace").strip() or done.err.strip()).splitlines()
+        raise RuntimeError(f"pytest {name} exited with {done.code}: {said[-1] if said else ''}")
+    figures: dict[str, list[float]] = {}
+    for line in lines:
+        if "figure" in line:
+            figures.setdefault(line["figure"], []).append(line["value"])
+    return {
+        "counts": Counter(outcomes.values()),
+        "failures": [(x["test"], x["why"]) for x in lines if x.get("outcome") == "failed"],
+        "figures": figures,
+        "seconds": done.wall_s,
+    }
+
+
+def _file_row(name: str, piece: dict[str, Any]) -> Row:
+    counts = piece["counts"]
+    passed, failed = counts.get("passed", 0), counts.get("failed", 0)
+    skipped = counts.get("skipped", 0)
+    figure = f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else "")
+    return judged(
+        name,
+        f"{figure}, {piece['seconds']:.0f} s",
+        "all pass",
+        not failed and passed > 0,
+        passed=passed,
+        failed=failed,
+        skipped=skipped,
+    )
+
+
+def _figure_row(name: str, values: list[float]) -> Row:
+    ordered = sorted(values)
+    median, worst = ordered[len(ordered) // 2], ordered[-1]
+    figure = f"worst {worst:.2g}, median {median:.2g} of {len(ordered)} comparisons"
+    numbers = {"worst": worst, "median": median, "comparisons": len(ordered)}
+    if name not in BOUNDS:
+        return reported(name, figure, **numbers)
+    return judged(name, figure, f"at most {BOUNDS[name]:g}", worst <= BOUNDS[name], **numbers)
+
+
+ITEM = Item(
+    name="distributed",
+    shows="Random plans on real ranks equal the reference, and what the cost model says of them.",
+    target=(
+        "every test of the evidence tier passes, among them 210 plans for parity, 80 for the "
+        "lowering and 60 for live bytes."
+    ),
+    run=run,
+    reads=(*EVERYTHING, *_test_files(), "tests/conftest.py", "tests/distributed/conftest.py",
+           "tests/support", "pyproject.toml", "benchmarks/support/figures_plugin.py"),
+)  # fmt: skip

@@ -1,0 +1,113 @@
+"""Every bound that the search uses, against the plans that it speaks for."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # small arrays: threads only take each other's time
+
+from generators.open_problems import open_problem
+from generators.samples import random_problem
+from harness.shapes import PLANNING, Evidence, Item, Table, judged, reported
+from harness.work import Work
+from oracles.bound_checks import ROUNDING
+from oracles.heterogeneous_bounds import check_mixed_question, random_mixed_problem
+from oracles.question_bounds import Questioned, check_question
+
+PROBLEMS, PLANS = 600, 220
+MIXED, MIXED_PLANS = 120, 150
+LEAST_PLANS = 100_000
+
+
+def run(work: Work) -> Evidence:
+    """Random plans of random questions; half of them have axes that a rule else keeps out."""
+    keys = [f"one {seed}" for seed in range(work.sized(PROBLEMS, 6))]
+    keys += [f"mixed {seed}" for seed in range(work.sized(MIXED, 3))]
+    found = work.pieces(keys, _check)
+    plans = sum(piece["plans"] for piece in found)
+    fitting = sum(piece["fitting"] for piece in found)
+    faults = [f"{key}: {f}" for key, p in zip(keys, found, strict=True) for f in p["faults"]]
+    proven = sum(piece["stopped_by"] == "proof" for piece in found)
+    axes: Counter[str] = Counter()
+    for piece in found:
+        axes.update(piece["axes"])
+    rows = [
+        judged(
+            "bounds above a plan that they speak for",
+            f"{len(faults)} ({plans:,} plans drawn)" + (f" ({faults[0][:300]})" if faults else ""),
+            f"0 (to {ROUNDING:g})",
+            not faults,
+            plans=plans,
+            faults=len(faults),
+        ),
+        judged(
+            "legal plans that fit, held against `lower_bound_s` of their question",
+            f"{fitting:,} of {len(found)} questions, {proven} of them proven",
+            f"at least {LEAST_PLANS:,}",
+            fitting >= work.sized(LEAST_PLANS, 1),
+            plans=fitting,
+            questions=len(found),
+            proven=proven,
+        ),
+    ]
+    for name in sorted({name for piece in found for name in piece["largest"]}):
+        own = [piece for piece in found if name in piece["largest"]]
+        largest = max(piece["largest"][name] for piece in own)
+        counted = "fitting" if "lower_bound_s" in name else "plans"
+        mean = sum(p["total"][name] for p in own) / sum(p[counted] for p in own)
+        rows.append(
+            reported(
+                f"bound `{name}` as a share of the step",
+                f"mean {mean:.3f}, largest {largest:.6f}",
+                mean=mean,
+                largest=largest,
+            )
+        )
+    lines = [(name, f"{count:,}", f"{count / plans:.1%}") for name, count in axes.most_common()]
+    table = Table(title="Plans with each axis", columns=("axis", "plans", "share"), rows=lines)
+    return Evidence(rows=rows, tables=[table])
+
+
+def _check(key: str) -> dict[str, Any]:
+    found = checked(key)
+    return {
+        "plans": found.tightness.plans,
+        "fitting": found.fitting,
+        "stopped_by": found.stopped_by,
+        "faults": found.tightness.faults,
+        "largest": found.tightness.largest,
+        "total": found.tightness.total,
+        "axes": dict(found.axes),
+    }
+
+
+def checked(key: str) -> Questioned:
+    """The question of a key, with its plans held against every bound."""
+    kind, _, number = key.partition(" ")
+    seed = int(number)
+    if kind == "mixed":
+        return check_mixed_question(random_mixed_problem(seed), MIXED_PLANS, seed)
+    space = open_problem(seed) if seed % 2 else random_problem(seed)
+    return check_question(space, PLANS, seed)
+
+
+ITEM = Item(
+    name="bounds",
+    shows="No bound of the search is above a plan that it speaks for, or it would prove nothing.",
+    target=(
+        "none in 100,000 random legal plans of every axis, and none of them below "
+        "`lower_bound_s` of a question that it answers."
+    ),
+    run=run,
+    reads=(*PLANNING, "tests/support/oracles/brute_force.py",
+    "tests/support/oracles/heterogeneous_oracle.py",
+           "tests/support/generators/random_spaces.py", "tests/support/generators/tower_cases.py",
+           "tests/support/generators/random_plans.py",
+           "tests/support/generators/random_heterogeneous_plans.py",
+           "tests/support/published/planning.py", "tests/support/generators/samples.py",
+           "tests/support/generators/open_problems.py", "tests/support/generators/plan_axes.py",
+           "tests/support/oracles/bound_checks.py", "tests/support/oracles/question_bounds.py",
+           "tests/support/oracles/heterogeneous_bounds.py"),
+)  # fmt: skip

@@ -1,0 +1,157 @@
+"""The planner against the independent brute force, on random spaces of several sorts."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # small arrays: threads only take each other's time
+
+from generators.uneven_spaces import binding_cap, uneven_space
+from harness.shapes import PLANNING, Evidence, Item, Row, judged, reported
+from harness.work import Work
+from oracles.brute_force import solve
+from oracles.heterogeneous_comparison import compare_mixed_seed
+from published.planning import EQUAL, RULE, Comparison, compare, compare_seed
+
+
+class Sort(NamedTuple):
+    """Spaces of one sort: how many, and how many legal plans each has at least and at most."""
+
+    spaces: int
+    least: int
+    most: int
+    what: str
+
+
+SORTS = {
+    "any": Sort(300, 500, 6000, "any cluster and axis"),
+    "few": Sort(300, 500, 1500, "the same, of fewer plans"),
+    "uneven": Sort(250, 500, 1500, "uneven blocks and heads over stages that memory binds"),
+    "mixed": Sort(200, 200, 1200, "two device groups, of any widths and shares"),
+}
+SPACES = sum(sort.spaces for sort in SORTS.values())
+
+
+def run(work: Work) -> Evidence:
+    """Solve every space by brute force and ask the planner the same."""
+    work.spreads = True
+    keys = [
+        f"{name} {seed}"
+        for name, sort in SORTS.items()
+        for seed in range(work.sized(sort.spaces, 3))
+    ]
+    pieces = work.pieces(keys, _compare)
+    found = {k: Comparison(**_finite(p)) for k, p in zip(keys, pieces, strict=True)}
+    spaces, faulty = len(found), {k: c.faults for k, c in found.items() if c.faults}
+    feasible = [c for c in found.values() if c.feasible]
+    worst = max((abs(c.planned_s / c.best_s - 1) for c in feasible), default=0.0)
+    gap = max((c.planned_s / c.lower_bound_s - 1 for c in feasible), default=0.0)
+    names = "; ".join(f"{key}: {faults[0]}" for key, faults in list(faulty.items())[:5])
+    return Evidence(
+        rows=[
+            judged(
+                "spaces where planner and oracle agree",
+                f"{spaces - len(faulty):,} of {spaces:,}" + (f" ({names})" if faulty else ""),
+                f"all {SPACES:,}",
+                not faulty,
+                spaces=spaces,
+                agreeing=spaces - len(faulty),
+            ),
+            judged(
+                "largest difference of simulated time",
+                f"{worst:.1e} relative",
+                f"at most {EQUAL:g}",
+                worst <= EQUAL,
+                largest_relative_difference=worst,
+            ),
+            judged("largest gap", f"{gap:.1e}", f"0 (to {EQUAL:g})", gap <= EQUAL, largest_gap=gap),
+            *(_sort(name, [c for k, c in found.items() if k.split()[0] == name]) for name in SORTS),
+            *_layers(list(found.values())),
+            reported(
+                "plans that the planner simulated, of all that are legal",
+                f"{sum(c.simulated for c in feasible) / sum(c.plans for c in feasible):.1%}",
+            ),
+        ]
+    )
+
+
+def _sort(name: str, found: list[Comparison]) -> Row:
+    """What sort of spaces these were."""
+    sort, sizes = SORTS[name], sorted(c.plans for c in found)
+    feasible = [c for c in found if c.feasible]
+    binds, loses = (sum(c.memory_binds for c in found), sum(c.uniform_loses for c in feasible))
+    uneven, total = sum(c.uneven for c in feasible), sum(sizes)
+    even = "plans of equal stages and shares lose" if name == "mixed" else "uniform plans lose"
+    return judged(
+        f"`{name}`: {sort.what}",
+        f"{len(found)} spaces of {sizes[0]:,} to {sizes[-1]:,} legal plans, median "
+        f"{sizes[len(sizes) // 2]:,}, {total:,} in all; memory binds in {binds}, {even} in "
+        f"{loses}, the best plan's stages are uneven in {uneven}",
+        f"each at least {sort.least} legal plans",
+        sizes[0] >= sort.least,
+        spaces=len(found),
+        least=sizes[0],
+        most=sizes[-1],
+        total=total,
+        memory_binds=binds,
+        uniform_loses=loses,
+        uneven=uneven,
+    )
+
+
+def _layers(found: list[Comparison]) -> list[Row]:
+    """How many spaces have several kinds of layers besides embedding and head."""
+    counts = {
+        "with experts": sum(c.experts for c in found),
+        "with blocks of several kinds": sum(c.block_kinds > 1 for c in found),
+        "with blocks of several kinds, some with experts": sum(
+            c.block_kinds > 1 and c.experts for c in found
+        ),
+        "with several towers": sum(c.towers for c in found),
+    }
+    return [
+        reported(f"spaces {what}", f"{count:,} of {len(found):,}", spaces=count)
+        for what, count in counts.items()
+    ]
+
+
+def _compare(key: str) -> dict[str, Any]:
+    return {k: (str(v) if v == float("inf") else v) for k, v in asdict(compared(key)).items()}
+
+
+def compared(key: str) -> Comparison:
+    """The comparison of a key: the name of a sort, and a seed."""
+    name, _, number = key.partition(" ")
+    sort, seed = SORTS[name], int(number)
+    if name == "mixed":
+        return compare_mixed_seed(seed, sort.least, sort.most)
+    if name == "uneven":
+        space = uneven_space(seed, sort.most)
+        answer = solve(space)
+        source = random.Random(f"uneven cap {seed}")
+        return compare(seed, space, answer, binding_cap(source, answer, RULE))
+    return compare_seed(seed + (10_000 if name == "few" else 0), sort.most)
+
+
+def _finite(piece: dict[str, Any]) -> dict[str, Any]:
+    return {k: (float("inf") if v == "inf" else v) for k, v in piece.items()}
+
+
+ITEM = Item(
+    name="oracle",
+    shows="The planner finds what an independent brute force over all legal plans finds.",
+    target=(
+        "equal simulated time to 1e-9 and gap 0 on 1,050 random spaces: 850 of at least 500 legal "
+        "plans, and 200 over two device groups of at least 200."
+    ),
+    run=run,
+    reads=(*PLANNING, "tests/support/oracles/brute_force.py",
+    "tests/support/generators/random_spaces.py",
+           "tests/support/generators/uneven_spaces.py", "tests/support/generators/tower_cases.py",
+           "tests/support/published/planning.py", "tests/support/oracles/heterogeneous_oracle.py",
+           "tests/support/oracles/heterogeneous_comparison.py",
+           "tests/support/oracles/heterogeneous_bounds.py"),
+)  # fmt: skip

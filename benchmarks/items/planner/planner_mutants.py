@@ -1,0 +1,210 @@
+"""Planners that are a little wrong: the checks that vouch for the right one catch each of them."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # small arrays: threads only take each other's time
+
+from generators.random_plans import Draft, Drawer
+from generators.random_spaces import random_cap, random_space
+from generators.samples import random_problem
+from harness.shapes import PLANNING, Evidence, Item, Table, judged, reported
+from harness.work import Work
+from oracles.bound_checks import ROUNDING, check_bounds
+from oracles.brute_force import Answer, Pipeline, Space, simulator_of, solve
+from published.planning import RULE, compare, search_of
+from support.mutant_planners import MUTANTS, Mutant
+
+from shardwright.spec.model.model_spec import BlockLayer, LayerRun
+
+SPACES = 150
+MOST_PLANS = 1500
+BOUND_PROBLEMS = 100
+BOUND_PLANS = 25
+BLOCKS = 14
+
+
+@dataclass(frozen=True)
+class Question:
+    """A solved space at one memory capacity."""
+
+    seed: int
+    space: Space
+    answer: Answer
+    capacity_bytes: int
+
+
+@cache
+def question(seed: int) -> Question:
+    """The space ``seed``, solved by brute force once."""
+    space = random_space(seed, MOST_PLANS)
+    answer = solve(space, check_every=1000)
+    return Question(seed, space, answer, random_cap(random.Random(f"cap {seed}"), answer, RULE))
+
+
+def even_problem(seed: int) -> Space:
+    """A problem whose layers split evenly and whose links cost next to nothing.
+
+    There schedules are as good as they can be, and bounds that ask too much of them show.
+    """
+    base = random_problem(seed, most_devices=4)
+    runs: list[LayerRun] = []
+    for part in base.model.towers[0].layers:
+        if isinstance(part.layer, BlockLayer):
+            runs += [LayerRun(layer=part.layer, count=BLOCKS)] * (len(runs) == 1)
+        else:
+            runs.append(LayerRun(layer=replace(part.layer, vocab=64)))
+    tower = replace(base.model.towers[0], layers=tuple(runs))
+    levels = tuple(
+        replace(level, bandwidth_bytes_per_s=1e14, latency_s=1e-9) for level in base.cluster.levels
+    )
+    return replace(
+        base,
+        model=replace(base.model, towers=(tower,)),
+        cluster=replace(base.cluster, levels=levels),
+        profile=None,
+    )
+
+
+def run(work: Work) -> Evidence:
+    """Put each fault into the planner and ask the checks."""
+    mutants = {m.name: m for m in MUTANTS[: work.sized(len(MUTANTS), 3)]}
+    spaces, problems = work.sized(SPACES, 6), work.sized(BOUND_PROBLEMS, 4)
+    found = work.pieces(
+        ["none", *mutants], lambda name: _judge(mutants.get(name), spaces, problems)
+    )
+    sound, verdicts = found[0], dict(zip(mutants, found[1:], strict=True))
+    caught = [name for name, verdict in verdicts.items() if verdict["by"]]
+    alive = [name for name in verdicts if name not in caught]
+    by_oracle = sum(verdicts[name]["by"] == "oracle" for name in caught)
+    return Evidence(
+        rows=[
+            judged(
+                "the planner as it is",
+                sound["what"] or f"nothing found in {spaces} spaces and {problems} problems",
+                "nothing found",
+                not sound["by"],
+            ),
+            judged(
+                "wrong planners caught",
+                f"{len(caught)} of {len(verdicts)}"
+                + (f"; not caught: {', '.join(alive)}" if alive else ""),
+                f"all {len(MUTANTS)}",
+                not alive,
+                caught=len(caught),
+                mutants=len(verdicts),
+            ),
+            reported(
+                "caught by",
+                f"the oracle {by_oracle}, the bound checks {len(caught) - by_oracle}",
+                oracle=by_oracle,
+                bounds=len(caught) - by_oracle,
+            ),
+        ],
+        tables=[
+            Table(
+                title="Each fault, and what caught it",
+                columns=("fault", "caught by", "after", "as"),
+                rows=[
+                    (mutants[name].what, v["by"] or "nothing", v["after"], v["what"][:140])
+                    for name, v in verdicts.items()
+                ],
+            )
+        ],
+    )
+
+
+def _judge(mutant: Mutant | None, spaces: int, problems: int) -> dict[str, str]:
+    """The first check that notices, and what it says."""
+    for seed in range(spaces):
+        asked = question(seed)  # solved before anything is broken
+        with _broken(mutant):
+            said = _said(partial(_compared, asked))
+        if said:
+            return {"by": "oracle", "after": f"{seed + 1} spaces", "what": said}
+    for seed in range(problems):
+        with _broken(mutant):
+            said = _said(partial(_bounds, seed))
+        if said:
+            return {"by": "bounds", "after": f"{seed + 1} problems", "what": said}
+    return {"by": "", "after": "", "what": ""}
+
+
+def _compared(asked: Question) -> list[str]:
+    return compare(asked.seed, asked.space, asked.answer, asked.capacity_bytes).faults
+
+
+def _bounds(seed: int) -> list[str]:
+    """Of random plans of a random problem, and of the best cut plans of an even one."""
+    found = check_bounds(random_problem(seed), BOUND_PLANS, seed).faults
+    return [*found, *_even_faults(seed)][:1]
+
+
+def _even_faults(seed: int) -> list[str]:
+    """Bounds of shapes above an even plan of theirs, without a limit of memory."""
+    space = even_problem(seed)
+    search, simulator = search_of(space), simulator_of(space)
+    drawer, faults = Drawer(space, random.Random(seed)), []
+    for shape in search.space.shapes():
+        layers = len(space.model.layers())
+        if layers % shape.positions or shape.ranks > 1:
+            continue
+        pipeline = Pipeline(
+            stages=shape.stages,
+            width=shape.ranks,
+            kind=shape.kind,
+            chunks=shape.chunks,
+            microbatches=shape.microbatches,
+        )
+        strategies = tuple(options[0] for options in drawer.choices(pipeline))
+        cuts = tuple(range(0, layers + 1, layers // shape.positions))
+        draft = Draft(pipeline=pipeline, cuts=cuts, strategies=strategies)
+        simulation = simulator.run(draft.plan(space))
+        if simulation is None:
+            raise RuntimeError("a simulation without a limit ends")
+        ratio = search._shape_bound(shape) / simulation.step_time_s
+        if ratio > 1 + ROUNDING:
+            faults.append(f"shape {ratio:.6f} of {shape}")
+    return faults
+
+
+def _said(check: Callable[[], list[str]]) -> str:
+    """What a check says; an exception that the fault leads to speaks for itself."""
+    try:
+        return "; ".join(check())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@contextmanager
+def _broken(mutant: Mutant | None) -> Iterator[None]:
+    """The planner with a fault, for a while."""
+    if mutant is None:
+        yield
+        return
+    plain: Any = mutant.holder.__dict__[mutant.attribute]
+    setattr(mutant.holder, mutant.attribute, mutant.make(plain))
+    try:
+        yield
+    finally:
+        setattr(mutant.holder, mutant.attribute, plain)
+
+
+ITEM = Item(
+    name="planner_mutants",
+    shows="The checks of the planner notice when something in it is wrong.",
+    target="every wrong planner is caught, the right one is not.",
+    run=run,
+    reads=(*PLANNING, "benchmarks/support/mutant_planners.py",
+    "tests/support/oracles/brute_force.py",
+           "tests/support/generators/random_spaces.py", "tests/support/generators/random_plans.py",
+           "tests/support/published/planning.py", "tests/support/generators/samples.py",
+           "tests/support/oracles/bound_checks.py"),
+)  # fmt: skip

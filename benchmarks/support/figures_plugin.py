@@ -1,0 +1,104 @@
+"""A pytest plugin that writes down what tests compare: worst figures, not only passes.
+
+Loaded with ``-p figures_plugin`` in a child process. Every line of the file that
+``EVIDENCE_FIGURES`` names is a JSON document: the outcome of a test, or a figure of a comparison.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checks import live_bytes_check as bytes_check
+from checks import lowering_check
+from generators.family_cases import FamilyCase
+from generators.plan_cases import Case
+from ranks import rank_pools
+
+from shardwright.executor.launch.pool import TRAIN_JOB
+from shardwright.spec.codec import from_document
+from shardwright.spec.plan.plan import Plan
+
+GLANCE = int(os.environ.get("EVIDENCE_TESTS", "0"))
+"""Tests to keep of each function; 0 keeps all."""
+_plain_run = rank_pools.RankPool.run
+_plain_compare = lowering_check.compare
+_plain_equal = lowering_check.check_kernels_equal
+_plain_apart = bytes_check.peak_apart
+
+
+def write(**document: Any) -> None:
+    """One line."""
+    with Path(os.environ["EVIDENCE_FIGURES"]).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(document) + "\n")
+
+
+def _run(
+    self: rank_pools.RankPool, job: str, payload: Any, *arguments: Any, **named: Any
+) -> list[Any]:
+    found = _plain_run(self, job, payload, *arguments, **named)
+    if job == TRAIN_JOB and isinstance(found[0], dict) and "verify" in found[0]:
+        dtype = from_document(Plan, payload["plan"], "plan").workload.dtype.param
+        verified = found[0]["verify"]
+        write(figure=f"gradient difference, {dtype}", value=verified["max_rel_grad_diff"])
+        write(figure=f"loss difference, {dtype}", value=verified["max_rel_loss_diff"])
+    return found
+
+
+def _apart(predicted_bytes: float, peak_bytes: float) -> float:
+    found = _plain_apart(predicted_bytes, peak_bytes)
+    write(figure="live bytes against the simulated peak", value=found)
+    return found
+
+
+def _compare(
+    case: Case | FamilyCase, plan: Plan, record: dict[str, Any], *more: Any, **named: Any
+) -> lowering_check.Comparison:
+    found = _plain_compare(case, plan, record, *more, **named)
+    write(
+        figure="FLOPs of a run that the lowering lacks",
+        value=abs(found.recorded_flops - found.lowered_flops) / max(1, found.recorded_flops),
+    )
+    return found
+
+
+def _equal(found: lowering_check.Comparison, rank: int) -> None:
+    """Noted where a test asks for it: generated code has kernels of its own."""
+    write(
+        figure="bytes of a run that the lowering lacks",
+        value=1 - found.matched_bytes / found.recorded_bytes,
+    )
+    write(
+        figure="kernels and collectives that only one side names",
+        value=float(len(found.kernels_apart) + len(found.collectives_apart)),
+    )
+    _plain_equal(found, rank)
+
+
+# Before any test module asks for them.
+rank_pools.RankPool.run = _run  # type: ignore[method-assign]
+lowering_check.compare = _compare
+lowering_check.check_kernels_equal = _equal
+bytes_check.peak_apart = _apart
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep a few tests of each function where only a glance is wanted."""
+    if not GLANCE:
+        return
+    seen: dict[str, int] = {}
+    for item in items.copy():
+        function = item.nodeid.partition("[")[0]
+        seen[function] = seen.get(function, 0) + 1
+        if seen[function] > GLANCE:
+            items.remove(item)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """The outcome of each test: of its call, or of a setup that did not get so far."""
+    if report.when == "call" or report.outcome != "passed":
+        said = report.longreprtext.strip().splitlines()[-1:] if report.failed else []
+        write(test=report.nodeid, outcome=report.outcome, why="".join(said))

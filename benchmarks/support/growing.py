@@ -1,0 +1,149 @@
+"""Questions that grow: the same one on devices with more memory, or with more devices."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from generators.random_heterogeneous_plans import MixedDrawer
+from generators.random_plans import Drawer
+from generators.random_spaces import random_space
+from generators.samples import random_problem
+from oracles.brute_force import Space, simulator_of
+from oracles.heterogeneous_bounds import mixed_search, random_mixed_problem
+from oracles.heterogeneous_oracle import mixed_restrictions, with_one_more
+from published.planning import RULE, planned
+
+from shardwright.spec.cluster.cluster_spec import ClusterSpec, DeviceGroup
+from shardwright.spec.plan.plan import Plan
+
+MOST_PLANS = 1500
+LARGE_EVERY, MIXED_EVERY = 16, 16
+"""One chain in so many is of a space too large to be proven in full; of several device groups."""
+MOST_DEVICES = 8
+TRIES = 100
+"""Plans that are drawn over several groups before other restrictions are."""
+STEPS = 4
+"""Pairs of a chain: each step's question is the next one's smaller one."""
+
+
+def chain(number: int) -> dict[str, Any]:
+    """A question and ``STEPS`` larger ones: even chains get more memory, odd ones more devices.
+
+    Returns:
+        Sort and what grows, and of every question the best step, whether it is proven, the
+        devices and how many of them the plan uses.
+    """
+    source = random.Random(f"chain {number}")
+    place = number // 2 % LARGE_EVERY
+    sort = {LARGE_EVERY - 1: "large", MIXED_EVERY - 2: "mixed"}.get(place, "small")
+    space = _question(sort, number, source)
+    what = ("memory", "devices")[number % 2]
+    grow = _with_more_memory if what == "memory" else _with_more_devices
+    answers = [_answer(space)]
+    for _ in range(STEPS):
+        space = grow(space, source)
+        answers.append(_answer(space))
+    return {"number": number, "sort": sort, "what": what, "answers": answers}
+
+
+def _question(sort: str, number: int, source: random.Random) -> Space:
+    """A space on devices that hold about what a random plan of it needs."""
+    if sort == "mixed":
+        base, plan = mixed_question(number, source)
+        need = _reserved_bytes(base, plan)
+    else:
+        large = sort == "large"
+        base = random_problem(number, MOST_DEVICES) if large else random_space(number, MOST_PLANS)
+        need = need_bytes(base, source)
+    return base.with_memory(int(need * source.uniform(0.8, 1.1)))
+
+
+def need_bytes(space: Space, source: random.Random) -> float:
+    """What some random plan needs, so that capacities lie where plans differ."""
+    return _reserved_bytes(space, Drawer(space, source).draft().plan(space))
+
+
+def mixed_question(number: int, source: random.Random) -> tuple[Space, Plan]:
+    """A space over two device groups, small enough to be proven, and a random plan of it."""
+    base = random_mixed_problem(number, most_blocks=2)
+    while True:
+        space = replace(base, restrictions=mixed_restrictions(source, base))
+        drawer = MixedDrawer(space, source)
+        drafts = (drawer.tried() for _ in range(TRIES))
+        draft = next((each for each in drafts if each is not None), None)
+        if draft is not None:
+            return space, draft.plan(space)
+
+
+def _reserved_bytes(space: Space, plan: Plan) -> float:
+    simulation = simulator_of(space).run(plan)
+    if simulation is None:
+        raise RuntimeError("a simulation without a limit ends")
+    return max(row.reserved_bytes for row in simulation.memory) * RULE.margin
+
+
+def _with_more_memory(space: Space, source: random.Random) -> Space:
+    """Capacities that are a little or a lot larger; of several groups maybe only of one."""
+    groups = space.cluster.groups
+    chosen = source.choice([*groups, None]) if len(groups) > 1 else None
+
+    def more(group: DeviceGroup) -> DeviceGroup:
+        own = int(group.memory.hbm_bytes * (1 + 10 ** source.uniform(-3, 0.5))) + 1
+        grows = chosen is None or group == chosen
+        return replace(group, memory=replace(group.memory, hbm_bytes=own)) if grows else group
+
+    cluster = replace(space.cluster, groups=tuple(map(more, groups)))
+    return replace(space, cluster=cluster)
+
+
+def _with_more_devices(space: Space, source: random.Random) -> Space:
+    grow: Callable[[ClusterSpec, random.Random], ClusterSpec] = grown
+    if len(space.cluster.groups) > 1:
+        grow = _grown_group
+    return replace(space, cluster=grow(space.cluster, source))
+
+
+def grown(cluster: ClusterSpec, source: random.Random) -> ClusterSpec:
+    """The cluster with a device or two or nodes more, so that the old one is a part of it."""
+    group, inner = cluster.groups[0], cluster.levels[0]
+    if len(cluster.levels) > 1:
+        larger = replace(group, nodes=group.nodes + 1)
+        outer = replace(cluster.levels[-1], group_size=larger.device_count)
+        return replace(cluster, groups=(larger,), levels=(*cluster.levels[:-1], outer))
+    count = group.devices_per_node + source.randint(1, 2)
+    larger = replace(group, devices_per_node=count)
+    return replace(cluster, groups=(larger,), levels=(replace(inner, group_size=count),))
+
+
+def _grown_group(cluster: ClusterSpec, source: random.Random) -> ClusterSpec:
+    """One of several device groups with a device more."""
+    return with_one_more(cluster, source.randrange(len(cluster.groups)))
+
+
+def _answer(space: Space) -> dict[str, Any]:
+    """The best plan of a question, as the product asks for it: each group alone, then together."""
+    groups = space.cluster.groups
+    alone = [space] if len(groups) == 1 else [_alone(space, group.name) for group in groups]
+    found = [each for each in map(planned, alone) if each is not None]
+    best = min((each.outcomes[0] for each in found), key=lambda o: o.step_time_s, default=None)
+    proven = all(each.stopped_by == "proof" for each in found)
+    if len(groups) > 1:
+        mark_s = best.step_time_s if best is not None else float("inf")
+        together = mixed_search(space, best_s=mark_s).run()
+        proven = proven and together.stopped_by == "proof"
+        better = together.outcomes[:1]
+        if better and (best is None or better[0].step_time_s < best.step_time_s):
+            best = better[0]
+    return {
+        "step_s": best and best.step_time_s,
+        "proven": proven,
+        "devices": space.cluster.device_count,
+        "used": best.decision.shape.devices if best else 0,
+    }
+
+
+def _alone(space: Space, name: str) -> Space:
+    return replace(space, cluster=space.cluster.alone(name))

@@ -1,0 +1,23 @@
+"""How far a machine's speed drifts while its figures are measured: a fixed loop, now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardwright.executor.launch.pool import WorkerPool
+
+JOB_PACKAGE = "reference_loop"
+
+
+def loop_seconds(pool: WorkerPool) -> list[float]:
+    """Seconds of the fixed loop on every rank."""
+    return [float(seconds) for seconds in pool.run(f"{JOB_PACKAGE}:gemm_seconds", {})]
+
+
+def drift(seconds: Sequence[Sequence[float]]) -> float:
+    """How much slower the slowest loop was than the fastest, on the rank where that is most.
+
+    Args:
+        seconds: of every rank, each time that the loop was run.
+    """
+    return max(max(times) / min(times) - 1 for times in zip(*seconds, strict=True))

@@ -1,0 +1,385 @@
+"""Faults to put into the planner: one function replaced, by what a slip could have made of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.planner.bounds import (
+    knapsack_bounds as bounds,
+)
+from shardwright.planner.bounds import (
+    shape_costs,
+)
+from shardwright.planner.bounds import (
+    shape_relaxations as path_costs,
+)
+from shardwright.planner.bounds.knapsack_bounds import ShapeBounds
+from shardwright.planner.bounds.shape_costs import ShapeCosts
+from shardwright.planner.bounds.shape_relaxations import PathCosts
+from shardwright.planner.bounds.shape_values import ShapeValues
+from shardwright.planner.candidates import evaluator as candidates
+from shardwright.planner.candidates.evaluator import Decision, Outcome
+from shardwright.planner.chains import pass_chains as chains
+from shardwright.planner.dynamic_programming import enumeration as exhaustive
+from shardwright.planner.relaxation import column_generation as step
+from shardwright.planner.relaxation.stage_feasibility import StageContents
+from shardwright.planner.search import proof
+from shardwright.planner.search.branch_and_bound import Search
+from shardwright.planner.search.incumbents import Trials
+from shardwright.planner.search.proof import Proof
+from shardwright.planner.space import layer_splits as splits
+from shardwright.planner.space import search_space as space
+from shardwright.planner.space.layer_splits import Splits
+from shardwright.planner.space.search_space import SearchSpace, Shape
+from shardwright.planner.tables import layer_costs as layer_rows
+from shardwright.planner.tables import option_table as options
+from shardwright.planner.tables.option_table import OptionTable, OptionTables
+from shardwright.planner.tables.pass_table import PassTable
+from shardwright.spec.strategy import Sharding
+
+Wrap = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutant:
+    """``make`` turns the plain attribute of ``holder`` (a module or class) into a wrong one."""
+
+    name: str
+    what: str
+    holder: Any
+    attribute: str
+    make: Wrap
+
+
+def scaled(factor: float) -> Wrap:
+    """The result times a factor."""
+
+    def wrap(plain: Any) -> Any:
+        return lambda *arguments: plain(*arguments) * factor
+
+    return wrap
+
+
+def kept_if(keep: Callable[[Any], bool], kind: Callable[[Any], Any] = list) -> Wrap:
+    """Only those of the results that pass."""
+
+    def wrap(plain: Any) -> Any:
+        return lambda *arguments: kind(x for x in plain(*arguments) if keep(x))
+
+    return wrap
+
+
+def _longer(factor: float) -> Wrap:
+    """A bound that is too high."""
+
+    def wrap(plain: Any) -> Any:
+        def bound(self: Any, shape: Any, enough_s: float = float("inf"), **how: Any) -> float:
+            return float(plain(self, shape, enough_s, **how)) * factor
+
+        return bound
+
+    return wrap
+
+
+def _dearer(plain: Any) -> Any:
+    """Prices of a relaxed step that make layers cost more than they do."""
+
+    def least(*arguments: Any) -> tuple[float, list[int]]:
+        seconds, options = plain(*arguments)
+        return seconds * 1.03, options
+
+    return least
+
+
+def _twice(plain: Any) -> Any:
+    """Counts of passes, alone and in pairs, twice each."""
+    return lambda *arguments: tuple(2 * counts for counts in plain(*arguments))
+
+
+def answering(value: Any) -> Wrap:
+    """Always the same answer."""
+    return lambda plain: lambda *arguments: value
+
+
+def _is_power(number: int) -> bool:
+    return number & (number - 1) == 0
+
+
+def _partial(level: str) -> Callable[[Sharding], bool]:
+    """Whether a sharding is not of a level, judged by its degrees."""
+
+    def keep(s: Sharding) -> bool:
+        degrees = (s.parameters, s.gradients, s.optimizer)
+        if level == "zero1":
+            return not degrees[0] == degrees[1] == 1 < degrees[2]
+        return not degrees[0] == 1 < degrees[1]
+
+    return keep
+
+
+def _without_hsdp(plain: Any) -> Any:
+    def shardings(data_parallel: int) -> list[Sharding]:
+        return [s for s in plain(data_parallel) if s.parameters in (1, data_parallel)]
+
+    return shardings
+
+
+def _all_devices(plain: Any) -> Any:
+    def shapes(self: SearchSpace) -> Iterator[Shape]:
+        every = list(plain(self))
+        return iter([s for s in every if s.stages * s.ranks == self.device_count])
+
+    return shapes
+
+
+def _pins_only(plain: Any) -> Any:
+    def allowed(self: SearchSpace, axis: str, value: Any) -> bool:
+        return all(p.value == value for p in self.request.pins if p.key == axis)
+
+    return allowed
+
+
+def _first_cuts(plain: Any) -> Any:
+    return lambda layers, chunks: itertools.islice(plain(layers, chunks), 1)
+
+
+def _first_plan(plain: Any) -> Any:
+    return lambda *arguments: itertools.islice(plain(*arguments), 1)
+
+
+def _half_of_the_plans(plain: Any) -> Any:
+    return lambda *arguments: itertools.islice(plain(*arguments), 0, None, 2)
+
+
+def _one_more_held(plain: Any) -> Any:
+    return lambda self, stage: [held + 1 for held in plain(self, stage)]
+
+
+def _ramp_always(plain: Any) -> Any:
+    """The fill of the plain schedules, also where stages are interleaved."""
+
+    def bound(shape: Shape, *rest: Any) -> Any:
+        return plain(shape._replace(kind="1f1b") if shape.chunks == 1 else shape, *rest) * (
+            1 + (shape.stages - 1) / shape.microbatches if shape.kind == "interleaved" else 1
+        )
+
+    return bound
+
+
+def _closed_form_always(plain: Any) -> Any:
+    """The closed form of 1F1B taken for interleaved stages too."""
+
+    def bound(self: ShapeBounds, shape: Shape, capacity_bytes: float) -> float:
+        found: float = plain(self, shape._replace(kind="1f1b"), capacity_bytes)
+        return found
+
+    return bound
+
+
+def _one_stage_memory(plain: Any) -> Any:
+    """The memory of one device for the strategies of all stages."""
+    return lambda self, shape, capacity_bytes: plain(self, shape, capacity_bytes / shape.stages)
+
+
+def _likely_as_bound(plain: Any) -> Any:
+    """Of (any one micro-batch, bound of the step, its estimate), the estimate for the bound."""
+
+    def seconds(self: OptionTables, *arguments: Any) -> tuple[Any, Any, Any]:
+        least_s, _, likely_s = plain(self, *arguments)
+        return least_s, likely_s, likely_s
+
+    return seconds
+
+
+def _more_micro_batches(plain: Any) -> Any:
+    return lambda microbatches: plain(microbatches + 1)
+
+
+def _states_twice(plain: Any) -> Any:
+    """Optimizer states counted once more."""
+
+    def resident(unit: Any, contiguous: bool) -> float:
+        found: float = plain(unit, contiguous)
+        return found + float(unit.optimizer_bytes)
+
+    return resident
+
+
+def _slowest_first(plain: Any) -> Any:
+    return lambda self, outcome: (-outcome.step_time_s, *plain(self, outcome)[1:])
+
+
+def _two_stages_reversed(plain: Any) -> Any:
+    """Cuts of two stages swapped around when the plan is written."""
+
+    def build(request: Any, decision: Decision) -> Any:
+        if decision.shape.positions != 2:
+            return plain(request, decision)
+        layers = decision.cuts[-1]
+        return plain(request, decision._replace(cuts=(0, layers - decision.cuts[1], layers)))
+
+    return build
+
+
+def _later_proof(plain: Any) -> Any:
+    """The proof ends at the first shape that is too large, and calls itself complete."""
+
+    def prove(self: Search, shapes: list[Shape], bounded: Any) -> tuple[float, bool]:
+        found: tuple[float, bool] = plain(self, shapes, bounded[: len(bounded) // 2])
+        return found
+
+    return prove
+
+
+def _no_recompute(how: str) -> Wrap:
+    return kept_if(lambda recompute: recompute != how)
+
+
+def _own_embedding(plain: Any) -> Any:
+    """The tied embedding is counted in the first layer too."""
+
+    def tied(self: ShapeCosts, shape: Shape) -> dict[int, tuple[int, ...]]:
+        found = plain(self, shape)
+        return {k: v for k, v in found.items() if v}
+
+    return tied
+
+
+def _without_last(plain: Any) -> Any:
+    """The last strategy of every table is lost."""
+
+    def make(self: SearchSpace, *arguments: Any) -> Any:
+        every = list(plain(self, *arguments))
+        return iter(every[:-1] if len(every) > 1 else every)
+
+    return make
+
+
+def _always_fits(plain: Any) -> Any:
+    return property(lambda self: True)
+
+
+def _fits_by_prediction(plain: Any) -> Any:
+    """The margin for what the allocator adds is forgotten."""
+
+    def feasible(self: Outcome) -> bool:
+        return all(r.reserved_bytes <= r.capacity_bytes for r in self.simulation.memory)
+
+    return property(feasible)
+
+
+def _impatient(plain: Any) -> Any:
+    return lambda self, shape: plain(self, shape) * 0.97
+
+
+def _kept_twice(plain: Any) -> Any:
+    """Every live micro-batch keeps what two would."""
+
+    def make(self: OptionTables, *arguments: Any) -> OptionTable:
+        table = plain(self, *arguments)
+        return OptionTable(
+            table.strategies,
+            table.middle_s,
+            table.step_bound_s,
+            table.step_estimate_s,
+            table.resident_bytes,
+            2 * table.kept_bytes,
+            table.extra_bytes,
+            table.layouts,
+        )
+
+    return make
+
+
+def _mutant(name: str, what: str, holder: Any, attribute: str, make: Wrap) -> Mutant:
+    return Mutant(name=name, what=what, holder=holder, attribute=attribute, make=make)
+
+
+NOT_TWO = kept_if(_partial("zero2"))
+NOT_ONE = kept_if(_partial("zero1"))
+POWERS = kept_if(_is_power)
+
+MUTANTS: tuple[Mutant, ...] = (
+    _mutant("shape bound 3/2", "bounds of shapes 1.5 times too high", ShapeCosts, "_shape_bound",
+            scaled(1.5)),
+    _mutant("shape bound 1.02", "bounds of shapes 2 % too high", ShapeCosts, "_shape_bound",
+            scaled(1.02)),
+    _mutant("plan bound 1.05", "bounds of plans 5 % too high", exhaustive, "_bounds",
+            scaled(1.05)),
+    _mutant("closed form", "interleaved stages bounded by the closed form of 1F1B", ShapeBounds,
+            "bound", _closed_form_always),
+    _mutant("ramp", "plans of interleaved stages bounded with the whole fill", exhaustive,
+            "_bounds", _ramp_always),
+    _mutant("one device's memory", "shapes bounded with the memory of one stage", ShapeBounds,
+            "bound", _one_stage_memory),
+    _mutant("estimates as bounds", "estimates of overlapped passes taken for bounds",
+            OptionTables, "_seconds", _likely_as_bound),
+    _mutant("a micro-batch more", "layers bounded with one micro-batch too many", options,
+            "_pass_counts", _more_micro_batches),
+    _mutant("greedy hull", "relaxed knapsack 1 % too high", bounds, "least_total", scaled(1.01)),
+    _mutant("live budget 0.9", "a tenth of the memory is not used", ShapeCosts, "_live_budget",
+            scaled(0.9)),
+    _mutant("states twice", "optimizer states counted twice", layer_rows, "resident_bytes",
+            _states_twice),
+    _mutant("kept twice", "activations counted twice", OptionTables, "table", _kept_twice),
+    _mutant("one more in flight", "one micro-batch too many in flight", Shape, "first_in_flight",
+            _one_more_held),
+    _mutant("chains 1.05", "chains of passes 5 % too long", PathCosts, "bound", _longer(1.05)),
+    _mutant("one chain more", "passes of a stage counted twice in chains", chains, "_stage_counts",
+            _twice),
+    _mutant("free cuts 1.1", "stages without fixed cuts bounded 10 % too high", path_costs,
+            "free_cut_bound", scaled(1.1)),
+    _mutant("runs 1.05", "what stages may hold bounded 5 % too high", StageContents, "_seconds",
+            scaled(1.05)),
+    _mutant("held 1.1", "stages bounded with a tenth more bytes", PassTable, "bytes_at",
+            scaled(1.1)),
+    _mutant("relaxed 1.03", "relaxed steps bounded 3 % too high", step, "least", _dearer),
+    _mutant("first cuts only", "one way to cut the layers is enumerated", shape_costs, "all_cuts",
+            _first_cuts),
+    _mutant("every second plan", "every second plan is enumerated", proof, "bounded_plans",
+            _half_of_the_plans),
+    _mutant("first plan only", "one plan of every cut is enumerated", proof, "bounded_plans",
+            _first_plan),
+    _mutant("nothing enumerated", "shapes count as enumerated and are not", Proof, "_enumerate",
+            answering(True)),
+    _mutant("half a proof", "the proof leaves out half of the shapes", Proof, "_prove",
+            _later_proof),
+    _mutant("impatient", "simulations end 3 % too early", Trials, "_keep_s", _impatient),
+    _mutant("no hsdp", "sharding over a part of the ranks is left out", space, "shardings",
+            _without_hsdp),
+    _mutant("no zero1", "zero1 is left out", space, "shardings", NOT_ONE),
+    _mutant("no zero2", "zero2 is left out", space, "shardings", NOT_TWO),
+    _mutant("no selective", "selective recomputation is left out", Splits, "recomputes",
+            _no_recompute("selective")),
+    _mutant("no full", "full recomputation is left out", Splits, "recomputes",
+            _no_recompute("full")),
+    _mutant("no sequence parallelism", "Megatron sequence parallelism is left out", Splits,
+            "_sequences", kept_if(lambda sp: sp != "megatron", iter)),
+    _mutant("powers of two", "parts of the batch are powers of two", space, "divisors", POWERS),
+    _mutant("degrees of two", "degrees are powers of two", splits, "divisors", POWERS),
+    _mutant("no idle devices", "every device must work", SearchSpace, "shapes", _all_devices),
+    _mutant("no interleaving", "interleaved stages are left out", SearchSpace, "shapes",
+            kept_if(lambda s: s.kind != "interleaved", iter)),
+    _mutant("a strategy lost", "the last strategy of a layer is left out", SearchSpace,
+            "_make_options", _without_last),
+    _mutant("value lists", "lists of allowed values are not heeded by pipelines", SearchSpace,
+            "_allowed", _pins_only),
+    _mutant("pins", "pins on layers are not heeded", space, "layer_allows", answering(True)),
+    _mutant("layer rules", "rules of layers are not heeded", splits, "layer_reason",
+            answering(None)),
+    _mutant("stack rules", "rules of the stack are not heeded", space, "stack_reason",
+            answering(None)),
+    _mutant("tied rule", "embedding and head that share a weight may differ", candidates,
+            "tied_reason", answering(None)),
+    _mutant("tied twice", "a shared weight is counted twice", ShapeCosts, "_tied", _own_embedding),
+    _mutant("memory ignored", "every plan fits", Outcome, "feasible", _always_fits),
+    _mutant("no margin", "the margin of memory is forgotten", Outcome, "feasible",
+            _fits_by_prediction),
+    _mutant("slowest first", "plans are answered slowest first", ShapeValues, "rank",
+            _slowest_first),
+    _mutant("cuts swapped", "plans of two stages are written with their cuts swapped",
+            candidates, "build_plan", _two_stages_reversed),
+)  # fmt: skip

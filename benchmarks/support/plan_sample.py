@@ -1,0 +1,120 @@
+"""Plans of an executable space to measure: the planner's choice, and some of every speed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from shardwright.api.planning.plan_and_simulate import evaluator_of, search_plan
+from shardwright.api.problem.resolve import Problem
+from shardwright.planner.candidates.evaluator import Decision
+from shardwright.planner.space.search_space import SearchSpace, Shape
+from shardwright.spec.plan.plan import Plan
+
+RANDOM_PLANS = 300
+TOP = "top pick"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """A plan with what was predicted of it, by stage where memory is meant."""
+
+    label: str
+    plan: Plan
+    step_time_s: float
+    allocated_bytes: tuple[int, ...]
+
+
+def predicted_plans(problem: Problem, count: int, seed: int) -> list[Predicted]:
+    """The planner's choice, then ``count`` plans at quantiles of predicted time.
+
+    The quantiles are one drawn in each of ``count`` equal parts, of random legal plans that fit
+    and use every device.
+    """
+    source = random.Random(f"accuracy {seed}")
+    report = search_plan(problem, executable=True)
+    rows = report.prediction.memory
+    top = Predicted(
+        label=TOP,
+        plan=report.plan,
+        step_time_s=report.prediction.step_time_s,
+        allocated_bytes=tuple(row.allocated_bytes for row in rows),
+    )
+    drawn = _random_plans(problem, source)
+    places = [(part + source.random()) / count for part in range(count)]
+    return [top, *(_at(drawn, place) for place in places)]
+
+
+def _at(drawn: list[Predicted], quantile: float) -> Predicted:
+    chosen = drawn[min(len(drawn) - 1, int(quantile * len(drawn)))]
+    return Predicted(
+        label=f"quantile {quantile:.2f}",
+        plan=chosen.plan,
+        step_time_s=chosen.step_time_s,
+        allocated_bytes=chosen.allocated_bytes,
+    )
+
+
+def _random_plans(problem: Problem, source: random.Random) -> list[Predicted]:
+    """Random plans that fit, fastest first."""
+    evaluate = evaluator_of(problem, executable=True)
+    space = SearchSpace(evaluate.request)
+    every = [s for s in space.shapes() if s.stages * s.ranks == space.device_count]
+    outcomes = {}
+    for _ in range(RANDOM_PLANS):
+        decision = _draw(space, source.choice(every), source)
+        outcome = evaluate(decision)
+        if outcome is not None and outcome.feasible:
+            outcomes[decision] = outcome
+    found = [
+        Predicted(
+            label="",
+            plan=o.plan,
+            step_time_s=o.step_time_s,
+            allocated_bytes=tuple(row.allocated_bytes for row in o.simulation.memory),
+        )
+        for o in outcomes.values()
+    ]
+    return sorted(found, key=lambda p: (p.step_time_s, p.plan.hash))
+
+
+def _draw(space: SearchSpace, shape: Shape, source: random.Random) -> Decision:
+    """Half of the plans treat all layers alike as far as they can, half each for itself."""
+    samples = space.request.workload.global_batch // shape.microbatches
+    tables = [space.options(kind, shape.ranks, samples) for kind in space.kinds]
+    if space.request.model.tie_embeddings:  # their weight is one, so its strategy is too
+        tables[0] = tuple(s for s in tables[0] if s in tables[-1])
+    inner = source.sample(range(1, len(tables)), shape.positions - 1)
+    cuts = (0, *sorted(inner), len(tables))
+    main = source.choice(tables[len(tables) // 2])
+    alike = source.random() < 0.5
+    strategies = []
+    for options in tables:
+        near = [s for s in options if (s.tp, s.shard) == (main.tp, main.shard)]
+        if alike and main in options:
+            strategies.append(main)
+        else:
+            strategies.append(source.choice((near if alike else None) or options))
+    if space.request.model.tie_embeddings:
+        strategies[-1] = strategies[0]
+    return Decision(shape, cuts, tuple(strategies))
+
+
+def in_words(plan: Plan) -> str:
+    """A plan in a few words, for tables."""
+    program = plan.program
+    schedule = program.schedule
+    parts = [f"{len(program.stages)} x {program.stages[0].device_count} ranks"]
+    if len(program.stages) > 1:
+        chunks = len(program.stages[0].virtual_stages)
+        parts.append(schedule.kind + (f" {chunks}" if chunks > 1 else ""))
+    parts.append(f"{schedule.microbatches} x {schedule.micro_batch}")
+    strategies = plan.layer_strategies()
+    widths = program.stages[0].device_count
+    names = dict.fromkeys(
+        f"tp {s.tp}{' sp' if s.megatron_sp else ''} "
+        f"{s.shard.level_name(s.data_parallel(widths))} {s.recompute}"
+        for s in strategies
+    )
+    parts.append("; ".join(names) if len(names) <= 3 else f"{len(names)} strategies")
+    return ", ".join(parts)

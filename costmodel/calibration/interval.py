@@ -1,0 +1,74 @@
+"""How far a calibrated prediction may be off: the 80 % interval from few fitted rows.
+
+The fit (``fit.py``) takes a row's residual as normal with a standard deviation of ``s``, and rows
+beyond 2 s as less telling (Huber's weights w). What ``s`` is on this cluster and stack the rows say
+themselves, together with a prior worth ``PRIOR_ROWS`` rows that differ by ``OWN_SPREAD`` (a scaled
+inverse chi-squared distribution, which is conjugate; Gelman et al., Bayesian Data Analysis, 3rd
+edition, sections 2.6, 14.2 and 14.3). Of n rows with residuals r, of which the factors have used up
+p = sum of the rows' shares in their own fitted values,
+
+    nu = PRIOR_ROWS + n - p,    sigma² = (PRIOR_ROWS · OWN_SPREAD² + sum w r²) / nu
+
+and a row like the fitted ones lies within ± t · sigma · sqrt(1 + p / n) of its prediction in the
+logarithm, t being Student's quantile with nu degrees of freedom; p / n is the mean of what the
+factors' own uncertainty adds (Akaike, Fitting autoregressive models for prediction, 1969). Every
+row counts; of a rank among ten errors one or two decide, and the ninth of ten, which promises 80 %
+of the next, holds more.
+
+``PRIOR_ROWS`` is 3, the least whole number with which the variance of Student's t exists.
+
+Worked number: ten rows with residuals of 0.05 and p = 3: nu = 10, sigma = 0.057, t = 1.37, so
+± 8.9 % in the logarithm, from 8.5 % less to 9.3 % more than predicted.
+
+Limits: the prior is confident and outliers count less, so that the interval is short and holds
+less than it promises where errors are large. Of drawn steps with normal errors, ten fitted rows
+hold 81 % with a standard deviation of 0.04, 75 % with 0.06 and 70 % with 0.08 (73 % with longer
+tails), five rows 76, 69 and 62 %. Rows of another model or layout than the fitted ones differ by
+more.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...spec.report.report import INTERVAL_LEVEL
+
+OWN_SPREAD = 0.05
+"""By how much a run differs from itself: successive releases of one source drift by 3 to 10 %."""
+PRIOR_ROWS = 3.0
+Vector = NDArray[np.float64]
+
+
+def half_width(residuals: Vector, weights: Vector, own_shares: Vector) -> float:
+    """By what factor, less one, a row may differ from its prediction, from the rows of a fit.
+
+    Args:
+        residuals: logarithms of fitted over measured seconds.
+        weights: how much each row counts, 0 to 1.
+        own_shares: each row's own share in its fitted value (leverage), 0 to 1.
+    """
+    rows, used = len(residuals), float(own_shares.sum())
+    freedom = PRIOR_ROWS + rows - used
+    squares = PRIOR_ROWS * OWN_SPREAD**2 + float((weights * residuals**2).sum())
+    sigma = math.sqrt(squares / freedom * (1 + used / rows))
+    return math.expm1(student_quantile(freedom) * sigma)
+
+
+def student_quantile(freedom: float, level: float = INTERVAL_LEVEL) -> float:
+    """The t with ``level`` of Student's distribution between -t and t.
+
+    Cornish and Fisher's expansion in 1 / freedom (Abramowitz and Stegun, 1964, 26.7.5); at a level
+    of 0.8 within 0.3 % of the truth from three degrees of freedom on.
+    """
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / freedom**power for power, term in enumerate(terms, start=1))

@@ -1,0 +1,1 @@
+"""costmodel explain."""

@@ -1,0 +1,170 @@
+"""From a simulation to a prediction whose terms add up.
+
+The breakdown is that of the critical stage, the one whose passes and update take longest: its
+passes by term, what its stream lost to messages and to open sums, its update, the host, and
+the rest of the step, in which it waits for others: the bubble.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import NamedTuple
+
+from ...spec.plan.plan import Plan
+from ...spec.report.report import BREAKDOWN_TERMS, Prediction
+from ..kernel_latency.roofline import peak_flops_per_s
+from ..lowering.model_flops import flops_convention, model_flops_per_sample
+from ..memory.feasibility import MemoryRule
+from ..pricing.costs import TECHNIQUE
+from ..pricing.machine import Machine
+from ..simulation.pass_time import PASS_TERMS
+from ..simulation.simulator import Simulation, Simulator
+
+ROUNDING = 1e-12
+"""Share of a step below which a rest is the sum's rounding."""
+ROUNDS = 4
+RELATIVE_HALF_WIDTH = {"measured": 0.15, "analytic": 0.25}
+"""Half of the 80 % interval of the step time over the prediction: of work that was measured on this
+machine, and of any other. What was measured on another machine of the kind makes a kernel's price
+better, and says nothing of how that machine's steps differ from this one's."""
+
+
+def breakdown(simulation: Simulation) -> dict[str, float]:
+    """Seconds of the step by term on the critical stage; they add up to the step time.
+
+    What techniques add stands under their names, where the stage's layers have any.
+    """
+    run = simulation.critical
+    terms = dict.fromkeys(BREAKDOWN_TERMS, 0.0)
+    for number, seconds in enumerate(run.terms_s()):
+        if number != TECHNIQUE:
+            terms[PASS_TERMS[number]] += seconds
+    named_s = run.named_s()
+    updating_s = sum(run.update_named_s.values())
+    terms["exposed_pp"] += run.message_s
+    terms["exposed_pp"] += run.tied_sum_s
+    terms["exposed_tp"] += run.tensor_sums_s
+    terms["exposed_dp"] += run.gathers_s
+    terms["optimizer"] += simulation.norm_s + (run.update_s - updating_s)
+    terms["host"] += simulation.host_s
+    terms |= named_s
+    rest_s = simulation.step_time_s - sum(terms.values())
+    if abs(rest_s) > ROUNDING * simulation.step_time_s:
+        terms["bubble" if rest_s > 0 else "unattributed"] = rest_s
+    return _exact(terms, simulation.step_time_s)
+
+
+def _exact(terms: dict[str, float], whole_s: float) -> dict[str, float]:
+    """The terms with an exact sum, rounded once (``math.fsum``), that is the whole.
+
+    What rounding left over goes to the smallest term that it does not change by 1e-6 of itself.
+    """
+    for _ in range(ROUNDS):
+        left_s = math.fsum([whole_s, *(-seconds for seconds in terms.values())])
+        if math.fsum(terms.values()) == whole_s:
+            break
+        able = [name for name, seconds in terms.items() if seconds > 1e6 * abs(left_s)]
+        name = min(able, key=lambda each: terms[each])
+        terms[name] += left_s
+    return terms
+
+
+def executed_flops(plan: Plan, simulation: Simulation) -> int:
+    """FLOPs that all ranks run in a step, recomputation included."""
+    micro_batches = plan.program.schedule.microbatches
+    known: dict[int, int] = {}  # the simulation keeps the layers alive
+    total = 0
+    for held in (held for run in simulation.stages for held in run.classes):
+        for lowered in (entry.lowered for chunk in held.chunks for entry in chunk.layers):
+            if id(lowered) not in known:
+                known[id(lowered)] = lowered.forward.flops + lowered.backward.flops
+            total += held.count * micro_batches * known[id(lowered)]
+    return total
+
+
+class Utilisation(NamedTuple):
+    """FLOPs of a step and the rate that they are held against, over all devices in stages.
+
+    ``flops`` are the model's, ``executed_flops`` count what is run again too;
+    ``peak_flops_per_s`` is the devices' dense rate in the parameters' format.
+    """
+
+    flops: int
+    executed_flops: int
+    peak_flops_per_s: float
+
+    def mfu(self, step_s: float) -> float:
+        """Model FLOPs utilisation (Chowdhery et al., 2022, appendix B) of a step of ``step_s``."""
+        return self.flops / step_s / self.peak_flops_per_s
+
+    def hfu(self, step_s: float) -> float:
+        """The same of the FLOPs that are run."""
+        return self.executed_flops / step_s / self.peak_flops_per_s
+
+
+def utilisation(plan: Plan, simulation: Simulation, simulator: Simulator) -> Utilisation:
+    """What a step of a plan, simulated or measured, is held against."""
+    per_sample = model_flops_per_sample(plan.model, plan.workload)
+    return Utilisation(
+        flops=per_sample * plan.workload.global_batch,
+        executed_flops=executed_flops(plan, simulation),
+        peak_flops_per_s=_peak_flops_per_s(plan, simulator),
+    )
+
+
+def predict(
+    plan: Plan, simulation: Simulation, simulator: Simulator, rule: MemoryRule
+) -> Prediction:
+    """The prediction of a simulated plan.
+
+    Rates count the devices in stages; ``mfu`` is model FLOPs over their dense peak in the
+    parameters' format, so ``step_time · devices · peak · mfu = FLOPs``.
+    """
+    workload = plan.workload
+    devices = sum(stage.device_count for stage in plan.program.stages)
+    step_s = simulation.step_time_s
+    used = utilisation(plan, simulation, simulator)
+    low, high = interval(simulation, simulator.pricer.machine)
+    return Prediction(
+        feasible=all(rule.excess_bytes(row) <= 0 for row in simulation.memory),
+        step_time_s=step_s,
+        step_time_interval_s=(step_s * low, step_s * high),
+        samples_per_s=workload.global_batch / step_s,
+        tokens_per_s_per_device=workload.tokens_per_step / step_s / devices,
+        flops_per_s_per_device=used.flops / step_s / devices,
+        mfu=used.mfu(step_s),
+        hfu=used.hfu(step_s),
+        memory=simulation.memory,
+        breakdown_s=breakdown(simulation),
+        flops_convention=flops_convention(workload),
+    )
+
+
+def _peak_flops_per_s(plan: Plan, simulator: Simulator) -> float:
+    """Dense rate at the compute type of all devices in stages."""
+    counts: Counter[str] = Counter()
+    for part in (part for stage in plan.program.stages for part in stage.devices):
+        counts[part.device_group] += part.count
+    dtype, inside = plan.workload.dtype.param, simulator.prices.inside
+    return sum(
+        peak_flops_per_s(inside(group).machine.device, dtype) * count
+        for group, count in counts.items()
+    )
+
+
+def interval(simulation: Simulation, machine: Machine) -> tuple[float, float]:
+    """The ends of the 80 % interval over the step time; a calibration of times knows its own."""
+    if machine.calibration is not None and machine.calibration.fitted_on:
+        factor = 1 + machine.calibration.half_width
+        return 1 / factor, factor
+    here = 0.0 if machine.profile is None else source_share(simulation)["measured"]
+    shipped = RELATIVE_HALF_WIDTH
+    half = here * shipped["measured"] + (1 - here) * shipped["analytic"]
+    return 1 - half, 1 + half
+
+
+def source_share(simulation: Simulation) -> dict[str, float]:
+    """Fraction of the critical stage's priced layer work by source."""
+    measured, learned = (min(1.0, share) for share in simulation.critical.shares())
+    return {"measured": measured, "learned": learned, "analytic": max(0.0, 1 - measured - learned)}

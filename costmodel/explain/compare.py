@@ -1,0 +1,73 @@
+"""Two breakdowns side by side, term by term: of two plans, or of a prediction and a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...spec.report.report import BREAKDOWN_TERMS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermDifference:
+    """One term of the step: predicted and measured seconds; ``share`` of the measured step."""
+
+    term: str
+    predicted_s: float
+    measured_s: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermPair:
+    """One term of both sides in the same unit, seconds or bytes."""
+
+    term: str
+    first: float
+    second: float
+
+    @property
+    def by(self) -> float:
+        """How much more the second has; over all terms these add up to the sums' difference."""
+        return self.second - self.first
+
+
+def paired_terms(
+    first: Mapping[str, float], second: Mapping[str, float], order: Sequence[str]
+) -> list[TermPair]:
+    """The terms that are not 0 on both sides: those of ``order`` first, then as they come."""
+    return [
+        TermPair(term=term, first=first.get(term, 0), second=second.get(term, 0))
+        for term in dict.fromkeys((*order, *first, *second))
+        if first.get(term) or second.get(term)
+    ]
+
+
+def compare_terms(
+    predicted_s: Mapping[str, float], measured_s: Mapping[str, float], step_time_s: float
+) -> list[TermDifference]:
+    """Differences by term, in the order of the breakdown; terms that are 0 on both sides left out.
+
+    Args:
+        predicted_s: breakdown of the prediction.
+        measured_s: breakdown of one traced step, on the same stage.
+        step_time_s: measured step; the traced one is slower by its tracing, so its terms are
+            scaled to this.
+    """
+    traced_s = sum(measured_s.values())
+    scale = step_time_s / traced_s if traced_s else 1.0
+    scaled_s = {term: seconds * scale for term, seconds in measured_s.items()}
+    return [
+        TermDifference(
+            term=pair.term,
+            predicted_s=pair.first,
+            measured_s=pair.second,
+            share=pair.second / step_time_s if step_time_s else 0.0,
+        )
+        for pair in paired_terms(predicted_s, scaled_s, BREAKDOWN_TERMS)
+    ]
+
+
+def relative_error(predicted: float, measured: float) -> float:
+    """``predicted / measured - 1``."""
+    return predicted / measured - 1 if measured else float("inf")

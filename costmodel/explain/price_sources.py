@@ -1,0 +1,61 @@
+"""Seconds of lowered work by term and by where each price comes from.
+
+Every item counts by itself, as if nothing ran beside it: the question is what prices rest on, not
+how long a step takes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from ...spec.report.work_items import Kernel
+from ..kernel_latency.profile_table import Source
+from ..lowering.layer_lowering import LoweredLayer
+from ..pricing.pricer import Pricer
+from ..sharding.fsdp_unit import Unit
+from ..symbolic.tape import Item
+
+SOURCES: tuple[Source, ...] = ("measured", "learned", "analytic")
+SourceSeconds = Mapping[str, Mapping[Source, float]]
+"""Term of the breakdown -> source -> seconds."""
+
+
+class SourceSum:
+    """Adds up seconds by term and source.
+
+    Args:
+        pricer: prices of one machine and stack.
+    """
+
+    def __init__(self, pricer: Pricer) -> None:
+        self._pricer = pricer
+        self._found: dict[str, dict[Source, float]] = defaultdict(
+            lambda: dict.fromkeys(SOURCES, 0.0)
+        )
+
+    def add_layer(self, lowered: LoweredLayer, times: int = 1) -> None:
+        """Forward and backward of one micro-batch through a layer, so many ``times``."""
+        for entry in (*lowered.forward.entries, *lowered.backward.entries):
+            self._add(entry.work, entry.counts_under, times)
+
+    def add_unit(self, unit: Unit, times: int = 1) -> None:
+        """What sharding adds to a step of one micro-batch: gathers, and a sum of the gradients."""
+        again = unit.gather_backward if unit.gathers_each_use else ()
+        for item in (*unit.gather, *again, *unit.reduce, *unit.publish):
+            term = "elementwise" if isinstance(item, Kernel) else "exposed_dp"
+            self._add(item, term, times)
+
+    def add_update(self, work: Iterable[Item]) -> None:
+        """The optimizer's update."""
+        for item in work:
+            self._add(item, "optimizer", 1)
+
+    def _add(self, item: Item, term: str, times: int) -> None:
+        pricer = self._pricer
+        price = pricer.kernel(item) if isinstance(item, Kernel) else pricer.collective(item)
+        self._found[term][price.source] += price.time_s * times
+
+    def seconds(self) -> SourceSeconds:
+        """What was added so far."""
+        return self._found

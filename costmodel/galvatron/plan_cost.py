@@ -1,0 +1,130 @@
+"""The price of one whole plan under Galvatron's costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from .embedding_head import ends_memory, ends_seconds
+from .job import MB, GalvatronJob
+from .layer_memory import layer_memory
+from .layer_time import layer_time
+from .pipeline import StageTime, exposed_seconds, work_seconds
+from .reshard import change_seconds
+from .strategy import GalvatronStrategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GalvatronPlan:
+    """Every decision of Galvatron's.
+
+    Args:
+        layers: the strategy of each layer between embedding and head.
+        ends: that of embedding and head.
+        microbatches: micro-batches of a step.
+        division: layers of each stage.
+    """
+
+    layers: tuple[GalvatronStrategy, ...]
+    ends: GalvatronStrategy
+    microbatches: int
+    division: tuple[int, ...]
+
+    @property
+    def stages(self) -> list[tuple[GalvatronStrategy, ...]]:
+        """The strategies of the layers of each stage."""
+        cuts = accumulate(self.division, initial=0)
+        return [self.layers[a:b] for a, b in pairwise(cuts)]
+
+    def kinds(self, job: GalvatronJob) -> list[tuple[int, ...]]:
+        """The types of the layers of each stage."""
+        types = tuple(kind for kind, count in enumerate(job.layers) for _ in range(count))
+        cuts = accumulate(self.division, initial=0)
+        return [types[a:b] for a, b in pairwise(cuts)]
+
+    def changes_s(self, job: GalvatronJob, stage: int) -> float:
+        """Seconds a micro-batch of the changes of degree inside a stage."""
+        neighbours = zip(self.kinds(job)[stage][1:], pairwise(self.stages[stage]), strict=True)
+        count, m = len(self.division), self.microbatches
+        return sum(
+            change_seconds(job, kind, before.degree, after.degree, count, m)
+            for kind, (before, after) in neighbours
+        )
+
+    def buffer_mb(self, job: GalvatronJob) -> int:
+        """The buffer of the largest degree in the plan; none where nothing is tensor-parallel."""
+        every = (*self.layers, self.ends)
+        if not any(strategy.tp > 1 for strategy in every):
+            return 0
+        m, p = self.microbatches, len(self.division)
+        degree = max(least_buffer_degree(job, m, p), *(s.degree for s in every))
+        return job.buffer_mb(m, p, degree)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """Seconds of a step by part, and bytes by stage, which are whole MB.
+
+    ``step_s`` is all of it, ``change_s`` the part that changes of degree add.
+    """
+
+    step_s: float
+    work_s: float
+    exposed_s: float
+    change_s: float
+    used_bytes: tuple[int, ...]
+
+
+def even_division(layers: int, stages: int) -> tuple[int, ...]:
+    """Galvatron's split of layers over stages: the last one takes the rest."""
+    each = layers // stages
+    return (each,) * (stages - 1) + (layers - each * (stages - 1),)
+
+
+def least_buffer_degree(job: GalvatronJob, microbatches: int, stages: int) -> int:
+    """The smallest degree that leaves every replica a sample."""
+    ranks = job.devices // stages
+    return max(1, ranks // max(1, min(job.global_batch // microbatches, ranks)))
+
+
+def priced(job: GalvatronJob, plan: GalvatronPlan) -> Price:
+    """The price of a plan.
+
+    Raises:
+        InputError: the profile lacks a figure that it needs.
+    """
+    m = plan.microbatches
+    ends_s = ends_seconds(job, plan.ends, m)
+    with_changes, without = [], []
+    for stage, (kinds, strategies) in enumerate(zip(plan.kinds(job), plan.stages, strict=True)):
+        times = [layer_time(job, k, s, m) for k, s in zip(kinds, strategies, strict=True)]
+        own, added = ends_s[stage], plan.changes_s(job, stage)
+        plain, reduce = sum(t.plain_s for t in times), sum(t.reduce_s for t in times)
+        without.append(StageTime(plain + own, reduce - own))
+        with_changes.append(StageTime(plain + added + own, reduce - own))
+    work, exposed = _parts(with_changes, m)
+    return Price(
+        step_s=work + exposed,
+        work_s=work,
+        exposed_s=exposed,
+        change_s=work + exposed - sum(_parts(without, m)),
+        used_bytes=tuple(mb * MB for mb in used_mb(job, plan)),
+    )
+
+
+def _parts(stages: Sequence[StageTime], microbatches: int) -> tuple[float, float]:
+    times = [stage.plain_s for stage in stages]
+    return work_seconds(times, microbatches), exposed_seconds(stages)
+
+
+def used_mb(job: GalvatronJob, plan: GalvatronPlan) -> tuple[int, ...]:
+    """Whole MB of each stage, each layer rounded up, without what a budget withholds."""
+    m, buffer = plan.microbatches, plan.buffer_mb(job)
+    ends = ends_memory(job, plan.ends, m)
+    return tuple(
+        ends[stage].whole_mb
+        + buffer
+        + sum(layer_memory(job, k, s, m, stage).whole_mb for k, s in zip(*layers, strict=True))
+        for stage, layers in enumerate(zip(plan.kinds(job), plan.stages, strict=True))
+    )

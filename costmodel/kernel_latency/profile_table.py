@@ -1,0 +1,135 @@
+"""Kernel seconds from a machine profile: what was measured, between points interpolated.
+
+Rates of products vary smoothly with the logarithm of the sizes, so they lie on a grid of log
+sizes. Elementwise kernels are a curve over the bytes that they move. At a measured size both
+give its own time, unless a smaller size took longer: a larger one never takes less.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from ...spec.cluster.machine_profile import KernelRow, MachineProfile
+from ...spec.report.work_items import ATTENTIONS, MATMULS, SCANS, Kernel
+from .grid import Grid
+
+Source = Literal["measured", "learned", "analytic"]
+GENERIC_OP = "add"
+"""Stands in, as an analytic price, for an elementwise operation that was not measured."""
+GridKey = tuple[str, str, str]
+"""Operation, pattern of its sizes, type."""
+
+
+class Price(NamedTuple):
+    """Seconds and where they come from."""
+
+    time_s: float
+    source: Source
+
+
+class Curve:
+    """Seconds over one size, increasing; log-log linear between points."""
+
+    def __init__(self, points: Iterable[tuple[float, float]]) -> None:
+        best: dict[float, float] = {}
+        for size, time_s in points:
+            best[size] = min(time_s, best.get(size, math.inf))
+        self.sizes = sorted(best)
+        self.times_s: list[float] = []
+        for size in self.sizes:  # a larger size never takes less time
+            self.times_s.append(max(best[size], self.times_s[-1] if self.times_s else 0.0))
+
+    def at(self, size: float) -> float:
+        """Seconds at ``size``: the smallest point's below the curve, its last rate above."""
+        if size <= self.sizes[0]:
+            return self.times_s[0]
+        if size >= self.sizes[-1]:
+            return self.times_s[-1] * size / self.sizes[-1]
+        right = bisect.bisect_right(self.sizes, size)
+        low, high = self.sizes[right - 1], self.sizes[right]
+        weight = math.log(size / low) / math.log(high / low)
+        before, after = self.times_s[right - 1], self.times_s[right]
+        return math.exp((1 - weight) * math.log(before) + weight * math.log(after))
+
+
+class KernelTable:
+    """Prices kernels from the rows of one profile."""
+
+    def __init__(self, profile: MachineProfile) -> None:
+        self._slowdown = profile.kernel_slowdown
+        shaped: dict[GridKey, list[KernelRow]] = defaultdict(list)
+        others: dict[tuple[str, str], list[KernelRow]] = defaultdict(list)
+        for row in profile.kernels:
+            if row.op not in _SHAPED:
+                others[row.op, row.dtype].append(row)
+            for pattern in _patterns(row.op, row.shape):
+                shaped[row.op, pattern, row.dtype].append(row)
+        self._grids = {key: _grid(rows) for key, rows in shaped.items()}
+        self._curves = {
+            key: Curve((row.traffic_bytes, row.time_s) for row in rows)
+            for key, rows in others.items()
+        }
+
+    def price(self, kernel: Kernel) -> Price | None:
+        """Seconds of ``kernel`` in a step, or None where nothing comparable was measured."""
+        if kernel.op in _SHAPED:
+            return self._shaped(kernel)
+        if kernel.op in SCANS:  # its time follows its products, not its bytes alone
+            return None
+        own = self._curves.get((kernel.op, kernel.dtype))
+        curve = own or self._curves.get((GENERIC_OP, kernel.dtype))
+        if curve is None:
+            return None
+        time_s = curve.at(kernel.traffic_bytes) * self._slowdown
+        return Price(time_s, "measured" if own else "analytic")
+
+    def _shaped(self, kernel: Kernel) -> Price | None:
+        for pattern in _patterns(kernel.op, kernel.shape):
+            grid = self._grids.get((kernel.op, pattern, kernel.dtype))
+            if grid is not None:
+                time_s = _work(kernel.flops) / grid.rate(_sizes(kernel.op, kernel.shape))
+                return Price(time_s * self._slowdown, "measured")
+        return None
+
+
+_SHAPED = MATMULS | ATTENTIONS
+
+
+def _work(flops: int) -> float:
+    return float(max(flops, 1))
+
+
+def _patterns(op: str, shape: tuple[int, ...]) -> tuple[str, ...]:
+    """The patterns of sizes that a shaped kernel fits; each has a grid of its own.
+
+    Unfused attention's products are (batch, seq, dim, seq) and (batch, seq, seq, dim), so three
+    sizes say all and their grid is full. Where seq is dim a product is both.
+    """
+    if op != "batched_matmul":
+        return ("all",) if op in _SHAPED else ()
+    _, m, k, n = shape
+    return ("scores",) * (m == n) + ("mix",) * (m == k)
+
+
+def _sizes(op: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes that a shaped kernel's rate depends on: (m, k, n) or (batch, seq, dim)."""
+    if op in ATTENTIONS:
+        batch, heads, _, seq, dim = shape
+        return (batch * heads, seq, dim)
+    if op == "batched_matmul":
+        batch, m, k, n = shape
+        return (batch, m, k if m == n else n)
+    return shape
+
+
+def _grid(rows: list[KernelRow]) -> Grid:
+    rates: dict[tuple[int, ...], float] = {}
+    for row in rows:
+        sizes = _sizes(row.op, row.shape)
+        rates[sizes] = max(_work(row.flops) / row.time_s, rates.get(sizes, 0.0))
+    powers = (1, 1, 1) if rows[0].op == "matmul" else (1, 2, 1)  # of the sizes, in the FLOPs
+    return Grid(rates, powers)

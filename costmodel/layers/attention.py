@@ -1,0 +1,93 @@
+"""Multi-head attention around its core: projections, positions, gate, output."""
+
+from __future__ import annotations
+
+from ...spec.model.mixers import Attention
+from ...spec.strategy import LayerStrategy
+from ..ops.context import OpContext, norm, split_heads
+from ..ops.linear import column_linear, row_linear
+from ..ops.position import rope_both
+from ..symbolic.tape import Value
+from .core_attention import core_attention
+
+
+def attention_mixer(
+    c: OpContext, spec: Attention, hidden: int, strategy: LayerStrategy, x: Value
+) -> Value:
+    """Self-attention; takes and gives what every :data:`mixer.LowerMixer` does."""
+    tp = strategy.weight_split
+    widths, names = [spec.query_dim, spec.kv_dim, spec.kv_dim], ["query", "key", "value"]
+    if spec.output_gate:
+        widths, names = [*widths, spec.query_dim], [*names, "output_gate"]
+    query, key, value, *gates = column_linear(
+        c,
+        x,
+        tuple(width // tp for width in widths),
+        spec.qkv_bias,
+        c.stack.fusion.qkv,
+        names=tuple(names),
+    )
+    del x
+    query, key = _positioned(c, spec, query, key)
+    value = _value_heads(c, spec, spec.kv_heads // tp, value)
+    mixed = core_attention(c, strategy, spec, query, key, value)
+    del query, key, value
+    if gates:
+        mixed = _gated_output(c, mixed, gates.pop())
+    return row_linear(c, mixed, hidden, spec.out_bias, name="output")
+
+
+def cross_attention(
+    c: OpContext, spec: Attention, hidden: int, strategy: LayerStrategy, x: Value, source: Value
+) -> Value:
+    """Attention of ``x`` to another tower's output ``source``, which has its own length."""
+    tp = strategy.weight_split
+    (query,) = column_linear(
+        c, x, (spec.query_dim // tp,), spec.qkv_bias, False, names=("cross_query",)
+    )
+    del x
+    widths = (spec.kv_dim // tp, spec.kv_dim // tp)
+    names = ("cross_key", "cross_value")
+    key, value = column_linear(c, source, widths, spec.qkv_bias, c.stack.fusion.qkv, names=names)
+    query, key = _positioned(c, spec, query, key)
+    value = _value_heads(c, spec, spec.kv_heads // tp, value)
+    mixed = core_attention(c, strategy, spec, query, key, value)
+    del query, key, value
+    return row_linear(c, mixed, hidden, spec.out_bias, name="cross_output")
+
+
+def _positioned(c: OpContext, spec: Attention, query: Value, key: Value) -> tuple[Value, Value]:
+    """Projections as query and key heads, with their norms and positions."""
+    query = _heads(c, spec, spec.heads // c.tp, query)
+    key = _heads(c, spec, spec.kv_heads // c.tp, key)
+    repeats = c.stack.attention == "unfused" and spec.heads > spec.kv_heads
+    return rope_both(c, query, key, spec.rotary_dim, repeats) if spec.rotary else (query, key)
+
+
+def _heads(c: OpContext, spec: Attention, heads: int, x: Value) -> Value:
+    """A projection as query or key heads, with their norms."""
+    reads_any_order = spec.qk_norm and not c.stack.fusion.norm
+    x = split_heads(c, x, heads, ordered=spec.rotary or reads_any_order)
+    return norm(c, x, "rmsnorm") if spec.qk_norm else x
+
+
+def _value_heads(c: OpContext, spec: Attention, heads: int, x: Value) -> Value:
+    """A projection as value heads; repeating them going forward orders their gradient."""
+    repeats = c.stack.attention == "unfused" and spec.heads > spec.kv_heads
+    return split_heads(c, x, heads, repeats)
+
+
+def _gated_output(c: OpContext, mixed: Value, gate: Value) -> Value:
+    """``mixed · sigmoid(gate)``; keeps both factors."""
+    t = c.tape
+    share = t.kernel("sigmoid", (gate,), t.like(gate))
+    out = t.kernel("mul", (mixed, share), t.like(mixed))
+    kept = Value(mixed.shape, mixed.dtype, mixed.storage)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        grad_mixed = t.kernel("mul", (grad, share), t.like(kept))
+        grad_share = t.kernel("mul", (grad, kept), t.like(share))
+        return (grad_mixed, t.kernel("sigmoid_backward", (grad_share, share), t.like(share)))
+
+    t.record((out,), (mixed, gate), backward)
+    return out

@@ -1,0 +1,58 @@
+"""Core attention as every mixer calls it: scores, softmax and the mixed values.
+
+What splits the sequence inside attention (rings of key and value shards, inside an exchange of
+heads for tokens) wraps the kernel here; projections, norms and positions stand outside.
+"""
+
+from __future__ import annotations
+
+from ...spec.model.mixers import Attention, LatentAttention
+from ...spec.strategy import LayerStrategy
+from ..ops.attention import attention
+from ..ops.context import OpContext
+from ..ops.position import score_bias
+from ..ops.recompute import recomputed
+from ..symbolic.tape import Value
+from .ring_attention import ring_attention
+from .ulysses import heads_for_tokens, tokens_for_heads
+
+
+def core_attention(
+    c: OpContext,
+    strategy: LayerStrategy,
+    spec: Attention | LatentAttention,
+    query: Value,
+    key: Value,
+    value: Value,
+) -> Value:
+    """Attention of local query heads over local key and value heads.
+
+    Args:
+        c: context of the layer's operations.
+        strategy: the layer's decisions; ``recompute`` selective runs the kernel again
+            going backward.
+        spec: the whole mixer, before any split.
+        query: (seq, batch, heads, width of a key).
+        key: (keys, batch, kv_heads, width of a key).
+        value: (keys, batch, kv_heads, width of a value).
+
+    Returns:
+        (seq, batch, heads · width of a value).
+    """
+    repeats = c.stack.attention == "unfused" and query.shape[2] > key.shape[2]
+    inputs = [tokens_for_heads(c, query)]
+    inputs += [tokens_for_heads(c, x, ordered=repeats) for x in (key, value)]
+    del query, key, value
+    if isinstance(spec, Attention) and (spec.relative_buckets or spec.shared_bias):
+        tokens, heads = inputs[0].shape[0], inputs[0].shape[2]
+        inputs.append(score_bias(c, spec, heads, tokens, inputs[1].shape[0]))
+
+    def run(*inputs: Value) -> tuple[Value, ...]:
+        kernel = attention if c.ring.size == 1 else ring_attention
+        return (kernel(c, spec, *inputs),)
+
+    if strategy.recompute == "selective":
+        mixed = recomputed(c, run, None, *inputs)
+    else:
+        mixed = run(*inputs)[0]
+    return heads_for_tokens(c, mixed, spec.heads)

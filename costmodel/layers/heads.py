@@ -1,0 +1,175 @@
+"""The ends of a model as symbolic work: vocabulary head, classifier, multi-token prediction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...spec.model.layer_parameters import split_range
+from ...spec.model.layers import ClassifierLayer, EmbeddingLayer, HeadLayer, MultiTokenLayer
+from ...spec.strategy import LayerStrategy
+from ...spec.workload.training import FULLY_TRAINED
+from ..ops.activation import activation
+from ..ops.context import OpContext, norm
+from ..ops.linear import column_linear, whole_linear
+from ..ops.vocabulary import cross_entropy, embedding, linear_cross_entropy
+from ..symbolic.tape import Value
+from .block import block
+
+
+def local_vocab(vocab: int, tp: int, multiple: int) -> int:
+    """Vocabulary rows on the fullest tensor-parallel rank, padding included."""
+    padded = -(-vocab // (multiple * tp)) * multiple * tp if multiple > 1 else vocab
+    start, stop = split_range(padded, tp, 0)
+    return stop - start
+
+
+def head(c: OpContext, layer: HeadLayer, strategy: LayerStrategy, x: Value) -> Value:
+    """Norm, perhaps a transform, the projection to the vocabulary, and the loss."""
+    columns = local_vocab(layer.vocab, strategy.weight_split, c.stack.vocab_multiple)
+    if layer.norm is not None:
+        x = norm(c, x, layer.norm)
+    if layer.transform:
+        x = whole_linear(c, x, layer.hidden, bias=True, name="transform")
+        x = norm(c, activation(c, (x,), "gelu", bias=True), "layernorm")
+    if c.stack.fusion.linear_cross_entropy and _goes_in_chunks(c, layer):
+        return linear_cross_entropy(c, x, columns)
+    (logits,) = column_linear(c, x, (columns,), layer.bias, fused=False, names=("projection",))
+    del x
+    if layer.softcap is not None:
+        logits = _capped(c, logits)
+    return _loss(c, logits)
+
+
+def _goes_in_chunks(c: OpContext, layer: HeadLayer) -> bool:
+    """Whether projection and loss are one: the vocabulary whole, nothing between, all trained."""
+    plain = not layer.bias and layer.softcap is None
+    return plain and c.tp == 1 and c.training == FULLY_TRAINED and not c.tape.main_gradients
+
+
+def classifier(c: OpContext, layer: ClassifierLayer, x: Value) -> Value:
+    """Norm of all tokens, projection of the first to the classes, and the loss.
+
+    No rank splits it; with split sequences the rank that has the first token does the most.
+    """
+    t, shape = c.tape, x.shape
+    if layer.norm is not None:
+        x = norm(c, x, layer.norm)
+    first = x.view(1, *shape[1:])
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        whole = t.kernel("zeros", (), t.new(shape, grad.dtype))
+        t.kernel("copy", (grad,), t.constant(grad.shape, grad.dtype))
+        return (whole,)
+
+    t.record((first,), (x,), backward)
+    alone = replace(c, tp=1, sequence_parallel=False)
+    del x
+    return _loss(alone, whole_linear(alone, first, layer.classes, layer.bias, name="projection"))
+
+
+@dataclass(frozen=True, slots=True)
+class MultiTokenEnd:
+    """What a multi-token layer does before its block (``opens``), or after it."""
+
+    layer: MultiTokenLayer
+    opens: bool
+
+    @property
+    def hidden(self) -> int:
+        """Width of the residual stream."""
+        return self.layer.hidden
+
+
+def multi_token(c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, x: Value) -> Value:
+    """The loss of one token further ahead.
+
+    The tables of embedding and head are the model's: their gradients are added to what is there.
+    """
+    inner = block(c, layer.block, strategy, multi_token_input(c, layer, strategy, x))
+    return multi_token_loss(c, layer, strategy, inner)
+
+
+def multi_token_input(
+    c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, x: Value
+) -> Value:
+    """The next token's vector and the hidden state, each normalised, joined for the block."""
+    t, tp = c.tape, strategy.weight_split
+    rows = local_vocab(layer.vocab, tp, c.stack.vocab_multiple)
+    whole_tokens = x.shape[0] * (c.tp if c.sequence_parallel else 1)
+    tokens = t.constant((whole_tokens, x.shape[1]), "int64")
+    table = EmbeddingLayer(vocab=layer.vocab, hidden=layer.hidden)
+    vectors = embedding(replace(c, shares_weight=True), table, rows, 0, tokens)
+    vectors = norm(c, vectors, layer.norm)
+    both = _side_by_side(c, vectors, norm(c, x, layer.norm))
+    del vectors, x
+    (part,) = column_linear(c, both, (layer.hidden // tp,), False, False, names=("join",))
+    del both
+    return _all_channels(c, part)
+
+
+def multi_token_loss(
+    c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, hidden: Value
+) -> Value:
+    """Norm, the model's own head and the loss."""
+    rows = local_vocab(layer.vocab, strategy.weight_split, c.stack.vocab_multiple)
+    last = norm(c, hidden, layer.norm)
+    del hidden
+    (logits,) = column_linear(c, last, (rows,), False, False, shared=True)
+    del last
+    return _loss(c, logits)
+
+
+def _loss(c: OpContext, logits: Value) -> Value:
+    targets = c.tape.constant((logits.elements // logits.shape[-1], 1), "int64")
+    return cross_entropy(c, logits, targets)
+
+
+def _capped(c: OpContext, logits: Value) -> Value:
+    """``cap · tanh(logits / cap)``; keeps the tangent."""
+    t = c.tape
+    divided = t.kernel("div", (logits,), t.like(logits))
+    tangent = t.kernel("tanh", (divided,), t.like(logits))
+    del divided
+    out = t.kernel("mul", (tangent,), t.like(logits))
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        grad = t.kernel("mul", (grad,), t.like(grad))
+        grad = t.kernel("tanh_backward", (grad, tangent), t.like(grad))
+        return (t.kernel("div", (grad,), t.like(grad)),)
+
+    t.record((out,), (logits,), backward)
+    return out
+
+
+def _side_by_side(c: OpContext, first: Value, second: Value) -> Value:
+    """Two activations joined along their width, a copy."""
+    t, shape = c.tape, first.shape
+    out = t.new((*shape[:-1], 2 * shape[-1]), first.dtype)
+    t.kernel("copy", (first, second), out)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        halves = tuple(Value(shape, grad.dtype, grad.storage) for _ in range(2))
+        return halves
+
+    t.record((out,), (first, second), backward)
+    return out
+
+
+def _all_channels(c: OpContext, part: Value) -> Value:
+    """Channels of all tensor-parallel ranks, then this rank's tokens where these are split."""
+    if c.tp == 1:
+        return part
+    t, shape = c.tape, part.shape
+    whole = t.new((*shape[:-1], shape[-1] * c.tp), part.dtype)
+    t.collective("all_gather", c.tensor_group, whole)
+    seq = shape[0] // c.tp if c.sequence_parallel else shape[0]
+    out = t.kernel("copy", (whole,), t.new((seq, *whole.shape[1:]), part.dtype))
+    del whole
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        grad = c.gather_sequence(grad)
+        own = t.new(shape, grad.dtype)
+        return (t.kernel("copy", (own,), own),)
+
+    t.record((out,), (part,), backward)
+    return out

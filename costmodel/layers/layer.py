@@ -1,0 +1,126 @@
+"""Whole layers as symbolic work: one function a kind."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...spec.errors import NotBuiltError
+from ...spec.model.layers import (
+    BlockLayer,
+    ClassifierLayer,
+    EmbeddingLayer,
+    HeadLayer,
+    Layer,
+    MultiTokenLayer,
+    NormLayer,
+    PatchLayer,
+    ProjectorLayer,
+)
+from ...spec.strategy import LayerStrategy
+from ..ops.context import OpContext, norm
+from ..ops.vocabulary import embedding, placed_among
+from ..symbolic.tape import Value
+from .block import block
+from .heads import (
+    MultiTokenEnd,
+    classifier,
+    head,
+    local_vocab,
+    multi_token,
+    multi_token_input,
+    multi_token_loss,
+)
+from .vision import patches, projector
+
+Segment = Layer | MultiTokenEnd
+"""A layer, or a part of one that is lowered on its own."""
+
+
+class Outputs(NamedTuple):
+    """What a layer makes: activations for the next layer, a loss, or both.
+
+    ``inner`` is what the first part of a layer hands to its next part.
+    """
+
+    following: Value | None
+    loss: Value | None
+    inner: Value | None = None
+
+
+def run_layer(
+    c: OpContext,
+    layer: Segment,
+    strategy: LayerStrategy,
+    x: Value,
+    seq_len: int,
+    sources: tuple[Value, ...] = (),
+) -> Outputs:
+    """The symbolic forward of a layer; nodes for its backward are left on the tape.
+
+    Args:
+        c: context of the layer's operations.
+        layer: what to run.
+        strategy: its decisions.
+        x: tokens (seq, batch) for an embedding, patches (seq, batch, values) for a patch layer,
+            else activations (seq, batch, hidden).
+        seq_len: tokens of a sample.
+        sources: the outputs of other towers that the layer reads.
+    """
+    if isinstance(layer, HeadLayer):
+        return Outputs(None, head(c, layer, strategy, x))
+    if isinstance(layer, ClassifierLayer):
+        return Outputs(None, classifier(c, layer, x))
+    if isinstance(layer, MultiTokenLayer):
+        return Outputs(_handed_on(c, x), multi_token(c, layer, strategy, x))
+    if isinstance(layer, MultiTokenEnd):
+        if not layer.opens:
+            return Outputs(None, multi_token_loss(c, layer.layer, strategy, x))
+        return Outputs(_handed_on(c, x), None, multi_token_input(c, layer.layer, strategy, x))
+    return Outputs(_inner_layer(c, layer, strategy, x, seq_len, sources), None)
+
+
+def _inner_layer(
+    c: OpContext,
+    layer: Layer,
+    strategy: LayerStrategy,
+    x: Value,
+    seq_len: int,
+    sources: tuple[Value, ...],
+) -> Value:
+    if isinstance(layer, BlockLayer):
+        return block(c, layer, strategy, x, *sources)
+    if isinstance(layer, EmbeddingLayer):
+        return _embedding(c, layer, strategy, x, seq_len, sources)
+    if isinstance(layer, PatchLayer):
+        return patches(c, layer, x)
+    if isinstance(layer, ProjectorLayer):
+        return projector(c, layer, strategy, x)
+    if isinstance(layer, NormLayer):
+        return norm(c, x, layer.norm)
+    raise NotBuiltError(f"a {layer.kind} layer is not lowered", "use another layer kind")
+
+
+def _embedding(
+    c: OpContext,
+    layer: EmbeddingLayer,
+    strategy: LayerStrategy,
+    tokens: Value,
+    seq_len: int,
+    sources: tuple[Value, ...],
+) -> Value:
+    rows = local_vocab(layer.vocab, strategy.weight_split, c.stack.vocab_multiple)
+    positions = seq_len if layer.positions is None else layer.positions
+    x = embedding(c, layer, rows, positions, tokens)
+    for source in sources:
+        x = placed_among(c, x, source)
+    return x if layer.norm is None else norm(c, x, layer.norm)
+
+
+def _handed_on(c: OpContext, x: Value) -> Value:
+    """A multi-token layer's input for what follows it, counted as a tensor of its own.
+
+    A second such layer reads it too instead of the first one's block, which is as wide.
+    """
+    out = c.tape.like(x)
+    c.tape.record((out,), (x,), lambda grad: (grad,))
+    return out

@@ -1,0 +1,24 @@
+"""The multi-layer perceptron as symbolic work."""
+
+from __future__ import annotations
+
+from ...spec.model.feed_forward import Mlp
+from ...spec.strategy import LayerStrategy
+from ..ops.activation import activation
+from ..ops.context import OpContext
+from ..ops.linear import column_linear, row_linear
+from ..symbolic.tape import Value
+
+
+def mlp(
+    c: OpContext, spec: Mlp, hidden: int, strategy: LayerStrategy, x: Value, prefix: str = ""
+) -> Value:
+    """What an MLP makes of each token; its weights' names begin with ``prefix``."""
+    local = spec.ffn // strategy.tp
+    widths = (local, local) if spec.gated else (local,)
+    names = tuple(f"{prefix}{name}" for name in (("gate", "up") if spec.gated else ("up",)))
+    projected = column_linear(c, x, widths, spec.bias, c.stack.fusion.gate_up, names=names)
+    del x
+    inner = activation(c, projected, spec.activation, spec.bias)
+    del projected
+    return row_linear(c, inner, hidden, spec.bias, name=f"{prefix}down")

@@ -1,0 +1,77 @@
+"""Outputs of other towers that come along to a layer: read by it, or passed on.
+
+They belong to the chunk, which counts their bytes and those of their gradients; a layer's own
+tape counts the traffic, and copies where the layout changes.
+"""
+
+from __future__ import annotations
+
+from ...spec.strategy import LayerStrategy
+from ..ops.context import OpContext
+from ..ops.redistribute import move
+from ..symbolic.layer_shape import LayerShape, activation_shape
+from ..symbolic.symbolic_tensor import Node, Value
+from ..symbolic.tape import Tape
+
+
+class Sources:
+    """The ends of each source's path through a layer, for its gradient."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._leaves: list[tuple[Node, Value]] = []
+        """Of sources that stay in their layout: others read them in it too."""
+        self._passed: list[tuple[tuple[Node, int], Value]] = []
+
+    def enter(self, source: Value, moves: bool) -> None:
+        """``source`` comes in: its gradient will be added to what later layers left.
+
+        Where it ``moves`` into another layout, nothing else reads it as it came from here on, and
+        the gradient that is moved back is the first.
+        """
+        leaf = Node((), 1, lambda *grads: grads)
+        source.producer = (leaf, 0)
+        if not moves:
+            self._leaves.append((leaf, source))
+
+    def leave(self, source: Value) -> None:
+        """``source`` goes on in another layout than it came."""
+        if source.producer is not None:
+            gradient = self._tape.constant(source.shape, source.dtype)
+            self._passed.append((source.producer, gradient))
+
+    def set_gradients(self) -> None:
+        """What later layers left of the gradients of sources that went on."""
+        for producer, gradient in self._passed:
+            self._tape.add_gradient(producer, gradient)
+
+    def add_gradients(self) -> None:
+        """Each source's gradient is added to the chunk's."""
+        for leaf, source in self._leaves:
+            gradient, leaf.gradients[0] = leaf.gradients[0], None
+            if gradient is not None:
+                self._tape.kernel("add", (gradient, source), source)
+
+
+def run_sources(
+    c: OpContext, shape: LayerShape, before: LayerStrategy
+) -> tuple[tuple[Value, ...], Sources]:
+    """The sources that the layer reads, in its layout, and the ends of all of them.
+
+    Args:
+        c: context of the layer's operations.
+        shape: the layer's shape.
+        before: the layout in which the sources come.
+    """
+    read: tuple[Value, ...] = ()
+    found = Sources(c.tape)
+    for source in shape.sources:
+        sizes = activation_shape(shape, before, source.tokens, source.hidden)
+        value = c.tape.constant(sizes, shape.dtype)
+        found.enter(value, moves=shape.before is not None)
+        if shape.before is not None:
+            value = move(c, value, before, shape.strategy)
+            found.leave(value)
+        if source.read:
+            read = (*read, value)
+    return read, found

@@ -1,0 +1,70 @@
+"""Ulysses: tokens exchanged for heads before attention, and heads for tokens after it.
+
+Outside attention each of P ranks has N/P tokens and all heads; inside all N tokens and 1/P of
+the heads (Jacobs et al., DeepSpeed-Ulysses, arXiv:2309.14509, section 3). Queries, keys, values
+and the output take one all-to-all each, so with as many key heads as query heads a rank sends
+4·N·h/P elements forward, and the same again backward, however many ranks there are.
+"""
+
+from __future__ import annotations
+
+from ..ops.context import OpContext, in_order
+from ..symbolic.tape import Value
+
+
+def tokens_for_heads(c: OpContext, x: Value, ordered: bool = False) -> Value:
+    """(tokens / P, batch, heads, width) as (tokens, batch, heads / P, width).
+
+    Tokens are sent as they lie, so a gradient that attention gives in another order is copied
+    first, unless it comes ``ordered``.
+    """
+    if c.head_exchange.size == 1:
+        return x
+    before, out = x.shape, _gather_tokens(c, x)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        return (_gather_heads(c, grad if ordered else in_order(c, grad), before),)
+
+    c.tape.record((out,), (x,), backward)
+    return out
+
+
+def heads_for_tokens(c: OpContext, x: Value, heads: int) -> Value:
+    """(tokens, batch, heads / P · width) as (tokens / P, batch, heads · width).
+
+    Args:
+        c: context of the layer's operations.
+        x: attention's output on this rank's heads.
+        heads: of the whole mixer.
+    """
+    ranks = c.head_exchange.size
+    if ranks == 1:
+        return x
+    tokens, batch, joined = x.shape
+    local = (tokens, batch, heads // ranks, joined * ranks // heads)
+    out = _gather_heads(c, x, (tokens // ranks, batch, joined * ranks))
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        whole = grad.view(tokens // ranks, batch, heads, local[-1])
+        return (_gather_tokens(c, whole).view(tokens, batch, joined),)
+
+    c.tape.record((out,), (x,), backward)
+    return out
+
+
+def _gather_tokens(c: OpContext, x: Value) -> Value:
+    """Heads put in order of their ranks, sent; what comes is in order of tokens."""
+    t, ranks = c.tape, c.head_exchange.size
+    tokens, batch, heads, width = x.shape
+    packed = t.kernel("copy", (x,), t.like(x))
+    out = t.new((tokens * ranks, batch, heads // ranks, width), x.dtype)
+    t.collective("all_to_all", c.head_exchange, packed, term="exposed_cp")
+    return out
+
+
+def _gather_heads(c: OpContext, x: Value, shape: tuple[int, ...]) -> Value:
+    """Tokens sent as they lie; the heads that come are put side by side."""
+    t = c.tape
+    received = t.new(shape, x.dtype)
+    t.collective("all_to_all", c.head_exchange, x, term="exposed_cp")
+    return t.kernel("copy", (received,), t.like(received))

@@ -1,0 +1,70 @@
+"""Layers of vision towers as symbolic work: patches to tokens, tokens to another tower's width."""
+
+from __future__ import annotations
+
+from ...spec.model.layers import PatchLayer, ProjectorLayer
+from ...spec.strategy import LayerStrategy
+from ..ops.activation import activation
+from ..ops.context import OpContext, norm
+from ..ops.linear import column_linear, row_linear, whole_linear
+from ..ops.residual import unfused_residual
+from ..symbolic.tape import Value
+
+
+def patches(c: OpContext, layer: PatchLayer, pixels: Value) -> Value:
+    """Image tokens from (tokens, batch, values of a patch); a class token has a place too.
+
+    No rank splits the projection; where the sequence is split each projects its own patches,
+    and the fullest rank has no class token.
+    """
+    tokens = pixels.shape[0]
+    rows = tokens - 1 if layer.class_token and tokens == layer.tokens else tokens
+    own = pixels.view(rows, *pixels.shape[1:])
+    out = whole_linear(c, own, layer.hidden, layer.bias, name="patches", differentiable=False)
+    del own
+    if layer.class_token or layer.positions:
+        out = _placed(c, layer, out, tokens)
+    return out if layer.norm is None else norm(c, out, layer.norm)
+
+
+def _placed(c: OpContext, layer: PatchLayer, out: Value, tokens: int) -> Value:
+    """The class token joined (a copy), then each of ``tokens`` tokens' own vector added."""
+    t, patches_only = c.tape, out.shape
+    _, batch, hidden = patches_only
+    joined = out
+    if layer.class_token:
+        joined = t.kernel("copy", (out,), t.new((tokens, batch, hidden), out.dtype))
+    if layer.positions:
+        part = t.constant((tokens, hidden), c.dtype)
+        joined = t.kernel("add", (joined, part), t.like(joined))
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        if layer.positions:
+            table = t.kernel("zeros", (), t.new((layer.tokens, hidden), c.dtype))
+            t.kernel("sum", (grad,), t.constant((tokens, hidden), c.dtype))
+            t.parameter_gradient(table)
+        if layer.class_token:
+            first = t.constant((1, batch, hidden), c.dtype)
+            t.parameter_gradient(t.kernel("sum", (first,), t.new((hidden,), c.dtype)))
+            grad = Value(patches_only, grad.dtype, grad.storage)
+        return (grad,)
+
+    t.record((joined,), (out,), backward)
+    return joined
+
+
+def projector(c: OpContext, layer: ProjectorLayer, strategy: LayerStrategy, x: Value) -> Value:
+    """Norm, neighbouring tokens side by side, then an MLP or a single projection."""
+    c = unfused_residual(c)
+    if layer.norm is not None:
+        x = norm(c, x, layer.norm)
+    if layer.merge > 1:
+        x = x.view(x.shape[0] // layer.merge, x.shape[1], x.shape[2] * layer.merge)
+    if not layer.inner:
+        return whole_linear(c, x, layer.out, layer.bias, name="projection")
+    width = (layer.inner // strategy.weight_split,)
+    wide = column_linear(c, x, width, layer.bias, fused=False, names=("up",))
+    del x
+    inner = activation(c, wide, "gelu", layer.bias)
+    del wide
+    return row_linear(c, inner, layer.out, layer.bias, name="down")

@@ -1,0 +1,90 @@
+"""The lowered layers of one virtual stage, and what crosses its ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...spec.model.model_spec import Layer
+from ...spec.schedules.passes import BackwardPart
+from ...spec.strategy import LayerStrategy
+from ..sharding.fsdp_unit import Unit
+from ..symbolic.lowered_pass import NO_PASS, LoweredPass
+from .layer_lowering import LoweredLayer
+from .tower_outputs import ChunkSource
+
+
+@dataclass(frozen=True, slots=True)
+class StageLayer:
+    """One layer of a stage: where it is, what it costs a micro-batch, whose unit it belongs to.
+
+    ``unit`` is None for an embedding whose parameters move with the head's.
+    """
+
+    index: int
+    layer: Layer
+    strategy: LayerStrategy
+    lowered: LoweredLayer
+    unit: Unit | None
+
+
+@dataclass(frozen=True)
+class StageChunk:
+    """The layers of one virtual stage and the activations that cross its ends (0: none).
+
+    ``sources`` are the outputs of towers that it reads from elsewhere, hands on, or makes.
+    """
+
+    layers: tuple[StageLayer, ...]
+    input_bytes: int
+    output_bytes: int
+    sources: tuple[ChunkSource, ...] = ()
+
+    @cached_property
+    def layer_ids(self) -> tuple[tuple[int, int], ...]:
+        """Equal for chunks of equal layers, wherever they are, while their lowering lives."""
+        return tuple([(id(entry.lowered), id(entry.unit)) for entry in self.layers])
+
+    @property
+    def first_shared(self) -> int:
+        """The first layer, counted from 0, whose parameters move with the head's; -1 for none."""
+        return next((n for n, entry in enumerate(self.layers) if entry.unit is None), -1)
+
+    @property
+    def receives_bytes(self) -> int:
+        """The message that comes in, going forward; going backward, its gradient goes out."""
+        return self.input_bytes + sum(source.receives_bytes for source in self.sources)
+
+    @property
+    def sends_bytes(self) -> int:
+        """The message that goes out, going forward; going backward, its gradient comes in."""
+        return self.output_bytes + sum(source.sends_bytes for source in self.sources)
+
+    def backward(self, number: int, first: bool, part: BackwardPart = "whole") -> LoweredPass:
+        """Layer ``number``'s work going backward, in the first micro-batch or a later one.
+
+        All of it, or one ``part`` where the schedule splits it.
+
+        A later one adds its gradients to those that are there, unless its unit has reduced
+        them away or keeps them in another number format. An embedding whose unit is not in
+        this chunk adds nothing, which makes its work a lower bound.
+        """
+        entry = self.layers[number]
+        unit = entry.unit or self.layers[-1].unit
+        fresh = unit is None or unit.starts_anew
+        lowered = entry.lowered
+        if part == "whole":
+            return lowered.backward if first or fresh else lowered.accumulating_backward
+        split = lowered.split_backward()
+        if part == "input":
+            return split.input if first or fresh else split.accumulating_input
+        return split.weight if first or fresh else split.accumulating_weight
+
+    def backward_passes(
+        self, number: int, first: bool, last: bool, part: BackwardPart
+    ) -> tuple[LoweredPass, ...]:
+        """:meth:`backward`, and what techniques do once the layer's gradients are complete."""
+        own, unit = self.backward(number, first, part), self.layers[number].unit
+        if unit is None or not last or part == "input" or unit.added == NO_PASS:
+            return (own,)
+        return (own, unit.added)

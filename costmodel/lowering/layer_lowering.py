@@ -1,0 +1,254 @@
+"""Lowering: a layer under a strategy becomes kernels, collectives and live bytes.
+
+One symbolic micro-batch per (layer kind, split, batch) is enough: equal layers share it. What
+sharding adds (gathering parameters, reducing gradients, updating them) is lowered by
+``sharding``; what the pipeline adds, by ``memory`` and ``simulate``.
+"""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+from ...spec.model.model_spec import BlockLayer, EmbeddingLayer, MultiTokenLayer, PatchLayer
+from ...spec.parallel.rank_groups import context_group, tensor_group
+from ...spec.strategy import LayerStrategy
+from ..layers.heads import MultiTokenEnd
+from ..layers.layer import Outputs, Segment, run_layer
+from ..layers.tower_inputs import run_sources
+from ..ops.context import ALONE, OpContext
+from ..ops.dropout import drops
+from ..ops.low_precision import Precision
+from ..ops.redistribute import move
+from ..symbolic.layer_shape import LayerShape, activation_shape
+from ..symbolic.lowered_pass import LoweredPass, in_turn
+from ..symbolic.symbolic_tensor import Node, Value
+from ..symbolic.tape import Tape
+from ..technique import TierBytes, added_backward, added_passes, host_work_of
+
+CACHE_ENTRIES = 65536
+DATA_LAYERS = (EmbeddingLayer, PatchLayer)
+BLOCKS = (BlockLayer, MultiTokenLayer, MultiTokenEnd)
+
+
+@dataclass(frozen=True)
+class LoweredLayer:
+    """Both directions of a layer; the second backward adds to gradients already there.
+
+    ``keeps_input``: the forward pass saves its input for the backward pass. The tokens that an
+    embedding reads belong to the batch, not to a pass: its ``input_bytes`` are 0. ``elsewhere``:
+    what techniques keep on other tiers between the passes.
+    """
+
+    layer: Segment
+    shape: LayerShape
+    forward: LoweredPass
+    backward: LoweredPass
+    input_bytes: int
+    output_bytes: int
+    keeps_input: bool
+    elsewhere: TierBytes = ()
+
+    @property
+    def moves_input(self) -> bool:
+        """Whether a seam brings the input into another layout, and lets go of it then."""
+        before = _moved_from(self.layer, self.shape)
+        return before is not None and before.layout != self.shape.strategy.layout
+
+    def split_backward(self) -> SplitBackward:
+        """The backward in two parts, lowered where a schedule asks for it."""
+        return self._split
+
+    @cached_property
+    def _split(self) -> SplitBackward:
+        return lower_split_backward(self.layer, self.shape)
+
+    @cached_property
+    def accumulating_backward(self) -> LoweredPass:
+        """The backward that adds to gradients already there, lowered where it is asked for."""
+        return lower_accumulating(self.layer, self.shape)
+
+
+@lru_cache(maxsize=CACHE_ENTRIES)
+def lower_layer(layer: Segment, shape: LayerShape) -> LoweredLayer:
+    """Lower one layer's micro-batch.
+
+    Args:
+        layer: the layer kind.
+        shape: its split, batch, types and stack.
+    """
+    first = _run(layer, shape, accumulating=False)
+    return LoweredLayer(
+        layer=layer,
+        shape=shape,
+        forward=first.forward,
+        backward=first.backward,
+        input_bytes=first.input_bytes,
+        output_bytes=first.output_bytes,
+        keeps_input=first.keeps_input,
+        elsewhere=first.elsewhere,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SplitBackward:
+    """A layer's backward in two passes: the gradient of its input, those of its weights.
+
+    What the first leaves for the second, inputs and output gradients of linear layers, is alive
+    in between. The gradients of norms, biases of row-split layers and tables come with the
+    first. The ``accumulating`` ones add to gradients already there.
+    """
+
+    input: LoweredPass
+    weight: LoweredPass
+    accumulating_input: LoweredPass
+    accumulating_weight: LoweredPass
+
+
+@lru_cache(maxsize=CACHE_ENTRIES)
+def lower_split_backward(layer: Segment, shape: LayerShape) -> SplitBackward:
+    """The backward of :func:`lower_layer` in two parts.
+
+    Args:
+        layer: the layer kind.
+        shape: its split, batch, types and stack.
+    """
+    first, again = (_run(layer, shape, added, splits=True) for added in (False, True))
+    return SplitBackward(first.backward, first.weight, again.backward, again.weight)
+
+
+@lru_cache(maxsize=CACHE_ENTRIES)
+def lower_accumulating(layer: Segment, shape: LayerShape) -> LoweredPass:
+    """The backward of :func:`lower_layer` where gradients are there already."""
+    return _run(layer, shape, accumulating=True).backward
+
+
+class _Run(NamedTuple):
+    """``weight`` is empty unless the backward is split."""
+
+    forward: LoweredPass
+    backward: LoweredPass
+    weight: LoweredPass
+    input_bytes: int
+    output_bytes: int
+    keeps_input: bool
+    elsewhere: TierBytes = ()
+
+
+def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = False) -> _Run:
+    frozen = not shape.training.weights
+    tape = Tape(accumulating, shape.stack.fusion.weight_gradient_accumulation, splits, frozen)
+    strategy = shape.strategy
+    c = OpContext(
+        tape=tape,
+        stack=shape.stack,
+        dtype=shape.dtype,
+        tp=strategy.weight_split,
+        sequence_parallel=strategy.megatron_sp,
+        shares_weight=shape.shares_weight,
+        ring=context_group(strategy),
+        head_exchange=tensor_group(strategy) if strategy.ulysses else ALONE,
+        precision=_precision(layer, shape),
+        training=shape.training,
+        drops=drops(shape.stack, layer),
+    )
+    before = shape.before or strategy
+    x = _entry(tape, layer, shape, before)
+    kept = weakref.ref(x.storage)
+    data = x if isinstance(layer, DATA_LAYERS) else None  # it outlives both passes
+    input_bytes = tape.live_bytes if data is None else 0
+    start_bytes = tape.peak_bytes = tape.live_bytes
+    leaf = Node((), 1, lambda *grads: grads)
+    if data is None:
+        x.producer = (leaf, 0)
+    moved_from = _moved_from(layer, shape)
+    if moved_from is not None:
+        x = move(c, x, moved_from, strategy)
+    over_weights = _over_weights(strategy)
+    with nullcontext() if shape.training.backward else tape.not_recording():
+        read, beside = run_sources(c, shape, before)
+        outs = run_layer(c, layer, over_weights, x, shape.seq_len, read)
+    del x, read
+    output_bytes = 0 if outs.following is None else outs.following.size_bytes
+    added = added_passes(layer, shape)
+    forward = _take_pass(tape, start_bytes, shape, forward=True)
+    forward = forward if added is None else in_turn(forward, added.forward)
+    keeps_input = kept() is not None
+    if not shape.training.backward:
+        skipped, none = LoweredPass((), 0, input_bytes - output_bytes), LoweredPass((), 0, 0)
+        return _Run(forward, skipped, none, input_bytes, output_bytes, keeps_input)
+    _set_output_gradients(tape, outs)
+    del outs
+    beside.set_gradients()
+    tape.peak_bytes = start_bytes = tape.live_bytes
+    tape.run_backward(tape.take_nodes())
+    beside.add_gradients()
+    backward = _take_pass(tape, start_bytes, shape)
+    tape.peak_bytes = start_bytes = tape.live_bytes
+    tape.run_weight_work()
+    weight = _take_pass(tape, start_bytes, shape, backward.gradient_bytes)
+    backward = backward if added is None else added_backward(backward, added)
+    elsewhere = () if added is None else added.kept_elsewhere
+    return _Run(forward, backward, weight, input_bytes, output_bytes, keeps_input, elsewhere)
+
+
+def _moved_from(layer: Segment, shape: LayerShape) -> LayerStrategy | None:
+    """The strategy whose layout the input comes in; None where it comes as the layer wants it."""
+    return None if isinstance(layer, DATA_LAYERS) else shape.before
+
+
+def _precision(layer: Segment, shape: LayerShape) -> Precision | None:
+    """The narrow format of a layer's linear products: blocks have one, their ends do not."""
+    if shape.matmul is None or not isinstance(layer, BLOCKS):
+        return None
+    return Precision(shape.matmul, shape.scaling, shape.stack.narrow_weights == "cached")
+
+
+def _over_weights(strategy: LayerStrategy) -> LayerStrategy:
+    """The strategy as the layer's weights see it: with Ulysses tp splits none of them."""
+    if not strategy.ulysses:
+        return strategy
+    return replace(strategy, tp=1, sequence_parallel="none")
+
+
+def _set_output_gradients(tape: Tape, outs: Outputs) -> None:
+    """Gradients of what the layer makes: of the next layer's input, and one for a loss."""
+    for out in outs:
+        if out is None:
+            continue
+        if out.producer is None:
+            raise RuntimeError("a layer's output must be differentiable")
+        node, index = out.producer
+        node.gradients[index] = tape.like(out)
+
+
+def _entry(tape: Tape, layer: Segment, shape: LayerShape, before: LayerStrategy) -> Value:
+    if isinstance(layer, EmbeddingLayer):
+        return tape.new((shape.seq_len // shape.strategy.input_split, shape.batch), "int64")
+    if isinstance(layer, PatchLayer):
+        tokens, samples, _ = activation_shape(shape, shape.strategy, shape.seq_len, layer.hidden)
+        values = layer.channels * layer.frames * layer.patch * layer.patch
+        return tape.new((tokens, samples, values), shape.dtype)
+    return tape.new(activation_shape(shape, before, shape.seq_len, layer.hidden), shape.dtype)
+
+
+def _take_pass(
+    tape: Tape,
+    start_bytes: int,
+    shape: LayerShape,
+    earlier_gradient_bytes: int = 0,
+    forward: bool = False,
+) -> LoweredPass:
+    entries, tape.entries = tuple(tape.entries), []
+    additions, tape.additions = tape.additions, 0
+    return LoweredPass(
+        entries,
+        peak_bytes=tape.peak_bytes - start_bytes,
+        change_bytes=tape.live_bytes - start_bytes,
+        gradient_bytes=sum(g.storage.size_bytes for g in tape.parameter_gradients)
+        - earlier_gradient_bytes,
+        host=host_work_of(shape.strategy, entries, additions, forward, shape.prices),
+    )

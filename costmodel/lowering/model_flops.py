@@ -1,0 +1,92 @@
+"""Model FLOPs: what training on a sample needs, whatever is split, padded or recomputed.
+
+A trained layer needs its forward pass three times, the backward being twice it: each product
+again for the gradient of its input and for that of its weight. Where weights are frozen the
+second is not needed: linear layers count twice, core attention, which has no weights, three
+times, and adapters beside them three times (4 N instead of 6 N FLOPs a token for N frozen
+parameters). A layer before the first trained one is only run forward.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+
+from ...spec.cluster.stack_spec import KernelFusion, StackSpec
+from ...spec.model.experts import dropless
+from ...spec.model.model_spec import Layer, ModelSpec
+from ...spec.model.towers import LayerPlace, layer_places
+from ...spec.report.report import FLOPS_CONVENTION
+from ...spec.report.work_items import GROUPED
+from ...spec.strategy import LayerStrategy
+from ...spec.workload.number_formats import rate_name
+from ...spec.workload.training import FULLY_TRAINED, LayerTraining
+from ...spec.workload.workload import Workload
+from ..symbolic.layer_shape import LayerShape
+from ..symbolic.lowered_pass import LoweredPass
+from .layer_lowering import lower_layer
+from .tower_outputs import source_shapes
+
+TRAINING_FACTOR = 3
+"""A training step has the forward pass's model FLOPs three times: the backward is twice it."""
+LINEAR = GROUPED | {"matmul"}
+PLAIN = StackSpec(name="flops", version="0", fusion=KernelFusion(qkv=True))
+
+
+@lru_cache(maxsize=64)
+def model_flops_per_sample(model: ModelSpec, workload: Workload) -> int:
+    """Model FLOPs of training on one sample, unsplit and unpadded.
+
+    Every score of a causal mask counts, of a sliding window those that it lets be seen.
+    """
+    places = layer_places(model, workload.seq_len)
+    trainings = workload.layer_trainings(model)
+    kinds = Counter(zip(model.layers(), places, trainings, strict=True))
+    dtype = workload.dtype.param
+    return sum(count * _layer_flops(*kind, dtype) for kind, count in kinds.items())
+
+
+def forward_flops(model: ModelSpec, workload: Workload) -> tuple[int, ...]:
+    """Model FLOPs of every layer's forward pass on one sample, unsplit and unpadded."""
+    places, dtype = layer_places(model, workload.seq_len), workload.dtype.param
+    kinds = list(zip(model.layers(), places, strict=True))
+    known = {kind: _forward(*kind, FULLY_TRAINED, dtype).flops for kind in dict.fromkeys(kinds)}
+    return tuple(known[kind] for kind in kinds)
+
+
+def _layer_flops(layer: Layer, place: LayerPlace, training: LayerTraining, dtype: str) -> int:
+    forward = _forward(layer, place, FULLY_TRAINED, dtype)
+    if not training.backward:
+        return forward.flops
+    if training.weights:
+        return TRAINING_FACTOR * forward.flops
+    adapters = 0
+    if training.adapters is not None:
+        adapters = _forward(layer, place, training, dtype).flops - forward.flops
+    linear = sum(kernel.flops for kernel in forward.kernels() if kernel.op in LINEAR)
+    return TRAINING_FACTOR * (forward.flops + adapters) - linear
+
+
+def _forward(layer: Layer, place: LayerPlace, training: LayerTraining, dtype: str) -> LoweredPass:
+    shape = LayerShape(
+        strategy=LayerStrategy(),
+        before=None,
+        batch=1,
+        seq_len=place.tokens,
+        dtype=dtype,
+        stack=PLAIN,
+        sources=source_shapes(place, moves=False),
+        training=training,
+    )
+    return lower_layer(dropless(layer), shape).forward
+
+
+def flops_convention(workload: Workload) -> str:
+    """How FLOPs and the peak that they are held against are counted."""
+    text = FLOPS_CONVENTION
+    if workload.trainable != "full" or workload.frozen:
+        text += "; frozen weights have no gradient: their products count twice, not three times"
+    if workload.dtype.matmul is not None:
+        narrow = rate_name(workload.dtype.matmul)
+        text += f"; against the peak of {workload.dtype.param}, though products run in {narrow}"
+    return text

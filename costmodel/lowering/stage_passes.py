@@ -1,0 +1,118 @@
+"""A stage's passes in order, with the few kinds that they are of.
+
+Time and memory of a pass depend on its kind only. Which kinds a schedule has, and in what order,
+depends on the pipeline's shape alone, so it is found once for all plans of a shape.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...spec.plan.plan import Plan
+from ...spec.schedules.action_text import Lines, order_of
+from ...spec.schedules.passes import BackwardPart, Pass
+from ...spec.schedules.stage_order import ScheduleKind
+
+
+class PassKind(NamedTuple):
+    """What a pass does to time and memory depends on this and nothing else."""
+
+    forward: bool
+    chunk: int
+    first: bool
+    last: bool
+    part: BackwardPart = "whole"
+
+
+Together = tuple[PassKind, ...]
+"""Passes that start together: one, or an overlapping pair."""
+
+
+def together(order: tuple[Pass, ...]) -> Iterator[tuple[Pass, ...]]:
+    """The passes of an order, those that overlap as pairs."""
+    items = iter(order)
+    for item in items:
+        yield (item, next(items)) if item.overlaps else (item,)
+
+
+def kind_of(item: Pass, last_micro_batch: int) -> PassKind:
+    """What the time and memory of a pass depend on."""
+    first, last = item.micro_batch == 0, item.micro_batch == last_micro_batch
+    return PassKind(item.forward, item.chunk, first, last, item.part)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StagePasses:
+    """The passes of a stage: ``order[i]`` is of kind ``kinds[rows[i]]``.
+
+    ``groups`` are those of them that start together, one after another, as numbers into
+    ``together``: an overlapping pair, or one alone.
+    """
+
+    order: tuple[Pass, ...]
+    kinds: tuple[PassKind, ...]
+    rows: NDArray[np.int64]
+    together: tuple[Together, ...]
+    groups: NDArray[np.int64]
+    counts: dict[Together, int]
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Passes of each of ``groups``, shape (groups,)."""
+        return np.array([len(kinds) for kinds in self.together])[self.groups]
+
+
+def passes_of(plan: Plan, stage: int) -> StagePasses:
+    """The passes of a stage of a plan."""
+    program = plan.program
+    schedule = program.schedule
+    stages, chunks = len(program.stages), program.chunks_per_stage
+    count = schedule.microbatches
+    return stage_passes(schedule.kind, stage, stages, chunks, count, schedule.actions)
+
+
+@lru_cache(maxsize=512)
+def stage_passes(
+    kind: ScheduleKind,
+    stage: int,
+    stages: int,
+    chunks: int,
+    micro_batches: int,
+    lines: Lines = None,
+) -> StagePasses:
+    """The passes of ``stage`` in the order it runs them; arguments as ``order_of``."""
+    order = order_of(kind, stage, stages, chunks, micro_batches, lines)
+    last = micro_batches - 1
+    numbers: dict[tuple[bool, int, bool, bool, BackwardPart], int] = {}
+    rows = [
+        numbers.setdefault((forward, chunk, m == 0, m == last, part), len(numbers))
+        for forward, chunk, m, part, _ in order
+    ]
+    kinds = tuple(PassKind(*key) for key in numbers)
+    pairs: dict[tuple[int, ...], int] = {(number,): number for number in range(len(kinds))}
+    groups = rows
+    if any(item.overlaps for item in order):
+        pairs = {}
+        groups = [pairs.setdefault(group, len(pairs)) for group in _grouped(order, rows)]
+    found = tuple(tuple(kinds[n] for n in group) for group in pairs)
+    counts = {found[number]: count for number, count in sorted(Counter(groups).items())}
+    return StagePasses(order, kinds, _numbers(rows), found, _numbers(groups), counts)
+
+
+def _numbers(values: list[int]) -> NDArray[np.int64]:
+    return np.array(values, dtype=np.int64)
+
+
+def _grouped(order: tuple[Pass, ...], rows: list[int]) -> Iterator[tuple[int, ...]]:
+    """Kinds of the passes that start together, group by group."""
+    place = 0
+    while place < len(order):
+        size = 2 if order[place].overlaps else 1
+        yield tuple(rows[place : place + size])
+        place += size

@@ -1,0 +1,261 @@
+"""All the work of one optimizer step on one stage's representative rank, as a flat list.
+
+This is the lowering that a recorded run is held against: every kernel and collective that a
+rank of the stage issues between two optimizer steps, in no particular order. Prices and
+schedules use the same lowered layers and units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import NamedTuple
+
+from ...spec.cluster.stack_spec import StackSpec
+from ...spec.model.towers import sources_after
+from ...spec.parallel.batch_partition import divides_alike
+from ...spec.plan.plan import Plan
+from ...spec.plan.stage_messages import boundary_blocks, boundary_messages
+from ...spec.report.work_items import Collective, streamed
+from ...spec.schedules.stage_order import chunk_place, chunk_position
+from ...spec.workload.number_formats import DTYPE_BYTES
+from ...spec.workload.workload import DtypeRecord
+from ..sharding.fsdp_unit import Unit
+from ..sharding.optimizers import joined, update_work
+from ..sharding.traffic import partial_sum_work
+from ..symbolic.layer_shape import activation_shape
+from ..symbolic.tape import Item
+from ..technique import Prices
+from ..techniques import TECHNIQUES
+from .chunk import StageChunk, StageLayer
+from .plan_lowering import Lowering
+from .tied_bias import bias_sums
+from .tied_embeddings import holding_group, holding_stages
+
+NORM_AND_LOSS_BYTES = 16
+
+
+def step_work(
+    plan: Plan, stack: StackSpec, stage: int, techniques: Prices = TECHNIQUES
+) -> list[Item]:
+    """Every kernel and collective of one step on a rank of ``stage``.
+
+    Args:
+        plan: the plan.
+        stack: the software that runs it.
+        stage: number of the stage.
+        techniques: prices of those that are known.
+    """
+    lowering = Lowering(plan.model, plan.workload, stack, techniques)
+    chunks = lowering.stage(plan, stage)
+    micro_batches = plan.program.schedule.microbatches
+    work: list[Item] = []
+    for index, chunk in enumerate(chunks):
+        for number in range(len(chunk.layers)):
+            unadded = _last_reads(lowering, chunk.layers[number])
+            work += _layer_work(chunk, number, micro_batches, unadded)
+        work += _messages(plan, stage, index, chunk, micro_batches)
+    end = end_of_step(plan, stack, stage, chunks)
+    added = [item for _, items in end.added for item in items]
+    return [*work, *end.tensor_sums, *end.tied_sum, end.norm, *added, *end.update, *end.gathers]
+
+
+def _last_reads(lowering: Lowering, entry: StageLayer) -> tuple[Item, ...]:
+    """Sums that the last layer to read another tower's output does not do.
+
+    Equal layers are lowered once, each adding its gradient of the output to that of later readers.
+    The last reader finds none. Prices keep its sum, some bytes of one layer of a model.
+    """
+    index, shape = entry.index, entry.lowered.shape
+    following = sources_after(lowering.places, index)
+    found = []
+    for source in lowering.places[index].read:
+        if source not in following:
+            sizes = activation_shape(shape, shape.strategy, source.tokens, source.hidden)
+            elements = math.prod(sizes)
+            traffic_bytes = 3 * elements * DTYPE_BYTES[lowering.workload.dtype.param]
+            found.append(streamed("add", elements, traffic_bytes, shape.dtype))
+    return tuple(found)
+
+
+def _layer_work(
+    chunk: StageChunk, number: int, micro_batches: int, unadded: tuple[Item, ...]
+) -> Iterator[Item]:
+    forward, unit = chunk.layers[number].lowered.forward, chunk.layers[number].unit
+    for micro_batch in range(micro_batches):
+        backward = chunk.backward(number, first=micro_batch == 0)
+        work = [e.work for e in (*forward.entries, *backward.entries)]
+        for item in unadded:
+            if item in work:  # frozen layers have no backward
+                work.remove(item)
+        yield from work
+        if unit is not None:
+            yield from _unit_work(unit, micro_batch, micro_batch == micro_batches - 1)
+    if unit is not None:
+        yield from (entry.work for entry in unit.added.entries)
+
+
+def _unit_work(unit: Unit, micro_batch: int, last: bool) -> Iterator[Item]:
+    if not unit.wrapped:
+        return
+    if micro_batch == 0:
+        yield from unit.refresh
+    if unit.gathers_each_use:
+        yield from (*unit.gather, *unit.gather_backward)
+    elif micro_batch == 0:
+        yield from unit.gather
+    if last or unit.reduces_each_micro_batch:
+        waited = micro_batch > 0 and not unit.reduces_each_micro_batch
+        yield from (*unit.accumulate_upcast, *unit.reduce_accumulated) if waited else unit.reduce
+        if micro_batch and unit.reduces_each_micro_batch:
+            yield from unit.accumulate_shard
+    else:
+        yield from unit.accumulate_upcast if micro_batch else unit.upcast
+    if last:
+        yield from unit.settle
+
+
+def _messages(
+    plan: Plan, stage: int, number: int, chunk: StageChunk, micro_batches: int
+) -> Iterator[Item]:
+    """Activations and gradients that cross between ranks at the chunk's ends.
+
+    Outputs of other towers are messages of their own; prices take all that cross as one.
+    """
+    schedule, stages = plan.program.schedule.kind, len(plan.program.stages)
+    if stages == 1:
+        return
+    position = chunk_position(schedule, stage, number, stages)
+    first = _first_ranks(plan)
+    dtype = plan.workload.dtype.param
+    into = (chunk.input_bytes, *(source.receives_bytes for source in chunk.sources))
+    out = (chunk.output_bytes, *(source.sends_bytes for source in chunk.sources))
+    ends = [(size, position - 1, ("recv", "send")) for size in into]
+    ends += [(size, position, ("send", "recv")) for size in out]
+    for size, boundary, kinds in ends:
+        beyond = boundary if kinds[0] == "recv" else boundary + 1
+        neighbour = chunk_place(schedule, beyond, stages)[0] if size else stage
+        if neighbour == stage:
+            continue
+        if divides_alike(plan.program.stages[stage], plan.program.stages[neighbour]):
+            distance = abs(first[neighbour] - first[stage])
+            for kind in kinds:
+                message = Collective(kind, 2, distance, size, dtype)  # type: ignore[arg-type]
+                yield from [message] * micro_batches
+            continue
+        pair = (stage, neighbour)
+        for message in _crossing(plan, boundary, pair, size, kinds[0] == "send"):
+            yield from [message] * micro_batches
+
+
+def _first_ranks(plan: Plan) -> list[int]:
+    """The number of each stage's first rank, counted over all stages."""
+    counts = (stage.device_count for stage in plan.program.stages)
+    return list(accumulate(counts, initial=0))
+
+
+def _crossing(
+    plan: Plan, boundary: int, pair: tuple[int, int], own_bytes: int, leaves: bool
+) -> Iterator[Collective]:
+    """Messages of the first rank of a stage, ``pair[0]``, with ranks that cut the batch otherwise.
+
+    Args:
+        plan: the plan.
+        boundary: position of the chunk before the boundary.
+        pair: the stage, and the one beyond.
+        own_bytes: of the rank's whole block.
+        leaves: whether activations leave the stage here; they come in otherwise.
+    """
+    first, dtype = _first_ranks(plan), plan.workload.dtype.param
+    blocks = boundary_blocks(plan, boundary)
+    rows = blocks[0 if leaves else 1][0].rows
+    for forward in (True, False):
+        sends = forward == leaves
+        for item in boundary_messages(plan, boundary, forward):
+            own, peer = (item.source, item.target) if sends else (item.target, item.source)
+            if own == 0:
+                distance = abs(first[pair[1]] + peer - first[pair[0]])
+                size = own_bytes * item.block.rows // rows
+                yield Collective("send" if sends else "recv", 2, distance, size, dtype)
+
+
+class StepEnd(NamedTuple):
+    """What follows the last backward pass on a rank, in this order.
+
+    ``tensor_sums``: gradients summed over tensor-parallel ranks. ``tied_sum``: that of a weight
+    which two stages share. ``norm``: the global norm with the loss. ``update``: norm, clipping,
+    optimizer. ``gathers``: updated parameters, where they stay whole or quantised between steps.
+    ``added``: what techniques do with the update, by name.
+    """
+
+    tensor_sums: tuple[Item, ...]
+    tied_sum: tuple[Item, ...]
+    norm: Collective
+    update: tuple[Item, ...]
+    gathers: tuple[Item, ...]
+    added: tuple[tuple[str, tuple[Item, ...]], ...] = ()
+
+
+def end_of_step(
+    plan: Plan, stack: StackSpec, stage: int, chunks: tuple[StageChunk, ...]
+) -> StepEnd:
+    """Sums that backward leaves open, the global norm, the update."""
+    entries = [entry for chunk in chunks for entry in chunk.layers]
+    units = [entry.unit for entry in entries if entry.unit is not None]
+    dtype = plan.workload.dtype
+    tied_sum, tied_copy = _tied_sum(plan, stage, entries)
+    table_sums, table_copy = bias_sums(plan, stage)
+    return StepEnd(
+        tensor_sums=tuple(_tensor_sums(entries, dtype)),
+        tied_sum=(*tied_sum, *table_sums),
+        norm=norm_sum(sum(s.device_count for s in plan.program.stages)),
+        update=update_work(
+            joined(unit.update for unit in units),
+            tied_copy + table_copy,
+            plan.workload.optimizer,
+            dtype,
+            plan.workload.gradient_clip_norm is not None,
+        ),
+        gathers=tuple(item for unit in units for item in unit.publish),
+        added=tuple(pair for unit in units for pair in unit.added_update),
+    )
+
+
+def norm_sum(devices: int) -> Collective:
+    """The sum of the global norm and the loss over all devices of a plan."""
+    return Collective("all_reduce", devices, 1, NORM_AND_LOSS_BYTES, "fp64")
+
+
+def _tensor_sums(entries: list[StageLayer], dtype: DtypeRecord) -> Iterator[Item]:
+    """One sum a tensor-parallel degree, over everything that is open at it."""
+    by_degree: dict[int, tuple[int, ...]] = {}
+    for entry in entries:
+        if entry.unit is not None and entry.unit.partial_shards:
+            degree = entry.strategy.tp
+            by_degree[degree] = (*by_degree.get(degree, ()), *entry.unit.partial_shards)
+    for degree in sorted(by_degree):
+        yield from partial_sum_work(by_degree[degree], degree, dtype)
+
+
+def _tied_sum(plan: Plan, stage: int, entries: list[StageLayer]) -> tuple[tuple[Item, ...], int]:
+    """The sum of a shared weight's gradient, and how many elements the norm leaves to another.
+
+    Copies on one stage, as at the ends of a V, are added there, and each has the sum in the end;
+    stages sum theirs. A frozen table has no gradient.
+    """
+    stages = holding_stages(plan)
+    if stage not in stages or len(plan.program.stages) == 1:
+        return (), 0
+    tied = [e.unit for e in entries if e.unit is not None and e.unit.tied_bytes]
+    if not tied:
+        return (), 0
+    dtype, elements = plan.workload.dtype.master, tied[0].tied_elements
+    traffic_bytes = 3 * elements * DTYPE_BYTES[dtype]
+    work: list[Item] = [streamed("add", elements, traffic_bytes, dtype)] * (len(tied) - 1)
+    if len(stages) > 1:
+        group = holding_group(plan, stages)
+        work.append(Collective("all_reduce", *group, tied[0].tied_bytes, dtype))
+    counted = 1 if stage == stages[0] else 0
+    work += [streamed("copy", elements, 2 * elements * DTYPE_BYTES[dtype], dtype)] * (len(tied) - 1)
+    return tuple(work), elements * (len(tied) - counted)

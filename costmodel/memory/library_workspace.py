@@ -1,0 +1,70 @@
+"""What libraries take of a device beside live tensors, and what a calibration of memory changes.
+
+PyTorch takes the workspaces of cuBLAS from its allocator, one for each thread that multiplies, and
+Transformer Engine one of its own; on Hopper and Blackwell they are larger than before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...datasets.catalogue.device import CAPABILITY_9_OR_10, device
+from ...spec.cluster.calibration import MEMORY_AS_SHIPPED, MemoryConstants
+from ...spec.cluster.measured import Measured, calibration_of
+from ...spec.cluster.stack_spec import StackSpec
+from ...spec.report.report import MemoryRow
+
+STATES = ("parameters", "gradients", "optimizer")
+
+
+def workspace_bytes(stack: StackSpec, device_name: str) -> int:
+    """Bytes of the libraries' workspaces on a device of the catalogue, never below 0."""
+    allocator = stack.allocator
+    large = device(device_name).family in CAPABILITY_9_OR_10
+    shipped = allocator.large_workspace_bytes if large else allocator.workspace_bytes
+    return max(0, shipped + stack.memory.library_bytes)
+
+
+def least_workspace_bytes(stack: StackSpec) -> int:
+    """Bytes of workspaces on any device, at least (for bounds)."""
+    allocator = stack.allocator
+    shipped = min(allocator.workspace_bytes, allocator.large_workspace_bytes)
+    return max(0, shipped + stack.memory.library_bytes)
+
+
+def calibrated_stack(stack: StackSpec, measured: Measured | None) -> StackSpec:
+    """The stack with the constants of memory that a calibration of it has."""
+    calibration = calibration_of(measured)
+    if calibration is None or calibration.memory is None:
+        return stack
+    return replace(stack, memory=calibration.memory.constants)
+
+
+def scaled(live: dict[str, int], constants: MemoryConstants) -> dict[str, int]:
+    """Bytes of live tensors by term, times the factors of a calibration."""
+    if constants == MEMORY_AS_SHIPPED:
+        return dict(live)
+    return {
+        term: round(size * (constants.states if term in STATES else constants.activations))
+        for term, size in live.items()
+    }
+
+
+def recounted(
+    row: MemoryRow, stack: StackSpec, device_name: str, constants: MemoryConstants
+) -> MemoryRow:
+    """A row as predicted with a stack as shipped, under constants of memory; ``by`` stays."""
+    states = state_bytes(row)
+    others = row.allocated_bytes - states
+    live = round(states * constants.states) + round(others * constants.activations)
+    fragmentation = int(stack.allocator.fragmentation * live)
+    beside = row.reserved_bytes - row.allocated_bytes - row.by["fragmentation"]
+    calibrated = replace(stack, memory=constants)
+    beside += workspace_bytes(calibrated, device_name) - workspace_bytes(stack, device_name)
+    reserved = live + fragmentation + beside
+    return replace(row, allocated_bytes=live, reserved_bytes=reserved)
+
+
+def state_bytes(row: MemoryRow) -> int:
+    """Parameters, gradients and optimizer states of a device: what textbooks count."""
+    return sum(row.by.get(term, 0) for term in STATES)

@@ -1,0 +1,217 @@
+"""Single tensor operations as eager torch runs them, each with what autograd saves for it.
+
+A mixer's plain form is written in these: every operation is a kernel of its own, and only what
+its derivative reads stays alive. Operations broadcast; the gradient of an operand that was
+broadcast is summed back to its shape. What no gradient is asked of (no ``producer``) gets none,
+and what only its partner's gradient would read is then not saved.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from ...spec.workload.number_formats import ELEMENT_BYTES
+from ..symbolic.tape import Tape, Value
+
+Saves = Literal["input", "output", "nothing"]
+
+
+def parameter(t: Tape, shape: tuple[int, ...], dtype: str) -> Value:
+    """A parameter: it lives anyway, and its gradient, if it is trained, is the layer's."""
+    value = t.constant(shape, dtype)
+    if t.frozen:
+        return value
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        t.parameter_gradient(grad)
+        return ()
+
+    t.record((value,), (), backward)
+    return value
+
+
+def alias(x: Value) -> Value:
+    """The same storage off the path of gradients, for a closure to hold."""
+    return Value(x.shape, x.dtype, x.storage)
+
+
+def unary(t: Tape, op: str, x: Value, saves: Saves) -> Value:
+    """``op`` of each element; its derivative reads the input, the output or neither."""
+    out = t.kernel(op, (x,), t.like(x))
+    kept = {"input": (alias(x),), "output": (alias(out),), "nothing": ()}[saves]
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        return (t.kernel(f"{op}_backward", (grad, *kept), t.like(grad)),)
+
+    if x.producer is not None:
+        t.record((out,), (x,), backward)
+    return out
+
+
+def cast(t: Tape, x: Value, dtype: str) -> Value:
+    """``x`` in another type; itself where it has that type."""
+    return x if x.dtype == dtype else copied(t, x, x.shape, dtype)
+
+
+def copied(t: Tape, x: Value, shape: tuple[int, ...], dtype: str | None = None) -> Value:
+    """A copy in another order, padded to a larger ``shape`` or of another type."""
+    before, dtype_before = x.shape, x.dtype
+    resized = math.prod(shape) != x.elements
+    op = "copy" if dtype in (None, x.dtype) else "cast"
+    out = t.kernel(op, (x,), t.new(shape, dtype or x.dtype))
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        if op == "cast" or resized:
+            return (t.kernel(op, (grad,), t.new(before, dtype_before)),)
+        return (grad.view(*before),)
+
+    if x.producer is not None:
+        t.record((out,), (x,), backward)
+    return out
+
+
+def expanded(t: Tape, x: Value, shape: tuple[int, ...], op: str = "") -> Value:
+    """``x`` repeated to ``shape``: a view, or by kernel ``op`` a copy."""
+    before, dtype = x.shape, x.dtype
+    out = t.kernel(op, (x,), t.new(shape, dtype)) if op else Value(shape, dtype, x.storage)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        return (t.kernel("sum", (grad,), t.new(before, dtype)),)
+
+    if x.producer is not None:
+        t.record((out,), (x,), backward)
+    return out
+
+
+def narrowed(t: Tape, x: Value, shape: tuple[int, ...]) -> Value:
+    """A part of ``x``: a view, whose gradient is zero elsewhere."""
+    before = x.shape
+    out = Value(shape, x.dtype, x.storage)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        whole = t.kernel("zeros", (), t.new(before, grad.dtype))
+        t.kernel("copy", (grad,), whole)
+        return (whole,)
+
+    if x.producer is not None:
+        t.record((out,), (x,), backward)
+    return out
+
+
+def split(t: Tape, x: Value, widths: tuple[int, ...]) -> tuple[Value, ...]:
+    """Parts of the last axis: views, whose gradients are joined again by a copy."""
+    lead, shape = x.shape[:-1], x.shape
+    outs = tuple(Value((*lead, width), x.dtype, x.storage) for width in widths)
+
+    def backward(*grads: Value | None) -> tuple[Value | None, ...]:
+        found = tuple(grad for grad in grads if grad is not None)
+        return (t.kernel("copy", found, t.new(shape, found[0].dtype)),)
+
+    if x.producer is not None:
+        t.record(outs, (x,), backward)
+    return outs
+
+
+def mul(t: Tape, a: Value, b: Value) -> Value:
+    """Product of elements; each operand is saved where the other's gradient is wanted."""
+    out = _combined(t, "mul", a, b)
+    kept_a = alias(a) if b.producer is not None else None
+    kept_b = alias(b) if a.producer is not None else None
+    kinds = ((a.shape, a.dtype), (b.shape, b.dtype))
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        gradients: list[Value | None] = []
+        for other, (shape, dtype) in zip((kept_b, kept_a), kinds, strict=True):
+            if other is None:
+                gradients.append(None)
+                continue
+            product = t.kernel("mul", (grad, other), t.like(grad))
+            gradients.append(_summed(t, product, shape, dtype))
+        return tuple(gradients)
+
+    if a.producer is not None or b.producer is not None:
+        t.record((out,), (a, b), backward)
+    return out
+
+
+def add(t: Tape, a: Value, b: Value, op: str = "add") -> Value:
+    """Sum (or difference) of elements; saves nothing."""
+    out = _combined(t, op, a, b)
+    kinds = [(x.shape, x.dtype) if x.producer is not None else None for x in (a, b)]
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        return tuple(_summed(t, grad, *kind) if kind is not None else None for kind in kinds)
+
+    if a.producer is not None or b.producer is not None:
+        t.record((out,), (a, b), backward)
+    return out
+
+
+def _combined(t: Tape, op: str, a: Value, b: Value) -> Value:
+    shape = tuple(max(m, n) for m, n in zip(a.shape, b.shape, strict=True))
+    dtype = max((a.dtype, b.dtype), key=lambda name: ELEMENT_BYTES[name])
+    return t.kernel(op, (a, b), t.new(shape, dtype))
+
+
+def _summed(t: Tape, grad: Value, shape: tuple[int, ...], dtype: str) -> Value:
+    """A gradient in the shape and type of the operand that it belongs to."""
+    if math.prod(shape) != grad.elements:
+        grad = t.kernel("sum", (grad,), t.new(shape, grad.dtype))
+    if dtype != grad.dtype:
+        grad = t.kernel("cast", (grad,), t.new(shape, dtype))
+    return grad
+
+
+def masked(t: Tape, x: Value, mask: Value) -> Value:
+    """``x`` with the elements of a boolean mask replaced; saves the mask."""
+    out = t.kernel("masked_fill", (x, mask), t.like(x))
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        return (t.kernel("masked_fill", (grad, mask), t.like(grad)),)
+
+    if x.producer is not None:
+        t.record((out,), (x,), backward)
+    return out
+
+
+def mean(t: Tape, x: Value, shape: tuple[int, ...]) -> Value:
+    """Mean (or sum) over axes of length 1 in ``shape``."""
+    before = x.shape
+    out = t.kernel("mean", (x,), t.new(shape, x.dtype))
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        return (t.kernel("div", (grad,), t.new(before, grad.dtype)),)
+
+    if x.producer is not None:
+        t.record((out,), (x,), backward)
+    return out
+
+
+def product(t: Tape, a: Value, b: Value, sizes: tuple[int, int, int, int]) -> Value:
+    """Batched product of ``sizes`` (batch, m, k, n); saves both operands."""
+    batch, m, k, n = sizes
+    out = _product(t, a, b, sizes)
+    kept_a = alias(a) if b.producer is not None else None
+    kept_b = alias(b) if a.producer is not None else None
+    shapes = a.shape, b.shape
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        grad_a = grad_b = None
+        if kept_b is not None:
+            grad_a = _product(t, grad, kept_b, (batch, m, n, k)).view(*shapes[0])
+        if kept_a is not None:
+            grad_b = _product(t, kept_a, grad, (batch, k, m, n)).view(*shapes[1])
+        return (grad_a, grad_b)
+
+    if a.producer is not None or b.producer is not None:
+        t.record((out,), (a, b), backward)
+    return out
+
+
+def _product(t: Tape, a: Value, b: Value, sizes: tuple[int, int, int, int]) -> Value:
+    batch, m, k, n = sizes
+    out = t.new((batch, m, n), a.dtype)
+    traffic_bytes = batch * (m * k + k * n + m * n) * ELEMENT_BYTES[a.dtype]
+    t.shaped_kernel("batched_matmul", sizes, a.dtype, 2 * batch * m * k * n, traffic_bytes)
+    return out

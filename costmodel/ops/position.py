@@ -1,0 +1,120 @@
+"""Positions inside attention as symbolic work: rotary turns and learned relative biases."""
+
+from __future__ import annotations
+
+from ...spec.model.mixers import Attention
+from ..symbolic.tape import Tape, Value
+from .context import OpContext, in_order
+
+
+def rope(c: OpContext, x: Value, dim: int | None = None) -> Value:
+    """Rotary embedding of (seq, batch, heads, head_dim); keeps only the angle table.
+
+    Args:
+        c: context of the layer's operations.
+        x: query or key heads.
+        dim: channels of a head that turn, the first ones; None for all. The others are copied.
+    """
+    t = c.tape
+    shape, dtype = x.shape, x.dtype
+    turned = dim or shape[-1]
+    table = t.constant((shape[0], turned // 2), c.dtype)
+
+    def turn(value: Value) -> Value:
+        if c.stack.fusion.rope:
+            return t.kernel("rope", (value, table, table), t.new(shape, dtype))
+        out = t.new((*shape[:-1], turned), dtype)
+        half = value.view(*shape[:-1], turned // 2)
+        for _ in range(2):
+            t.kernel("mul", (half, table), half)
+            t.kernel("addcmul", (half, half, table), half)
+        return out if turned == shape[-1] else t.kernel("copy", (value,), t.new(shape, dtype))
+
+    out = turn(x)
+    t.record((out,), (x,), lambda grad: (turn(grad),))
+    return out
+
+
+def rope_both(
+    c: OpContext, query: Value, key: Value, dim: int | None, repeats: bool
+) -> tuple[Value, Value]:
+    """Rotary embedding of queries and keys, one after the other or in one kernel, in place.
+
+    In place, gradients that attention does not give in order are copied into it first; those of
+    keys that are repeated for their queries are in order, and all that come from an exchange.
+    """
+    if not c.stack.fusion.in_place:
+        return rope(c, query, dim), rope(c, key, dim)
+    t, dim = c.tape, dim or query.shape[-1]
+    rows = t.constant((query.shape[0] * query.shape[1], dim // 2), "fp32")
+
+    def turn(first: Value, second: Value) -> tuple[Value, Value]:
+        turned = [Value((*x.shape[:-1], dim), x.dtype, x.storage) for x in (first, second)]
+        t.kernel("rope", (*turned, rows, rows, turned[1]), turned[0])
+        return first, second
+
+    outs = tuple(Value(x.shape, x.dtype, x.storage) for x in turn(query, key))
+
+    def backward(of_query: Value, of_key: Value) -> tuple[Value | None, ...]:
+        if c.head_exchange.size > 1:
+            return turn(of_query, of_key)
+        return turn(in_order(c, of_query), of_key if repeats else in_order(c, of_key))
+
+    t.record(outs, (query, key), backward)
+    return outs[0], outs[1]
+
+
+def score_bias(c: OpContext, spec: Attention, heads: int, queries: int, keys: int) -> Value:
+    """The bias of relative positions, (heads, queries, keys), for local ``heads``.
+
+    The block that has the table makes it (Raffel et al., arXiv:1910.10683, section 2.1); later
+    blocks find it there and add their gradients to its own.
+    """
+    t = c.tape
+    if not spec.relative_buckets:
+        return _shared_bias(c, (heads, queries, keys))
+    pairs = _buckets(t, (queries, keys), both_sides=spec.mask == "full")
+    rows = t.new((queries, keys, heads), c.dtype)
+    t.kernel("embedding", (rows,), rows)
+    buckets = spec.relative_buckets
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        table = t.new((buckets, heads), c.dtype)
+        t.parameter_gradient(t.kernel("embedding_backward", (grad, pairs), table))
+        return ()
+
+    bias = rows.view(heads, queries, keys)
+    t.record((bias,), (), backward)
+    return bias
+
+
+def _buckets(t: Tape, shape: tuple[int, int], both_sides: bool) -> Value:
+    """The bucket of every pair of positions, as T5's reference code finds it."""
+    order = t.kernel("sub", (), t.new(shape, "int64"))
+    distance = t.kernel("abs", (order,), t.like(order))
+    near = t.kernel("lt", (distance,), t.new(shape, "bool"))
+    far = t.kernel("cast", (distance,), t.new(shape, "fp32"))
+    for op in ("div", "log", "mul"):
+        t.kernel(op, (far,), far)
+    ranges = t.kernel("cast", (far,), t.like(order))
+    for op in ("add", "minimum"):
+        t.kernel(op, (ranges,), ranges)
+    found = t.kernel("where", (near, distance, ranges), t.like(order))
+    if both_sides:
+        later = t.kernel("gt", (order,), t.new(shape, "bool"))
+        later = t.kernel("mul", (later,), t.like(order))
+        t.kernel("add", (found, later), found)
+    return found
+
+
+def _shared_bias(c: OpContext, shape: tuple[int, ...]) -> Value:
+    """The bias that an earlier block made and keeps; it takes this block's gradient too."""
+    bias = c.tape.constant(shape, c.dtype)
+    total = c.tape.constant(shape, c.dtype)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        c.tape.kernel("add", (grad, total), total)
+        return ()
+
+    c.tape.record((bias,), (), backward)
+    return bias

@@ -1,0 +1,60 @@
+"""Recomputation: a part of a layer that keeps only its inputs and runs again going backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..symbolic.symbolic_tensor import Node, Value
+from .context import OpContext
+
+Finish = Callable[..., Value]
+
+
+def recomputed(
+    c: OpContext,
+    function: Callable[..., tuple[Value, ...]],
+    finish: Finish | None,
+    *inputs: Value,
+) -> Value:
+    """Run ``finish(*function(*inputs))`` keeping only the inputs; run it again going backward.
+
+    ``finish`` saves nothing and hands its gradient to each of its inputs; a stack that stops
+    early does not repeat it. None means that the function has one result and that is it.
+    """
+    t = c.tape
+    with t.not_recording():
+        results = function(*inputs)
+        out = finish(*results) if finish is not None else results[0]
+        del results
+
+    producers_before = [value.producer for value in inputs]
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        entries = [Node((producer,), 1, _pass_on) for producer in producers_before]
+        start = t.node_count
+        with t.recomputing():
+            again = function(*(_leaf(x, e) for x, e in zip(inputs, entries, strict=True)))
+            if finish is not None and not c.stack.recompute_stops_early:
+                finish(*again)
+        producers = [value.producer for value in again]
+        del again
+        nodes = t.take_nodes(start)
+        for producer in producers:
+            if producer is not None:
+                t.add_gradient(producer, grad)
+        t.run_next([*entries, *nodes])
+        return tuple(None for _ in inputs)
+
+    t.record((out,), inputs, backward)
+    return out
+
+
+def _leaf(value: Value, entry: Node) -> Value:
+    leaf = Value(value.shape, value.dtype, value.storage)
+    leaf.producer = (entry, 0)
+    return leaf
+
+
+def _pass_on(grad: Value) -> tuple[Value | None, ...]:
+    """The entry of a recomputed function hands its gradient to what made the input."""
+    return (grad,)

@@ -1,0 +1,59 @@
+"""Causal convolution of each channel on its own, with SiLU, before a scan over the sequence."""
+
+from __future__ import annotations
+
+from ...symbolic.tape import Value
+from ..context import OpContext
+from ..eager import alias, narrowed, unary
+
+
+def convolution(c: OpContext, x: Value, kernel: int, bias: bool) -> Value:
+    """SiLU of the convolved (seq, batch, channels), as eager torch runs it.
+
+    Both ends are padded and the tail is cut off, so it makes ``kernel - 1`` rows more than are
+    used. Its FLOPs are those of torch's counter; the backward pass has twice as many.
+    """
+    t, (seq, batch, channels) = c.tape, x.shape
+    out = t.new((seq + kernel - 1, batch, channels), c.dtype)
+    _forward_kernel(c, x, out, kernel, bias)
+    kept = alias(x)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        return (convolution_backward(c, grad, kept, kernel, bias),)
+
+    if x.producer is not None:
+        t.record((out,), (x,), backward)
+    del x
+    return unary(t, "silu", narrowed(t, out, (seq, batch, channels)), "input")
+
+
+def fused_convolution(c: OpContext, x: Value, kernel: int, bias: bool) -> Value:
+    """The same in one kernel, off the path of gradients.
+
+    As causal-conv1d does it (Dao-AILab, 1.5): nothing but the input is needed going backward.
+    """
+    out = c.tape.like(x)
+    _forward_kernel(c, x, out, kernel, bias)
+    return out
+
+
+def convolution_backward(c: OpContext, grad: Value, x: Value, kernel: int, bias: bool) -> Value:
+    """The gradient of the input; those of weight and bias are the layer's."""
+    t, channels = c.tape, x.shape[-1]
+    grad_x = t.like(x)
+    shapes = ((channels, kernel), (channels,))[: 2 if bias else 1]
+    gradients = tuple(t.new(shape, c.dtype) for shape in shapes)
+    weight = t.constant((channels, kernel + bias), c.dtype)
+    traffic_bytes = sum(value.size_bytes for value in (grad, x, weight, grad_x, *gradients))
+    flops = 2 * 2 * grad.elements * kernel
+    t.shaped_kernel("causal_conv_backward", (grad.elements,), c.dtype, flops, traffic_bytes)
+    for gradient in gradients:
+        t.parameter_gradient(gradient)
+    return grad_x
+
+
+def _forward_kernel(c: OpContext, x: Value, out: Value, kernel: int, bias: bool) -> None:
+    weight = c.tape.constant((x.shape[-1], kernel + bias), c.dtype)
+    traffic_bytes = x.size_bytes + weight.size_bytes + out.size_bytes
+    flops = 2 * out.elements * kernel
+    c.tape.shaped_kernel("causal_conv", (out.elements,), c.dtype, flops, traffic_bytes)

@@ -1,0 +1,174 @@
+"""Fused kernels of chunked scans: they keep their inputs and make the chunks' states again.
+
+Going backward, every product of the forward pass has two gradients, and what a kernel did not
+keep it makes again first. A scan writes and reads the states between its kernels in fp32.
+"""
+
+from __future__ import annotations
+
+from ....spec.model.mixers import DeltaRule, StateSpace
+from ...symbolic.tape import Value
+from ..context import OpContext
+from ..eager import alias
+from .convolution import convolution_backward, fused_convolution
+
+STATE_PASSES = 4
+"""Chunk states are written, read, written with what came before added, and read again."""
+
+
+def fused_state_space(
+    c: OpContext, spec: StateSpace, gate: Value, mixed: Value, step: Value
+) -> Value:
+    """Convolution, scan and gated norm of a state-space mixer; (seq, batch, inner).
+
+    As mamba_ssm runs its combined kernel (state-spaces/mamba, ops/triton/ssd_combined.py): of
+    convolution and scan only the projected input and the scan's result are kept, and of the norm
+    its scales. The output projection stays outside, where its sum over ranks can follow.
+    """
+    out = _state_space_scan(c, spec, mixed, step)
+    del mixed, step
+    return gated_norm(c, out, gate, spec.groups // c.tp, gate.shape[-1])
+
+
+def _state_space_scan(c: OpContext, spec: StateSpace, mixed: Value, step: Value) -> Value:
+    t, (seq, batch, heads) = c.tape, step.shape
+    groups, q = spec.groups // c.tp, spec.chunk
+    shape = (batch, heads, groups, seq, spec.head_dim, spec.state_dim, q)
+    tokens, width = seq * batch, spec.head_dim * spec.state_dim
+    scores_flops = 2 * tokens * q * spec.state_dim * groups
+    state_flops = 2 * tokens * width * heads
+    flops = scores_flops + 2 * tokens * q * spec.head_dim * heads + 2 * state_flops
+    chunks = batch * -(-seq // q)
+
+    def run(op: str, channels: Value, moved: tuple[Value, ...], flops: int) -> None:
+        states = t.new((chunks, heads, width), "fp32")
+        scores = t.new((chunks, groups, q, q), "fp32")
+        traffic_bytes = 2 * channels.size_bytes + sum(x.size_bytes for x in moved)
+        traffic_bytes += STATE_PASSES * states.size_bytes + 2 * scores.size_bytes
+        t.shaped_kernel(op, shape, c.dtype, flops, traffic_bytes)
+
+    channels = fused_convolution(c, mixed, spec.conv_kernel, spec.conv_bias)
+    out = t.new((seq, batch, heads * spec.head_dim), c.dtype)
+    run("state_space_scan", channels, (step, out), flops)
+    kept, kept_step = alias(mixed), alias(step)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        again = fused_convolution(c, kept, spec.conv_kernel, spec.conv_bias)
+        grad_channels, grad_step = t.like(again), t.like(kept_step)
+        moved = (grad, kept_step, grad_channels, grad_step)
+        op, total = "state_space_scan_backward", 2 * flops + scores_flops + state_flops
+        run(op, again, moved, total)
+        del again
+        for _ in ("step_bias", "decay", "skip"):
+            t.parameter_gradient(t.new((heads,), c.dtype))
+        kernel, bias = spec.conv_kernel, spec.conv_bias
+        return convolution_backward(c, grad_channels, kept, kernel, bias), grad_step
+
+    t.record((out,), (mixed, step), backward)
+    return out
+
+
+def gated_norm(c: OpContext, x: Value, gate: Value, rows: int, width: int) -> Value:
+    """RMS norm and SiLU gate in one kernel, which keeps both inputs and the scales.
+
+    Args:
+        c: context of the layer's operations.
+        x: what is normalised, (seq, batch, channels).
+        gate: as large.
+        rows: norms a token.
+        width: size of the weight.
+    """
+    t, shape = c.tape, gate.shape
+    weight = t.constant((width,), c.dtype)
+    scale = t.new((shape[0] * shape[1] * rows,), "fp32")
+    out = t.like(gate)
+    t.kernel("gated_norm", (x, gate, weight, scale), out)
+    kept_x, kept_gate = alias(x), alias(gate)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        grad_x, grad_gate = t.like(kept_x), t.like(kept_gate)
+        gradient = t.new((width,), c.dtype)
+        reads = (grad, kept_x, kept_gate, scale, weight, grad_gate, gradient)
+        t.kernel("gated_norm_backward", reads, grad_x)
+        t.parameter_gradient(gradient)
+        return grad_x, grad_gate
+
+    t.record((out,), (x, gate), backward)
+    return out
+
+
+def fused_delta_rule(
+    c: OpContext, spec: DeltaRule, mixed: Value, decay: Value, rate: Value
+) -> Value:
+    """Convolution and scan of a delta-rule mixer; (seq, batch, inner).
+
+    As flash-linear-attention runs it (fla-org, ops/gated_delta_rule/chunk.py, 0.6.0): queries,
+    keys and values, their scales, decay, rate and the inverse of each chunk's triangular system
+    are kept; transformed keys and values and the states are made again.
+
+    Args:
+        c: context of the layer's operations.
+        spec: the whole mixer.
+        mixed: projected queries, keys and values, (seq, batch, channels).
+        decay: (seq, batch, value heads), fp32.
+        rate: as many.
+    """
+    channels = _recorded_convolution(c, spec, mixed)
+    del mixed
+    return _delta_rule_scan(c, spec, channels, decay, rate)
+
+
+def _recorded_convolution(c: OpContext, spec: DeltaRule, x: Value) -> Value:
+    out = fused_convolution(c, x, spec.conv_kernel, bias=False)
+    kept = alias(x)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        return (convolution_backward(c, grad, kept, spec.conv_kernel, bias=False),)
+
+    c.tape.record((out,), (x,), backward)
+    return out
+
+
+def _delta_rule_scan(
+    c: OpContext, spec: DeltaRule, channels: Value, decay: Value, rate: Value
+) -> Value:
+    t, (seq, batch, heads) = c.tape, decay.shape
+    key_heads, q = spec.key_heads // c.tp, spec.chunk
+    shape = (batch, heads, key_heads, seq, spec.key_dim, spec.value_dim, q)
+    again_flops, flops = delta_rule_flops(spec, seq * batch * heads)
+    chunks = batch * -(-seq // q)
+    scales = t.new((2, seq, batch, key_heads), "fp32")
+    inverse = t.new((seq, batch, heads, q), c.dtype)
+    out = t.new((seq, batch, heads * spec.value_dim), c.dtype)
+    kept = (alias(channels), alias(decay), alias(rate), scales, inverse)
+
+    def run(op: str, moved: tuple[Value, ...], flops: int) -> None:
+        states = t.new((chunks, heads, spec.key_dim * spec.value_dim), "fp32")
+        transformed = t.new((seq, batch, heads * (spec.key_dim + spec.value_dim)), c.dtype)
+        traffic_bytes = 2 * kept[0].size_bytes + sum(x.size_bytes for x in (*kept[1:], *moved))
+        traffic_bytes += 2 * transformed.size_bytes + 2 * states.size_bytes
+        t.shaped_kernel(op, shape, c.dtype, flops, traffic_bytes)
+
+    run("delta_rule_scan", (out,), flops)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        gradients = tuple(t.like(x) for x in kept[:3])
+        run("delta_rule_scan_backward", (grad, *gradients), 2 * flops + again_flops)
+        return gradients
+
+    t.record((out,), (channels, decay, rate), backward)
+    return out
+
+
+def delta_rule_flops(spec: DeltaRule, rows: int) -> tuple[int, int]:
+    """FLOPs of the parts that go backward again, and of the whole forward scan.
+
+    Args:
+        spec: the mixer.
+        rows: tokens times value heads.
+    """
+    q, k, v = spec.chunk, spec.key_dim, spec.value_dim
+    system = 2 * q * k + q * q // 3
+    transformed, states = 2 * q * (k + v), 4 * k * v
+    read = 2 * q * (k + v) + 2 * k * v
+    return rows * (transformed + states), rows * (system + transformed + states + read)

@@ -1,0 +1,43 @@
+"""Sums of a residual stream: what joins a branch's last bias and dropout to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..symbolic.tape import Value
+from .context import OpContext
+from .dropout import dropout
+
+
+def unfused_residual(c: OpContext) -> OpContext:
+    """The same context where a projection adds its bias itself: no residual sum follows it."""
+    if not c.stack.fusion.bias_residual:
+        return c
+    fusion = replace(c.stack.fusion, bias_residual=False)
+    return replace(c, stack=replace(c.stack, fusion=fusion))
+
+
+def residual_add(c: OpContext, x: Value, branch: Value, bias: bool) -> Value:
+    """``x + branch``; with a fused stack the branch's bias joins here, and its dropout."""
+    t = c.tape
+    fused, drops = bias and c.stack.fusion.bias_residual, bias and c.drops
+    if drops and fused:
+        return _fused_dropout(c, x, branch)
+    if drops:
+        branch = dropout(c, branch)
+    out = t.kernel("bias_residual" if fused else "add", (x, branch), t.like(x))
+    t.record((out,), (x, branch), lambda grad: (grad, grad))
+    return out
+
+
+def _fused_dropout(c: OpContext, x: Value, branch: Value) -> Value:
+    """``x + dropout(branch + bias)`` in one kernel; keeps the mask."""
+    t = c.tape
+    mask = t.like(branch, "bool")
+    out = t.kernel("bias_dropout_residual", (x, branch, mask), t.like(x))
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        return grad, t.kernel("dropout_backward", (grad, mask), t.like(grad))
+
+    t.record((out,), (x, branch), backward)
+    return out

@@ -1,0 +1,223 @@
+"""The two ends of a language model as symbolic work: embedding and cross-entropy.
+
+With tensor parallelism the vocabulary is split: embedding rows of other ranks are masked and
+the results summed; the loss joins maximum, target logit and sum by two small all-reduces.
+"""
+
+from __future__ import annotations
+
+from ...spec.model.model_spec import EmbeddingLayer
+from ...spec.report.work_items import loss_chunks
+from ..symbolic.tape import Tape, Value
+from .context import OpContext
+from .dropout import dropout
+
+
+def embedding(
+    c: OpContext, layer: EmbeddingLayer, rows: int, positions: int, tokens: Value
+) -> Value:
+    """Token (and position and segment) vectors of (seq, batch) tokens.
+
+    ``rows`` of the table are local. Each rank adds position and segment vectors to the tokens
+    that it keeps.
+    """
+    t = c.tape
+    seq, batch = tokens.shape
+    local, outside = tokens, None
+    if c.tp > 1:
+        local, outside = _local_tokens(t, tokens)
+    out = t.new((seq, batch, layer.hidden), c.dtype)
+    t.kernel("embedding", (out,), out)
+    if outside is not None:
+        t.kernel("masked_fill", (out, outside), out)
+    out = c.reduce(out)
+    if positions:
+        part = t.constant((out.shape[0], layer.hidden), c.dtype)
+        t.kernel("add", (out, part), out)
+    if layer.token_types:
+        segments = t.kernel("embedding", (), t.like(out))
+        t.kernel("add", (out, segments), out)
+        del segments
+    kept = tokens.view(out.shape[0], batch)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        if positions:
+            table = t.kernel("zeros", (), t.new((positions, layer.hidden), c.dtype))
+            t.kernel("sum", (grad,), t.constant((grad.shape[0], layer.hidden), c.dtype))
+            position_gradient = table
+        if layer.token_types:
+            segment_gradient = t.new((layer.token_types, layer.hidden), c.dtype)
+            t.kernel("embedding_backward", (grad, kept), segment_gradient)
+        grad = c.gather_sequence(grad)
+        if outside is not None:
+            grad = t.kernel("masked_fill", (grad, outside), t.like(grad))
+        weight_gradient = t.new((rows, layer.hidden), c.dtype)
+        t.kernel("embedding_backward", (grad, local), weight_gradient)
+        t.parameter_gradient(weight_gradient, shared=c.shares_weight)
+        if positions:
+            t.parameter_gradient(position_gradient)
+        if layer.token_types:
+            t.parameter_gradient(segment_gradient)
+        return ()
+
+    t.record((out,), (), backward)
+    return dropout(c, out) if c.drops else out
+
+
+def placed_among(c: OpContext, out: Value, source: Value) -> Value:
+    """Token vectors with another tower's tokens in their places (images in a text).
+
+    Where the sequence is split a rank needs them all, as it does not know which are its own.
+    """
+    t = c.tape
+    whole = c.gather_sequence(source)
+    joined = t.kernel("masked_scatter", (out, whole), t.like(out))
+    shape = whole.shape
+    del whole
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        own = t.kernel("masked_fill", (grad,), t.like(grad))
+        taken = t.new(shape, grad.dtype)
+        t.kernel("masked_select", (taken,), taken)
+        return own, c.reduce(taken) if c.sequence_parallel else taken
+
+    t.record((joined,), (out, source), backward)
+    return joined
+
+
+def _local_tokens(t: Tape, tokens: Value) -> tuple[Value, Value]:
+    """Tokens as local row numbers, and which of them are other ranks' rows."""
+    local = t.kernel("sub", (tokens,), t.like(tokens))
+    outside = t.kernel("lt", (local,), t.like(tokens, "bool"))
+    beyond = t.kernel("ge", (local,), t.like(tokens, "bool"))
+    t.kernel("logical_or", (outside, beyond), outside)
+    del beyond
+    t.kernel("masked_fill", (local, outside), local)
+    return local, outside
+
+
+def cross_entropy(c: OpContext, logits: Value, targets: Value) -> Value:
+    """The summed loss of (tokens, local vocabulary) logits, whose buffer becomes the gradient.
+
+    A fused form keeps the logits instead and makes the gradient from them in one kernel; the plain
+    one of PyTorch makes a tensor in fp32 at every step.
+    """
+    if c.stack.fusion.cross_entropy:
+        return _fused_cross_entropy(c, logits, targets)
+    if c.stack.loss_copies:
+        return _plain_cross_entropy(c, logits)
+    t = c.tape
+    tokens = logits.elements // logits.shape[-1]
+    work = logits.view(*logits.shape)
+    if logits.dtype != "fp32":
+        work = t.kernel("cast", (logits,), t.like(logits, "fp32"))
+    logits_dtype = logits.dtype
+    column = (tokens, 1)
+    highest = t.kernel("amax", (work,), t.new(column, "fp32"))
+    if c.tp > 1:
+        t.collective("all_reduce", c.tensor_group, highest)
+    t.kernel("sub", (work, highest), work)
+    local, outside = _local_tokens(t, targets)
+    target_logit = t.new(column, "fp32")
+    t.kernel("gather", (target_logit,), target_logit)
+    t.kernel("masked_fill", (target_logit, outside), target_logit)
+    t.kernel("exp", (work,), work)
+    total = t.kernel("sum", (work,), t.new(column, "fp32"))
+    if c.tp > 1:
+        both = t.kernel("copy", (target_logit, total), t.new((tokens, 2), "fp32"))
+        t.collective("all_reduce", c.tensor_group, both)
+        target_logit, total = both.view(*column), both.view(*column)
+        del both
+    logarithm = t.kernel("log", (total,), t.new(column, "fp32"))
+    difference = t.kernel("sub", (logarithm, target_logit), t.new(column, "fp32"))
+    loss = t.kernel("sum", (difference,), t.new((1,), "fp32"))
+    work = Value(work.shape, work.dtype, work.storage)
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        t.kernel("div", (work, total), work)
+        hit = t.kernel("where", (outside,), t.new(local.shape, "fp32"))
+        t.kernel("scatter_add", (hit,), hit)
+        t.kernel("mul", (work, grad), work)
+        if work.dtype == logits_dtype:
+            return (work,)
+        return (t.kernel("cast", (work,), t.like(work, logits_dtype)),)
+
+    t.record((loss,), (logits,), backward)
+    return loss
+
+
+def _fused_cross_entropy(c: OpContext, logits: Value, targets: Value) -> Value:
+    """One kernel each way; the ranks that split the vocabulary join maximum, then both sums."""
+    t = c.tape
+    rows = logits.elements // logits.shape[-1]
+    statistics = t.kernel("cross_entropy", (logits, targets), t.new((rows, 2), "fp32"))
+    if c.tp > 1:
+        t.collective("all_reduce", c.tensor_group, t.new((rows, 1), "fp32"))
+        t.collective("all_reduce", c.tensor_group, statistics)
+    loss = t.kernel("sum", (statistics,), t.new((1,), "fp32"))
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        return (t.kernel("cross_entropy_backward", (logits, statistics), t.like(logits)),)
+
+    t.record((loss,), (logits,), backward)
+    return loss
+
+
+def linear_cross_entropy(c: OpContext, x: Value, vocab: int) -> Value:
+    """Projection to ``vocab`` and loss by chunks of tokens, whose gradients are made on the way.
+
+    Mirrors ``kernels/dense/linear_cross_entropy.py``: going backward nothing is left to do.
+    """
+    t, width = c.tape, x.shape[-1]
+    tokens = x.elements // width
+    chunks = loss_chunks(tokens, vocab)
+    grad_x, losses = t.like(x), t.new((tokens,), "fp32")
+    grad_weight = t.new((vocab, width), c.dtype)
+    buffer = t.new((chunks[0], vocab), c.dtype)
+    for number, rows in enumerate(chunks):
+        logits = Value((rows, vocab), c.dtype, buffer.storage)
+        targets, each = t.constant((rows,), "int64"), t.constant((rows,), "fp32")
+        t.product(rows, width, vocab, c.dtype)
+        t.kernel("cross_entropy", (logits, targets, each, each), logits)
+        t.product(rows, vocab, width, c.dtype)
+        t.product(vocab, rows, width, c.dtype, accumulate=number > 0)
+    del buffer, logits
+    loss = t.kernel("sum", (losses,), t.new((1,), "fp32"))
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        t.parameter_gradient(grad_weight)
+        return (grad_x,)
+
+    t.record((loss,), (x,), backward)
+    return loss
+
+
+def _plain_cross_entropy(c: OpContext, logits: Value) -> Value:
+    """``cross_entropy(logits.float(), targets)``: keeps the logarithms of the probabilities.
+
+    Going backward the gradient of these and that of the logits stand beside them, all in fp32.
+    Ranks that split the vocabulary (torchtitan's loss parallel) join maximum, sum and target.
+    """
+    t = c.tape
+    column = (logits.elements // logits.shape[-1], 1)
+    work, logits_dtype = logits, logits.dtype
+    if logits.dtype != "fp32":
+        work = t.kernel("cast", (logits,), t.like(logits, "fp32"))
+    if c.tp > 1:
+        for _ in range(3):
+            t.collective("all_reduce", c.tensor_group, t.new(column, "fp32"))
+    kept = t.kernel("softmax", (work,), t.like(work))
+    del work
+    picked = t.kernel("gather", (), t.new(column, "fp32"))
+    loss = t.kernel("sum", (picked,), t.new((1,), "fp32"))
+
+    def backward(grad: Value) -> tuple[Value | None, ...]:
+        whole = t.kernel("zeros", (), t.like(kept))
+        out = t.kernel("softmax_backward", (whole, kept), t.like(kept))
+        del whole
+        if out.dtype == logits_dtype:
+            return (out,)
+        return (t.kernel("cast", (out,), t.like(out, logits_dtype)),)
+
+    t.record((loss,), (logits,), backward)
+    return loss

@@ -1,0 +1,100 @@
+"""Machine: a cluster's catalogue names resolved to rates, and what was measured of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ...datasets.catalogue.device import CPU, Device, device
+from ...datasets.catalogue.links import LinkRates, link_rates
+from ...spec.cluster.calibration import SHIPPED, Calibration, Factors
+from ...spec.cluster.cluster_spec import ClusterSpec
+from ...spec.cluster.machine_profile import MachineProfile
+from ...spec.cluster.measured import Measured, calibration_of, profile_of
+from .rate_changes import AS_LISTED, ChangedRates
+
+NODE_LEVELS = ("intra_pair", "intra_node")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What pricing needs to know of a homogeneous cluster.
+
+    ``levels`` go from the innermost link level to the outermost; ``reach`` limits them to the
+    innermost ones, for work that stays inside. A measured ``profile`` replaces the catalogue's
+    figures where it has measurements; the factors of a ``calibration`` multiply what they say.
+    ``rates`` are what a question changes of them.
+    """
+
+    cluster: ClusterSpec
+    measured: Measured | None = None
+    reach: int | None = None
+    rates: ChangedRates = AS_LISTED
+
+    @property
+    def profile(self) -> MachineProfile | None:
+        """The profile of the machine, where there is one."""
+        return profile_of(self.measured)
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration of prices, where there is one."""
+        return calibration_of(self.measured)
+
+    @property
+    def factors(self) -> Factors:
+        """Those of the calibration; 1 everywhere without one."""
+        return SHIPPED if self.calibration is None else self.calibration.factors
+
+    @cached_property
+    def device(self) -> Device:
+        """The device of the (first) device group: the catalogue's, with what is changed of it."""
+        return self.rates.device(device(self.cluster.groups[0].device))
+
+    @cached_property
+    def listed(self) -> Machine:
+        """The machine with nothing changed: what measurements of it are of."""
+        return self if self.rates == AS_LISTED else replace(self, rates=AS_LISTED)
+
+    @property
+    def fastest_device(self) -> Device:
+        """Of the changed and the listed device the one of more FLOP/s: no kernel beats its peak."""
+        return self.listed.device if self.rates.flops_factor < 1 else self.device
+
+    @cached_property
+    def levels(self) -> tuple[LinkRates, ...]:
+        """Rates of each link level within reach."""
+        levels = self.cluster.levels[: self.reach]
+        return tuple(self.rates.link(link_rates(self.cluster, level)) for level in levels)
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether devices are cores: kernels run on the host and nothing overlaps."""
+        return self.device.name == CPU
+
+    def link_factor(self, level: LinkRates) -> float:
+        """The calibration's factor of a level's links: inside a node, or beyond it."""
+        return self.factors.inner_links if self.in_node(level) else self.factors.outer_links
+
+    def in_node(self, level: LinkRates) -> bool:
+        """Whether a level lies within one node; one that is cut into blocks keeps its name."""
+        fits = level.group_size <= self.cluster.groups[0].devices_per_node
+        return fits and level.level in NODE_LEVELS
+
+    def level_between(self, first: int, last: int) -> LinkRates:
+        """Rates of the innermost level whose group holds both device numbers."""
+        position = self.cluster.levels.index(self.cluster.level_between(first, last))
+        return self.levels[min(position, len(self.levels) - 1)]
+
+    def reach_of(self, width: int, used: int) -> int:
+        """How many levels the groups of stages of ``width`` devices cross.
+
+        Stages that nest in the levels lie alike wherever they lie; others may straddle every
+        edge that the ``used`` devices of a plan hold. What a plan costs does not depend on
+        devices that it leaves idle.
+        """
+        sizes = [level.group_size for level in self.levels]
+        nests = all(size % width == 0 or width % size == 0 for size in sizes)
+        span = width if nests else used
+        inner = sum(size < span for size in sizes[:-1])
+        return inner + 1

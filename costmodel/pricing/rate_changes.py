@@ -1,0 +1,84 @@
+"""Rates that a question changes: what if a link, a device or the host were faster or slower.
+
+Each figure is a factor on what the catalogue lists, so that a change says the same of every price.
+An analytic price is taken anew from the changed figures. One that was measured (a kernel timed on
+the device, a collective timed between its ranks) is multiplied by what the change does to its
+formula:
+
+    seconds = measured · formula(changed figures) / formula(listed figures)
+
+The formulas never take longer on better figures (:mod:`roofline`, :mod:`collectives`), so neither
+does any price. Worked number: a product measured at 1.0 ms whose formula says 0.9 ms, and 0.5 ms at
+twice the FLOP/s (its memory traffic does not shrink): 0.56 ms.
+
+Limits: the measured part of a kernel that the formula does not know scales with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...datasets.catalogue.device import Device
+from ...datasets.catalogue.links import LinkRates
+from ...spec.cluster.cluster_spec import LevelName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedLink:
+    """Factors on one link level: its bytes per second, and its seconds before the first byte."""
+
+    level: LevelName
+    bandwidth_factor: float = 1.0
+    latency_factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedRates:
+    """Factors on the figures of devices, host and links; 1 everywhere is the catalogue itself.
+
+    ``flops_factor`` is of every number format; ``memory_bandwidth_factor`` of a device's own
+    memory; ``kernel_launch_factor`` of the least seconds of a kernel; ``host_launch_factor`` of the
+    host's seconds a kernel. ``overlap_slowdown`` is the stack's factor itself, None where it stays.
+    """
+
+    flops_factor: float = 1.0
+    memory_bandwidth_factor: float = 1.0
+    kernel_launch_factor: float = 1.0
+    host_launch_factor: float = 1.0
+    overlap_slowdown: float | None = None
+    links: tuple[ChangedLink, ...] = ()
+
+    @property
+    def of_device(self) -> bool:
+        """Whether any figure of the device itself differs."""
+        return (self.flops_factor, self.memory_bandwidth_factor, self.kernel_launch_factor) != (
+            1.0,
+            1.0,
+            1.0,
+        )
+
+    def device(self, listed: Device) -> Device:
+        """A device of the catalogue with the changed figures."""
+        if not self.of_device:
+            return listed
+        rates = {dtype: rate * self.flops_factor for dtype, rate in listed.peak_flops_per_s.items()}
+        return replace(
+            listed,
+            peak_flops_per_s=rates,
+            memory_bandwidth_bytes_per_s=listed.memory_bandwidth_bytes_per_s
+            * self.memory_bandwidth_factor,
+            kernel_launch_s=listed.kernel_launch_s * self.kernel_launch_factor,
+        )
+
+    def link(self, listed: LinkRates) -> LinkRates:
+        """A link level with the changed figures."""
+        for change in self.links:
+            if change.level == listed.level:
+                rate = listed.bandwidth_bytes_per_s * change.bandwidth_factor
+                return replace(
+                    listed, bandwidth_bytes_per_s=rate, setup_factor=change.latency_factor
+                )
+        return listed
+
+
+AS_LISTED = ChangedRates()

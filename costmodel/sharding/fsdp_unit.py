@@ -1,0 +1,92 @@
+"""A unit: the parameters that move together, with the bytes and work that sharding gives them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..symbolic.lowered_pass import NO_PASS, LoweredPass
+from ..symbolic.tape import Item
+from ..technique import TierBytes
+from .optimizers import UpdateShare
+
+MOST_UNITS = 4096
+"""Units that a cache keeps, some ten KiB each: a search of a large space makes tens of thousands,
+and next to never needs one again."""
+
+
+class GatherBytes(NamedTuple):
+    """A gather: its buffer, what is cast to go into it, and the whole parameters that it gives."""
+
+    flat_bytes: int
+    cast_bytes: int
+    whole_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Sizes and work of one unit on its fullest rank.
+
+    ``gathers``: the bytes of its gathers, one after the other: of dense parameters, of experts
+    (none where parameters are used in place). ``reduce_input_bytes`` and
+    ``reduce_scratch_bytes``: buffers of a reduction, during which the last parameter's gradient
+    is still held; ``replicated_bytes`` of its result are held until the pass ends.
+    ``gradient_bytes``: unreduced gradients of one micro-batch; ``accumulated_bytes``: the same
+    while they wait for the last one; ``shard_gradient_bytes``: reduced ones until the update.
+    ``publish``: what follows the update; ``update``: the unit's share of it. ``added`` is what
+    techniques do once its gradients are complete, ``added_update`` what each does with the update,
+    ``added_bytes`` what they hold from step to step, ``added_elsewhere`` what of other tiers;
+    ``brought_by`` is the one under which copies from the host count that stand before gathers.
+    """
+
+    wrapped: bool
+    gathers_each_use: bool
+    reduces_each_micro_batch: bool
+    parameter_bytes: int
+    optimizer_bytes: int
+    gathers: tuple[GatherBytes, ...]
+    gradient_bytes: int
+    accumulated_bytes: int
+    shard_gradient_bytes: int
+    reduce_input_bytes: int
+    reduce_scratch_bytes: int
+    local_elements: int
+    last_gradient_elements: int
+    replicated_bytes: int
+    gather: tuple[Item, ...]
+    gather_backward: tuple[Item, ...]
+    refresh: tuple[Item, ...]
+    settle: tuple[Item, ...]
+    reduce: tuple[Item, ...]
+    reduce_accumulated: tuple[Item, ...]
+    accumulate_shard: tuple[Item, ...]
+    upcast: tuple[Item, ...]
+    accumulate_upcast: tuple[Item, ...]
+    publish: tuple[Item, ...]
+    update: UpdateShare
+    partial_shards: tuple[int, ...]
+    tied_bytes: int
+    tied_elements: int
+    added: LoweredPass = NO_PASS
+    added_update: tuple[tuple[str, tuple[Item, ...]], ...] = ()
+    added_bytes: int = 0
+    added_elsewhere: TierBytes = ()
+    brought_by: str = ""
+
+    @property
+    def whole_bytes(self) -> int:
+        """The gathered compute copy."""
+        return sum(each.whole_bytes for each in self.gathers)
+
+    @property
+    def flat_bytes(self) -> int:
+        """The communication buffers of all its gathers."""
+        return sum(each.flat_bytes for each in self.gathers)
+
+    @property
+    def starts_anew(self) -> bool:
+        """Whether a micro-batch finds no gradients to add its own to.
+
+        Those before were reduced away, or are kept in another number format.
+        """
+        return self.reduces_each_micro_batch or bool(self.upcast)

@@ -1,0 +1,256 @@
+"""Optimizers: bytes of their states, and the work of an update.
+
+========== ====================================== =============================================
+optimizer  states of a parameter                  source
+========== ====================================== =============================================
+adamw      two moments                            Loshchilov and Hutter, arXiv:1711.05101
+adam       two moments                            Kingma and Ba, arXiv:1412.6980
+sgd        one momentum                           Sutskever et al., 2013
+adamw8bit  two bytes, and a 4-byte scale of each  Dettmers et al., arXiv:2110.02861, section 2:
+           block of 2,048 of each moment; token   blocks, and 32 bits for embeddings (2.3)
+           tables and tensors below 4,096
+           elements keep 4-byte moments
+adafactor  sums of rows and of columns of a       Shazeer and Stern, arXiv:1804.04235, sections
+           matrix, one value for other elements   3 and 4, without first moment
+muon       one momentum for matrices of blocks,   Jordan, 2024; Liu et al., arXiv:2502.16982,
+           two moments for everything else        section 2
+========== ====================================== =============================================
+
+Muon replaces the momentum of an (n, m) matrix, n <= m, by five Newton-Schulz steps of it:
+``X X'``, ``A A`` and ``B X``, 4 n²m + 2 n³ FLOPs each, in 16 bits. A matrix whose momentum is
+sharded is gathered whole first (arXiv:2502.16982, section 2.3, algorithm 1); the ranks that
+gather share the matrices among them, evenly (assumed). Where shards are slices of every matrix
+what comes out is sent back to them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ...spec.choices import Optimizer
+from ...spec.parallel.rank_groups import RankGroup
+from ...spec.report.work_items import Collective, Kernel, streamed
+from ...spec.workload.number_formats import DTYPE_BYTES
+from ...spec.workload.workload import DtypeRecord
+from ..symbolic.tape import Item
+
+BLOCK = 2048
+SCALE_BYTES = 4
+LEAST_8BIT_ELEMENTS = 4096
+"""bitsandbytes, optim: min_8bit_size; smaller tensors keep their states in fp32."""
+NEWTON_SCHULZ_STEPS = 5
+KERNELS: dict[str, str] = {
+    "adamw": "fused_adamw",
+    "adam": "fused_adam",
+    "sgd": "fused_sgd",
+    "adamw8bit": "blockwise_adamw",
+    "adafactor": "adafactor",
+    "muon": "fused_adamw",
+}
+MASTER_ACCESSES: dict[str, int] = {"adafactor": 6}
+"""Reads and writes of parameter-sized tensors in the master's format, moments left out: three
+(parameter in and out, gradient); Adafactor also makes its update in memory to clip it by its
+norm, having read the gradient for the sums."""
+MOMENTS: dict[str, int] = {"adamw": 2, "adam": 2, "sgd": 1, "muon": 2, "adamw8bit": 2}
+
+
+class Tensor(NamedTuple):
+    """A trained parameter on its rank.
+
+    ``shape``: local, experts as a first dimension; ``whole`` that of one matrix before any
+    split. ``shard``: elements whose states the rank keeps. ``hidden``: a matrix of a block,
+    which Muon makes orthogonal. ``table``: rows that are looked up.
+    """
+
+    shape: tuple[int, ...]
+    whole: tuple[int, ...]
+    shard: int
+    hidden: bool
+    table: bool
+
+
+class Orthogonal(NamedTuple):
+    """Matrices of one shape that a rank's share of Muon's update works on.
+
+    ``number`` of them are spread over ``ranks``.
+    """
+
+    rows: int
+    columns: int
+    number: int
+    ranks: int
+
+
+def state_bytes(optimizer: Optimizer, dtype: DtypeRecord, tensors: Iterable[Tensor]) -> int:
+    """Bytes of the optimizer's states of ``tensors`` on a rank; master weights left out."""
+    size = DTYPE_BYTES[dtype.moments]
+    return sum(_tensor_states(optimizer, size, tensor) for tensor in tensors)
+
+
+def _tensor_states(optimizer: Optimizer, size: int, tensor: Tensor) -> int:
+    if optimizer == "muon":
+        return (1 if tensor.hidden else 2) * tensor.shard * size
+    if optimizer == "adafactor":
+        return _factored_elements(tensor) * size
+    if optimizer == "adamw8bit":
+        if tensor.table or tensor.shard < LEAST_8BIT_ELEMENTS:
+            return 2 * tensor.shard * DTYPE_BYTES["fp32"]
+        return 2 * (tensor.shard + -(-tensor.shard // BLOCK) * SCALE_BYTES)
+    return MOMENTS[optimizer] * tensor.shard * size
+
+
+def _factored_elements(tensor: Tensor) -> int:
+    """A sum for each row of the shard and for each column; all of a vector.
+
+    Of experts each has its own; their shards are cut along the rows of every one.
+    """
+    if len(tensor.shape) == 1:
+        return tensor.shard
+    *experts, _, columns = tensor.shape
+    return -(-tensor.shard // columns) + math.prod(experts) * columns
+
+
+def orthogonal_of(tensors: Iterable[Tensor], ranks: int) -> tuple[Orthogonal, ...]:
+    """The matrices that Muon makes orthogonal, shared by ``ranks``."""
+    counts: Counter[tuple[int, int]] = Counter()
+    for tensor in tensors:
+        if tensor.hidden:
+            few, many = sorted(tensor.whole)
+            counts[few, many] += tensor.shape[0] if len(tensor.shape) == 3 else 1
+    return tuple(Orthogonal(*shape, count, ranks) for shape, count in sorted(counts.items()))
+
+
+class UpdateShare(NamedTuple):
+    """What one unit adds to its rank's update: elements by how they are updated.
+
+    ``matrices`` (with weight decay) and ``vectors`` (without) go through the optimizer's own
+    kernel, ``momentum`` elements through Muon's, ``orthogonal`` matrices through Newton-Schulz;
+    ``gathers`` join their momentum. ``elsewhere`` elements are updated by a technique: the norm
+    counts their gradients, and clipping scales them.
+    """
+
+    matrices: int = 0
+    vectors: int = 0
+    momentum: int = 0
+    orthogonal: tuple[Orthogonal, ...] = ()
+    gathers: tuple[Item, ...] = ()
+    elsewhere: int = 0
+
+
+def update_share(
+    optimizer: Optimizer,
+    tensors: tuple[Tensor, ...],
+    elements: tuple[int, int],
+    groups: tuple[RankGroup, RankGroup],
+    sends_back: bool,
+) -> UpdateShare:
+    """The share of a part of a unit.
+
+    Args:
+        optimizer: which one.
+        tensors: its trained parameters.
+        elements: matrix and vector elements of its shards.
+        groups: the ranks that shard its states, and those that split its tensors.
+        sends_back: whether a rank's shard is a slice of every matrix.
+    """
+    matrices, vectors = elements
+    hidden = sum(tensor.shard for tensor in tensors if tensor.hidden)
+    if optimizer != "muon" or not hidden:
+        return UpdateShare(matrices, vectors)
+    shards, split = groups
+    gathers: list[Item] = []
+    if shards.size > 1:
+        whole = Collective("all_gather", *shards, hidden * shards.size * 2, "bf16")
+        gathers += [whole, whole] if sends_back else [whole]
+    if split.size > 1:
+        gathers.append(Collective("all_gather", *split, hidden * split.size * 2, "bf16"))
+    orthogonal = orthogonal_of(tensors, shards.size * split.size)
+    return UpdateShare(matrices - hidden, vectors, hidden, orthogonal, tuple(gathers))
+
+
+def joined(shares: Iterable[UpdateShare]) -> UpdateShare:
+    """The shares of all units of a rank as one."""
+    every = list(shares)
+    counts: Counter[tuple[int, int, int]] = Counter()
+    for share in every:
+        for rows, columns, count, ranks in share.orthogonal:
+            counts[rows, columns, ranks] += count
+    return UpdateShare(
+        matrices=sum(share.matrices for share in every),
+        vectors=sum(share.vectors for share in every),
+        momentum=sum(share.momentum for share in every),
+        orthogonal=tuple(Orthogonal(r, c, n, k) for (r, c, k), n in sorted(counts.items())),
+        gathers=tuple(item for share in every for item in share.gathers),
+        elsewhere=sum(share.elsewhere for share in every),
+    )
+
+
+def update_work(
+    share: UpdateShare, tied_copy: int, optimizer: Optimizer, dtype: DtypeRecord, clips: bool
+) -> tuple[Item, ...]:
+    """Norm of the gradients, clipping, and the optimizer over a rank's elements.
+
+    An elementwise optimizer reads parameter, gradient and its states and writes all but the
+    gradient; matrices (with weight decay) and vectors (without) are a call each.
+
+    Args:
+        share: of all units of the rank.
+        tied_copy: elements whose gradient another stage counts in the norm.
+        optimizer: which one.
+        dtype: number formats.
+        clips: whether gradients are scaled to a norm.
+    """
+    name, master = dtype.master, DTYPE_BYTES[dtype.master]
+    elements = share.matrices + share.vectors + share.momentum + share.elsewhere
+    if not elements:
+        return ()
+    counted = elements - tied_copy
+    work: list[Item] = [streamed("foreach_norm", counted, counted * master, name)]
+    for _ in range(int(clips) + int(dtype.param == "fp16")):  # the loss was scaled: undo that
+        work.append(streamed("foreach_mul", elements, 2 * elements * master, name))
+    work += elementwise_update(share, optimizer, dtype)
+    return (*work, *_orthogonal_work(share, dtype))
+
+
+def elementwise_update(
+    share: UpdateShare, optimizer: Optimizer, dtype: DtypeRecord
+) -> Iterator[Kernel]:
+    """The optimizer's own kernel over matrices, and over vectors."""
+    for part in (share.matrices, share.vectors):
+        traffic = part * _element_traffic(optimizer, dtype)
+        if part:
+            yield streamed(KERNELS[optimizer], part, traffic, dtype.master)
+
+
+def _element_traffic(optimizer: Optimizer, dtype: DtypeRecord) -> int:
+    """Bytes read and written for one element."""
+    master = MASTER_ACCESSES.get(optimizer, 3) * DTYPE_BYTES[dtype.master]
+    if optimizer == "adafactor":
+        return master
+    size = 1 if optimizer == "adamw8bit" else DTYPE_BYTES[dtype.moments]
+    return master + 2 * MOMENTS[optimizer] * size
+
+
+def _orthogonal_work(share: UpdateShare, dtype: DtypeRecord) -> tuple[Item, ...]:
+    """Muon: momentum, its gathers, Newton-Schulz of a rank's matrices, the step along them."""
+    if not share.momentum:
+        return ()
+    name, master = dtype.master, DTYPE_BYTES[dtype.master]
+    moments, n = DTYPE_BYTES[dtype.moments], share.momentum
+    work: list[Item] = [streamed("muon_momentum", n, n * (master + 2 * moments + 2), name)]
+    work += share.gathers
+    for rows, columns, count, ranks in share.orthogonal:
+        mine = -(-count // ranks)
+        for _ in range(NEWTON_SCHULZ_STEPS):
+            for m, k, wide in ((rows, columns, rows), (rows, rows, rows), (rows, rows, columns)):
+                work.append(_product(mine, m, k, wide))
+    work.append(streamed("muon_step", n, n * (2 * master + 2), name))
+    return tuple(work)
+
+
+def _product(count: int, m: int, k: int, n: int) -> Kernel:
+    traffic_bytes = count * (m * k + k * n + m * n) * 2
+    return Kernel("batched_matmul", (count, m, k, n), "bf16", 2 * count * m * k * n, traffic_bytes)

@@ -1,0 +1,190 @@
+"""Playing a step: when each stage's passes start, given their order, times and messages.
+
+A pass starts when its stage is free and its input has arrived; a message leaves when the pass
+that made it ends. Of a split backward only the input gradient waits for a message and sends
+one. Passes that overlap start together, when both inputs are there, and end together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...spec.plan.plan import Plan
+from ...spec.schedules.stage_order import chunk_place, chunk_position
+from ..lowering.chunk import StageChunk
+from ..lowering.stage_passes import PassKind, Together
+from ..pricing.group_pricer import GroupPrices
+from .pass_order import PassOrder, pass_order
+from .stage_messages import Side, alike_s, crossing_s, divides_alike
+from .stage_run import StageRun
+
+Floats = NDArray[np.float64]
+
+
+class Messages:
+    """Seconds of the message that each chunk sends, forward and backward.
+
+    Where the stack overlaps them a message travels while its sender goes on; otherwise the sender
+    waits until it is over (``blocking``).
+    """
+
+    def __init__(
+        self, plan: Plan, chunks: list[tuple[StageChunk, ...]], prices: GroupPrices
+    ) -> None:
+        self.kind = plan.program.schedule.kind
+        self.stages = len(chunks)
+        self.positions = len(chunks) * len(chunks[0])
+        self.micro_batches = plan.program.schedule.microbatches
+        self.lines = plan.program.schedule.actions
+        self.blocking = not prices.whole.overlaps.pp
+        self._seconds: dict[tuple[bool, int], float] = {}
+        for position in range(self.positions):
+            stage, virtual = chunk_place(self.kind, position, self.stages)
+            chunk = chunks[stage][virtual]
+            for forward, size in ((True, chunk.sends_bytes), (False, chunk.receives_bytes)):
+                beyond = (position + (1 if forward else -1)) % self.positions
+                peer, there = chunk_place(self.kind, beyond, self.stages)
+                seconds = 0.0
+                if size and peer != stage:
+                    ends = chunks[peer][there]
+                    seconds = _message_s(plan, prices, (stage, chunk), (peer, ends), forward)
+                self._seconds[forward, position] = seconds
+
+    def position(self, stage: int, chunk: int) -> int:
+        """Which part of the model a chunk of a stage holds."""
+        return chunk_position(self.kind, stage, chunk, self.stages)
+
+    def seconds(self, forward: bool, position: int) -> float:
+        """Seconds of the message that leaves the chunk at ``position``."""
+        return self._seconds.get((forward, position), 0.0)
+
+
+Place = tuple[int, StageChunk]
+"""A stage's number, and the chunk of it at a boundary."""
+
+
+def _message_s(
+    plan: Plan, prices: GroupPrices, sender: Place, receiver: Place, forward: bool
+) -> float:
+    """Seconds of what a chunk sends another, activations forward or gradients backward."""
+    stages, samples = plan.program.stages, plan.program.micro_batch_samples
+    (place, chunk), (peer, other) = sender, receiver
+    first, following = (chunk, other) if forward else (other, chunk)
+    if all(len(stages[n].devices) == 1 for n in (place, peer)):
+        own, theirs = stages[place].devices[0], stages[peer].devices[0]
+        if own.count == theirs.count:
+            size = chunk.sends_bytes if forward else chunk.receives_bytes
+            return prices.message_s(size, own, theirs)
+    before, after = stages[place if forward else peer], stages[peer if forward else place]
+    ends = Side.of(before, first.layers[-1].strategy, samples)
+    begins = Side.of(after, following.layers[0].strategy, samples)
+    sides = (ends, begins) if forward else (begins, ends)
+    if divides_alike(before, after):
+        size = chunk.sends_bytes if forward else chunk.receives_bytes
+        return alike_s(size, *sides, prices.message_s)
+    each = ends.replica_samples[0]
+    whole_bytes = first.sends_bytes * ends.strategy.sequence_split * samples // each
+    return crossing_s(whole_bytes, *sides, prices.message_s)
+
+
+def play(runs: list[StageRun], messages: Messages) -> None:
+    """Run every stage's passes to the end: when each starts, and what messages take."""
+    chunks = messages.positions // messages.stages
+    shape = (messages.kind, messages.stages, chunks, messages.micro_batches, messages.lines)
+    order = pass_order(*shape)
+    width = len(order.sources)
+    every = [_timing(run, messages, kinds, width) for run in runs for kinds in run.passes.together]
+    times_s, sends_s, *travels_s = np.array(every).T[:, order.kinds]
+    inputs = [
+        (source.tolist(), travel_s.tolist())
+        for source, travel_s in zip(order.sources, travels_s, strict=True)
+    ]
+    ends = group_ends_s(order.before.tolist(), inputs, times_s.tolist(), sends_s.tolist())
+    ends_s, each = np.array(ends), np.arange(len(times_s))
+    starts_s, waiting = group_starts_s(order, ends_s, travels_s)
+    travel_s = np.where(waiting < 0, 0.0, np.array(travels_s)[waiting, each])
+    lost_s = np.minimum(starts_s - ends_s[order.before], travel_s) + sends_s
+    for run, places in zip(runs, order.places, strict=True):
+        run.starts_s += np.repeat(starts_s[places - 1], run.passes.sizes()).tolist()
+        run.end_s = ends[places[-1]]
+        run.message_s = float(np.cumsum(lost_s[places - 1])[-1])
+
+
+Input = tuple[list[int], list[float]]
+"""Of each group, the one whose message its first or its second pass waits for, and its travel."""
+
+
+def group_ends_s(
+    before: list[int], inputs: Sequence[Input], times_s: list[float], sends_s: list[float]
+) -> list[float]:
+    """When each group of passes that start together ends, counted from 1; 0 s stands for none.
+
+    Args:
+        before: the group that its stage runs before each.
+        inputs: of its first pass, and of its second where passes overlap.
+        times_s: seconds of each group.
+        sends_s: seconds that its stage then sends.
+    """
+    ends = [0.0]
+    if len(inputs) == 1:
+        ((sources, travels_s),) = inputs
+        for last, source, travel_s, time_s, send_s in zip(
+            before, sources, travels_s, times_s, sends_s, strict=True
+        ):
+            free_s, arrives_s = ends[last], ends[source] + travel_s
+            ends.append((arrives_s if arrives_s > free_s else free_s) + time_s + send_s)
+        return ends
+    (ones, one_ways_s), (twos, two_ways_s) = inputs
+    for last, one, one_way_s, two, two_way_s, time_s, send_s in zip(
+        before, ones, one_ways_s, twos, two_ways_s, times_s, sends_s, strict=True
+    ):
+        start_s, arrives_s = ends[last], ends[one] + one_way_s
+        if arrives_s > start_s:
+            start_s = arrives_s
+        arrives_s = ends[two] + two_way_s
+        if arrives_s > start_s:
+            start_s = arrives_s
+        ends.append(start_s + time_s + send_s)
+    return ends
+
+
+def group_starts_s(
+    order: PassOrder, ends_s: Floats, travels_s: Sequence[Floats]
+) -> tuple[Floats, NDArray[np.int8]]:
+    """When each group starts, and which of its passes' messages it waited for; -1 for its stage.
+
+    Args:
+        order: of the groups.
+        ends_s: from :func:`group_ends_s`.
+        travels_s: of the message of each group's first pass, and of its second.
+    """
+    starts_s = ends_s[order.before]
+    waiting = np.full(len(starts_s), -1, dtype=np.int8)
+    for number, (sources, travel_s) in enumerate(zip(order.sources, travels_s, strict=True)):
+        arrives_s = ends_s[sources] + travel_s
+        waiting[arrives_s > starts_s] = number
+        starts_s = np.maximum(starts_s, arrives_s)
+    return starts_s, waiting
+
+
+def _timing(run: StageRun, messages: Messages, kinds: Together, width: int) -> list[float]:
+    """Seconds of a group of passes, of sending, of what each pass waits for on its way."""
+    each = [timing_of(run, messages, kind) for kind in kinds]
+    ways_s = [travel_s for _, travel_s, _ in each] + [0.0] * (width - len(each))
+    return [run.time_of(kinds).time_s, sum(send_s for *_, send_s in each), *ways_s]
+
+
+def timing_of(run: StageRun, messages: Messages, kind: PassKind) -> tuple[float, float, float]:
+    """Seconds of a kind of pass, of what it waits for on its way, and of sending."""
+    time_s = run.times[kind].time_s
+    if kind.part == "weight":
+        return time_s, 0.0, 0.0
+    position = messages.position(run.stage, kind.chunk)
+    source = position - 1 if kind.forward else position + 1
+    inner = 0 <= source < messages.positions
+    if messages.blocking:
+        return time_s, 0.0, messages.seconds(kind.forward, position)
+    return time_s, messages.seconds(kind.forward, source) if inner else 0.0, 0.0

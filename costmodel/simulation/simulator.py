@@ -1,0 +1,286 @@
+"""Simulating one step of a plan: every stage's passes in schedule order, messages, the update.
+
+One representative rank a stage and device group (:mod:`rank_class`), whose slowest counts;
+:mod:`pipeline_timing` says when each pass starts. The stages then meet
+at the global gradient norm and update. With durations fixed this is the longest path through
+the passes, so it never gets shorter when any pass gets longer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...spec.cluster.stack_spec import StackSpec
+from ...spec.errors import InputError
+from ...spec.plan.plan import Plan
+from ...spec.report.report import MemoryRow
+from ...spec.schedules.passes import BackwardPart
+from ...spec.schedules.stage_order import SPLIT_KINDS, ScheduleKind, chunk_position
+from ..lowering.chunk import StageChunk
+from ..lowering.plan_lowering import Lowering
+from ..lowering.stage_passes import PassKind, Together, passes_of
+from ..memory.offload_tiers import tier_rows
+from ..memory.pass_memory_cache import PassEffects
+from ..memory.peak import memory_row, stage_peak
+from ..pricing.group_pricer import GroupPrices, stage_group, used_devices, used_groups
+from ..pricing.link_span import Reach, stage_reaches
+from ..pricing.machine import Machine
+from ..pricing.pricer import Pricer
+from ..technique import Prices
+from ..techniques import TECHNIQUES
+from .overlapped_passes import PAIRED_KINDS, hiding_terms, pair_time
+from .pass_time import PassTime, pass_time
+from .pipeline_timing import Messages, play
+from .rank_class import RankClass, refuse_too_many
+from .stage_run import StageRun
+from .step_end import close, communicators
+
+MAX_PASSES = 2**21
+"""Passes, forward and backward, of one simulated step: about half a minute's work."""
+
+
+def most_microbatches(
+    stages: int, chunks: int, kind: ScheduleKind = "1f1b", written: bool = False
+) -> int:
+    """How many micro-batches a step of so many stages and chunks may have to be simulated."""
+    passes = 3 if kind in SPLIT_KINDS or written else 2
+    return max(1, MAX_PASSES // (passes * stages * chunks))
+
+
+@dataclass(slots=True)
+class Simulation:
+    """The result of one simulated step; ``stages`` by stage number.
+
+    ``chunks`` are those of each stage's first device group.
+    """
+
+    kind: ScheduleKind
+    step_time_s: float
+    barrier_s: float
+    norm_s: float
+    host_s: float
+    stages: list[StageRun]
+    chunks: list[tuple[StageChunk, ...]]
+    memory: tuple[MemoryRow, ...]
+
+    def position(self, stage: int, chunk: int) -> int:
+        """Which part of the model a chunk of a stage holds."""
+        return chunk_position(self.kind, stage, chunk, len(self.stages))
+
+    @property
+    def critical(self) -> StageRun:
+        """The stage whose compute stream is busy longest (the first on a tie)."""
+        return max(self.stages, key=lambda run: (run.busy_s + run.update_s, -run.stage))
+
+
+class Simulator:
+    """Simulates plans of one model and workload on one machine with one stack.
+
+    Args:
+        lowering: layers and units of model, workload and stack.
+        pricer: prices on the machine.
+        effects: of the lowering's passes on memory, where they are known from other machines.
+    """
+
+    def __init__(
+        self, lowering: Lowering, pricer: Pricer, effects: PassEffects | None = None
+    ) -> None:
+        self.lowering = lowering
+        self.pricer = pricer
+        self.prices = GroupPrices(pricer)
+        self._passes: dict[tuple[object, ...], PassTime] = {}
+        self._effects = effects or PassEffects(lowering.stack)
+
+    @classmethod
+    def for_plan(
+        cls, plan: Plan, machine: Machine, stack: StackSpec, techniques: Prices = TECHNIQUES
+    ) -> Simulator:
+        """A simulator for the plan's model and workload, and techniques whose prices are known."""
+        lowering = Lowering(plan.model, plan.workload, stack, techniques)
+        return cls(lowering, Pricer(machine, stack))
+
+    def on(self, machine: Machine) -> Simulator:
+        """A simulator of the same layers on another machine, with the same stack."""
+        return Simulator(self.lowering, Pricer(machine, self.pricer.stack), self._effects)
+
+    def run(self, plan: Plan, give_up_s: float = float("inf")) -> Simulation | None:
+        """One step of a legal plan.
+
+        Args:
+            plan: the plan.
+            give_up_s: None is returned where the step certainly takes at least this long.
+
+        Raises:
+            InputError: more passes than can be simulated.
+        """
+        staged = self.staged(plan, give_up_s)
+        if staged is None:
+            return None
+        chunks, runs = staged
+        play(runs, Messages(plan, chunks, self.prices))
+        return self.finish(plan, chunks, runs)
+
+    def staged(
+        self, plan: Plan, give_up_s: float = float("inf")
+    ) -> tuple[list[tuple[StageChunk, ...]], list[StageRun]] | None:
+        """The lowered chunks of every stage, and its passes priced but not played; as ``run``."""
+        program = plan.program
+        stages, micro_batches = len(program.stages), program.schedule.microbatches
+        kind, written = program.schedule.kind, program.schedule.actions is not None
+        most = most_microbatches(stages, program.chunks_per_stage, kind, written)
+        if micro_batches > most:
+            allowed = f"at most {most} with these stages"
+            raise InputError("schedule.microbatches", micro_batches, allowed, most)
+        classes = self.classes(plan)
+        chunks = [held[0].chunks for held in classes]
+        if kind in PAIRED_KINDS or written:
+            runs = []
+            for s in range(stages):
+                run = self._own_run(plan, s, classes[s])
+                if run.busy_s + self.pricer.step_s >= give_up_s:
+                    return None
+                runs.append(run)
+        else:
+            counts = kind_counts(kind, micro_batches, program.chunks_per_stage)
+            each = [self._slowest(counts, held) for held in classes]
+            times = [found for found, _ in each]
+            if give_up_s < float("inf") and self.least_s(counts, times) >= give_up_s:
+                return None
+            runs = [
+                StageRun(s, passes_of(plan, s), times[s], classes[s], each[s][1])
+                for s in range(stages)
+            ]
+        return chunks, runs
+
+    def classes(self, plan: Plan) -> list[tuple[RankClass, ...]]:
+        """The classes of ranks of every stage: one for each of its device groups.
+
+        Raises:
+            InputError: more than can be priced one by one.
+        """
+        refuse_too_many(plan)
+        every, reaches = plan.layer_strategies(), self.reaches(plan)
+        return [
+            tuple(
+                RankClass(part.device_group, part.count, self.lowering.stage(plan, s, n, every), r)
+                for n, (part, r) in enumerate(zip(stage.devices, reaches[s], strict=True))
+            )
+            for s, stage in enumerate(plan.program.stages)
+        ]
+
+    def _slowest(
+        self, counts: dict[Together, int], classes: tuple[RankClass, ...]
+    ) -> tuple[dict[PassKind, PassTime], dict[PassKind, int]]:
+        """Seconds of every kind of pass on the slowest class of a stage, and which that is."""
+        found = [self._times(counts, c.chunks, c.group, c.reach) for c in classes]
+        if len(found) == 1:
+            return found[0], {}
+        which = {
+            kind: max(range(len(found)), key=lambda n: (found[n][kind].time_s, -n))
+            for kind in found[0]
+        }
+        return {kind: found[n][kind] for kind, n in which.items()}, which
+
+    def _own_run(self, plan: Plan, stage: int, classes: tuple[RankClass, ...]) -> StageRun:
+        """A stage whose kinds of passes are its own: some overlap, or a plan wrote its order."""
+        passes = passes_of(plan, stage)
+        counts = passes.counts
+        pairs: dict[Together, PassTime] = {}
+        for held in classes:
+            times = self._times(counts, held.chunks, held.group, held.reach)
+            pricer = self.prices.inside(held.group)
+            in_line, slowdown = hiding_terms(pricer), pricer.stack.overlap_slowdown
+            for kinds in counts:
+                if len(kinds) == 2:
+                    own = pair_time(times[kinds[0]], times[kinds[1]], in_line, slowdown)
+                    if kinds not in pairs or own.time_s > pairs[kinds].time_s:
+                        pairs[kinds] = own
+        slowest, which = self._slowest(counts, classes)
+        return StageRun(stage, passes, slowest, classes, which, pairs)
+
+    def pass_time(self, chunk: StageChunk, kind: PassKind, group: str, reach: Reach) -> PassTime:
+        """Seconds of one pass on a device group, computed once for chunks of equal layers."""
+        key = (chunk.layer_ids, kind.forward, kind.first, kind.last, kind.part, group, reach)
+        found = self._passes.get(key)
+        if found is None:
+            pricer = self.prices.at(group, reach)
+            found = self._passes[key] = pass_time(chunk, kind, pricer)
+        return found
+
+    def reaches(self, plan: Plan) -> list[list[Reach]]:
+        """How far the rank groups of each stage reach, seen from each of its device groups."""
+        cluster = self.pricer.machine.cluster
+        used = {group: used_devices(plan, group) for group in used_groups(plan)}
+        return [
+            stage_reaches(cluster, stage, self.prices.inside(group).machine, used[group])
+            for stage in plan.program.stages
+            for group in [stage_group(stage)]
+        ]
+
+    def _times(
+        self, counts: dict[Together, int], chunks: tuple[StageChunk, ...], group: str, reach: Reach
+    ) -> dict[PassKind, PassTime]:
+        """Seconds of every kind of pass of a class of ranks."""
+        kinds = dict.fromkeys(kind for together in counts for kind in together)
+        return {kind: self.pass_time(chunks[kind.chunk], kind, group, reach) for kind in kinds}
+
+    def least_s(self, counts: dict[Together, int], times: list[dict[PassKind, PassTime]]) -> float:
+        """Least step time: a stage's work, after and before one micro-batch of earlier stages.
+
+        A stage's first forward pass follows the first chunks of all earlier stages, and their
+        backward passes follow its last one, unless they are split: then only the forward counts.
+
+        Args:
+            counts: how often each kind of pass runs, the same on every stage; none in pairs.
+            times: seconds of each kind on every stage.
+        """
+        best = earlier = 0.0
+        for held in times:
+            work = sum(t.time_s * counts[k,] for k, t in held.items())
+            best = max(best, work + earlier)
+            for forward in (True, False):
+                first = [
+                    t.time_s
+                    for k, t in held.items()
+                    if k.chunk == 0 and k.forward == forward and k.part == "whole"
+                ]
+                earlier += min(first, default=0.0)
+        return best + self.pricer.step_s
+
+    def finish(
+        self, plan: Plan, chunks: list[tuple[StageChunk, ...]], runs: list[StageRun]
+    ) -> Simulation:
+        """Open sums, the norm that all stages wait for, the update, and memory."""
+        stack = self.lowering.stack
+        barrier_s, norm_s = close(plan, stack, self.prices, chunks, runs)
+        host_s = self.pricer.step_s
+        step_time_s = barrier_s + max(run.update_s + run.gathers_s for run in runs) + host_s
+        prefetch = self.pricer.overlaps.dp_parameter
+        known = tuple(price.value for price in self.lowering.techniques.values())
+        rows: list[MemoryRow] = []
+        for run, groups in zip(runs, communicators(plan, known), strict=True):
+            for held in run.classes:
+                place = (run.stage, held.group)
+                allocated = stage_peak(
+                    plan, stack, run.stage, run.passes, held.chunks, prefetch, self._effects
+                )
+                rows.append(memory_row(plan, stack, place, allocated, groups))
+                rows += tier_rows(plan, place, run.passes, held.chunks)
+        memory = tuple(rows)
+        kind = plan.program.schedule.kind
+        return Simulation(kind, step_time_s, barrier_s, norm_s, host_s, runs, chunks, memory)
+
+
+def kind_counts(kind: ScheduleKind, micro_batches: int, chunks: int) -> dict[Together, int]:
+    """How often every stage runs each kind of pass, where none overlap in pairs."""
+    ends = {(True, True): 1}
+    if micro_batches > 1:
+        ends = {(True, False): 1, (False, False): micro_batches - 2, (False, True): 1}
+    parts: tuple[BackwardPart, ...] = ("input", "weight") if kind in SPLIT_KINDS else ("whole",)
+    ways: list[tuple[bool, BackwardPart]] = [(True, "whole"), *((False, part) for part in parts)]
+    return {
+        (PassKind(forward, chunk, *end, part),): count
+        for chunk in range(chunks)
+        for forward, part in ways
+        for end, count in ends.items()
+    }

@@ -1,0 +1,93 @@
+"""One stage's step: its passes in order, how long each takes, and when each started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ...spec.schedules.passes import Pass
+from ..lowering.stage_passes import PassKind, StagePasses, Together
+from .pass_time import PASS_TERMS, PassTime, joined_names
+from .rank_class import RankClass
+
+
+@dataclass(slots=True)
+class StageRun:
+    """One stage's step: when each pass started, work by term.
+
+    ``times`` are those of kinds of passes, ``pair_times`` of kinds that overlap, on the slowest
+    of its ``classes`` of ranks; ``slowest`` says which that is where it has several.
+    ``message_s`` is what its stream lost to messages: waiting for one under way, or sending.
+    ``update_named_s`` of ``update_s`` are techniques'.
+    """
+
+    stage: int
+    passes: StagePasses
+    times: dict[PassKind, PassTime]
+    classes: tuple[RankClass, ...]
+    slowest: dict[PassKind, int] = field(default_factory=dict)
+    pair_times: dict[Together, PassTime] = field(default_factory=dict)
+    starts_s: list[float] = field(default_factory=list)
+    message_s: float = 0.0
+    end_s: float = 0.0
+    tensor_sums_s: float = 0.0
+    tied_sum_s: float = 0.0
+    update_s: float = 0.0
+    gathers_s: float = 0.0
+    update_named_s: dict[str, float] = field(default_factory=dict)
+
+    def class_of(self, kind: PassKind) -> RankClass:
+        """The class of ranks that a kind of pass waits for."""
+        return self.classes[self.slowest.get(kind, 0)]
+
+    @property
+    def order(self) -> tuple[Pass, ...]:
+        """The passes in order."""
+        return self.passes.order
+
+    @property
+    def counts(self) -> dict[Together, int]:
+        """How often each kind of pass, or of overlapping pair, runs."""
+        return self.passes.counts
+
+    def time_of(self, kinds: Together) -> PassTime:
+        """Seconds of a pass, or of two that overlap."""
+        return self.times[kinds[0]] if len(kinds) == 1 else self.pair_times[kinds]
+
+    def _work(self) -> Iterator[tuple[int, PassTime]]:
+        return ((count, self.time_of(kinds)) for kinds, count in self.counts.items())
+
+    @property
+    def ready_s(self) -> float:
+        """When the stage comes to the norm that all wait for."""
+        return self.end_s + self.tensor_sums_s + self.tied_sum_s
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds of passes."""
+        return sum(count * time.time_s for count, time in self._work())
+
+    def terms_s(self) -> list[float]:
+        """Seconds of the passes by term, as PASS_TERMS."""
+        total = [0.0] * len(PASS_TERMS)
+        for count, time in self._work():
+            for number, seconds in enumerate(time.terms_s):
+                total[number] += count * seconds
+        return total
+
+    def named_s(self) -> dict[str, float]:
+        """Seconds of techniques by name, in the passes and with the update."""
+        passes = (
+            [(name, count * seconds) for name, seconds in time.named_s.items()]
+            for count, time in self._work()
+        )
+        return joined_names(*passes, self.update_named_s.items())
+
+    def shares(self) -> tuple[float, float]:
+        """Measured and learned parts of the layers' kernel and collective seconds."""
+        priced_s = sum(count * time.priced_s for count, time in self._work())
+        if not priced_s:
+            return 0.0, 0.0
+        measured_s = sum(count * time.measured_s for count, time in self._work())
+        learned_s = sum(count * time.learned_s for count, time in self._work())
+        return measured_s / priced_s, learned_s / priced_s

@@ -1,0 +1,140 @@
+"""What follows a stage's last pass: open sums, the norm that all stages wait for, the update.
+
+Stages that hold equal layers do the same, so each kind of stage is priced once. The groups of
+ranks that a stage talks in are counted here too: each has its buffers all step long.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...spec.cluster.stack_spec import StackSpec
+from ...spec.parallel.rank_groups import stage_groups
+from ...spec.plan.plan import Plan
+from ...spec.plan.technique_groups import stage_technique_groups
+from ...spec.techniques import TECHNIQUES, Values
+from ..lowering.chunk import StageChunk
+from ..lowering.step_work import end_of_step
+from ..lowering.tied_embeddings import holding_stages
+from ..pricing.group_pricer import GroupPrices
+from ..pricing.overlap import slowed
+from .pass_time import joined_names
+from .rank_class import RankClass
+from .stage_run import StageRun
+
+
+class _End(NamedTuple):
+    """Seconds of a class of a stage's ranks after its passes."""
+
+    tensor_sums_s: float
+    tied_sum_s: float
+    update_s: float
+    gathers_s: float
+    norm_s: float
+    named_s: dict[str, float]
+
+
+def close(
+    plan: Plan,
+    stack: StackSpec,
+    prices: GroupPrices,
+    chunks: list[tuple[StageChunk, ...]],
+    runs: list[StageRun],
+) -> tuple[float, float]:
+    """Fill in what each stage does after its passes.
+
+    Args:
+        plan: the plan.
+        stack: the software that runs it.
+        prices: of its machine.
+        chunks: the lowered chunks of every stage.
+        runs: of every stage, played.
+
+    Returns:
+        When all stages have the norm, and the seconds of the norm itself.
+    """
+    holding, norm_s = holding_stages(plan), 0.0
+    known: dict[tuple[object, ...], _End] = {}
+    for run in runs:
+        tied = run.stage if run.stage in holding else None
+        ends = []
+        for held in run.classes:
+            held_layers = tuple(chunk.layer_ids for chunk in held.chunks)
+            key = (held_layers, tied, held.group, held.reach)
+            if key not in known:
+                known[key] = _end(plan, stack, prices, run.stage, held)
+            ends.append(known[key])
+        run.tensor_sums_s = max(end.tensor_sums_s for end in ends)
+        run.tied_sum_s = max(end.tied_sum_s for end in ends)
+        run.gathers_s = max(end.gathers_s for end in ends)
+        norm_s = max(end.norm_s for end in ends)
+        latest = max(ends, key=lambda end: end.update_s)
+        run.update_s, run.update_named_s = latest.update_s, latest.named_s
+    barrier_s = max(run.ready_s for run in runs) + norm_s
+    for run in runs:
+        layers = sum(len(chunk.layers) for chunk in chunks[run.stage])
+        run.gathers_s = _exposed_gathers_s(stack, prices, run, layers, barrier_s - norm_s)
+    return barrier_s, norm_s
+
+
+def _end(
+    plan: Plan,
+    stack: StackSpec,
+    prices: GroupPrices,
+    stage: int,
+    held: RankClass,
+) -> _End:
+    end = end_of_step(plan, stack, stage, held.chunks)
+    inside = prices.at(held.group, held.reach)
+    copies_s, tensor_sums_s = inside.split(end.tensor_sums)
+    casts_s, gathers_s = inside.split(end.gathers)
+    named_s = joined_names(*([(name, sum(inside.split(items)))] for name, items in end.added))
+    added_s = sum(named_s.values())
+    return _End(
+        tensor_sums_s=tensor_sums_s,
+        tied_sum_s=prices.between_ends_s(plan, end.tied_sum),
+        update_s=copies_s + sum(inside.split(end.update)) + casts_s + added_s,
+        gathers_s=gathers_s,
+        norm_s=prices.all_ranks_s(plan, end.norm),
+        named_s=named_s,
+    )
+
+
+def _exposed_gathers_s(
+    stack: StackSpec, prices: GroupPrices, run: StageRun, layers: int, barrier_s: float
+) -> float:
+    """What shows of gathers after the update: those hidden run beside the next forward.
+
+    The first layer's gather has nothing before it to hide behind, and a stage's own step
+    lasts as long as its passes with the first forward no shorter than the gathers beside
+    it. ZeRO with whole parameters (DeepSpeed's first two stages) gathers in line.
+    """
+    contiguous = stack.state_layout == "contiguous"
+    if not (prices.whole.overlaps.dp_parameter and contiguous and run.gathers_s):
+        return run.gathers_s
+    forward_s = sum(t.time_s for kind, t in run.times.items() if kind.forward and kind.first)
+    slowdown = prices.whole.stack.overlap_slowdown
+    longer_s = max(0.0, slowed(run.gathers_s, forward_s, slowdown) - forward_s)
+    own_s = run.busy_s + longer_s + run.tensor_sums_s + run.tied_sum_s
+    return max(run.gathers_s / layers, own_s - barrier_s)
+
+
+def communicators(plan: Plan, techniques: Values = TECHNIQUES) -> list[int]:
+    """How many process groups of more than one rank a rank of each stage is in, the world too.
+
+    Args:
+        plan: the plan.
+        techniques: those that are known, with groups of their own.
+    """
+    stages, every = plan.program.stages, plan.layer_strategies()
+    world = sum(stage.device_count for stage in stages)
+    messages = 4 if len(stages) > 1 else 0
+    holding = holding_stages(plan) if messages else ()
+    found = []
+    for number, stage in enumerate(stages):
+        strategies = plan.stage_strategies(number, every)
+        groups = stage_groups(strategies, stage.device_count, plan.expert_strategies(number))
+        tied = len(holding) > 1 and number in holding
+        own = len(stage_technique_groups(plan, number, techniques))
+        found.append(len(groups) + own + messages + tied + (world > 1))
+    return found

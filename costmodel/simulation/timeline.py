@@ -1,0 +1,127 @@
+"""A simulated step as a Timeline: spans of every stage's streams, and messages between them.
+
+Passes are shown term by term for each layer where that gives a readable number of spans, and
+as one span a term for the whole pass where it would not.
+"""
+
+from __future__ import annotations
+
+from ...spec.report.timeline import Flow, Span, Stream, StreamKind, Timeline
+from ...spec.schedules.passes import Pass
+from ..lowering.stage_passes import PassKind, Together, kind_of, together
+from .pass_time import Segment, named_terms, pass_time
+from .simulator import Simulation, Simulator
+from .stage_run import StageRun
+
+MAX_DETAILED_SPANS = 200_000
+STREAMS: dict[str, StreamKind] = {
+    "compute": "compute",
+    "tp": "communication",
+    "cp": "communication",
+    "ep": "communication",
+    "dp": "communication",
+}
+
+
+def simulated_timeline(simulation: Simulation, simulator: Simulator) -> Timeline:
+    """The timeline of a simulation; the rank of a span is its stage's number."""
+    detail = _span_count(simulation) <= MAX_DETAILED_SPANS
+    spans: list[Span] = []
+    firsts: dict[tuple[bool, int, int], tuple[int, int]] = {}
+    for run in simulation.stages:
+        segments = {
+            kinds: _segments(simulation, simulator, run, kinds, detail) for kinds in run.counts
+        }
+        last = max(item.micro_batch for item in run.order)
+        starts = iter(run.starts_s)
+        for items in together(run.order):
+            start_s, *_ = (next(starts) for _ in items)
+            first = len(spans)
+            found = segments[tuple(kind_of(item, last) for item in items)]
+            spans += _spans(run.stage, found, start_s, items)
+            for item in items:
+                if item.part != "weight":
+                    position = simulation.position(run.stage, item.chunk)
+                    firsts[item.forward, position, item.micro_batch] = (first, len(spans) - 1)
+        spans += _closing(simulation, run)
+    return Timeline(origin="simulated", spans=tuple(spans), flows=_flows(firsts, spans))
+
+
+def _span_count(simulation: Simulation) -> int:
+    """About how many spans the detailed form has: six a layer pass."""
+    return sum(
+        6 * len(run.order) * max(len(chunk.layers) for chunk in chunks)
+        for run, chunks in zip(simulation.stages, simulation.chunks, strict=True)
+    )
+
+
+def _segments(
+    simulation: Simulation, simulator: Simulator, run: StageRun, kinds: Together, detail: bool
+) -> list[Segment]:
+    """Pieces of a pass; two that overlap are shown as what their work and waiting come to."""
+    kind = kinds[0]
+    if detail and len(kinds) == 1:
+        held = run.class_of(kind)
+        pricer = simulator.prices.at(held.group, held.reach)
+        return pass_time(held.chunks[kind.chunk], kind, pricer, detail=True).segments
+    name = " + ".join(f"chunk {k.chunk} {_letter(k)}" for k in kinds)
+    clock_s, found = 0.0, []
+    for term, seconds in named_terms(run.time_of(kinds)):
+        if seconds > 0:
+            stream = term.removeprefix("exposed_") if term.startswith("exposed_") else "compute"
+            found.append(Segment(stream, name, clock_s, seconds, term))
+            clock_s += seconds
+    return found
+
+
+def _letter(kind: PassKind) -> str:
+    """F, B or W: forward, backward or its input part, weight gradients."""
+    return "F" if kind.forward else "W" if kind.part == "weight" else "B"
+
+
+def _spans(
+    stage: int, segments: list[Segment], start_s: float, items: tuple[Pass, ...]
+) -> list[Span]:
+    numbers = " + ".join(str(item.micro_batch) for item in items)
+    return [
+        Span(
+            stream=Stream(rank=stage, kind=STREAMS[s.stream], name=s.stream),
+            name=f"{s.name} mb {numbers}",
+            start_s=start_s + s.start_s,
+            duration_s=s.duration_s,
+            term=s.term,
+        )
+        for s in segments
+    ]
+
+
+def _closing(simulation: Simulation, run: StageRun) -> list[Span]:
+    """Open sums, the norm that all stages wait for, and the update."""
+    wire = Stream(rank=run.stage, kind="communication", name="world")
+    compute = Stream(rank=run.stage, kind="compute", name="compute")
+    host = Stream(rank=run.stage, kind="host", name="host")
+    pieces = [
+        (wire, "open sums", run.end_s, run.tensor_sums_s, "exposed_tp"),
+        (wire, "tied sum", run.end_s + run.tensor_sums_s, run.tied_sum_s, "exposed_pp"),
+        (wire, "norm", simulation.barrier_s - simulation.norm_s, simulation.norm_s, "optimizer"),
+        (compute, "update", simulation.barrier_s, run.update_s, "optimizer"),
+        (wire, "gathers", simulation.barrier_s + run.update_s, run.gathers_s, "exposed_dp"),
+        (host, "step", simulation.step_time_s - simulation.host_s, simulation.host_s, "host"),
+    ]
+    return [
+        Span(stream=stream, name=name, start_s=start_s, duration_s=duration_s, term=term)
+        for stream, name, start_s, duration_s, term in pieces
+        if duration_s > 0
+    ]
+
+
+def _flows(
+    passes: dict[tuple[bool, int, int], tuple[int, int]], spans: list[Span]
+) -> tuple[Flow, ...]:
+    """An arrow from the last span of a pass to the first of the pass that takes its message."""
+    found = []
+    for (forward, position, micro_batch), (first, _) in passes.items():
+        source = passes.get((forward, position + (-1 if forward else 1), micro_batch))
+        if source is not None and spans[source[1]].stream.rank != spans[first].stream.rank:
+            found.append(Flow(source=source[1], target=first))
+    return tuple(found)

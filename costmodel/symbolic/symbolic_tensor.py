@@ -1,0 +1,70 @@
+"""Symbolic tensors: shapes and bytes without data, and the operations that they came from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ...spec.workload.number_formats import tensor_bytes
+
+if TYPE_CHECKING:
+    from .tape import Tape
+
+Backward = Callable[..., "tuple[Value | None, ...]"]
+
+
+class Storage:
+    """Bytes that live until the last reference is gone."""
+
+    __slots__ = ("__weakref__", "_tape", "size_bytes")
+
+    def __init__(self, tape: Tape, size_bytes: int) -> None:
+        self._tape = tape
+        self.size_bytes = size_bytes
+        tape.note_bytes(size_bytes)
+
+    def __del__(self) -> None:
+        self._tape.note_bytes(-self.size_bytes)
+
+
+class Value:
+    """A symbolic tensor; ``producer`` is the node and output number it came from, if any.
+
+    ``size_bytes`` is that of its elements, not of the storage. ``keeps`` is another tensor that
+    stays alive as long as this one.
+    """
+
+    __slots__ = ("dtype", "elements", "keeps", "producer", "shape", "size_bytes", "storage")
+
+    def __init__(self, shape: tuple[int, ...], dtype: str, storage: Storage) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.elements = math.prod(shape)
+        self.size_bytes = tensor_bytes(self.elements, dtype)
+        self.storage = storage
+        self.producer: tuple[Node, int] | None = None
+        self.keeps: Value | None = None
+
+    def view(self, *shape: int) -> Value:
+        """The same storage under another shape, still on the path of gradients."""
+        other = Value(shape, self.dtype, self.storage)
+        other.producer = self.producer
+        return other
+
+
+class Node:
+    """One differentiable operation: where its inputs came from, how gradients pass through.
+
+    ``gradients`` has a place for each output; ``backward`` takes them all and gives one
+    gradient an input.
+    """
+
+    __slots__ = ("backward", "gradients", "inputs")
+
+    def __init__(
+        self, inputs: tuple[tuple[Node, int] | None, ...], outputs: int, backward: Backward
+    ) -> None:
+        self.inputs = inputs
+        self.backward: Backward | None = backward
+        self.gradients: list[Value | None] = [None] * outputs

@@ -1,0 +1,277 @@
+"""A tape: the symbolic run of a layer, which is how layers are lowered.
+
+A :class:`Value` stands for a tensor: shape, element size, storage, no data. Operations on a
+tape note kernels, collectives and bytes, and register how to go backward, just as eager
+tensors under autograd do. A storage gives its bytes back when its last reference dies, as a
+torch storage does, so lifetimes follow from the shape of the code that mirrors the executor's,
+and peak memory is read off the tape instead of being estimated by a formula.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal, NamedTuple
+
+from ...spec.parallel.rank_groups import RankGroup
+from ...spec.report.work_items import Collective, ExposedTerm, Kernel
+from ...spec.workload.number_formats import rate_name, tensor_bytes
+from .symbolic_tensor import Backward, Node, Storage
+from .symbolic_tensor import Value as Value
+
+Item = Kernel | Collective
+
+
+class Entry(NamedTuple):
+    """One item of work; ``recomputed`` marks what is done a second time for the backward.
+
+    ``term`` is what a collective counts under. ``beside`` is how many of the kernels that come
+    next run while the collective is under way, as the steps of a ring do; 0: it is in line.
+    ``technique`` names the one that adds the item, under which it counts then.
+    """
+
+    work: Item
+    recomputed: bool
+    term: ExposedTerm = "exposed_tp"
+    beside: int = 0
+    technique: str = ""
+
+    @property
+    def counts_under(self) -> str:
+        """The breakdown's term of the item."""
+        if self.technique:
+            return self.technique
+        if isinstance(self.work, Kernel):
+            return "recompute" if self.recomputed else self.work.term
+        return self.term
+
+
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
+
+
+class Tape:
+    """Collects the items of symbolic work and follows live and peak bytes.
+
+    ``accumulating``: parameter gradients of an earlier micro-batch are there already, so new
+    ones are added to them. ``main_gradients``: all are added to buffers that live anyway,
+    those of matrix products by the product itself. ``splits``: the work of weight gradients
+    waits for :meth:`run_weight_work`, holding what it needs until then. ``frozen``: the layer's
+    own weights are not trained. ``additions`` counts the kernels that add gradients to others.
+    """
+
+    def __init__(
+        self,
+        accumulating: bool = False,
+        main_gradients: bool = False,
+        splits: bool = False,
+        frozen: bool = False,
+    ) -> None:
+        self.entries: list[Entry] = []
+        self.live_bytes = 0
+        self.peak_bytes = 0
+        self.accumulating = accumulating
+        self.main_gradients = main_gradients
+        self.splits = splits
+        self.frozen = frozen
+        self.parameter_gradients: list[Value] = []
+        self.additions = 0
+        self._nodes: list[Node] = []
+        self._pending: list[Node] = []
+        self._weight_work: deque[Callable[[], None]] = deque()
+        self._keeps = True
+        self._recomputing = False
+
+    def note_bytes(self, change_bytes: int) -> None:
+        """Bytes that come to life (or die, if negative)."""
+        self.live_bytes += change_bytes
+        if self.live_bytes > self.peak_bytes:
+            self.peak_bytes = self.live_bytes
+
+    def new(self, shape: tuple[int, ...], dtype: str) -> Value:
+        """A fresh tensor."""
+        size_bytes = tensor_bytes(math.prod(shape), dtype)
+        return Value(shape, dtype, Storage(self, size_bytes))
+
+    def like(self, value: Value, dtype: str | None = None) -> Value:
+        """A fresh tensor of the same shape."""
+        return self.new(value.shape, dtype or value.dtype)
+
+    def constant(self, shape: tuple[int, ...], dtype: str) -> Value:
+        """A tensor that lives anyway, such as a parameter: it costs traffic, not memory."""
+        return Value(shape, dtype, Storage(self, 0))
+
+    def kernel(self, op: str, reads: tuple[Value, ...], out: Value) -> Value:
+        """An elementwise or reducing operation, known by its largest operand; returns ``out``.
+
+        An in-place operation has ``out`` among its ``reads`` too.
+        """
+        elements, traffic_bytes = out.elements, out.size_bytes
+        for value in reads:
+            traffic_bytes += value.size_bytes
+            elements = max(elements, value.elements)
+        self._note(Kernel(op, (elements,), out.dtype, 0, traffic_bytes))
+        return out
+
+    def shaped_kernel(
+        self, op: str, shape: tuple[int, ...], dtype: str, flops: int, traffic_bytes: int
+    ) -> None:
+        """An operation known by several sizes."""
+        self._note(Kernel(op, shape, dtype, flops, traffic_bytes))
+
+    def product(
+        self,
+        m: int,
+        k: int,
+        n: int,
+        dtype: str,
+        accumulate: bool = False,
+        bias: bool = False,
+        operands: str | None = None,
+    ) -> None:
+        """A matrix product (m, k) · (k, n), perhaps added to what is there or with a bias.
+
+        ``operands`` is the format of what it reads where that is not ``dtype``.
+        """
+        read = operands or dtype
+        written = (2 if accumulate else 1) * m * n + (n if bias else 0)
+        traffic = tensor_bytes(m * k + k * n, read) + tensor_bytes(written, dtype)
+        self._note(Kernel("matmul", (m, k, n), rate_name(read), 2 * m * k * n, traffic))
+
+    def collective(
+        self,
+        kind: CollectiveKind,
+        group: RankGroup,
+        *values: Value,
+        term: ExposedTerm = "exposed_tp",
+        beside: int = 0,
+        copies: int = 1,
+    ) -> None:
+        """A collective whose largest buffer on a rank is ``values`` together.
+
+        Args:
+            kind: what is done.
+            group: the ranks that take part.
+            values: the buffer, of one dtype.
+            term: what it counts under.
+            beside: how many of the kernels noted next run at the same time.
+            copies: how many rows in a row are one token, see :class:`Collective`.
+        """
+        size_bytes = sum(value.size_bytes for value in values)
+        work = Collective(kind, group.size, group.stride, size_bytes, values[0].dtype, copies)
+        self.entries.append(Entry(work, self._recomputing, term, beside))
+
+    def _note(self, work: Item) -> None:
+        self.entries.append(Entry(work, self._recomputing))
+
+    def record(
+        self, outs: tuple[Value, ...], inputs: tuple[Value, ...], backward: Backward
+    ) -> None:
+        """Make ``outs`` the outputs of an operation on ``inputs``.
+
+        ``backward`` takes a gradient for each of ``outs`` and gives one for each of
+        ``inputs``; it holds whatever the operation saves.
+        """
+        if not self._keeps:
+            return
+        node = Node(tuple(value.producer for value in inputs), len(outs), backward)
+        self._nodes.append(node)
+        for index, out in enumerate(outs):
+            out.producer = (node, index)
+
+    def parameter_gradient(
+        self, gradient: Value, shared: bool = False, trained: bool | None = None
+    ) -> None:
+        """A parameter's gradient: kept, or added to the one that is there (``shared``: always).
+
+        One of a ``frozen`` layer is dropped unless its parameter is ``trained``.
+        """
+        if self.frozen and not trained:
+            return
+        if self.accumulating or shared or self.main_gradients:
+            self.kernel("add", (gradient, gradient), gradient)
+            self.additions += 1
+        else:
+            self.parameter_gradients.append(gradient)
+
+    def weight_work(self, work: Callable[[], None]) -> None:
+        """Gradients of weights, of which nothing else in the backward depends: now, or later.
+
+        ``work`` is a closure that refers to the input and the output gradient it needs, and to
+        nothing else that could be freed; it has no collectives.
+        """
+        if self.splits:
+            self._weight_work.append(work)
+        else:
+            work()
+
+    def run_weight_work(self) -> None:
+        """Do what :meth:`weight_work` put off, in order, each giving back what it held."""
+        while self._weight_work:
+            self._weight_work.popleft()()
+
+    @contextmanager
+    def not_recording(self) -> Iterator[None]:
+        """Run operations without saving anything for a backward pass."""
+        before, self._keeps = self._keeps, False
+        try:
+            yield
+        finally:
+            self._keeps = before
+
+    @contextmanager
+    def recomputing(self) -> Iterator[None]:
+        """Mark the work done inside as recomputation."""
+        before, self._recomputing = self._recomputing, True
+        try:
+            yield
+        finally:
+            self._recomputing = before
+
+    @property
+    def node_count(self) -> int:
+        """Nodes recorded and not yet run backward."""
+        return len(self._nodes)
+
+    def take_nodes(self, start: int = 0) -> list[Node]:
+        """Remove and return the nodes recorded since there were ``start`` of them."""
+        nodes, self._nodes = self._nodes[start:], self._nodes[:start]
+        return nodes
+
+    def run_backward(self, nodes: list[Node]) -> None:
+        """Pass gradients through ``nodes`` in reverse order, freeing each as it is done.
+
+        The gradients of the last outputs are set beforehand; gradients of nodes outside
+        ``nodes`` stay in their ``gradients``.
+        """
+        self._pending = nodes
+        while nodes:
+            _run_node(self, nodes.pop())
+
+    def run_next(self, nodes: list[Node]) -> None:
+        """Called while a node runs backward: ``nodes`` go backward after it, the last first.
+
+        The gradient that the node was given is no longer held for it then.
+        """
+        self._pending += nodes
+
+    def add_gradient(self, producer: tuple[Node, int], gradient: Value) -> None:
+        """A second gradient of one tensor is added to the first, out of place."""
+        node, index = producer
+        if node.gradients[index] is not None:
+            gradient = self.kernel("add", (gradient, gradient), self.like(gradient))
+        node.gradients[index] = gradient
+
+
+def _run_node(tape: Tape, node: Node) -> None:
+    backward, gradients = node.backward, node.gradients
+    node.backward = None
+    node.gradients = []
+    if backward is None or all(gradient is None for gradient in gradients):
+        return
+    results = backward(*gradients)
+    del gradients, backward
+    for producer, result in zip(node.inputs, results, strict=True):
+        if producer is not None and result is not None:
+            tape.add_gradient(producer, result)

@@ -1,0 +1,147 @@
+"""Device groups joined with ``+``: ``2x8xH100-80GB+4x8xA100-80GB@100G-ETH``.
+
+    GROUP+GROUP[+GROUP …][+@FABRIC[:oversub=K]]
+
+Each GROUP is a counted cluster of its own (:mod:`text`) with its own levels and, after
+its ``@``, its own network. One ``inter_rack`` level joins the groups: over the fabric of the last
+part where that is ``@FABRIC``, else over the slowest of the groups' networks, an assumption.
+Groups are called by their devices' families: ``h100``, ``a100``, ``a100-2``.
+
+Only typed keys (:mod:`file`) put groups in several zones: the ``inter_rack`` level then
+joins those of a zone, and an ``inter_zone`` level the zones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...spec.cluster.cluster_spec import ClusterSpec, DeviceGroup, LinkLevel
+from ...spec.errors import InputError
+from ...spec.report.report import Assumption
+from ...spec.rules.input_rules import cluster_problems
+from ..catalogue.device import CPU, device
+from ..catalogue.fabric import fabric
+from .levels import Network
+from .parsed_cluster import MAX_GROUPS, ParsedCluster, expansion
+from .text import NOT_USED, counted_cluster, read_network
+
+EXAMPLE = "2x8xH100-80GB+4x8xA100-80GB"
+
+
+def joined_text(text: str, where: str) -> ParsedCluster:
+    """The cluster of a text with ``+``.
+
+    Raises:
+        InputError: an empty part, a part that is no counted cluster, too many.
+    """
+    *parts, last = [part.strip() for part in text.split("+")]
+    join = read_network(last[1:], where) if last.startswith("@") else None
+    if join is None:
+        parts.append(last)
+    if len(parts) < 2 or not all(parts):
+        allowed = f"counted groups on both sides of each +, such as {EXAMPLE}"
+        raise InputError(where, text, allowed, EXAMPLE)
+    return join_groups([counted_cluster(part, where) for part in parts], join, where)
+
+
+def join_groups(
+    parts: Sequence[ParsedCluster],
+    join: Network | None,
+    where: str,
+    text: str | None = None,
+    zones: LinkLevel | None = None,
+) -> ParsedCluster:
+    """One cluster of the groups of ``parts``.
+
+    Args:
+        parts: clusters of one group each.
+        join: the network that joins them; the slowest of their own if None.
+        where: how to name the cluster in an error.
+        text: what says all of it, where that is no text with ``+``.
+        zones: the level that joins the zones of the groups, where there are several; over the
+            network that joins groups if None.
+
+    Raises:
+        InputError: too many groups, cores of this machine among them, or some without a zone.
+    """
+    if len(parts) > MAX_GROUPS:
+        raise InputError(where, f"{len(parts)} groups", f"at most {MAX_GROUPS}", MAX_GROUPS)
+    named = _named([part.cluster for part in parts], where)
+    notes = [
+        _of_group(note, number)
+        for number, part in enumerate(parts)
+        for note in part.assumptions
+        if not note.why.startswith(NOT_USED)  # one node has a network after all: the groups'
+    ]
+    own = [part.network for part in parts if part.network is not None]
+    network = join or min(own, key=lambda item: _share_bytes_per_s(item, parts))
+    bare = ClusterSpec(groups=tuple(named), levels=())
+    levels, assumed = _joining_levels(bare, network, join is None, zones)
+    cluster = replace(bare, levels=levels)
+    for problem in cluster_problems(cluster):
+        raise problem.error(where)
+    whole = expansion(cluster) if text is None else text
+    return ParsedCluster(
+        cluster=cluster, assumptions=(*notes, *assumed), expansion=whole, network=network
+    )
+
+
+def _joining_levels(
+    bare: ClusterSpec, network: Network, slowest: bool, zones: LinkLevel | None
+) -> tuple[tuple[LinkLevel, ...], list[Assumption]]:
+    """The levels that join the groups of ``bare``, and what was assumed of them."""
+    notes = []
+    level = LinkLevel(
+        level="inter_rack",
+        group_size=bare.joined_counts[0],
+        fabric=network.fabric,
+        oversubscription=network.oversubscription,
+    )
+    if slowest and len(bare.zones) < len(bare.groups):
+        why = "no fabric given between the groups; the slowest of their own networks"
+        path = "cluster.levels.0.fabric"
+        notes.append(Assumption(path=path, value=network.fabric, why=why))
+    if len(bare.zones) == 1:
+        return (level,), notes
+    if zones is None:
+        why = "no inter_zone_fabric given between the zones; as between groups of one zone"
+        path = "cluster.levels.1.fabric"
+        notes.append(Assumption(path=path, value=network.fabric, why=why))
+    between = replace(zones or level, level="inter_zone", group_size=bare.device_count)
+    return (level, between), notes
+
+
+def _named(clusters: Sequence[ClusterSpec], where: str) -> list[DeviceGroup]:
+    """The group of each cluster with a name of its own, holding the cluster's levels."""
+    found: list[DeviceGroup] = []
+    for cluster in clusters:
+        group = cluster.groups[0]
+        if group.device == CPU:
+            allowed = "groups of accelerators; cores of this machine are a cluster of their own"
+            raise InputError(where, f"a group of {CPU}", allowed)
+        family = device(group.device).family.lower()
+        same = sum(device(other.device).family.lower() == family for other in found)
+        name = f"{family}-{same + 1}" if same else family
+        found.append(replace(group, name=name, levels=cluster.levels))
+    return found
+
+
+def _share_bytes_per_s(network: Network, parts: Sequence[ParsedCluster]) -> float:
+    """What a network between the groups leaves a device of the fullest node."""
+    link = fabric(network.fabric)
+    shares = [
+        link.device_bandwidth_bytes_per_s(
+            group.devices_per_node, device(group.device).host_link_bytes_per_s
+        )
+        for group in (part.cluster.groups[0] for part in parts)
+    ]
+    return min(shares) / network.oversubscription
+
+
+def _of_group(note: Assumption, number: int) -> Assumption:
+    """A note of a cluster of one group, as of group ``number`` of several."""
+    inside = note.path.removeprefix("cluster.groups.0.")
+    if inside == note.path:
+        inside = note.path.removeprefix("cluster.")
+    return replace(note, path=f"cluster.groups.{number}.{inside}")

@@ -1,0 +1,55 @@
+"""Clusters from what a person types: counted devices, this machine, or a file.
+
+    16x8xH100-80GB@8x400G-IB   counted (cluster_text.py)
+    2x8xH100+4x8xA100          counted groups joined (cluster_joined.py)
+    local, local:N             this machine's cores (cluster_local.py)
+    FILE.yaml, FILE.json       typed keys (cluster_file.py)
+
+Each gives the cluster, what was assumed of it, and the text that says all of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...spec.errors import InputError
+from ..catalogue.tables import DOCUMENT_SUFFIXES
+from .joined import joined_text
+from .local import local_cluster
+from .parsed_cluster import ParsedCluster
+from .text import EXAMPLE, FORMS, counted_cluster
+
+MAX_TEXT = 1000
+
+
+def parse_cluster(text: str, where: str = "--cluster") -> ParsedCluster:
+    """The cluster that ``text`` describes.
+
+    Args:
+        text: see the module docstring.
+        where: how to name the value in an error.
+
+    Raises:
+        InputError: nothing that reads as a cluster, a count outside its range, an unknown name.
+    """
+    stripped = text.strip()
+    if not stripped.isprintable() or len(stripped) > MAX_TEXT:
+        raise InputError(where, text, FORMS, EXAMPLE)
+    if _is_file(stripped):
+        from .file import cluster_from_file  # brings in the YAML library
+
+        return cluster_from_file(Path(stripped).expanduser())
+    if "+" in stripped:
+        return joined_text(stripped, where)
+    if stripped.partition(":")[0].partition("@")[0].casefold() == "local":
+        return local_cluster(stripped, where)
+    return counted_cluster(stripped, where)
+
+
+def _is_file(text: str) -> bool:
+    if text.endswith(DOCUMENT_SUFFIXES) or text.startswith((".", "/", "~")):
+        return True
+    try:
+        return bool(text) and Path(text).is_file()
+    except OSError:  # a name too long for the file system
+        return False

@@ -1,0 +1,74 @@
+"""What every way of naming a cluster gives: the cluster, its assumptions, its whole text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...spec.cluster.cluster_spec import ClusterSpec, LinkLevel
+from ...spec.report.report import Assumption
+from ..catalogue.device import Device
+from ..catalogue.fabric import fabric
+from ..catalogue.node import Node
+from .levels import Network
+
+MAX_NODES, MAX_DEVICES_PER_NODE = 2**24, 2**16
+MAX_GROUPS = 64
+GROUP = "main"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedCluster:
+    """A cluster, what was assumed of it, and the text that says all of it.
+
+    ``network`` is the one of its nodes, whether it has several or could be joined to others.
+    """
+
+    cluster: ClusterSpec
+    assumptions: tuple[Assumption, ...]
+    expansion: str
+    network: Network | None = None
+
+
+def assumed_network(network: str, host: Node, level: int = 1) -> Assumption:
+    """The assumption that nodes are joined by their usual network, at so many levels up."""
+    why = f"no fabric given; the usual network of {host.name} nodes"
+    return Assumption(path=f"cluster.levels.{level}.fabric", value=network, why=why)
+
+
+def device_assumptions(typed: str, found: Device, host: Node) -> list[Assumption]:
+    """What the name of the device left open, and which node and link its devices share."""
+    notes = []
+    if typed.casefold() != found.name.casefold():
+        why = f"{typed} means this: the usual memory size, SXM where a device has forms"
+        notes.append(Assumption(path="cluster.groups.0.device", value=found.name, why=why))
+    if found.note:
+        notes.append(Assumption(path="cluster.groups.0.device", value=found.name, why=found.note))
+    why = f"the usual node of {found.name}" if found.name in host.usual_for else "it holds them"
+    notes.append(
+        Assumption(path="cluster.groups.0.node", value=host.name, why=f"{why}; link {host.link}")
+    )
+    return notes
+
+
+def expansion(cluster: ClusterSpec) -> str:
+    """The text that :func:`parse_cluster` reads as a cluster of this shape.
+
+    Zones have no such text; it then names them behind that of the groups.
+    """
+    if len(cluster.groups) > 1:
+        parts = [expansion(cluster.alone(group.name)) for group in cluster.groups]
+        text = "+".join([*parts, _network_text(cluster.levels[0])])
+        if len(cluster.zones) == 1:
+            return text
+        zones = ", ".join(group.zone for group in cluster.groups)
+        return f"{text} in zones {zones} {_network_text(cluster.levels[1])}"
+    group = cluster.groups[0]
+    text = f"{group.nodes}x{group.devices_per_node}x{group.device}"
+    level = cluster.levels[-1]
+    networked = fabric(level.fabric).scope == "network"
+    return text + _network_text(level) if networked else text
+
+
+def _network_text(level: LinkLevel) -> str:
+    options = f":oversub={level.oversubscription:g}" if level.oversubscription != 1 else ""
+    return f"@{level.fabric}{options}"

@@ -1,0 +1,212 @@
+"""Another number of nodes or of devices in each, for a cluster that is there already.
+
+What a person typed of a level (rates, latency, oversubscription, the nodes of a rack) stays with
+the level; levels that come to be are those that the catalogue gives such nodes, and an assumption
+where their network was never named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...spec.cluster.cluster_spec import ClusterSpec, LinkLevel
+from ...spec.errors import InputError
+from ...spec.report.report import Assumption
+from ...spec.rules.input_rules import cluster_problems
+from ..catalogue.device import CPU
+from ..catalogue.fabric import fabric
+from ..catalogue.node import Node, largest_node, node, node_holding
+from .joined import join_groups
+from .levels import Network, node_levels, rack_assumption
+from .parsed_cluster import MAX_NODES, ParsedCluster, assumed_network, expansion
+
+
+class Resized(NamedTuple):
+    """A cluster of another size, what was assumed, and what each old group is called in it."""
+
+    cluster: ClusterSpec
+    notes: tuple[Assumption, ...]
+    names: Mapping[str, str]
+
+
+def sized(cluster: ClusterSpec, name: str, nodes: int, per_node: int, where: str) -> Resized:
+    """The cluster with ``nodes`` nodes of ``per_node`` devices in its group ``name``.
+
+    Args:
+        cluster: as it is.
+        name: the device group.
+        nodes: at least 1.
+        per_node: at least 1.
+        where: how to name the value in an error.
+
+    Raises:
+        InputError: more than a node holds, or cores of this machine in several nodes.
+    """
+    inside, notes = _sized_group(cluster.alone(name), nodes, per_node, where)
+    names = {group.name: group.name for group in cluster.groups}
+    if len(cluster.groups) == 1:
+        return Resized(inside, notes, names)
+    resized = replace(inside.groups[0], levels=inside.levels)
+    groups = tuple(resized if group.name == name else group for group in cluster.groups)
+    grown = replace(cluster, groups=groups)
+    counts = zip(cluster.levels, grown.joined_counts, strict=True)
+    joined = tuple(replace(level, group_size=count) for level, count in counts)
+    return Resized(replace(grown, levels=joined), notes, names)
+
+
+def _sized_group(
+    cluster: ClusterSpec, nodes: int, per_node: int, where: str
+) -> tuple[ClusterSpec, tuple[Assumption, ...]]:
+    group = cluster.groups[0]
+    if nodes > MAX_NODES:
+        raise InputError(where, nodes, f"at most {MAX_NODES} nodes", MAX_NODES)
+    if group.device == CPU and nodes > 1:
+        raise InputError(where, nodes, "one node: cores of this machine", 1)
+    host = _host(node(group.node), group.device, per_node, where)
+    group = replace(group, node=host.name, nodes=nodes, devices_per_node=per_node)
+    old = {level.level: level for level in cluster.levels}
+    fresh, notes = _levels(cluster, host, nodes, per_node)
+    levels = tuple(_as_typed(level, old.get(level.level)) for level in fresh)
+    found = replace(cluster, groups=(group,), levels=levels)
+    for problem in cluster_problems(found):
+        raise problem.error(where)
+    return found, tuple(notes)
+
+
+def _host(host: Node, name: str, per_node: int, where: str) -> Node:
+    """The node that holds so many, the same if it can."""
+    if per_node <= host.devices_per_node or name == CPU:
+        return host
+    other, largest = node_holding(name, per_node), largest_node(name)
+    if other is None:
+        most = host.devices_per_node if largest is None else largest.devices_per_node
+        raise InputError(where, per_node, f"at most {most} {name} in a node", most)
+    return other
+
+
+def _as_typed(level: LinkLevel, old: LinkLevel | None) -> LinkLevel:
+    """A level with what was typed of the one that it takes the place of."""
+    if old is None or fabric(old.fabric).scope != fabric(level.fabric).scope:
+        return level
+    return replace(old, group_size=level.group_size)
+
+
+def _levels(
+    cluster: ClusterSpec, host: Node, nodes: int, per_node: int
+) -> tuple[list[LinkLevel], list[Assumption]]:
+    inner = node_levels(host, per_node)
+    if nodes == 1:
+        return inner, []
+    in_rack = _nodes_in_rack(cluster, host)
+    network, known = _network(cluster, host)
+    devices = nodes * per_node
+    middle = host.rack_link or network.fabric
+    levels = [*inner, LinkLevel(level="intra_rack", group_size=devices, fabric=middle)]
+    racks = 1 if in_rack is None else -(-nodes // in_rack)
+    if in_rack is not None and racks > 1:
+        size = in_rack * per_node
+        top = LinkLevel(level="inter_rack", group_size=racks * size, fabric=network.fabric)
+        levels = [*inner, replace(levels[-1], group_size=size), top]
+    networked = fabric(levels[-1].fabric).scope == "network"
+    if networked:
+        levels[-1] = replace(levels[-1], oversubscription=network.oversubscription)
+    notes = rack_assumption(host, nodes)
+    if networked and not known:
+        notes.append(assumed_network(network.fabric, host, len(levels) - 1))
+    return levels, notes
+
+
+def _nodes_in_rack(cluster: ClusterSpec, host: Node) -> int | None:
+    """Nodes of a rack, where racks are a level of their own."""
+    sizes = {level.level: level.group_size for level in cluster.levels}
+    if {"intra_rack", "inter_rack"} <= set(sizes):
+        return max(1, sizes["intra_rack"] // cluster.groups[0].devices_per_node)
+    return host.nodes_per_rack if host.rack_link is not None else None
+
+
+def _network(cluster: ClusterSpec, host: Node) -> tuple[Network, bool]:
+    """The network of the nodes, and whether the cluster names it."""
+    outer = cluster.levels[-1]
+    if fabric(outer.fabric).scope != "network":
+        return Network(fabric=host.network), False
+    return Network(fabric=outer.fabric, oversubscription=outer.oversubscription), True
+
+
+def enlarged(cluster: ClusterSpec, added: ParsedCluster, where: str) -> Resized:
+    """The cluster with the groups of another one beside its own.
+
+    Nodes of a kind that is there, on the same network, become nodes of that group, with as much
+    memory as its devices have; others become groups of their own.
+
+    Args:
+        cluster: as it is.
+        added: what joins it.
+        where: how to name ``added`` in an error.
+
+    Raises:
+        InputError: too many groups, or cores of this machine among them.
+    """
+    notes = [replace(note, path=f"added {note.path}") for note in added.assumptions]
+    assumed = any(note.path.endswith(".fabric") for note in added.assumptions)
+    names = {group.name: group.name for group in cluster.groups}
+    for group in added.cluster.groups:
+        part = added.cluster.alone(group.name)
+        alike = [name for name in names.values() if _same(cluster, name, part, assumed)]
+        if alike:
+            own = cluster.group(alike[0])
+            nodes, per_node = own.nodes + group.nodes, own.devices_per_node
+            cluster, more, _ = sized(cluster, own.name, nodes, per_node, where)
+            notes += more
+            if own.zone and not group.zone:
+                why = "no zone given; that of the first group of its kind"
+                notes.append(Assumption(path="added cluster.zone", value=own.zone, why=why))
+            if own.memory != group.memory:
+                why = "the added devices are given what those of the plan have"
+                value = own.memory.hbm_bytes
+                notes.append(Assumption(path="added cluster.memory", value=value, why=why))
+        else:
+            cluster, more, renamed = _joined(cluster, part, added.network, where)
+            names = {old: renamed[new] for old, new in names.items()}
+            notes += more
+    return Resized(cluster, tuple(notes), names)
+
+
+def _same(cluster: ClusterSpec, name: str, added: ClusterSpec, assumed: bool) -> bool:
+    """Whether added nodes are of the kind, in the zone and on the network of a group.
+
+    A network or zone that nobody named for the added nodes (``assumed``) is that of the others.
+    """
+    own, other = cluster.group(name), added.groups[0]
+    if other.zone not in ("", own.zone):
+        return False
+    kinds = [(g.device, g.node, g.devices_per_node) for g in (own, other)]
+    outer = [c.levels[-1].fabric for c in (cluster.alone(name), added)]
+    networks = [each for each in outer if fabric(each).scope == "network"]
+    return kinds[0] == kinds[1] and (assumed or len(set(networks)) <= 1)
+
+
+def _joined(
+    cluster: ClusterSpec, part: ClusterSpec, network: Network | None, where: str
+) -> Resized:
+    """The groups of a cluster and one more; levels that joined them join all."""
+    parts = [
+        ParsedCluster(cluster=alone, assumptions=(), expansion=expansion(alone), network=own)
+        for alone, own in (
+            *((cluster.alone(g.name), _own_network(cluster.alone(g.name))) for g in cluster.groups),
+            (part, network or _own_network(part)),
+        )
+    ]
+    several, level = len(cluster.groups) > 1, cluster.levels[0]
+    join = Network(fabric=level.fabric, oversubscription=level.oversubscription)
+    zones = cluster.levels[1] if several and len(cluster.zones) > 1 else None
+    found = join_groups(parts, join if several else None, where, zones=zones)
+    names = {
+        old.name: new.name for old, new in zip(cluster.groups, found.cluster.groups, strict=False)
+    }
+    return Resized(found.cluster, found.assumptions, names)
+
+
+def _own_network(cluster: ClusterSpec) -> Network:
+    return _network(cluster, node(cluster.groups[0].node))[0]

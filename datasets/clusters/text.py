@@ -1,0 +1,202 @@
+"""Clusters counted in text: ``16x8xH100-80GB@8x400G-IB``, ``64xH100-80GB``.
+
+    NODESxDEVICESxTYPE       nodes, devices in each, device (``16x8xH100-80GB``)
+    NxTYPE                   N devices in whole usual nodes, or part of one (``64xH100-80GB``)
+    …@FABRIC[:oversub=K]     the network between nodes (left out: the node's usual one, assumed)
+
+Names are read as the catalogue reads them: the form is SXM and the memory the usual one where
+they are left out, and what that meant is an assumption. ``expansion`` is the whole text again,
+with nothing left out; parsing it gives the same cluster. Devices of a node form the level
+``intra_node``; all nodes form the level just above it, ``intra_rack``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from ...spec.cluster.cluster_spec import ClusterSpec, DeviceGroup, MemoryTiers
+from ...spec.errors import InputError, nearest_name
+from ...spec.report.report import Assumption
+from ..catalogue.device import CPU, Device, device
+from ..catalogue.fabric import fabric
+from ..catalogue.node import Node, largest_node, node_holding, usual_node
+from .levels import Network, node_levels, outer_levels, rack_assumption, uses_network
+from .parsed_cluster import (
+    GROUP,
+    MAX_DEVICES_PER_NODE,
+    MAX_NODES,
+    ParsedCluster,
+    assumed_network,
+    device_assumptions,
+    expansion,
+)
+
+FORMS = "NODESxDEVICESxTYPE or NxTYPE, with or without @FABRIC; local; local:N; a YAML or JSON file"
+EXAMPLE = "8x8xH100-80GB@8x400G-IB"
+NOT_USED = "not used"
+COUNTED = re.compile(r"(?:([0-9]+)x)?([0-9]+)x([a-z][\w.-]*)", re.ASCII | re.IGNORECASE)
+
+
+def counted_cluster(text: str, where: str) -> ParsedCluster:
+    """The cluster of ``NODESxDEVICESxTYPE`` or ``NxTYPE``, with or without a network.
+
+    Raises:
+        InputError: not such a text, a count outside its range, an unknown name.
+    """
+    head, at, network = text.partition("@")
+    nodes, per_node, name = _counts(head, text, where)
+    found = device(name, where=where)
+    if nodes is None:
+        nodes, per_node, host = _fill_nodes(per_node, found, text, where)
+    else:
+        nodes, per_node = _racks_opened(nodes, per_node, found)
+        host = _node_for(nodes, per_node, found, text, where)
+    return _build(_Request(nodes, per_node, name, found, host, network if at else None), where)
+
+
+def _counts(head: str, text: str, where: str) -> tuple[int | None, int, str]:
+    matched = COUNTED.fullmatch(head)
+    if matched is None:
+        raise InputError(where, text, FORMS, _nearest_form(head))
+    numbers = [None if part is None else _count(part, text, where) for part in matched.groups()[:2]]
+    nodes, per_node = numbers
+    if nodes is not None and nodes > MAX_NODES:
+        raise InputError(where, text, f"at most {MAX_NODES} nodes")
+    if nodes is not None and per_node is not None and per_node > MAX_DEVICES_PER_NODE:
+        raise InputError(where, text, f"at most {MAX_DEVICES_PER_NODE} devices a node")
+    return nodes, per_node or 0, matched[3]
+
+
+def _count(digits: str, text: str, where: str) -> int:
+    if len(digits.lstrip("0")) > 12:
+        raise InputError(where, text, f"counts of at most {MAX_NODES} nodes")
+    if int(digits) < 1:
+        raise InputError(where, text, "counts of at least 1", text.replace(digits, "1", 1))
+    return int(digits)
+
+
+def _nearest_form(head: str) -> str:
+    """A cluster text near something that is none: without signs and spaces, with a count."""
+    tidy = re.sub(r"[\s-]*[x*×][\s-]*", "x", head.strip().lstrip("-"), flags=re.IGNORECASE)
+    if COUNTED.fullmatch(tidy):
+        return tidy
+    try:
+        return f"8x{device(tidy).name}"
+    except InputError:
+        return EXAMPLE
+
+
+def _fill_nodes(count: int, found: Device, text: str, where: str) -> tuple[int, int, Node]:
+    """Whole usual nodes of ``count`` devices together, or a part of one."""
+    host = usual_node(found.name)
+    if host is None:
+        nearest = f"local:{count}" if found.name == CPU else f"1x{count}x{found.name}"
+        allowed = f"NODESxDEVICESxTYPE, for {found.name} has no usual node in the catalogue"
+        raise InputError(where, text, allowed, nearest)
+    size = host.devices_per_node
+    if count <= size:
+        return 1, count, host
+    if count % size:
+        lower, upper = count // size * size, (count // size + 1) * size
+        allowed = f"at most {size} devices or whole {host.name} nodes of {size}"
+        nearest = f"{lower}x{found.name} or {upper}x{found.name}"
+        raise InputError(where, text, allowed, nearest)
+    if count // size > MAX_NODES:
+        raise InputError(where, text, f"at most {MAX_NODES} nodes")
+    return count // size, size, host
+
+
+def _racks_opened(nodes: int, per_node: int, found: Device) -> tuple[int, int]:
+    """Nodes and devices in each, where ``per_node`` devices were those of whole racks."""
+    host = usual_node(found.name)
+    if host is None or per_node != host.devices_per_rack or host.nodes_per_rack is None:
+        return nodes, per_node
+    return nodes * host.nodes_per_rack, host.devices_per_node
+
+
+def _node_for(nodes: int, per_node: int, found: Device, text: str, where: str) -> Node:
+    host = node_holding(found.name, per_node)
+    if host is not None:
+        return host
+    largest = largest_node(found.name)
+    if largest is None:
+        raise InputError(where, text, f"a device with a node in the catalogue, not {found.name}")
+    size = largest.devices_per_node
+    spread = -(-nodes * per_node // size)
+    allowed = f"at most {size} devices a node ({largest.name}), or a cluster file with rates"
+    raise InputError(where, text, allowed, f"{spread}x{size}x{found.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What the text says: counts, the device as typed and as found, its node, the network."""
+
+    nodes: int
+    per_node: int
+    typed: str
+    device: Device
+    node: Node
+    network: str | None
+
+
+def _build(request: _Request, where: str) -> ParsedCluster:
+    group = DeviceGroup(
+        name=GROUP,
+        device=request.device.name,
+        node=request.node.name,
+        nodes=request.nodes,
+        devices_per_node=request.per_node,
+        memory=MemoryTiers(hbm_bytes=request.device.capacity_bytes),
+    )
+    host, nodes, per_node = request.node, request.nodes, request.per_node
+    given = read_network(request.network, where)
+    network = given or Network(fabric=host.network)
+    levels = node_levels(host, per_node) + outer_levels(host, nodes, per_node, network)
+    assumptions = []
+    if uses_network(host, nodes) and given is None:
+        assumptions.append(assumed_network(network.fabric, host, len(levels) - 1))
+    elif given is not None and not uses_network(host, nodes):
+        why = f"{NOT_USED}: one {'node' if nodes == 1 else 'rack'} has no network"
+        assumptions.append(Assumption(path="cluster.levels", value=given.fabric, why=why))
+    assumptions += rack_assumption(host, nodes)
+    assumptions += device_assumptions(request.typed, request.device, host)
+    cluster = ClusterSpec(groups=(group,), levels=tuple(levels))
+    return ParsedCluster(
+        cluster=cluster,
+        assumptions=tuple(assumptions),
+        expansion=expansion(cluster),
+        network=network,
+    )
+
+
+def read_network(text: str | None, where: str) -> Network | None:
+    """The network that ``FABRIC[:oversub=K]`` names; None where nothing was typed.
+
+    Raises:
+        InputError: an unknown fabric or option.
+    """
+    if text is None:
+        return None
+    name, *options = text.split(":")
+    found = fabric(name, where=f"{where}: fabric", scope="network").name
+    oversubscription = 1.0
+    for option in options:
+        key, _, value = option.partition("=")
+        if key.casefold() != "oversub":
+            near = nearest_name(key, ["oversub"])
+            raise InputError(f"{where}: {name}", option, "oversub=K", near and f"{near}=2")
+        oversubscription = _oversubscription(value, f"{where}: oversub")
+    return Network(fabric=found, oversubscription=oversubscription)
+
+
+def _oversubscription(text: str, where: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 1 <= value <= 1e6:
+        nearest = f"{1 / value:g}" if 0 < value < 1 else "1"
+        raise InputError(where, text, "a number of at least 1, such as 2", nearest)
+    return value

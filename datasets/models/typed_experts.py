@@ -1,0 +1,99 @@
+"""Feed-forward parts of a typed model: an MLP, experts, or some layers of each."""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from ...spec.model.feed_forward import GATED, Activation, FeedForward, Mlp, Moe
+from .typed_reader import ModelKeys
+
+FFN_MULTIPLE = 64
+WITH_EXPERTS = (
+    "topk",
+    "expert_ffn",
+    "shared_experts",
+    "shared_ffn",
+    "shared_gate",
+    "dense_layers",
+    "experts_every",
+    "expert_groups",
+    "groups_per_token",
+    "router",
+    "router_bias",
+    "capacity_factor",
+)
+EXPERT_KEYS = ("experts", *WITH_EXPERTS)
+
+
+def feed_forwards(
+    keys: ModelKeys, hidden: int, layers: int, activation: Activation
+) -> list[FeedForward]:
+    """The feed-forward part of every layer.
+
+    ``dense_layers`` first layers keep the MLP; of the others every ``experts_every``-th has
+    experts, the last of each so many.
+
+    Args:
+        keys: the typed keys.
+        hidden: width of the residual stream.
+        layers: how many layers there are.
+        activation: of MLP and experts.
+    """
+    bias = keys.flag_or_default("mlp_bias")
+    if not keys.has("experts"):
+        keys.only_with("experts", *WITH_EXPERTS)
+        return [Mlp(ffn=_ffn(keys, hidden, activation), activation=activation, bias=bias)] * layers
+    keys.require(("topk",))
+    moe = experts(keys, hidden, activation, bias)
+    dense = keys.count_if("dense_layers", 0) or 0
+    every = keys.count_if("experts_every") or 1
+    sparse = [i >= dense and (i - dense + 1) % every == 0 for i in range(layers)]
+    if all(sparse):
+        return [moe] * layers
+    mlp = Mlp(ffn=_ffn(keys, hidden, activation), activation=activation, bias=bias)
+    return [moe if here else mlp for here in sparse]
+
+
+def experts(keys: ModelKeys, hidden: int, activation: Activation, bias: bool) -> Moe:
+    """The mixture of experts; an expert is as wide as ``ffn`` where ``expert_ffn`` is left out."""
+    ffn = keys.count_if("expert_ffn") or _ffn(keys, hidden, activation)
+    return Moe(
+        experts=keys.count("experts"),
+        topk=keys.count("topk"),
+        ffn=ffn,
+        activation=activation,
+        bias=bias,
+        shared_ffn=_shared(keys, ffn),
+        shared_gate=keys.flag_if("shared_gate"),
+        router_bias=keys.flag_if("router_bias"),
+        score=cast(Literal["softmax", "sigmoid"], keys.choice_if("router", ("softmax", "sigmoid"))),
+        groups=keys.count_if("expert_groups") or 1,
+        groups_per_token=keys.count_if("groups_per_token") or 1,
+        capacity_factor=keys.number_if("capacity_factor"),
+    )
+
+
+def _shared(keys: ModelKeys, ffn: int) -> int:
+    """Width of all shared experts together: given, or so many of an expert's width."""
+    if keys.has("shared_ffn") and keys.has("shared_experts"):
+        raise keys.error("shared_experts", "nothing beside shared_ffn, which is their whole width")
+    if keys.has("shared_ffn"):
+        return keys.count("shared_ffn", 0)
+    return (keys.count_if("shared_experts", 0) or 0) * ffn
+
+
+def mlp(keys: ModelKeys, hidden: int, activation: Activation) -> Mlp:
+    """The plain MLP."""
+    width = _ffn(keys, hidden, activation)
+    return Mlp(ffn=width, activation=activation, bias=keys.flag_or_default("mlp_bias"))
+
+
+def _ffn(keys: ModelKeys, hidden: int, activation: Activation) -> int:
+    if keys.has("ffn"):
+        return keys.count("ffn")
+    if activation not in GATED:
+        return int(keys.assume("ffn", 4 * hidden, "left out; 4 x hidden"))
+    wanted = -(-8 * hidden // 3)
+    rounded = -(-wanted // FFN_MULTIPLE) * FFN_MULTIPLE
+    why = f"left out; 8/3 x hidden for {activation}, up to a multiple of {FFN_MULTIPLE}"
+    return int(keys.assume("ffn", rounded, why))

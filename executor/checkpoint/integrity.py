@@ -1,0 +1,86 @@
+"""Holding a checkpoint's files against the digests of its manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from ..launch.progress import PROGRESS
+from .manifest import MANIFEST, DamagedManifestError, Manifest, StoredFile, StoredPart
+
+PIECE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What is wrong with a file, and with which tensor in it; ``tensor`` empty for none of them."""
+
+    file: str
+    tensor: str
+    what: str
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.file}, {self.tensor or 'its header'}: {self.what}"
+
+
+def damages(folder: Path, manifest: Manifest, files: Sequence[str] | None = None) -> list[Damage]:
+    """Everything in a checkpoint's files that is not what was written.
+
+    Args:
+        folder: of the checkpoint.
+        manifest: its own.
+        files: those to look at; all of them if None.
+    """
+    return [
+        damage
+        for name in (manifest.files if files is None else files)
+        for damage in _file_damages(folder / name, manifest.files[name], manifest.parts_of(name))
+    ]
+
+
+def manifest_damage(error: DamagedManifestError) -> Damage:
+    """A manifest that cannot be used."""
+    return Damage(MANIFEST, "the list of all tensors", str(error))
+
+
+def _file_damages(
+    path: Path, stored: StoredFile, parts: list[tuple[str, StoredPart]]
+) -> Iterator[Damage]:
+    try:
+        with path.open("rb") as file:
+            yield from _open_file_damages(file, path.name, stored, parts)
+    except FileNotFoundError:
+        yield Damage(path.name, parts[0][0], "the file is missing")
+    except OSError as error:
+        yield Damage(path.name, parts[0][0], f"the file cannot be read: {error.strerror}")
+
+
+def _open_file_damages(
+    file: BinaryIO, name: str, stored: StoredFile, parts: list[tuple[str, StoredPart]]
+) -> Iterator[Damage]:
+    size = os.fstat(file.fileno()).st_size
+    if size > stored.bytes:
+        yield Damage(name, parts[-1][0], f"{size - stored.bytes} bytes follow its end")
+    if _digest(file, 0, stored.header_bytes) != stored.header_sha256:
+        yield Damage(name, "", "its bytes are not those that were written")
+    for tensor, part in parts:
+        if part.first_byte + part.bytes > size:
+            yield Damage(name, tensor, f"the file ends at byte {size} of {stored.bytes}")
+        elif _digest(file, part.first_byte, part.bytes) != part.sha256:
+            yield Damage(name, tensor, "its bytes are not those that were written")
+
+
+def _digest(file: BinaryIO, first: int, size: int) -> str:
+    """SHA-256 of ``size`` bytes from ``first`` on, or of as many as there are."""
+    found = hashlib.sha256()
+    file.seek(first)
+    while size and (piece := file.read(min(size, PIECE_BYTES))):
+        found.update(piece)
+        size -= len(piece)
+        PROGRESS.tick()
+    return found.hexdigest()

@@ -1,0 +1,85 @@
+"""Checkpoints from a disk, as torch's distributed checkpoint reads them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from torch import Tensor
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
+from torch.distributed.checkpoint.storage import StorageReader
+from torch.futures import Future
+
+from .manifest import Manifest, StoredPart, read_manifest
+
+
+class CheckpointReader(StorageReader):
+    """Reads the parts of a checkpoint, of which it takes what a plan asks for.
+
+    It trusts the digests: hold the files against them first, with :func:`integrity.damages`.
+
+    Args:
+        folder: of the checkpoint.
+        manifest: its own; read if None.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest | None = None) -> None:
+        self.folder = folder
+        self.manifest = manifest or read_manifest(folder)
+        self._stored: dict[MetadataIndex, StoredPart] = {}
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """One reader reads one checkpoint."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """The tensors of the checkpoint."""
+        return self.manifest.metadata()
+
+    def set_up_storage_reader(
+        self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
+    ) -> None:
+        """Keep where the parts are."""
+        self._stored = metadata.storage_data
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """Nothing to add."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """Nothing to add."""
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Copy what is asked for to where it is wanted."""
+        by_file: dict[str, list[ReadItem]] = {}
+        for item in plan.items:
+            by_file.setdefault(self._stored[item.storage_index].file, []).append(item)
+        for name in sorted(by_file):
+            with safe_open(self.folder / name, framework="pt") as file:
+                for item in by_file[name]:
+                    value = _cut(file, self._stored[item.storage_index], item)
+                    target = planner.resolve_tensor(item).detach()
+                    target.copy_(value)
+                    planner.commit_tensor(item, target)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """A checkpoint is named by its folder."""
+        return True
+
+
+def _cut(file: Any, part: StoredPart, item: ReadItem) -> Tensor:
+    """A box of a stored part."""
+    found: Tensor
+    if tuple(item.lengths) == part.sizes:
+        found = file.get_tensor(part.key)
+        return found
+    pairs = zip(item.storage_offsets, item.lengths, strict=True)
+    found = file.get_slice(part.key)[tuple(slice(a, a + n) for a, n in pairs)]
+    return found

@@ -1,0 +1,144 @@
+"""Where what a rank holds lies in the whole tensors of the model: the inverse of how it was cut."""
+
+from __future__ import annotations
+
+from torch.distributed.tensor import DTensor
+
+from ...spec.errors import InputError
+from ...spec.model.layer_parameters import split_range
+from ...spec.parallel.rank_groups import (
+    RankGroup,
+    expert_group,
+    expert_shard_group,
+    expert_tensor_group,
+    shard_group,
+)
+from ...spec.plan.plan import Plan
+from ..groups.process_groups import GroupBook
+from ..stage.initial_weights import parameter_name, tied_source
+from ..stage.local_parameters import LocalParameter
+from ..technique import NamedState
+from .tensor_parts import Part
+
+
+def saved_name(plan: Plan, parameter: LocalParameter) -> str:
+    """The name of a parameter's numbers: copies have that of the layer whose own it is."""
+    return parameter_name(*tied_source(plan.model, parameter.layer, parameter.spec))
+
+
+def saved_shape(local: LocalParameter) -> tuple[int, ...]:
+    """The shape of a parameter's numbers; all experts' rows are one dimension."""
+    shape = tuple(local.spec.shape)
+    return (shape[0] * shape[1], *shape[2:]) if local.spec.expert else shape
+
+
+def parameter_part(local: LocalParameter, book: GroupBook) -> Part:
+    """This rank's part of a parameter, sharing its storage.
+
+    Tensor-parallel ranks cut along the parameter's own dimension; sharding then cuts rows into
+    equal chunks of ceil(rows / shards), of which the last ones are short.
+    """
+    offsets, shape = _expert_offsets(local, book) if local.spec.expert else _offsets(local, book)
+    first = 0
+    if isinstance(local.parameter, DTensor):
+        rows = local.parameter.shape[0]
+        chunk = -(-rows // shape.size)
+        first = min(shape.position(book.local_rank) * chunk, rows)
+    runs: tuple[tuple[int, int], ...] = ()
+    if local.spec.expert and local.spec.split_dim == 1 and local.strategy.etp > 1:
+        runs = _expert_runs(local, book, first, local.data.shape[0])
+        offsets[0] = runs[0][0] if runs else offsets[0]
+    else:
+        offsets[0] += first
+    return Part(local.data, saved_shape(local), tuple(offsets), runs)
+
+
+def _expert_runs(
+    local: LocalParameter, book: GroupBook, first: int, count: int
+) -> tuple[tuple[int, int], ...]:
+    """Where the rows of experts that are split by rows lie in all experts' rows.
+
+    Args:
+        local: the experts' parameter.
+        book: groups of this rank.
+        first: the first of this rank's rows among those of its experts' parts.
+        count: how many rows it has.
+    """
+    experts, rows, *_ = local.spec.shape
+    strategy, rank = local.strategy, book.local_rank
+    begin = expert_group(strategy).position(rank) * (experts // strategy.ep)
+    place = expert_tensor_group(strategy).position(rank)
+    start, stop = split_range(rows, strategy.etp, place)
+    width, found = stop - start, []
+    while count:
+        expert, row = divmod(first, width)
+        taken = min(width - row, count)
+        found.append(((begin + expert) * rows + start + row, taken))
+        first, count = first + taken, count - taken
+    return tuple(found)
+
+
+def _offsets(local: LocalParameter, book: GroupBook) -> tuple[list[int], RankGroup]:
+    """Where a part begins before it is sharded, and the ranks that it is then sharded over."""
+    whole, strategy = local.spec.shape, local.strategy
+    offsets, dim = [0] * len(whole), local.spec.split_dim
+    if dim is not None and strategy.weight_split > 1:
+        place = RankGroup(strategy.weight_split, 1).position(book.local_rank)
+        offsets[dim] = split_range(whole[dim], strategy.weight_split, place)[0]
+    return offsets, shard_group(strategy)
+
+
+def _expert_offsets(local: LocalParameter, book: GroupBook) -> tuple[list[int], RankGroup]:
+    """The same of experts, whose rows are one dimension."""
+    experts, rows, *_ = local.spec.shape
+    strategy, rank = local.strategy, book.local_rank
+    each = experts // strategy.ep
+    offsets = [expert_group(strategy).position(rank) * each * rows]
+    if len(local.spec.shape) > 2:
+        place = expert_tensor_group(strategy).position(rank)
+        split = strategy.etp if local.spec.split_dim == 2 else 1
+        offsets.append(place * (local.spec.shape[2] // split) if split > 1 else 0)
+    return offsets, expert_shard_group(strategy, book.stage_ranks)
+
+
+def state_part(
+    name: str,
+    state: NamedState,
+    book: GroupBook,
+    parameters: dict[str, LocalParameter],
+) -> tuple[str, Part]:
+    """A technique's state as a part of a named tensor.
+
+    Where its group is smaller than the stage, each of the groups has a tensor of its own, which a
+    plan with as many groups finds again. A rank's own state is found by that rank alone.
+
+    Args:
+        name: of the state.
+        state: its tensor, and how it lies on ranks.
+        book: groups of this rank.
+        parameters: this rank's, by name.
+
+    Raises:
+        InputError: the state is not cut as its placement says.
+    """
+    tensor, placement = state.tensor, state.placement
+    if placement.kind == "own":
+        return f"{name}#rank{book.rank}", Part.all_of(tensor)
+    if placement.kind == "parameter":
+        owner = parameters.get(placement.parameter)
+        if owner is None or owner.data.shape != tensor.shape:
+            allowed = f"the shape of this rank's part of {placement.parameter}"
+            raise InputError(f"state {name}", tuple(tensor.shape), allowed)
+        return name, parameter_part(owner, book).like(tensor)
+    group = placement.group or RankGroup(book.stage_ranks, 1)
+    groups = book.stage_ranks // group.size
+    if groups > 1:
+        first = group.members(book.local_rank)[0]
+        heads = [rank for rank in range(book.stage_ranks) if group.position(rank) == 0]
+        name = f"{name}#group{heads.index(first)}of{groups}"
+    if placement.kind == "replicated":
+        return name, Part.all_of(tensor)
+    whole, offsets = list(tensor.shape), [0] * tensor.dim()
+    whole[placement.dim] *= group.size
+    offsets[placement.dim] = group.position(book.local_rank) * tensor.shape[placement.dim]
+    return name, Part(tensor, tuple(whole), tuple(offsets))

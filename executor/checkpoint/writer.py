@@ -1,0 +1,200 @@
+"""Checkpoints onto a disk, as torch's distributed checkpoint writes them.
+
+A rank writes one safetensors file, which holds numbers and their places and no code; the manifest
+is JSON. A write is no use before every rank's is done: each leaves a note beside its file, and
+rank 0 makes the manifest of all notes and commits the folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
+from torch.futures import Future
+
+from ...spec.files import flush_to_disk
+from .folders import commit
+from .manifest import (
+    MANIFEST,
+    Manifest,
+    RunFacts,
+    StoredFile,
+    StoredPart,
+    StoredTensor,
+    stored_part,
+)
+from .tensor_parts import dtype_name
+
+LENGTH_BYTES = 8
+"""A safetensors file begins with the length of its header."""
+
+
+def data_file(number: int) -> str:
+    """The file of the rank with this number."""
+    return f"rank-{number:04d}.safetensors"
+
+
+class CheckpointWriter(StorageWriter):
+    """Writes one checkpoint.
+
+    Args:
+        unfinished: the folder to write in.
+        final: the name that it gets in the end.
+        run: the run that the checkpoint is of.
+        step: optimizer steps done.
+    """
+
+    def __init__(self, unfinished: Path, final: Path, run: RunFacts, step: int) -> None:
+        self.unfinished, self.final = unfinished, final
+        self.run, self.step = run, step
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """One writer writes one checkpoint."""
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Make the folder."""
+        self.unfinished.mkdir(parents=True, exist_ok=True)
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Nothing to add."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """Name each rank's file."""
+        return [replace(plan, storage_data=data_file(n)) for n, plan in enumerate(plans)]
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Write a rank's parts and have them on the disk."""
+        done: Future[list[WriteResult]] = Future()
+        done.set_result(self._written(plan, planner))
+        return done
+
+    def _written(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
+        if not plan.items:
+            return []
+        name = str(plan.storage_data)
+        keys = {_key(item): item for item in plan.items}
+        tensors = {key: _resolved(planner, item) for key, item in keys.items()}
+        path = self.unfinished / name
+        save_file(tensors, path)
+        flush_to_disk(path)
+        places = _places(path)[1]
+        return [_result(i, key, name, tensors[key], places[key]) for key, i in keys.items()]
+
+    def leave_note(self, number: int, results: list[WriteResult]) -> None:
+        """Say that the file of rank ``number`` is whole, and what is in it."""
+        parts = [{"tensor": r.index.fqn, **asdict(r.storage_data)} for r in results]
+        note = self._note(number)
+        note.with_suffix(".new").write_text(json.dumps(parts))
+        note.with_suffix(".new").rename(note)
+
+    def _note(self, number: int) -> Path:
+        return self.unfinished / f"{data_file(number)}.json"
+
+    def noted(self, number: int) -> bool:
+        """Whether a rank's file is whole."""
+        return self._note(number).exists()
+
+    def take_notes(self, ranks: int) -> list[list[WriteResult]]:
+        """What every rank wrote, from the notes, which are gone then."""
+        found = []
+        for number in range(ranks):
+            note = self._note(number)
+            rows = json.loads(note.read_text())
+            note.unlink()
+            names = [row.pop("tensor") for row in rows]
+            parts = [stored_part(row) for row in rows]
+            found.append([_as_result(n, part) for n, part in zip(names, parts, strict=True)])
+        return found
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Write the manifest, and commit."""
+        parts: dict[str, list[StoredPart]] = {}
+        for result in (row for rows in results for row in rows):
+            parts.setdefault(result.index.fqn, []).append(result.storage_data)
+        names = sorted({part.file for found in parts.values() for part in found})
+        manifest = Manifest(
+            step=self.step,
+            run=self.run,
+            files={name: _places(self.unfinished / name)[0] for name in names},
+            tensors={
+                name: StoredTensor(
+                    dtype_name(metadata.state_dict_metadata[name].properties.dtype),  # type: ignore[union-attr]
+                    tuple(metadata.state_dict_metadata[name].size),  # type: ignore[union-attr]
+                    tuple(sorted(found, key=lambda part: part.offsets)),
+                )
+                for name, found in sorted(parts.items())
+            },
+        )
+        path = self.unfinished / MANIFEST
+        path.write_text(manifest.text())
+        flush_to_disk(path)
+        commit(self.unfinished, self.final)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """A checkpoint is named by its folder."""
+        return True
+
+
+def _key(item: WriteItem) -> str:
+    """The name of a part in its file."""
+    offsets = item.index.offset or ()
+    return f"{item.index.fqn}@{','.join(str(offset) for offset in offsets)}"
+
+
+def _resolved(planner: SavePlanner, item: WriteItem) -> Tensor:
+    value = planner.resolve_data(item)
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{item.index.fqn} is no tensor, and nothing else is kept")
+    return value.detach().cpu().contiguous()
+
+
+def _places(path: Path) -> tuple[StoredFile, dict[str, tuple[int, int]]]:
+    """A file's header, and the first byte and the number of bytes of each of its tensors."""
+    with path.open("rb") as file:
+        length = file.read(LENGTH_BYTES)
+        header = file.read(int.from_bytes(length, "little"))
+        size = os.fstat(file.fileno()).st_size
+    begin = LENGTH_BYTES + len(header)
+    places = {
+        key: (begin + row["data_offsets"][0], row["data_offsets"][1] - row["data_offsets"][0])
+        for key, row in json.loads(header).items()
+        if key != "__metadata__"
+    }
+    return StoredFile(size, begin, hashlib.sha256(length + header).hexdigest()), places
+
+
+def _result(
+    item: WriteItem, key: str, file: str, tensor: Tensor, place: tuple[int, int]
+) -> WriteResult:
+    """What was written of a part; its digest is that of its bytes in memory."""
+    raw: Any = tensor.reshape(-1).view(torch.uint8).numpy()
+    first, size = place
+    part = StoredPart(
+        offsets=tuple(item.index.offset or ()),
+        sizes=tuple(tensor.shape),
+        file=file,
+        key=key,
+        first_byte=first,
+        bytes=size,
+        sha256=hashlib.sha256(raw).hexdigest(),
+    )
+    return _as_result(item.index.fqn, part)
+
+
+def _as_result(name: str, part: StoredPart) -> WriteResult:
+    return WriteResult(MetadataIndex(name, part.offsets), part.bytes, part)
+
+
+__all__ = ["CheckpointWriter", "data_file"]

@@ -1,0 +1,139 @@
+"""What a sample is for each kind of model, and what of it each layer reads.
+
+A sample is a record: one row of whole numbers, the same whatever the plan.
+
+- Decoder: ``seq + 1`` tokens; each predicts the next.
+- Encoder of tokens (BERT): ``seq`` tokens of which some were hidden, then the ``seq`` tokens as
+  they were; every position is to be restored and counts in the loss.
+- Encoder of images (ViT): the class, then the pixels of the image as bytes, channel by channel.
+- Encoder and decoder (T5): the encoder's tokens, then those that the decoder continues them with
+  and one more (prefix language modelling, Raffel et al., 2020, section 3.2.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ...spec.model.layers import BlockLayer, ClassifierLayer, PatchLayer
+from ...spec.model.mixers import Attention
+from ...spec.model.model_spec import ModelSpec
+from ...spec.model.towers import layer_places
+from ...spec.plan.plan import Plan
+
+Batch = Callable[[int, int], Tensor]
+"""``batch(step, sample) -> (numbers of a record,)`` int64 of one sample of the global batch."""
+TaskKind = Literal["next token", "hidden tokens", "classes", "continuation"]
+BYTE_MIDDLE = 127.5
+"""Pixels of 0 to 255 are read as -1 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """How the records of a model are read.
+
+    ``firsts``: number and tokens of the layers that begin a tower. ``patches``: the layer that
+    takes images.
+    """
+
+    kind: TaskKind
+    firsts: tuple[tuple[int, int], ...]
+    patches: PatchLayer | None = None
+
+    @property
+    def leading(self) -> int:
+        """Tokens of the first layer that stand before those of the data: a class token."""
+        return int(self.patches is not None and self.patches.class_token)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a sample over all towers."""
+        return sum(tokens for _, tokens in self.firsts)
+
+    @property
+    def record(self) -> int:
+        """Numbers of a record."""
+        if self.patches is not None:
+            return 1 + self.patches.channels * self.patches.image**2
+        return 2 * self.tokens if self.kind == "hidden tokens" else self.tokens + 1
+
+    @property
+    def losses(self) -> int:
+        """Losses of a sample, of which the mean over the global batch is taken."""
+        return 1 if self.kind == "classes" else self.firsts[-1][1]
+
+    def feed(self, layer: int, records: Tensor) -> Tensor:
+        """What the first layer of a tower reads.
+
+        Args:
+            layer: its number.
+            records: (record, batch) on the host.
+
+        Returns:
+            Tokens (seq, batch), or float32 patches (patches, batch, values of a patch).
+        """
+        if self.patches is not None:
+            return _patches(self.patches, records)
+        start = 0
+        for first, tokens in self.firsts:
+            if first == layer:
+                return records[start : start + tokens]
+            start += tokens
+        raise ValueError(f"layer {layer} begins no tower")
+
+    def targets(self, records: Tensor) -> Tensor:
+        """What the last layer has to find: tokens (seq, batch), or classes (1, batch)."""
+        return records[:1] if self.patches is not None else records[-self.losses :]
+
+
+def task_of(model: ModelSpec, seq_len: int) -> Task:
+    """The task of a model that the executor runs.
+
+    Args:
+        model: the model.
+        seq_len: the workload's tokens of a sample.
+    """
+    places, layers = layer_places(model, seq_len), model.layers()
+    firsts = tuple((n, place.tokens) for n, place in enumerate(places) if place.begins)
+    first = layers[0]
+    if isinstance(first, PatchLayer):
+        return Task(kind="classes", firsts=firsts, patches=first)
+    if len(firsts) > 1:
+        return Task(kind="continuation", firsts=firsts)
+    sees_all = any(_sees_all(layer) for layer in model.kinds())
+    return Task(kind="hidden tokens" if sees_all else "next token", firsts=firsts)
+
+
+def _sees_all(layer: object) -> bool:
+    mixer = layer.attention if isinstance(layer, BlockLayer) else None
+    return isinstance(mixer, Attention) and mixer.mask == "full"
+
+
+def plan_task(plan: Plan) -> Task:
+    """The task of a plan's model."""
+    return task_of(plan.model, plan.workload.seq_len)
+
+
+def class_count(model: ModelSpec) -> int:
+    """Classes of a model's images; 0 where it has none."""
+    return next((x.classes for x in model.kinds() if isinstance(x, ClassifierLayer)), 0)
+
+
+def _patches(layer: PatchLayer, records: Tensor) -> Tensor:
+    """Patches of (record, batch) images, made on the host as data are."""
+    side, patch, batch = layer.image // layer.patch, layer.patch, records.shape[1]
+    if isinstance(records, FakeTensor):  # a dry run, of shapes alone
+        values = layer.channels * patch * patch
+        return records.new_empty((side * side, batch, values), dtype=torch.float32)
+    pixels = records[1:].numpy().reshape(layer.channels, side, patch, side, patch, batch)
+    rows = pixels.transpose(1, 3, 5, 0, 2, 4).reshape(side * side, batch, -1)
+    return torch.from_numpy(rows.astype(np.float32) / np.float32(BYTE_MIDDLE) - np.float32(1))
+
+
+__all__ = ["Batch", "Task", "class_count", "plan_task", "task_of"]

@@ -1,0 +1,230 @@
+"""Training text: the standard library's own sources, tokenised to the model's vocabulary.
+
+Nothing is downloaded. A byte-level BPE is trained on the sources and cut to the vocabulary;
+the tokens are cached, keyed by the files, the interpreter's version and the vocabulary. Which
+window of the text a sample is depends on the seed and the sample's number only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...spec.codec import write_atomically
+from ...spec.errors import InputError
+from .token_files import is_token_file, load_token_file
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+MIN_VOCAB = 257
+TEXT_CHARACTERS = 6_000_000
+"""How much of the standard library is read, and how much of any text trains a tokenizer."""
+PIECE_CHARACTERS = 1 << 18
+PIECES_AT_ONCE = 32
+
+
+def cache_dir() -> Path:
+    """Where derived data is kept between runs: $XDG_CACHE_HOME/shardwright."""
+    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(root) / "shardwright"
+
+
+def source_files() -> list[Path]:
+    """The standard library's Python files, in a fixed order."""
+    root = Path(sysconfig.get_path("stdlib"))
+    skipped = {"test", "tests", "site-packages", "dist-packages", "idlelib", "__pycache__"}
+    found = [p for p in root.rglob("*.py") if not skipped & set(p.relative_to(root).parts)]
+    return sorted(found, key=lambda p: p.relative_to(root).as_posix())
+
+
+def _texts(paths: list[Path], limit: int | None) -> Iterator[str]:
+    """The files' text in pieces of whole lines, about ``limit`` characters of it in all."""
+    used = 0
+    for path in paths:
+        try:
+            with path.open(encoding="utf-8", errors="replace") as file:
+                while lines := file.readlines(PIECE_CHARACTERS):
+                    yield "".join(lines)
+                    used += sum(len(line) for line in lines)
+                    if limit is not None and used >= limit:
+                        return
+        except OSError:  # unreadable file of the installation: the corpus does without it
+            continue
+
+
+def load_tokens(vocab: int, data: Path | None = None, tokenizer: Path | None = None) -> np.ndarray:
+    """The corpus as token numbers, (tokens,) uint32, kept on disk between runs.
+
+    Args:
+        vocab: the model's vocabulary, at least 257.
+        data: a text file, a folder of text files or a file of token numbers instead of the
+            standard library.
+        tokenizer: a ``tokenizer.json`` instead of a byte-pair encoding trained here.
+
+    Raises:
+        InputError: vocabulary too small, unreadable data, tokenizer larger than the vocabulary.
+    """
+    if data is not None and is_token_file(data):
+        if tokenizer is not None:
+            allowed = "none: the numbers in --data are tokens already"
+            raise InputError("--tokenizer", str(tokenizer), allowed)
+        return load_token_file(data, vocab)
+    if vocab < MIN_VOCAB and tokenizer is None:
+        allowed = f"at least {MIN_VOCAB} to run on real text"
+        raise InputError("model.vocab", vocab, allowed, MIN_VOCAB)
+    if tokenizer is not None and not tokenizer.is_file():
+        raise InputError("--tokenizer", str(tokenizer), "a tokenizer.json file")
+    paths = source_files() if data is None else _data_files(data)
+    limit = TEXT_CHARACTERS if data is None else None
+    cached = cache_dir() / f"tokens-{_cache_key(paths, vocab, tokenizer)}.npy"
+    with _one_at_a_time(cached):
+        if not cached.is_file():
+            tokens = _tokenise(paths, limit, vocab, tokenizer)
+            if not _store(cached, tokens):
+                return tokens
+    loaded: np.ndarray = np.load(cached, mmap_mode="r", allow_pickle=False)
+    return loaded
+
+
+@contextmanager
+def _one_at_a_time(cached: Path) -> Iterator[None]:
+    """The ranks of a machine ask for the same corpus at once; one makes it, the others wait."""
+    try:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        lock = cached.with_suffix(".lock").open("w")
+    except OSError:  # nowhere to keep it: every rank makes its own
+        yield
+        return
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _data_files(data: Path) -> list[Path]:
+    if data.is_file():
+        return [data]
+    files = sorted(p for p in data.rglob("*") if p.is_file()) if data.is_dir() else []
+    if not files:
+        raise InputError("--data", str(data), "a text file or a folder with text files")
+    return files
+
+
+def _cache_key(paths: list[Path], vocab: int, tokenizer: Path | None) -> str:
+    facts = [sys.version, str(vocab), str(TEXT_CHARACTERS)]
+    every = paths if tokenizer is None else [tokenizer, *paths]
+    facts += [f"{p}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in every]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+
+
+def _tokenise(
+    paths: list[Path], limit: int | None, vocab: int, tokenizer_path: Path | None
+) -> np.ndarray:
+    tokenizer = _train(paths, vocab) if tokenizer_path is None else _read(tokenizer_path, vocab)
+    parts = [
+        np.asarray(encoded.ids, dtype=np.uint32)
+        for pieces in _batched(_texts(paths, limit), PIECES_AT_ONCE)
+        for encoded in tokenizer.encode_batch(pieces)
+    ]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32)
+
+
+def _batched(pieces: Iterator[str], count: int) -> Iterator[list[str]]:
+    while batch := list(islice(pieces, count)):
+        yield batch
+
+
+def _read(path: Path, vocab: int) -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception
+        reason = " ".join(str(error).split())
+        raise InputError("--tokenizer", str(path), f"a tokenizer.json ({reason})") from None
+    if tokenizer.get_vocab_size() > vocab:
+        allowed = f"a tokenizer of at most the model's {vocab} tokens"
+        raise InputError("--tokenizer", tokenizer.get_vocab_size(), allowed)
+    return tokenizer
+
+
+def _train(paths: list[Path], vocab: int) -> Tokenizer:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_texts(paths, TEXT_CHARACTERS), trainer)
+    return tokenizer
+
+
+def _store(path: Path, tokens: np.ndarray) -> bool:
+    """Whether the tokens could be kept."""
+    buffer = io.BytesIO()
+    np.save(buffer, tokens, allow_pickle=False)
+    try:
+        write_atomically(path, buffer.getvalue())
+    except InputError:  # a full or read-only disk costs the next run some seconds, no more
+        return False
+    return True
+
+
+class TextBatches:
+    """Samples of a token sequence: ``batches(step, sample)`` is (seq + 1,) int64 tokens.
+
+    Windows of ``seq_len`` tokens are visited in an order shuffled by the seed, all of them
+    before any comes again.
+    """
+
+    def __init__(self, tokens: np.ndarray, seq_len: int, global_batch: int, seed: int) -> None:
+        self.windows = (len(tokens) - 1) // seq_len
+        if self.windows < 1:
+            raise InputError("seq_len", seq_len, f"at most the corpus's {len(tokens) - 1} tokens")
+        self.tokens = tokens
+        self.seq_len = seq_len
+        self.global_batch = global_batch
+        self.seed = seed
+        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
+
+    def __call__(self, step: int, sample: int) -> Tensor:
+        """The ``sample``-th sample of optimizer step ``step``."""
+        epoch, place = divmod(step * self.global_batch + sample, self.windows)
+        if self._order[0] != epoch:
+            generator = np.random.default_rng([self.seed, epoch])
+            self._order = (epoch, generator.permutation(self.windows))
+        start = int(self._order[1][place]) * self.seq_len
+        window = self.tokens[start : start + self.seq_len + 1].astype(np.int64)
+        return torch.from_numpy(window)
+
+
+class RandomBatches:
+    """Uniformly random tokens by seed, for models whose vocabulary no text fits."""
+
+    def __init__(self, vocab: int, seq_len: int, global_batch: int, seed: int) -> None:
+        self.vocab, self.seq_len = vocab, seq_len
+        self.global_batch, self.seed = global_batch, seed
+
+    def __call__(self, step: int, sample: int) -> Tensor:
+        """The ``sample``-th sample of optimizer step ``step``."""
+        number = step * self.global_batch + sample
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
+        return torch.randint(0, self.vocab, (self.seq_len + 1,), generator=generator)

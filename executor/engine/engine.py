@@ -1,0 +1,281 @@
+"""One rank of a run: its chunks, its passes and its optimizer, stepped together."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+
+from ...kernels.attention.rope import cached_tables, forget_tables
+from ...kernels.dispatch import Dispatcher
+from ...kernels.marks import mark
+from ...spec.parallel.sequence_partition import behind, read_tokens
+from ...spec.plan.plan import LayerPlan, Plan
+from ...spec.plan.send_buffers import sent_until
+from ...spec.report.trace_marks import READ_DATA, STEP, UPDATE
+from ...spec.strategy import LayerStrategy
+from ..data.tasks import Batch, plan_task
+from ..data.token_batch import chosen_tokens
+from ..groups.process_groups import GroupBook
+from ..host.transfers import finish, to_device
+from ..pipeline.mailbox import Activations
+from ..pipeline.routes import chunk_routes
+from ..pipeline.runtime import ChunkPort, PipelineRuntime
+from ..stage.chunk import TORCH_DTYPES, Chunk, build_chunk
+from ..stage.chunk_backward import ChunkBackward
+from ..stage.local_parameters import local_parameters
+from ..stage.options import BuildOptions
+from ..stage.technique_hooks import LiveTechniques
+from ..technique import NamedState
+from .loss_scale import LossScale, scales_loss
+from .optimizer_step import AdamWOptions, Updater
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one optimizer step reports."""
+
+    loss: float
+    gradient_norm: float
+    time_s: float
+    skipped: bool = False
+    """Whether gradients overflowed in fp16, so that no weight has changed."""
+
+
+class Engine:
+    """Builds this rank's part of a plan and runs steps.
+
+    Args:
+        plan: a legal plan.
+        rank: this rank.
+        options: seed, device, attention.
+        batch: gives any sample of any step.
+        adamw: optimizer settings.
+        last_step: the step that the run is to reach, where a learning rate's decay may end.
+        book: this rank's groups, where they are made already.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        options: BuildOptions,
+        batch: Batch,
+        adamw: AdamWOptions | None = None,
+        last_step: int = 1,
+        book: GroupBook | None = None,
+    ) -> None:
+        self.plan = plan
+        self.options = options
+        self.batch = batch
+        self.task = plan_task(plan)
+        timeout_s = options.collective_timeout_s
+        values = options.techniques.values
+        self.book = book or GroupBook(plan, rank, options.device.type, timeout_s, values)
+        parts = plan.program.stages[self.book.stage].virtual_stages
+        self.kernels = Dispatcher(options.kernels)
+        self.chunks = [
+            build_chunk(plan, number, self.book, options, self.kernels)
+            for number in range(len(parts))
+        ]
+        held = local_parameters(plan, self.chunks, self.book)
+        self.parameters = [p for p in held if p.trained]
+        self.frozen = [p for p in held if not p.trained]
+        self.live = self._start_techniques()
+        self.parameters = [self.live.relocated(p) for p in self.parameters]
+        clip = plan.workload.gradient_clip_norm
+        self.adamw = adamw or AdamWOptions()
+        self.last_step = last_step
+        self.updater = Updater(
+            self.parameters, self.book, clip, self.adamw, self.kernels, self.live.gradients_final
+        )
+        self.loss_scale = LossScale() if scales_loss(plan.workload.dtype.param) else None
+        self.runtime = self._make_runtime(parts)
+        self.step_index = 0
+
+    def resident_tensors(self) -> list[Tensor]:
+        """What lives between steps: parameters, optimizer state, techniques', angle tables."""
+        found = self.updater.resident_tensors()
+        found += [entry.tensor for entry in self.live.state().values()]
+        return self.weight_tensors() + found + cached_tables()
+
+    def weight_tensors(self) -> list[Tensor]:
+        """This rank's weights, on whatever tier; where the host updates them, both copies."""
+        held = (*self.parameters, *self.frozen)
+        copies = (p.on_device for p in held)
+        return [p.data for p in held] + [copy for copy in copies if copy is not None]
+
+    def technique_state(self) -> dict[str, NamedState]:
+        """What techniques keep from step to step, by name: what a checkpoint saves of them."""
+        return self.live.state()
+
+    def load_technique_state(self, given: Mapping[str, Tensor]) -> None:
+        """Put the states of techniques back, tensor by tensor.
+
+        Raises:
+            InputError: an entry is missing, unknown, or of another form.
+        """
+        self.live.load_state(given)
+
+    def weights_changed(self) -> None:
+        """Weights or states were put in place from elsewhere: what techniques copy is stale."""
+        self.live.relocated_changed()
+
+    def close(self) -> None:
+        """Give back groups and tables; every rank calls this, no later use is possible."""
+        dist.barrier()
+        self.live.close()
+        self.book.close()
+        forget_tables()
+
+    def _start_techniques(self) -> LiveTechniques:
+        """The techniques on this rank, told to the chunks whose layers they are at work in."""
+        layers = {
+            index: (
+                strategy,
+                tuple(p for p in self.parameters if p.layer == index),
+            )
+            for chunk in self.chunks
+            for index, strategy in chunk.strategies.items()
+        }
+        units = {
+            int(key): module
+            for chunk in self.chunks
+            for key, module in chunk.layers.items()
+            if isinstance(module, FSDPModule)
+        }
+        live = LiveTechniques(self.plan, self.book, self.options, layers, units)
+        for chunk in self.chunks:
+            if any(live.hold(index) for index in chunk.strategies):
+                chunk.live = live
+        return live
+
+    def _make_runtime(self, parts: tuple[tuple[LayerPlan, ...], ...]) -> PipelineRuntime:
+        book = self.book
+        order = self.plan.program.passes(book.stage)
+        until = sent_until(self.plan.program, book.stage)
+        ports = [self._make_port(index) for index in range(len(parts))]
+        dtype = TORCH_DTYPES[self.plan.workload.dtype.param]
+        return PipelineRuntime(
+            ports, order, until, book.rank, book.wire, dtype, self.options.device
+        )
+
+    def _make_port(self, index: int) -> ChunkPort:
+        chunk = self.chunks[index]
+        source, target = chunk_routes(self.plan, self.book.stage, index, self.book.local_rank)
+        splits, dtype = self.plan.program.splits_backward, self.plan.workload.dtype
+        backward = ChunkBackward(chunk, splits, dtype)
+        return ChunkPort(
+            run=lambda entry, micro_batch: self._run_chunk(chunk, entry, micro_batch),
+            around_backward=backward.around,
+            weights=backward.weights,
+            source=source,
+            target=target,
+        )
+
+    def _run_chunk(self, chunk: Chunk, entry: Activations | None, micro_batch: int) -> Activations:
+        task, strategies = self.task, chunk.strategies
+        feeds = {
+            n: self._data(micro_batch, strategies[n], partial(task.feed, n), task.leading)
+            for n in chunk.data_layers
+        }
+        if not chunk.has_head:
+            out: Activations = chunk(entry or (), feeds)
+            return out
+        targets = self._data(micro_batch, chunk.last_strategy, self.task.targets)
+        scale = 1.0 if self.loss_scale is None else self.loss_scale.value
+        scale /= self.plan.workload.global_batch * self.task.losses
+        loss: Activations = chunk(entry or (), feeds, targets, scale)
+        return loss
+
+    def _data(
+        self,
+        micro_batch: int,
+        strategy: LayerStrategy,
+        part: Callable[[Tensor], Tensor],
+        leading: int = 0,
+    ) -> Tensor:
+        """This rank's tokens of a part of its records of a micro-batch.
+
+        ``leading`` tokens of the layer come before those of the data.
+        """
+        with mark(READ_DATA):
+            whole = part(self._read(micro_batch, strategy))
+            tokens = read_tokens(strategy, self.book.local_rank, whole.shape[0] + leading)
+            own = chosen_tokens(whole, behind(tokens, leading))
+            return to_device(own, self.options.device)
+
+    def _read(self, micro_batch: int, strategy: LayerStrategy) -> Tensor:
+        """This rank's records of a micro-batch, (record, batch), on the host."""
+        mine = self.book.samples(strategy)
+        start = micro_batch * self.plan.program.micro_batch_samples
+        rows = [self.batch(self.step_index, start + i) for i in range(mine.first, mine.end)]
+        return torch.stack(rows, dim=1)
+
+    def backward_step(self) -> Tensor:
+        """Forward and backward of one global batch; (norm, loss) float64, gradients in place."""
+        self.live.begin_step()
+        loss = self.runtime.step()
+        with mark(UPDATE):
+            self.updater.finish_gradients()
+            found = self.updater.gradient_norm_and_loss(loss, self._loss_replicas())
+            if self.loss_scale is not None:
+                self.updater.unscale(self.loss_scale.value)
+                found /= self.loss_scale.value
+            return found
+
+    def _loss_replicas(self) -> int:
+        """Ranks that report one loss: the tensor-parallel ranks of the last layer."""
+        return next((c.loss_replicas for c in self.chunks if c.has_head), 1)
+
+    def step(self, before_update: Callable[[], None] | None = None) -> StepResult:
+        """One optimizer step; its time is that of the device's work, not of its launches.
+
+        Args:
+            before_update: called when gradients are complete and not yet used.
+        """
+        device = self.options.device
+        finish(device)
+        start_s = time.perf_counter()
+        with mark(STEP):
+            norm_and_loss = self.backward_step()
+            if before_update is not None:
+                before_update()
+            self.live.before_update()
+            skipped = self._update(norm_and_loss[0])
+            self.live.end_step()
+            norm, loss = norm_and_loss.tolist()
+            finish(device)
+        self.step_index += 1
+        time_s = time.perf_counter() - start_s
+        return StepResult(loss=loss, gradient_norm=norm, time_s=time_s, skipped=skipped)
+
+    def rehearse_step(self) -> None:
+        """One step of which no number is read, for tensors that have none."""
+        norm = self.backward_step()[0]
+        self.live.before_update()
+        self.updater.update(norm, self.adamw.learning_rate.peak)
+        self.live.end_step()
+
+    def _update(self, norm: Tensor) -> bool:
+        """Use the gradients, unless they have overflowed in fp16; whether they have.
+
+        There the host waits for the norm before the update, which it otherwise need not.
+        """
+        overflowed = self.loss_scale is not None and not math.isfinite(norm.item())
+        with mark(UPDATE):
+            if overflowed:
+                self.updater.drop_gradients()
+            else:
+                rate = self.adamw.learning_rate.at(self.step_index, self.last_step)
+                self.updater.update(norm, rate)
+        if self.loss_scale is not None:
+            self.loss_scale.after(overflowed)
+        return overflowed

@@ -1,0 +1,72 @@
+"""The optimizer of what the host keeps: AdamW on the host's processor, in the host's memory.
+
+Its states are made at once and not with the first step, so that all of them are the host's. Each
+layer is a call of its own, as it is priced: its matrices, then its vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..host.tier import host_copy, host_like
+from .adamw import AdamWOptions, Groups, Pair, decayed, make_adamw
+
+HOST = torch.device("cpu")
+COUNT, MOMENTS = "step", ("exp_avg", "exp_avg_sq")
+"""What torch's AdamW keeps of a parameter."""
+
+
+class HostOptimizer:
+    """AdamW over parameters on the host; nothing where there are none.
+
+    Args:
+        pairs: those parameters with their leaves, in the order of the layers.
+        options: AdamW's hyper-parameters.
+    """
+
+    def __init__(self, pairs: list[Pair], options: AdamWOptions) -> None:
+        groups = list(_by_layer(pairs, options.weight_decay))
+        self._optimizer = make_adamw(groups, options, fused=True) if groups else None
+        for group in groups:
+            for leaf in group["params"]:
+                self.states[leaf] = _fresh(leaf)
+
+    @property
+    def states(self) -> dict[Tensor, dict[str, Tensor]]:
+        """What it keeps of each leaf."""
+        if self._optimizer is None:
+            return {}
+        found: dict[Tensor, dict[str, Tensor]] = self._optimizer.state
+        return found
+
+    @property
+    def param_groups(self) -> Groups:
+        """Its groups, whose learning rate a step sets."""
+        return [] if self._optimizer is None else self._optimizer.param_groups
+
+    def put(self, leaf: nn.Parameter, kept: Mapping[str, Tensor]) -> None:
+        """Go on from what was kept of a parameter."""
+        self.states[leaf] = {name: host_copy(value, HOST) for name, value in kept.items()}
+
+    def step(self) -> None:
+        """Update every leaf by its gradient."""
+        if self._optimizer is not None:
+            self._optimizer.step()
+
+
+def _by_layer(pairs: list[Pair], decay: float) -> Iterator[dict[str, Any]]:
+    """The groups of each layer after the other."""
+    layers = dict.fromkeys(parameter.layer for parameter, _ in pairs)
+    for layer in layers:
+        yield from decayed([pair for pair in pairs if pair[0].layer == layer], decay)
+
+
+def _fresh(leaf: nn.Parameter) -> dict[str, Tensor]:
+    """The states before the first step."""
+    moments = {name: host_like(leaf, HOST, zero=True) for name in MOMENTS}
+    count = torch.empty((), dtype=torch.float32, device="meta")
+    return {COUNT: host_like(count, HOST, zero=True), **moments}

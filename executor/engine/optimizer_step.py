@@ -1,0 +1,181 @@
+"""From raw gradients to updated weights: sums still owed, clipping, AdamW.
+
+All of it works on local parts. The global norm and the loss travel in one all-reduce of two
+float64 numbers over the world: each part's squared norm is divided by the ranks that hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ...kernels.dense.adamw import fused_adamw
+from ...kernels.dispatch import Dispatcher
+from ...kernels.marks import mark
+from ...spec.parallel.rank_groups import tensor_group
+from ...spec.report.trace_marks import COMMUNICATE_NORM, COMMUNICATE_SUMS
+from ..groups.process_groups import GroupBook
+from ..host.transfers import to_device
+from ..stage.local_parameters import LocalParameter
+from .adamw import AdamWOptions, decayed, make_adamw
+from .host_optimizer import HostOptimizer
+
+
+class Updater:
+    """Owns the optimizer of one rank.
+
+    Args:
+        parameters: this rank's parameters.
+        book: its groups.
+        clip_norm: global gradient norm to clip to, None for none.
+        options: AdamW's hyper-parameters.
+        kernels: of the run; says which form of the step it takes.
+        gradients_final: called when gradients are clipped; it fills those of the host's.
+    """
+
+    def __init__(
+        self,
+        parameters: list[LocalParameter],
+        book: GroupBook,
+        clip_norm: float | None,
+        options: AdamWOptions,
+        kernels: Dispatcher,
+        gradients_final: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.parameters = parameters
+        self.book = book
+        self.clip_norm = clip_norm
+        self._gradients_final = gradients_final
+        self._leaves = [nn.Parameter(p.data, requires_grad=False) for p in parameters]
+        for leaf in self._leaves:
+            leaf.requires_grad_(True)
+        pairs = [*zip(parameters, self._leaves, strict=True)]
+        own = [(p, leaf) for p, leaf in pairs if not p.on_host]
+        fused = bool(own) and fused_adamw(kernels, own[0][1])
+        nothing = nn.Parameter(torch.empty(0))  # a stage of frozen layers: torch refuses no group
+        groups = decayed(own, options.weight_decay) or [{"params": [nothing]}]
+        self.optimizer = make_adamw(groups, options, fused)
+        self.host = HostOptimizer([pair for pair in pairs if pair[0].on_host], options)
+
+    def resident_tensors(self) -> list[Tensor]:
+        """States of the optimizer, and the gradients that wait for it on the host."""
+        states = (*self.optimizer.state.values(), *self.host.states.values())
+        found = [value for state in states for value in state.values()]
+        return found + [p.host_gradient for p in self.parameters if p.host_gradient is not None]
+
+    def kept(self, parameter: LocalParameter) -> dict[str, Tensor]:
+        """What the optimizer keeps of a parameter, by its own names; nothing before an update."""
+        states = self.host.states if parameter.on_host else self.optimizer.state
+        state = states.get(self._leaf(parameter), {})
+        return {name: value for name, value in state.items() if isinstance(value, Tensor)}
+
+    def put_kept(self, parameter: LocalParameter, kept: Mapping[str, Tensor]) -> None:
+        """Have the optimizer go on from what it kept of a parameter, in the form of :meth:`kept`.
+
+        A count stays on the host unless the step is fused, as the optimizer makes it itself.
+        """
+        leaf = self._leaf(parameter)
+        if parameter.on_host:
+            self.host.put(leaf, kept)
+            return
+        fused = bool(self.optimizer.defaults["fused"])
+        self.optimizer.state[leaf] = {
+            name: value.to(leaf.device if fused or value.dim() else "cpu")
+            for name, value in kept.items()
+        }
+
+    def _leaf(self, parameter: LocalParameter) -> nn.Parameter:
+        places = zip(self.parameters, self._leaves, strict=True)
+        return next(leaf for own, leaf in places if own is parameter)
+
+    def finish_gradients(self) -> None:
+        """Sums over ranks that backward leaves open: sequence-parallel parts, shared parameters."""
+        self._sum_partial()
+        self._sum_tied()
+
+    def _sum_partial(self) -> None:
+        by_degree: dict[int, list[Tensor]] = {}
+        for p in self.parameters:
+            grad = p.grad
+            if p.partial_gradient and grad is not None:
+                by_degree.setdefault(p.strategy.tp, []).append(grad)
+        for degree in sorted(by_degree):
+            grads = by_degree[degree]
+            flat = torch.cat([g.reshape(-1) for g in grads])
+            strategy = next(p.strategy for p in self.parameters if p.strategy.tp == degree)
+            with mark(COMMUNICATE_SUMS):
+                dist.all_reduce(flat, group=self.book.group(tensor_group(strategy)))
+            sizes = [g.numel() for g in grads]
+            parts = flat.split(sizes)  # type: ignore[no-untyped-call]
+            for grad, part in zip(grads, parts, strict=True):
+                grad.copy_(part.view(grad.shape))
+
+    def _sum_tied(self) -> None:
+        """Sum the gradients of each shared parameter's copies: on this stage, then over stages."""
+        for name, tied in self.book.tied.items():
+            held = [_grad(p) for p in self.parameters if p.tied == name]
+            for other in held[1:]:
+                held[0].add_(other)
+            if held and len(tied.ranks) > 1:  # a frozen one has none
+                if tied.weight_of(self.book.rank) != 1:
+                    held[0].mul_(tied.weight_of(self.book.rank))
+                with mark(COMMUNICATE_SUMS):
+                    dist.all_reduce(held[0], group=self.book.group_of(tied.ranks))
+            for other in held[1:]:
+                other.copy_(held[0])
+
+    def gradient_norm_and_loss(self, loss: Tensor, loss_replicas: int) -> Tensor:
+        """Global gradient norm and loss, (2,) float64, equal on every rank."""
+        total = torch.zeros(2, dtype=torch.float64, device=loss.device)
+        counted = [p for p in self.parameters if p.counts and p.grad is not None]
+        if counted:
+            norms = torch.stack(torch._foreach_norm([_grad(p) for p in counted], 2))
+            weights = to_device(torch.tensor([1 / p.replicas for p in counted]), norms.device)
+            total[0] = norms.square_().mul_(weights).sum()
+        total[1] = loss / loss_replicas
+        with mark(COMMUNICATE_NORM):
+            dist.all_reduce(total)
+        total[0].sqrt_()
+        return total
+
+    def unscale(self, factor: float) -> None:
+        """Divide all gradients by what the loss was multiplied with."""
+        grads = [grad for p in self.parameters if (grad := p.grad) is not None]
+        if grads:
+            torch._foreach_mul_(grads, 1 / factor)
+
+    def drop_gradients(self) -> None:
+        """Forget a step's gradients without using them."""
+        for p in self.parameters:
+            p.parameter.grad = None
+
+    def update(self, norm: Tensor, learning_rate: float) -> None:
+        """Clip to the norm and take one optimizer step; gradients are gone afterwards."""
+        for group in (*self.optimizer.param_groups, *self.host.param_groups):
+            group["lr"] = learning_rate
+        grads = [grad for p in self.parameters if (grad := p.grad) is not None]
+        if self.clip_norm is not None and grads:
+            factor = (self.clip_norm / (norm + 1e-6)).clamp(max=1.0).to(grads[0].dtype)
+            torch._foreach_mul_(grads, factor)
+        del grads
+        self._gradients_final()
+        for p, leaf in zip(self.parameters, self._leaves, strict=True):
+            leaf.grad = p.grad if p.host_gradient is None else p.host_gradient
+        self.optimizer.step()
+        self.host.step()
+        for leaf in self._leaves:
+            leaf.grad = None
+        self.drop_gradients()
+
+
+def _grad(parameter: LocalParameter) -> Tensor:
+    grad = parameter.grad
+    if grad is None:
+        raise RuntimeError(f"{parameter.name} has no gradient")
+    return grad
+
+
+__all__ = ["AdamWOptions", "Updater"]

@@ -1,0 +1,359 @@
+"""Process groups of a plan, all made up front from the whole plan.
+
+Making a group is collective over the world, so a group made late inside one stage would hang
+the others: every rank makes every group of every stage here, in one order.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import pairwise
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from ...spec.errors import RunError
+from ...spec.parallel.batch_partition import Span, sample_parts
+from ...spec.parallel.rank_groups import (
+    RankGroup,
+    context_group,
+    exchange_group,
+    expert_group,
+    expert_groups,
+    expert_replica_group,
+    expert_routes,
+    expert_secondary,
+    expert_shard_group,
+    expert_tensor_group,
+    inner_group,
+    replica_group,
+    secondary_replicas,
+    shard_group,
+    stage_groups,
+    tensor_group,
+)
+from ...spec.parallel.sequence_partition import cut_tokens
+from ...spec.plan.plan import Plan, Stage
+from ...spec.plan.stage_messages import Block, stage_layouts
+from ...spec.plan.technique_groups import stage_technique_groups
+from ...spec.report.trace_marks import BETWEEN_STAGES
+from ...spec.schedules.stage_order import chunk_place
+from ...spec.strategy import LayerStrategy
+from ...spec.techniques import TECHNIQUES, Values
+from ..models.moe.dispatch import ExpertRanks
+from ..models.ring_attention import Ring
+from ..models.sequence_split import SequenceSplit
+from ..models.tensor_parallel import TensorParallel
+from ..models.token_layout import token_layout
+from .rank_layout import plan_world_size, stage_layout
+from .tied_parameters import TiedGroup, shared_parameters, tied_groups
+from .token_exchange import TokenExchange, token_exchange
+
+Wire = tuple[bool, bool, int]
+"""A kind of message between stages: forward or backward, towards a higher stage or a lower one,
+and 0 or 1 for an even or odd stage that forward messages leave there."""
+
+
+def wire_of(forward: bool, source: int, target: int) -> Wire:
+    """The wire of messages from stage ``source`` to stage ``target``."""
+    return forward, source < target, (source if forward else target) % 2
+
+
+def plan_wires(plan: Plan) -> list[Wire]:
+    """The wires that a plan's messages need, in the order in which every rank makes them."""
+    stages = plan.program.stages
+    positions = len(stages) * len(stages[0].virtual_stages)
+    kind = plan.program.schedule.kind
+    places = [chunk_place(kind, position, len(stages))[0] for position in range(positions)]
+    hops = [(a, b) for a, b in pairwise(places) if a != b]
+    found = {wire_of(True, a, b) for a, b in hops} | {wire_of(False, b, a) for a, b in hops}
+    return sorted(found)
+
+
+class GroupBook:
+    """The process groups and meshes of one rank.
+
+    Args:
+        plan: a legal plan.
+        rank: this rank.
+        device_type: ``cpu`` or ``cuda``.
+        timeout_s: how long a collective waits for its other ranks.
+        techniques: those that the plan may hold, with groups of their own.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        device_type: str,
+        timeout_s: float,
+        techniques: Values = TECHNIQUES,
+    ) -> None:
+        self.rank = rank
+        self.device_type = device_type
+        self._timeout = timedelta(seconds=timeout_s)
+        self.layout = stage_layout(plan)
+        world = plan_world_size(plan)
+        if dist.get_world_size() != world:
+            raise RunError(f"the plan runs on {world} ranks, but {dist.get_world_size()} started")
+        self.stage = self._stage_of(rank)
+        self.first_rank, self.stage_ranks = self.layout[self.stage]
+        self.local_rank = rank - self.first_rank
+        self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
+        self._made: set[tuple[int, ...]] = set()
+        self._meshes: dict[tuple[RankGroup, RankGroup], DeviceMesh] = {}
+        self._of_experts: dict[tuple[int, ...], dist.ProcessGroup] = {}
+        self._expert_meshes: dict[tuple[RankGroup, RankGroup], DeviceMesh] = {}
+        for index in range(len(plan.program.stages)):
+            self._make_stage_groups(plan, index)
+            self._make_expert_groups(plan, index)
+        self._groups[rank,] = self._new_alone()
+        self._of_experts[rank,] = self._new_alone()
+        self.tied = self._make_tied_groups(plan)
+        self._wires = self._make_wires(plan)
+        self._of_techniques: dict[tuple[str, tuple[int, ...]], dist.ProcessGroup] = {}
+        for index in range(len(plan.program.stages)):
+            self._make_technique_groups(plan, index, techniques)
+        self._stage = plan.program.stages[self.stage]
+        self.device_group = _device_groups(self._stage)[self.local_rank]
+        self._samples = plan.program.micro_batch_samples
+        self._seq_len = plan.workload.seq_len
+        self._exchanges: dict[tuple[tuple[int, int], ...], TokenExchange] = {}
+
+    def _make(self, ranks: tuple[int, ...]) -> None:
+        if ranks in self._made:
+            return
+        self._made.add(ranks)
+        group = dist.new_group(list(ranks), timeout=self._timeout)
+        if self.rank in ranks:
+            self._groups[ranks] = group
+
+    def _new_alone(self) -> dist.ProcessGroup:
+        """A group of this rank only."""
+        group: dist.ProcessGroup = dist.new_group(
+            [self.rank], timeout=self._timeout, use_local_synchronization=True
+        )
+        return group
+
+    def _make_stage_groups(self, plan: Plan, index: int) -> None:
+        first, count = self.layout[index]
+        layouts = list(stage_layouts(plan, index))
+        second = (s for s in layouts if s.shard.secondary_parameters > 1)
+        shapes = {*stage_groups(layouts, count), *(secondary_replicas(s, count) for s in second)}
+        for shape in [*sorted(shapes), *expert_routes(plan.expert_strategies(index))]:
+            for local in range(count):
+                if shape.position(local) == 0:
+                    self._make(tuple(first + r for r in shape.members(local)))
+
+    def _make_expert_groups(self, plan: Plan, index: int) -> None:
+        """Groups over which states of experts move.
+
+        They are never those of the dense parameters beside them: fully_shard would take what has
+        one group for one unit.
+        """
+        first, count = self.layout[index]
+        strategies = plan.expert_strategies(index)
+        second = (expert_secondary(s, count) for s in dict.fromkeys(strategies))
+        shapes = {*expert_groups(strategies, count), *(s[1] for s in second if s is not None)}
+        for shape in sorted(shapes):
+            for local in range(count):
+                if shape.position(local) == 0:
+                    ranks = tuple(first + r for r in shape.members(local))
+                    group = dist.new_group(list(ranks), timeout=self._timeout)
+                    if self.rank in ranks:
+                        self._of_experts[ranks] = group
+
+    def _make_technique_groups(self, plan: Plan, index: int, techniques: Values) -> None:
+        """Groups that techniques of a stage's layers have of their own, in an order all ranks know.
+
+        Two techniques never share one, nor one with the layers: their collectives may be under way
+        at the same time.
+        """
+        first, count = self.layout[index]
+        for name, shape in stage_technique_groups(plan, index, techniques):
+            for local in range(count):
+                if shape.position(local) == 0:
+                    ranks = tuple(first + r for r in shape.members(local))
+                    group = dist.new_group(list(ranks), timeout=self._timeout)
+                    if self.rank in ranks:
+                        self._of_techniques[name, ranks] = group
+
+    def technique_group(self, name: str, shape: RankGroup) -> dist.ProcessGroup:
+        """A technique's own process group of this shape that holds this rank."""
+        members = shape.members(self.local_rank)
+        return self._of_techniques[name, tuple(self.first_rank + r for r in members)]
+
+    def _make_tied_groups(self, plan: Plan) -> dict[str, TiedGroup]:
+        """This rank's group of each parameter that chunks share; groups of all ranks are made."""
+        mine = {}
+        for name, stages in shared_parameters(plan).items():
+            for group in tied_groups(plan, stages, self.layout):
+                if len(group.ranks) > 1:
+                    self._make(group.ranks)
+                if self.rank in group.ranks:
+                    mine[name] = group
+        return mine
+
+    def _make_wires(self, plan: Plan) -> dict[Wire, dist.ProcessGroup]:
+        """A group for each kind of message between stages, made of all ranks.
+
+        NCCL runs all messages that a rank sends or receives in a group one after the other. So
+        forward and backward traffic, both ways of a ring, and what a stage receives and what it
+        sends on need groups of their own: a rank then only sends in a group, or only receives,
+        and no message waits behind one that is not there yet.
+        """
+        return {
+            wire: dist.new_group(timeout=self._timeout, group_desc=BETWEEN_STAGES)
+            for wire in plan_wires(plan)
+        }
+
+    def wire(self, forward: bool, source: int, target: int) -> dist.ProcessGroup:
+        """The group of messages from rank ``source`` to rank ``target`` of another stage."""
+        return self._wires[wire_of(forward, self._stage_of(source), self._stage_of(target))]
+
+    def _stage_of(self, rank: int) -> int:
+        return next(i for i, (first, count) in enumerate(self.layout) if rank < first + count)
+
+    def close(self) -> None:
+        """Give the groups' connections back; every rank calls this when all are done."""
+        books = (self._groups, self._of_experts, self._wires, self._of_techniques)
+        for group in [group for book in books for group in book.values()]:
+            dist.destroy_process_group(group)
+        for book in (*books, self._meshes, self._expert_meshes):
+            book.clear()
+        self._exchanges.clear()
+
+    def group(self, shape: RankGroup) -> dist.ProcessGroup:
+        """The process group of this shape that holds this rank."""
+        members = shape.members(self.local_rank)
+        return self._groups[tuple(self.first_rank + r for r in members)]
+
+    def group_of(self, ranks: tuple[int, ...]) -> dist.ProcessGroup:
+        """The process group of exactly these ranks."""
+        return self._groups[ranks]
+
+    def tensor_parallel(self, strategy: LayerStrategy) -> TensorParallel:
+        """The ranks that split a layer's weights: with Ulysses none do."""
+        if strategy.weight_split == 1:
+            return TensorParallel(None, 1, 0, False)
+        shape = tensor_group(strategy)
+        position = shape.position(self.local_rank)
+        return TensorParallel(self.group(shape), strategy.tp, position, strategy.megatron_sp)
+
+    def sequence_split(self, strategy: LayerStrategy, seq_len: int) -> SequenceSplit:
+        """How a layer splits samples of ``seq_len`` tokens, seen from this rank."""
+        tokens, ring = token_layout(strategy, self.local_rank, seq_len), None
+        if strategy.cp > 1:
+            shape = context_group(strategy)
+            ranks = tuple(self.first_rank + r for r in shape.members(self.local_rank))
+            ring = Ring(self.group(shape), ranks, tokens)
+        exchange = self.group(tensor_group(strategy)) if strategy.ulysses else None
+        return SequenceSplit(tokens, ring, exchange)
+
+    def expert_ranks(self, strategy: LayerStrategy) -> ExpertRanks:
+        """The ranks that the experts of a layer are spread over."""
+        others, parts = expert_group(strategy), expert_tensor_group(strategy)
+        return ExpertRanks(
+            others=self.group(others) if others.size > 1 else None,
+            ep=others.size,
+            ep_rank=others.position(self.local_rank),
+            parts=self.group(parts) if parts.size > 1 else None,
+            etp=parts.size,
+            etp_rank=parts.position(self.local_rank),
+            travels=strategy.tp == 1 or strategy.sequence_parallel != "none",
+        )
+
+    def samples(self, strategy: LayerStrategy) -> Span:
+        """The samples of a micro-batch that this rank works on in a layer."""
+        return self.samples_by_rank(strategy)[self.local_rank]
+
+    def samples_by_rank(self, strategy: LayerStrategy) -> tuple[Span, ...]:
+        """The samples of a micro-batch that each rank of the stage works on in a layer."""
+        return sample_parts(self._stage, strategy, self._samples)
+
+    def tokens_held(self, strategy: LayerStrategy) -> int:
+        """Tokens of a sample that a rank holds between layers of this strategy."""
+        return self._seq_len // strategy.sequence_split
+
+    def token_exchange(self, before: LayerStrategy, after: LayerStrategy) -> TokenExchange:
+        """How this rank exchanges tokens between two layouts, each rank's tokens its own."""
+        key = (before.layout[:2], after.layout[:2])
+        if key not in self._exchanges:
+            shape = exchange_group(before, after)
+            self._exchanges[key] = token_exchange(
+                self.group(shape),
+                self._cut_blocks(before, shape),
+                self._cut_blocks(after, shape),
+                shape.position(self.local_rank),
+                torch.device(self.device_type),
+            )
+        return self._exchanges[key]
+
+    def _cut_blocks(self, strategy: LayerStrategy, shape: RankGroup) -> list[Block]:
+        """What each rank of a group holds of an activation, no row on two of them."""
+        samples = self.samples_by_rank(strategy)
+        return [
+            Block(cut_tokens(strategy, rank, self._seq_len), samples[rank])
+            for rank in shape.members(self.local_rank)
+        ]
+
+    def data_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
+        """Replica × shard mesh of a layer, or the shard axis alone if nothing is replicated."""
+        shape = shard_group(strategy), replica_group(strategy, self.stage_ranks)
+        if shape not in self._meshes:
+            self._meshes[shape] = self._new_mesh(*shape, self._groups)
+        return self._meshes[shape]
+
+    def secondary_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
+        """Ranks that hold equal pieces of a second copy × ranks that such a copy is cut over."""
+        pieces = inner_group(strategy, strategy.shard.secondary_parameters)
+        key = pieces, secondary_replicas(strategy, self.stage_ranks)
+        if key not in self._meshes:
+            self._meshes[key] = self._new_mesh(*key, self._groups)
+        return self._meshes[key]
+
+    def expert_secondary_mesh(self, strategy: LayerStrategy) -> DeviceMesh | None:
+        """The same of a layer's experts, where they have a second copy."""
+        shape = expert_secondary(strategy, self.stage_ranks)
+        if shape is not None and shape not in self._expert_meshes:
+            self._expert_meshes[shape] = self._new_mesh(*shape, self._of_experts)
+        return None if shape is None else self._expert_meshes[shape]
+
+    def expert_mesh(self, strategy: LayerStrategy) -> DeviceMesh:
+        """The same of the states of a layer's experts."""
+        ranks = self.stage_ranks
+        shape = expert_shard_group(strategy, ranks), expert_replica_group(strategy, ranks)
+        if shape not in self._expert_meshes:
+            self._expert_meshes[shape] = self._new_mesh(*shape, self._of_experts)
+        return self._expert_meshes[shape]
+
+    def expert_state_group(self, shape: RankGroup) -> dist.ProcessGroup:
+        """The process group of this shape that holds states of this rank's experts."""
+        members = shape.members(self.local_rank)
+        return self._of_experts[tuple(self.first_rank + r for r in members)]
+
+    def _new_mesh(
+        self,
+        shard: RankGroup,
+        replica: RankGroup,
+        groups: dict[tuple[int, ...], dist.ProcessGroup],
+    ) -> DeviceMesh:
+        def ranks_of(shape: RankGroup, local: int) -> tuple[int, ...]:
+            return tuple(self.first_rank + r for r in shape.members(local))
+
+        shard_pg = groups[ranks_of(shard, self.local_rank)]
+        if replica.size == 1:
+            return DeviceMesh.from_group(shard_pg, self.device_type, mesh_dim_names=("shard",))
+        rows = [ranks_of(shard, member) for member in replica.members(self.local_rank)]
+        return DeviceMesh.from_group(
+            [groups[ranks_of(replica, self.local_rank)], shard_pg],
+            self.device_type,
+            mesh=torch.tensor(rows, dtype=torch.int),
+            mesh_dim_names=("replicate", "shard"),
+        )
+
+
+def _device_groups(stage: Stage) -> list[str]:
+    """The device group of each rank of a stage."""
+    return [part.device_group for part in stage.devices for _ in range(part.count)]

@@ -1,0 +1,80 @@
+"""Parameters that several chunks hold copies of, and the ranks that sum their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from ...spec.model.towers import shared_tables
+from ...spec.plan.plan import Plan
+from ...spec.plan.relative_position_bias import TABLE, bias_holders
+
+TOKEN_TABLE = "tokens.weight"
+
+
+class TiedGroup(NamedTuple):
+    """Ranks that sum the gradient of a shared parameter.
+
+    ``copies``: how many ranks of each of the stages are in the group. Those of one stage hold
+    equal gradients already, so each gives its part of one.
+    """
+
+    ranks: tuple[int, ...]
+    copies: tuple[int, ...]
+
+    def weight_of(self, rank: int) -> float:
+        """What a rank multiplies its gradient with before the sum."""
+        place, ends = self.ranks.index(rank), accumulate(self.copies)
+        return 1 / next(n for n, end in zip(self.copies, ends, strict=True) if place < end)
+
+
+def shared_parameters(plan: Plan) -> dict[str, tuple[int, ...]]:
+    """The stages that hold a copy of each parameter that chunks share, by its name in the model.
+
+    A vocabulary table is one parameter inside a chunk that has the head; elsewhere every layer
+    with one, and every chunk of blocks that share a bias, has its own copy.
+    """
+    if len(plan.program.stages) == 1:
+        return {}
+    found = {}
+    if tables := shared_tables(plan.model):
+        stages = [
+            number
+            for number, stage in enumerate(plan.program.stages)
+            if any(
+                i in tables
+                for parts in stage.virtual_stages
+                for i, _, _ in plan.chunk_layers(parts)
+            )
+        ]
+        found[f"layers.{tables[0]}.{TOKEN_TABLE}"] = tuple(stages)
+    for block, held in bias_holders(plan).items():
+        found[f"layers.{block}.{TABLE}"] = tuple(sorted({stage for stage, _ in held}))
+    return found
+
+
+def tied_groups(
+    plan: Plan, stages: Sequence[int], layout: Sequence[tuple[int, int]]
+) -> list[TiedGroup]:
+    """The groups that sum one parameter's gradient, in one order.
+
+    One rank of each stage where all are equally wide; else all that hold a part, for one stage
+    has more copies of it than another.
+
+    Args:
+        plan: the plan.
+        stages: those that hold the parameter.
+        layout: first rank and number of ranks of each stage.
+    """
+    held = [layout[number] for number in stages]
+    strategy = plan.program.first_strategy
+    alike = len({count for _, count in held}) == 1
+    parts = held[0][1] if alike else strategy.weight_split * strategy.shard.optimizer
+    return [
+        TiedGroup(
+            tuple(r for first, count in held for r in range(first + part, first + count, parts)),
+            tuple(count // parts for _, count in held),
+        )
+        for part in range(parts)
+    ]

@@ -1,0 +1,99 @@
+"""Shards that come from the host before each gather, and go when it is filled.
+
+fully_shard has an offload of its own (CPUOffloadPolicy), but on cores that copies nothing, and a
+gradient that it moves is gone from the device before norms and clipping. So the shards are brought
+here, below its public surface, around what starts a gather: on the stream that reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+
+from ...kernels.marks import mark
+from ..stage.local_parameters import LocalParameter
+
+
+def bring_for_gathers(unit: FSDPModule, parameters: Sequence[LocalParameter], name: str) -> None:
+    """Have a unit's shards on the device only while a gather is filled from them.
+
+    Until the first gather they stay where they were made.
+
+    Args:
+        unit: sharded, its parameters freed after each use.
+        parameters: those of the unit that the host keeps, with their tensors there.
+        name: the mark under which a trace shows the copies.
+    """
+    state: Any = unit._get_fsdp_state()
+    (group,) = state._fsdp_param_groups
+    shards = [_Shard(parameter.data, device_copy(parameter)) for parameter in parameters]
+    group.unshard = _around(group, group.unshard, shards, name)
+
+
+def device_copy(parameter: LocalParameter) -> Tensor:
+    """The tensor of the module whose numbers the host keeps."""
+    if parameter.on_device is None:
+        raise RuntimeError(f"{parameter.name} is not on the host")
+    return parameter.on_device
+
+
+class _Shard:
+    """A shard's two tensors.
+
+    Args:
+        host: its numbers.
+        device: where the gather reads them; its storage, perhaps padded, has no bytes in between.
+    """
+
+    def __init__(self, host: Tensor, device: Tensor) -> None:
+        self.host, self.device = host, device
+        self._storage = device.untyped_storage()
+        self._size_bytes = self._storage.nbytes()
+
+    def fill(self) -> None:
+        """Make room."""
+        if self._storage.nbytes() != self._size_bytes:
+            self._storage.resize_(self._size_bytes)
+
+    def free(self) -> None:
+        """Give the room back."""
+        self._storage.resize_(0)
+
+
+def _around(
+    group: Any, start: Callable[[bool], None], shards: list[_Shard], name: str
+) -> Callable[[bool], None]:
+    """What starts a gather, with the copies around it."""
+    filled = [shard for shard in shards if shard.host.numel()]
+
+    def unshard(async_op: bool = False) -> None:
+        if group._all_gather_result is not None or group.is_unsharded:
+            return
+        with mark(name), _where_read(group, async_op), torch.no_grad():
+            for shard in shards:
+                shard.fill()
+            targets, sources = [s.device for s in filled], [s.host for s in filled]
+            if targets:
+                torch._foreach_copy_(targets, sources, non_blocking=True)
+        start(async_op)
+        with _where_read(group, async_op):
+            for shard in shards:
+                shard.free()
+
+    return unshard
+
+
+def _where_read(group: Any, async_op: bool) -> AbstractContextManager[Any]:
+    """On the stream that copies shards into a gather's buffer."""
+    if group.device.type == "cpu":
+        return nullcontext()
+    reading, _ = group.comm_ctx.get_all_gather_streams(async_op, group._training_state)
+    return torch.cuda.stream(reading)
+
+
+__all__ = ["bring_for_gathers", "device_copy"]

@@ -1,0 +1,63 @@
+"""Which mapping a family's tensors have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...spec.model.layer_parameters import ParameterSpec, layer_parameters
+from ...spec.model.model_spec import HeadLayer, ModelSpec
+from . import gpt2, llama
+from . import moe as experts
+from .tensor_piece import Piece, Pieces
+
+MAPPINGS: Mapping[str, Pieces] = {
+    "gpt2": gpt2.pieces,
+    "llama": llama.pieces,
+    "mistral": llama.pieces,
+    "qwen2": llama.pieces,
+    "qwen3": llama.pieces,
+    "mixtral": experts.mixtral_pieces,
+    "qwen3_moe": experts.qwen3_pieces,
+}
+"""By ``model_type``."""
+BASES = ("model.", "transformer.")
+"""What names of the bare model, without its head, lack at their start."""
+BUFFERS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
+"""Ends of names of what older files hold and the model computes by itself."""
+TIED_PROJECTION = "lm_head.weight"
+
+
+def mapping(config: Mapping[str, Any]) -> Pieces:
+    """The mapping of a checked configuration."""
+    return MAPPINGS[config["model_type"]]
+
+
+def own_parameters(model: ModelSpec, index: int, seq_len: int) -> list[ParameterSpec]:
+    """A layer's parameters but the projection that is the embedding's table."""
+    layer = model.layers()[index]
+    tied = model.tie_embeddings and isinstance(layer, HeadLayer)
+    specs = layer_parameters(layer, seq_len)
+    return [spec for spec in specs if not (tied and spec.name == "projection.weight")]
+
+
+def layer_pieces(
+    model: ModelSpec, index: int, seq_len: int, pieces: Pieces
+) -> Iterator[tuple[ParameterSpec, Piece]]:
+    """Every tensor of a layer with the parameter that it holds, or a part of."""
+    layer = model.layers()[index]
+    for spec in own_parameters(model, index, seq_len):
+        for piece in pieces(index, layer, spec):
+            yield spec, piece
+
+
+def tensor_shapes(
+    model: ModelSpec, index: int, seq_len: int, pieces: Pieces
+) -> dict[str, tuple[int, ...]]:
+    """The checkpoint's tensors of a layer, by name."""
+    return {piece.name: piece.shape for _, piece in layer_pieces(model, index, seq_len, pieces)}
+
+
+def is_ignorable(name: str, tied: bool) -> bool:
+    """Whether a checkpoint may hold a tensor that the model has no parameter for."""
+    return name.endswith(BUFFERS) or (tied and name == TIED_PROJECTION)

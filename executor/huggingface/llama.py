@@ -1,0 +1,37 @@
+"""Names of Llama's tensors, which Mistral, Qwen2 and Qwen3 share.
+
+Every weight is (out, in) as here, and heads turn by halves as here: channel i with channel
+i + head_dim / 2. So each parameter is one tensor as it is.
+"""
+
+from __future__ import annotations
+
+from ...spec.model.layer_parameters import ParameterSpec
+from ...spec.model.layers import BlockLayer, Layer
+from .tensor_piece import Piece
+
+ATTENTION = {
+    "attention_norm": "input_layernorm",
+    "query": "self_attn.q_proj",
+    "key": "self_attn.k_proj",
+    "value": "self_attn.v_proj",
+    "query_norm": "self_attn.q_norm",
+    "key_norm": "self_attn.k_norm",
+    "output": "self_attn.o_proj",
+    "mlp_norm": "post_attention_layernorm",
+}
+MLP = {"gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj"}
+ENDS = {"tokens": "model.embed_tokens", "norm": "model.norm", "projection": "lm_head"}
+
+
+def tensor_name(index: int, layer: Layer, spec: ParameterSpec) -> str:
+    """What a checkpoint calls a parameter of the model's layer ``index``."""
+    slot, _, kind = spec.name.rpartition(".")
+    if not isinstance(layer, BlockLayer):
+        return f"{ENDS[slot]}.{kind}"
+    return f"model.layers.{index - 1}.{(ATTENTION | MLP)[slot]}.{kind}"
+
+
+def pieces(index: int, layer: Layer, spec: ParameterSpec) -> tuple[Piece, ...]:
+    """The tensor of a parameter; see :data:`tensor_piece.Pieces`."""
+    return (Piece(name=tensor_name(index, layer, spec), shape=spec.shape),)

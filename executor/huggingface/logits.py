@@ -1,0 +1,56 @@
+"""What a built plan makes of tokens, without training on them: for checks and comparisons."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+
+from ...spec.errors import InputError
+from ...spec.model.model_spec import HeadLayer
+from ...spec.parallel.batch_partition import Span
+from ...spec.parallel.rank_groups import tensor_group
+from ..engine.engine import Engine
+from ..torch_compat import all_gather_single
+
+
+def local_logits(engine: Engine, tokens: Tensor) -> tuple[Span, Tensor]:
+    """Logits of a micro-batch on this rank: its samples, and (samples, seq, vocabulary) of them.
+
+    Collective over the stage; no state changes.
+
+    Args:
+        engine: of a plan of one stage.
+        tokens: (samples of a micro-batch over all replicas, seq).
+
+    Raises:
+        InputError: a plan of several stages.
+    """
+    stages = engine.plan.program.stages
+    if len(stages) != 1 or len(engine.chunks) != 1:
+        raise InputError("plan.stages", len(stages), "one stage: logits are made on all its ranks")
+    chunk = engine.chunks[0]
+    mine = engine.book.samples(chunk.strategies[min(chunk.strategies)])
+    own = tokens[mine.first : mine.end].t().contiguous().to(engine.options.device)
+    with torch.no_grad():
+        (local,) = chunk((), {0: own})
+        for unit in [chunk, *chunk.layers.values()]:
+            if isinstance(unit, FSDPModule):
+                unit.reshard()  # a gathered copy would outlive the next update
+        whole = _whole_vocabulary(engine, local)
+    return engine.book.samples(chunk.last_strategy), whole.transpose(0, 1).float().cpu()
+
+
+def _whole_vocabulary(engine: Engine, local: Tensor) -> Tensor:
+    """All tensor-parallel ranks' parts of the vocabulary, side by side."""
+    strategy = engine.chunks[0].last_strategy
+    if strategy.tp == 1:
+        return local
+    head = next(x for x in engine.plan.model.layers() if isinstance(x, HeadLayer))
+    rows = -(-head.vocab // strategy.tp)
+    moved = local.movedim(-1, 0)
+    padded = moved.new_zeros((rows, *moved.shape[1:]))
+    padded[: moved.shape[0]] = moved
+    out = padded.new_empty((rows * strategy.tp, *moved.shape[1:]))
+    all_gather_single(out, padded, group=engine.book.group(tensor_group(strategy)))
+    return out[: head.vocab].movedim(0, -1)

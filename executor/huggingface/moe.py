@@ -1,0 +1,38 @@
+"""Names of the tensors of Mixtral and Qwen3-MoE: Llama's, a router, three matrices an expert.
+
+Mixtral's files call the gate w1, the projection that it gates w3, and the one back w2; Qwen3's
+name them as a dense MLP's.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...spec.model.layer_parameters import ParameterSpec
+from ...spec.model.layers import Layer
+from . import llama
+from .tensor_piece import Piece
+
+MIXTRAL = {"experts_gate": "w1", "experts_up": "w3", "experts_down": "w2"}
+QWEN3 = {"experts_gate": "gate_proj", "experts_up": "up_proj", "experts_down": "down_proj"}
+
+
+def _pieces(
+    part: str, experts: dict[str, str], index: int, layer: Layer, spec: ParameterSpec
+) -> tuple[Piece, ...]:
+    slot, _, kind = spec.name.rpartition(".")
+    start = f"model.layers.{index - 1}.{part}"
+    if slot == "router":
+        return (Piece(name=f"{start}.gate.{kind}", shape=spec.shape),)
+    if not spec.expert:
+        return llama.pieces(index, layer, spec)
+    return tuple(
+        Piece(name=f"{start}.experts.{n}.{experts[slot]}.{kind}", shape=spec.shape[1:], expert=n)
+        for n in range(spec.shape[0])
+    )
+
+
+mixtral_pieces = partial(_pieces, "block_sparse_moe", MIXTRAL)
+"""The tensors of a parameter; see :data:`tensor_piece.Pieces`."""
+qwen3_pieces = partial(_pieces, "mlp", QWEN3)
+"""The same of Qwen3-MoE, in which a layer may be dense."""

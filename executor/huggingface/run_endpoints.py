@@ -1,0 +1,97 @@
+"""What a run starts from and what it leaves: folders of the transformers library at both ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...spec.plan.plan import Plan
+from ..data.token_files import is_token_file
+from ..engine.engine import Engine
+from ..stage.weight_source import Values
+from .config import config_for
+from .reader import Checkpoint
+from .save import save_adapters, save_hf
+from .target import check_adapters, check_target
+from .writer import tokenizer_files
+
+TOKENIZER_NAME = "tokenizer.json"
+
+
+class WeightEnds:
+    """Where the first weights come from and where the last ones go; None for neither.
+
+    Args:
+        plan: what is run.
+        rank: this one; rank 0 writes.
+        init_from: folder of a checkpoint.
+        save_hf: folder to write.
+        tokenizer: the ``tokenizer.json`` that a person gave.
+
+    Raises:
+        InputError: a checkpoint of another model, or a folder that cannot be written.
+        NotBuiltError: a model that transformers has no class for.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        init_from: str | None,
+        save_hf: str | None,
+        tokenizer: str | None,
+    ) -> None:
+        model, seq_len = plan.model, plan.workload.seq_len
+        self._source = None
+        if init_from is not None:
+            self._source = Checkpoint(Path(init_from), model, seq_len)
+        self._target = None if save_hf is None else Path(save_hf)
+        self._tokenizer = None if tokenizer is None else Path(tokenizer)
+        if self._target is not None:
+            check_adapters(plan, init_from, save_hf)
+        if self._target is not None and rank == 0:
+            check_target(self._target, "--save-hf")
+        self._config: Mapping[str, Any] | None = None
+        if self._source is not None:
+            self._config = self._source.config
+        elif self._target is not None:
+            self._config = config_for(model, seq_len)
+
+    @property
+    def values(self) -> Values | None:
+        """The source of the first weights; None: random ones by the seed."""
+        return self._source
+
+    def facts(self) -> dict[str, str]:
+        """What all ranks must have alike."""
+        digest = "none" if self._source is None else self._source.digest()
+        return {"checkpoint (--init-from)": digest}
+
+    def save(self, engine: Engine) -> None:
+        """Write the last weights, where that was asked for. Collective over the world."""
+        if self._target is None:
+            return
+        folder = None if self._source is None else self._source.folder
+        beside = tuple(tokenizer_files(folder, self._tokenizer))
+        lora = engine.plan.workload.adapters
+        if lora is None:
+            save_hf(engine, self._target, self._config, beside)
+        elif folder is not None and self._config is not None:
+            save_adapters(engine, self._target, lora, self._config, folder, beside)
+
+
+def usual_tokenizer(data: Path | None, given: str | None, init_from: str | None) -> Path | None:
+    """The tokenizer of a run's text: the one given, else the checkpoint's, else none.
+
+    Args:
+        data: the text; token numbers need no tokenizer.
+        given: ``--tokenizer``.
+        init_from: the checkpoint's folder.
+    """
+    if given is not None:
+        return Path(given)
+    if init_from is None or is_token_file(data):
+        return None
+    own = Path(init_from) / TOKENIZER_NAME
+    return own if own.is_file() else None

@@ -1,0 +1,162 @@
+"""The way out: a trained model as a checkpoint of the transformers library.
+
+Ranks put one parameter together at a time and hand it to rank 0, which writes it: no rank ever
+holds more than its part, a layer, and a file that is about to be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ...spec.model.layer_parameters import ParameterSpec
+from ...spec.plan.plan import Plan
+from ...spec.workload.training import Lora, adapter_specs
+from ..engine.engine import Engine
+from ..stage.local_parameters import gather_whole
+from .config import config_for, saved_config
+from .families import layer_pieces, mapping, own_parameters, tensor_shapes
+from .peft import CONFIG_NAME, STEM, adapted_modules, adapter_config
+from .writer import SHARD_BYTES, FolderWriter
+
+ONE_FILE_BYTES = 1 << 62
+"""PEFT reads adapters from one file."""
+
+
+def save_hf(
+    engine: Engine,
+    target: Path,
+    config: Mapping[str, Any] | None = None,
+    beside: tuple[Path, ...] = (),
+    shard_bytes: int = SHARD_BYTES,
+) -> None:
+    """Write the weights of a run, in float32. Collective over the world.
+
+    Args:
+        engine: between two steps.
+        target: a folder that does not exist yet, or is empty.
+        config: of the checkpoint that the run started from; made from the model if None.
+        beside: files to put beside the weights.
+        shard_bytes: of a file.
+
+    Raises:
+        NotBuiltError: a model that transformers has no class for.
+        RunError: the folder cannot be written.
+    """
+    plan = engine.plan
+    config = config_for(plan.model, plan.workload.seq_len) if config is None else config
+    pieces, seq_len = mapping(config), plan.workload.seq_len
+    writer: FolderWriter | None = None
+    if engine.book.rank == 0:
+        layers = range(len(plan.model.layers()))
+        shapes = {
+            name: shape
+            for index in layers
+            for name, shape in tensor_shapes(plan.model, index, seq_len, pieces).items()
+        }
+        writer = FolderWriter(target, shapes, shard_bytes=shard_bytes)
+    for index, values in whole_layers(engine):
+        if writer is None:
+            continue
+        tensors: dict[str, Tensor] = {}
+        for spec, piece in layer_pieces(plan.model, index, seq_len, pieces):
+            tensor = tensors.setdefault(piece.name, torch.empty(piece.shape))
+            piece.put(values[spec.name], tensor)
+        for name, tensor in tensors.items():
+            writer.add(name, tensor)
+    if writer is not None:
+        writer.finish({"config.json": saved_config(config)}, beside)
+
+
+def save_adapters(
+    engine: Engine,
+    target: Path,
+    lora: Lora,
+    config: Mapping[str, Any],
+    base: Path,
+    beside: tuple[Path, ...] = (),
+) -> None:
+    """Write the adapters of a run as a folder of PEFT, in float32. Collective over the world.
+
+    Args:
+        engine: between two steps.
+        target: a folder that does not exist yet, or is empty.
+        lora: what adapters there are.
+        config: of the checkpoint that the run started from.
+        base: its folder.
+        beside: files to put beside the adapters.
+
+    Raises:
+        RunError: the folder cannot be written.
+    """
+    plan, pieces = engine.plan, mapping(config)
+    seq_len, count = plan.workload.seq_len, len(plan.model.layers())
+    modules = [adapted_modules(plan.model, i, seq_len, pieces, lora) for i in range(count)]
+    every = [module for of_layer in modules for module in of_layer]
+    writer: FolderWriter | None = None
+    if engine.book.rank == 0:
+        names = {n: s for m in every for n, s in zip(m.tensor_names, m.shapes, strict=True)}
+        writer = FolderWriter(target, names, STEM, shard_bytes=ONE_FILE_BYTES)
+    for index, values in whole_layers(engine, adapters=True):
+        if writer is None:
+            continue
+        for module in modules[index]:
+            for name, tensor in zip(module.tensor_names, module.tensors(values), strict=True):
+                writer.add(name, tensor)
+    if writer is not None:
+        writer.finish({CONFIG_NAME: adapter_config(every, lora, str(base))}, beside)
+
+
+def whole_layers(engine: Engine, adapters: bool = False) -> Iterator[tuple[int, dict[str, Tensor]]]:
+    """Every layer's whole parameters by name, on rank 0's host; empty elsewhere. Collective.
+
+    Args:
+        engine: between two steps.
+        adapters: whether the adapters are meant instead of the weights.
+    """
+    plan = engine.plan
+    stages = _stages_of_layers(plan)
+    for index in range(len(plan.model.layers())):
+        specs = own_parameters(plan.model, index, plan.workload.seq_len)
+        lora = plan.workload.layer_trainings(plan.model)[index].adapters
+        if adapters:
+            specs = [x for spec in specs for x in (adapter_specs(spec, lora) if lora else ())]
+        found = {}
+        for spec in specs:
+            value = _whole(engine, index, spec, stages[index])
+            if value is not None:
+                found[spec.name] = value
+        yield index, found
+
+
+def _whole(engine: Engine, index: int, spec: ParameterSpec, stage: int) -> Tensor | None:
+    """One whole parameter on rank 0, None elsewhere; ranks of other stages do nothing."""
+    book, device = engine.book, engine.options.device
+    value: Tensor | None = None
+    if book.stage == stage:
+        held = (*engine.parameters, *engine.frozen)
+        local = next(p for p in held if (p.layer, p.spec) == (index, spec))
+        value = gather_whole(local, local.data, book)
+        if book.rank and book.local_rank == 0:
+            dist.send(value.contiguous(), dst=0)
+    if book.rank:
+        return None
+    if value is None:
+        value = torch.empty(spec.shape, device=device)
+        dist.recv(value, src=book.layout[stage][0])
+    return value.to("cpu")
+
+
+def _stages_of_layers(plan: Plan) -> dict[int, int]:
+    """The stage that holds each layer."""
+    return {
+        index: number
+        for number, stage in enumerate(plan.program.stages)
+        for part in stage.virtual_stages
+        for index, _, _ in plan.chunk_layers(part)
+    }

@@ -1,0 +1,52 @@
+"""Piece: what one tensor of a checkpoint holds of one of our parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ...spec.model.layer_parameters import ParameterSpec
+from ...spec.model.layers import Layer
+from ..stage.weight_source import Ranges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A tensor of a checkpoint, and which of its rows are a parameter of ours.
+
+    ``shape`` is the tensor's in the checkpoint. ``transposed``: a weight lies there as (in, out).
+    ``first`` is the row, counted as we hold it, at which the parameter begins where several are
+    fused into one tensor. ``expert`` is the row of the parameter that the tensor holds where a
+    checkpoint has a tensor an expert; None: all of it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    transposed: bool = False
+    first: int = 0
+    expert: int | None = None
+
+    def place(self, ranges: Ranges) -> tuple[slice, ...]:
+        """Where the part ``ranges`` of the parameter lies in the tensor, by its dimensions."""
+        own = list(ranges if self.expert is None else ranges[1:])
+        own[0] = (own[0][0] + self.first, own[0][1] + self.first)
+        if self.transposed:
+            own.reverse()
+        return tuple(slice(start, stop) for start, stop in own)
+
+    def holds(self, ranges: Ranges) -> bool:
+        """Whether any of the part ``ranges`` lies in the tensor."""
+        return self.expert is None or ranges[0][0] <= self.expert < ranges[0][1]
+
+    def put(self, value: Tensor, tensor: Tensor) -> None:
+        """Write the whole parameter ``value`` where it lies in the whole ``tensor``."""
+        own = value if self.expert is None else value[self.expert]
+        target = tensor.t() if self.transposed else tensor
+        target.narrow(0, self.first, own.shape[0]).copy_(own)
+
+
+Pieces = Callable[[int, Layer, ParameterSpec], tuple[Piece, ...]]
+"""``pieces(index, layer, spec)``: the tensors that hold a parameter of the model's layer
+``index``; of several, each holds an expert."""

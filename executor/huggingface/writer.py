@@ -1,0 +1,176 @@
+"""A checkpoint of the transformers library, written layer by layer and put in place as a whole.
+
+Tensors are collected until a file is full; never more than one file's worth is held. Everything
+goes to a temporary folder beside the target, is flushed to the disk, and is renamed at the end, so
+that a folder of the target's name is always a whole checkpoint.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...spec.codec import dump_pretty
+from ...spec.errors import RunError
+from ...spec.files import flush_to_disk
+from ...spec.units import GIB
+from .target import check_target
+
+SHARD_BYTES = 2 * GIB
+"""A file's weights; a larger tensor has a file of its own."""
+FLOAT_BYTES = 4
+METADATA = {"format": "pt"}
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+    "generation_config.json",
+)
+"""What stands beside weights and goes with them."""
+
+
+def split_files(shapes: Mapping[str, tuple[int, ...]], limit_bytes: int) -> list[list[str]]:
+    """Names of tensors file by file, in order, each file within the limit where it can be."""
+    files: list[list[str]] = [[]]
+    held_bytes = 0
+    for name, shape in shapes.items():
+        size_bytes = FLOAT_BYTES * int(torch.Size(shape).numel())
+        if files[-1] and held_bytes + size_bytes > limit_bytes:
+            files.append([])
+            held_bytes = 0
+        files[-1].append(name)
+        held_bytes += size_bytes
+    return files
+
+
+class FolderWriter:
+    """Writes weights into a folder that appears when all of them are there.
+
+    Args:
+        target: the folder; see :func:`check_target`.
+        shapes: of every tensor that will come, in the order in which they come.
+        stem: of the files' names.
+        shard_bytes: of a file.
+    """
+
+    def __init__(
+        self,
+        target: Path,
+        shapes: Mapping[str, tuple[int, ...]],
+        stem: str = "model",
+        shard_bytes: int = SHARD_BYTES,
+    ) -> None:
+        check_target(target, "--save-hf")
+        self.target, self._stem = target, stem
+        self._files = split_files(shapes, shard_bytes)
+        self._total_bytes = sum(FLOAT_BYTES * int(torch.Size(s).numel()) for s in shapes.values())
+        self._held: dict[str, Tensor] = {}
+        self._weight_map: dict[str, str] = {}
+        self._written = 0
+        self._folder = target.parent / f".{target.name[:40]}.{secrets.token_hex(8)}"
+        try:
+            self._folder.mkdir()
+        except OSError as error:
+            raise _failed(target, error) from None
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        """The next tensor, in float32; files that are complete are written.
+
+        Raises:
+            RunError: the disk is full, or not to be written.
+        """
+        self._held[name] = tensor.to("cpu", torch.float32).contiguous()
+        if len(self._held) == len(self._files[self._written]):
+            self._write_file()
+
+    def _write_file(self) -> None:
+        from safetensors import SafetensorError
+        from safetensors.torch import save_file
+
+        names, count = self._files[self._written], len(self._files)
+        file = f"{self._stem}.safetensors"
+        if count > 1:
+            file = f"{self._stem}-{self._written + 1:05}-of-{count:05}.safetensors"
+        try:
+            save_file({name: self._held.pop(name) for name in names}, self._folder / file, METADATA)
+            flush_to_disk(self._folder / file)
+        except (OSError, SafetensorError) as error:
+            self.abandon()
+            raise _failed(self.target, error) from None
+        self._weight_map |= dict.fromkeys(names, file)
+        self._written += 1
+
+    def finish(
+        self, documents: Mapping[str, Mapping[str, Any]], copied: Iterable[Path] = ()
+    ) -> None:
+        """Write what stands beside the weights, and put the folder in place.
+
+        Args:
+            documents: JSON documents by file name, such as ``config.json``.
+            copied: files to copy.
+
+        Raises:
+            RunError: the disk is full, or not to be written.
+        """
+        if self._written != len(self._files):
+            raise RuntimeError("tensors are missing")
+        files = dict(documents)
+        if self._written > 1:
+            index = {"metadata": {"total_size": self._total_bytes}, "weight_map": self._weight_map}
+            files[f"{self._stem}.safetensors.index.json"] = index
+        try:
+            for name, document in files.items():
+                (self._folder / name).write_text(dump_pretty(document), encoding="utf-8")
+                flush_to_disk(self._folder / name)
+            for path in copied:
+                shutil.copyfile(path, self._folder / path.name)
+                flush_to_disk(self._folder / path.name)
+            self._make_readable()
+            flush_to_disk(self._folder)
+            self._folder.replace(self.target)
+            flush_to_disk(self.target.parent)
+        except OSError as error:
+            self.abandon()
+            raise _failed(self.target, error) from None
+
+    def _make_readable(self) -> None:
+        """The library writes weights for their owner alone; let them be as other new files."""
+        mode = next(self._folder.glob("*.json")).stat().st_mode
+        for path in self._folder.glob("*.safetensors"):
+            path.chmod(mode)
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        self._held.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def tokenizer_files(source: Path | None, tokenizer: Path | None) -> Sequence[Path]:
+    """What of a tokenizer goes with the weights.
+
+    Args:
+        source: the checkpoint that a run started from.
+        tokenizer: the ``tokenizer.json`` that its text was read with instead.
+    """
+    if tokenizer is not None and (source is None or tokenizer.parent != source):
+        return [tokenizer] if tokenizer.name == TOKENIZER_FILES[0] else []
+    if source is None:
+        return []
+    return [path for name in TOKENIZER_FILES if (path := source / name).is_file()]
+
+
+def _failed(target: Path, error: Exception) -> RunError:
+    reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return RunError(f"--save-hf {target} could not be written: {reason}")

@@ -1,0 +1,71 @@
+"""How far a rank's clock is from rank 0's, where ranks run on several machines.
+
+Rank 0 asks every other rank for its time, several times over. The answer was given between the
+question and its arrival; of all rounds, the shortest one bounds the difference most tightly
+(Cristian, 1989, section 3). Ranks of one machine share a clock and ask nothing.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from .json_gather import gather_json
+
+ROUNDS = 10
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+Clock = Callable[[], int]
+
+
+def this_machine() -> str:
+    """Equal on all ranks of a machine, different elsewhere: one clock for one name."""
+    try:
+        return BOOT.read_text().strip()
+    except OSError:
+        return socket.gethostname()
+
+
+def clock_lead_ns(
+    device: torch.device, machine: str | None = None, clock: Clock = time.time_ns
+) -> int:
+    """Nanoseconds by which this rank's clock is ahead of rank 0's. Collective.
+
+    Args:
+        device: of the world's messages.
+        machine: this machine's name, found out if None.
+        clock: nanoseconds now.
+    """
+    names = gather_json(this_machine() if machine is None else machine, device)
+    lead = 0
+    for rank, name in enumerate(names):
+        if name != names[0] and dist.get_rank() in (0, rank):
+            lead = _compare(rank, device, clock)
+    return lead if dist.get_rank() else 0
+
+
+def _compare(rank: int, device: torch.device, clock: Clock) -> int:
+    """The lead of ``rank``, known to it and to rank 0 in the end."""
+    answer = torch.zeros(1, dtype=torch.int64, device=device)
+    asks = dist.get_rank() == 0
+    best: tuple[int, int] | None = None
+    for _ in range(ROUNDS):
+        if not asks:
+            dist.recv(answer, src=0)
+            answer.item()  # the question has arrived
+            dist.send(torch.tensor([clock()], device=device), dst=0)
+            continue
+        asked = clock()
+        dist.send(answer, dst=rank)
+        dist.recv(answer, src=rank)
+        told = int(answer.item())
+        took = clock() - asked
+        best = min(best or (took, 0), (took, told - asked - took // 2))
+    lead = torch.tensor([best[1] if best else 0], dtype=torch.int64, device=device)
+    (dist.send(lead, dst=rank) if asks else dist.recv(lead, src=0))
+    return int(lead.item())

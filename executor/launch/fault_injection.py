@@ -1,0 +1,97 @@
+"""Breaking a rank on purpose, at a step of one's choice: how tests see what a failure does.
+
+Nothing a person runs has faults: a job's payload names them, or the variable
+``SHARDWRIGHT_FAULTS`` of a worker's environment, as JSON.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ...spec.codec import from_document, parse_json
+from ...spec.errors import InputError, one_of
+
+VARIABLE = "SHARDWRIGHT_FAULTS"
+How = Literal["kill", "stop", "hang", "slow", "raise", "exit"]
+HOWS: tuple[How, ...] = ("kill", "stop", "hang", "slow", "raise", "exit")
+EXIT_CODE = 7
+FOREVER_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What happens to a rank in a step.
+
+    ``how``: ``kill`` (SIGKILL), ``stop`` (SIGSTOP), ``hang`` (sleeps for ever), ``slow`` (sleeps
+    ``seconds`` in this step and every later one), ``raise`` or ``exit``. ``at``: at the beginning
+    of the step, when its gradients are complete, or, of step 1, before the rank joins the others
+    (``join``, which only the environment can ask for). ``attempt``: only in the run that was
+    started again so often.
+    """
+
+    rank: int
+    step: int
+    how: How
+    at: Literal["join", "begin", "update"] = "begin"
+    seconds: float = 0.0
+    attempt: int = 0
+
+    def __post_init__(self) -> None:
+        one_of("fault", self.how, HOWS)
+        if self.step < 1:
+            raise InputError("fault.step", self.step, "at least 1", 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultList:
+    """The faults of a run."""
+
+    faults: tuple[Fault, ...] = ()
+
+    def strike(self, rank: int, step: int, at: str, attempt: int) -> None:
+        """Do what is planned for a rank at this moment of a step."""
+        for fault in self.faults:
+            if (fault.rank, fault.at, fault.attempt) != (rank, at, attempt):
+                continue
+            if fault.how == "slow" and step >= fault.step:
+                time.sleep(fault.seconds)
+            elif fault.step == step:
+                _break(fault)
+
+
+def faults_of(environment: Mapping[str, str]) -> list[dict[str, object]]:
+    """The faults that a worker's environment names, as a job's payload has them; usually none.
+
+    Raises:
+        InputError: no JSON list of faults.
+    """
+    text = environment.get(VARIABLE)
+    if text is None:
+        return []
+    document = {"faults": parse_json(text, VARIABLE)}
+    from_document(FaultList, document, VARIABLE)
+    found: list[dict[str, object]] = document["faults"]
+    return found
+
+
+def attempt_of(environment: Mapping[str, str]) -> int:
+    """How often torchrun has started this run again."""
+    return int(environment.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def _break(fault: Fault) -> None:
+    if fault.how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif fault.how == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif fault.how == "hang":
+        time.sleep(FOREVER_S)
+    elif fault.how == "raise":
+        raise ValueError(f"a fault that was asked for in step {fault.step}")
+    elif fault.how == "exit":
+        os._exit(EXIT_CODE)

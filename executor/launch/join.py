@@ -1,0 +1,191 @@
+"""Joining the world of ranks: device, backend, process group."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
+
+from ...spec.errors import RunError
+from ..groups.rank_layout import CPU_DEVICE
+from .fault_injection import attempt_of
+from .progress import JOINING, PROGRESS
+
+LATE_RANKS = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+ENDED = ("1", "3")
+"""Values under which a collective that waits too long ends its process; with others it hangs."""
+
+FORMS = ("SXM", "PCIE")
+MEMORY = re.compile(r"\d+GB")
+LOOK_S = 0.1
+"""How often a rank that waits for the others looks who has come."""
+NAMED = 8
+"""How many missing ranks are named."""
+LINGER_S = 1.0
+"""How long the rank that keeps the meeting place gives the others to see who is missing."""
+
+
+def join(device_name: str, timeout_s: float, store_path: str | None, join_s: float) -> torch.device:
+    """Make the world's process group; NCCL between CUDA devices, gloo between cores.
+
+    Args:
+        device_name: catalogue name of the device.
+        timeout_s: how long a collective waits.
+        store_path: a file to meet at, where a launcher looks after the ranks; None to meet at
+            MASTER_ADDR and MASTER_PORT.
+        join_s: how long to wait there for the next rank to come.
+
+    Raises:
+        RunError: this machine lacks the device, or a rank does not come.
+    """
+    device = local_device(device_name, int(os.environ.get("LOCAL_RANK", "0")))
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    else:
+        _take(device)
+    PROGRESS.mark(JOINING)
+    store: Store
+    if store_path is None:
+        store = _met(rank, ranks, join_s, timeout_s)
+    else:
+        store = FileStore(store_path, ranks)
+    dist.init_process_group(
+        "gloo" if device.type == "cpu" else "nccl",
+        store=store,
+        rank=rank,
+        world_size=ranks,
+        timeout=timedelta(seconds=timeout_s),
+        # Named, it makes every communicator when its group is made, all ranks in one order; else
+        # the first messages between stages would make theirs, each waiting for its other end.
+        device_id=None if device.type == "cpu" else device,
+    )
+    return device
+
+
+def _met(rank: int, ranks: int, join_s: float, timeout_s: float) -> Store:
+    """Where ranks leave their addresses, after all of them have come there.
+
+    torchrun keeps one for all its restarts, in which ranks would find the addresses of those that
+    ended, so each start of the ranks has a part of it for itself. Elsewhere rank 0 keeps it.
+
+    Raises:
+        RunError: a rank does not come, or rank 0 keeps no such place.
+    """
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    keeps = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
+    if not keeps:
+        _await_answer(address, port, join_s)
+    place = TCPStore(
+        address,
+        port,
+        is_master=keeps,
+        timeout=timedelta(seconds=timeout_s),
+        wait_for_workers=False,
+        multi_tenant=True,
+    )
+    store = PrefixStore(f"start {attempt_of(os.environ)}", place)
+    try:
+        call_roll(store, rank, ranks, join_s)
+    except RunError:
+        if keeps:
+            time.sleep(LINGER_S)
+        raise
+    return store
+
+
+def _await_answer(address: str, port: int, join_s: float) -> None:
+    """Until rank 0, or the launcher, keeps the meeting place. torch's own wait fills the screen.
+
+    Raises:
+        RunError: nobody does.
+    """
+    end_s = time.monotonic() + join_s
+    while (left_s := end_s - time.monotonic()) > 0:
+        try:
+            socket.create_connection((address, port), timeout=left_s).close()
+        except OSError:
+            time.sleep(LOOK_S)
+        else:
+            return
+    silence = f"nobody answers at {address}:{port} (MASTER_ADDR, MASTER_PORT; --join waits longer)"
+    raise RunError(f"rank 0 did not join the others within {join_s:.0f} s: {silence}")
+
+
+def call_roll(store: Store, rank: int, ranks: int, join_s: float) -> None:
+    """Come to a meeting place, and wait until everyone has.
+
+    Args:
+        store: the place.
+        rank: this rank.
+        ranks: how many there are.
+        join_s: how long to wait for the next one to come.
+
+    Raises:
+        RunError: some did not come; says which.
+    """
+    store.set(_arrival(rank), "")
+    come, seen_s = store.add("come", 1), time.monotonic()
+    while (now_come := store.add("come", 0)) < ranks:
+        if now_come > come:
+            come, seen_s = now_come, time.monotonic()
+        elif time.monotonic() - seen_s > join_s:
+            missing = [n for n in range(ranks) if not store.check([_arrival(n)])]
+            names = ", ".join(map(str, missing[:NAMED])) + (", …" if missing[NAMED:] else "")
+            waited = f"within {join_s:.0f} s after the one before (--join waits longer)"
+            which = f"rank {names}" if len(missing) == 1 else f"ranks {names}"
+            raise RunError(f"{which} of {ranks} did not join the others {waited}")
+        time.sleep(LOOK_S)
+
+
+def _arrival(rank: int) -> str:
+    return f"rank {rank} has come"
+
+
+def _take(device: torch.device) -> None:
+    """Make ``device`` this process's own, before any library chooses one for it."""
+    torch.cuda.set_device(device)
+    if os.environ.get(LATE_RANKS) not in ENDED:
+        os.environ[LATE_RANKS] = ENDED[-1]
+
+
+def local_device(device_name: str, local_rank: int) -> torch.device:
+    """The torch device of a local rank, which must be what the plan names.
+
+    Raises:
+        RunError: no such device here; nothing else is used instead.
+    """
+    if device_name == CPU_DEVICE:
+        return torch.device("cpu")
+    count = torch.cuda.device_count()
+    if local_rank >= count:
+        found = f"has {count} CUDA devices" if count else "has no CUDA device"
+        raise RunError(f"the plan runs on {device_name}, but this machine {found}")
+    here = torch.cuda.get_device_name(local_rank)
+    if not is_device(device_name, here):
+        raise RunError(f"the plan runs on {device_name}, but this machine has {here}")
+    return torch.device("cuda", local_rank)
+
+
+def is_device(device_name: str, reported: str) -> bool:
+    """Whether a device that its driver reports under this name is one of the catalogue's name.
+
+    Its words, but for form and memory, must be words of the report: ``A10`` is no ``A100``. A
+    report that says PCIe is of no SXM device.
+
+    Args:
+        device_name: ``H100-SXM-80GB``, ``RTX-4090-24GB``.
+        reported: ``NVIDIA H100 80GB HBM3``, ``NVIDIA GeForce RTX 4090``.
+    """
+    words = re.split(r"[^A-Z0-9]+", reported.upper())
+    parts = device_name.upper().split("-")
+    if "PCIE" in words and "SXM" in parts:
+        return False
+    chip = [part for part in parts if part not in FORMS and not MEMORY.fullmatch(part)]
+    return all(word in words for word in chip)

@@ -1,0 +1,377 @@
+"""Starting ranks on this machine, giving them jobs, and ending them when one breaks.
+
+A :class:`WorkerPool` keeps its workers between jobs, because starting one costs seconds and a
+job often less. A job is a function ``package.module:name`` that every rank calls with a
+context and a JSON payload; its result is JSON too. Nothing here imports torch.
+
+A rank that dies, raises, stops answering or waits in vain ends the whole pool within seconds:
+all ranks are killed and one RunError names the rank and the cause. Workers end with their
+launcher, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ...spec.errors import RunError, ShardwrightError
+from ...spec.plan.plan import Plan
+from ..groups.rank_layout import CPU_DEVICE, plan_device, plan_world_size, stage_layout
+from .channel import Message
+from .process import WorkerProcess
+from .timeouts import ON_CORES, Patience, patience_for, patience_on
+from .watchdog import Failure, Report, Watch
+
+POLL_S = 0.2
+SETTLE_S = 1.0
+CLOSE_S = 5.0
+GAVE_UP = "Watchdog caught collective operation timeout"
+"""How NCCL's own watchdog begins to say that it ends a process whose peers are late."""
+TOLD = 160
+TRAIN_JOB = "shardwright.executor.train.job:train"
+
+OnEvent = Callable[[int, dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOptions:
+    """Limits in seconds, and where jobs may come from.
+
+    ``collective_timeout_s``: how long a rank waits in a collective for the others.
+    ``silent_after_s``: how long a working rank may send no heartbeat. ``stalled_after_s``: how long
+    all ranks may neither work nor get on; None for a little longer than a collective waits.
+    ``missing_after_s``: how long a rank that has yet to join the others may show no sign of life.
+    ``start_timeout_s``: until every rank has loaded its libraries and found the others.
+    ``job_packages``: packages whose functions may be jobs. ``environment`` is added to that of
+    the workers.
+    """
+
+    collective_timeout_s: float = ON_CORES.collective_s
+    silent_after_s: float = ON_CORES.silent_s
+    stalled_after_s: float | None = None
+    missing_after_s: float = ON_CORES.join_s
+    start_timeout_s: float = 180.0
+    job_packages: tuple[str, ...] = ("shardwright",)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, patience: Patience) -> PoolOptions:
+        """These limits, and the usual rest."""
+        return cls(
+            collective_timeout_s=patience.collective_s,
+            silent_after_s=patience.silent_s,
+            stalled_after_s=patience.stalled_s,
+            missing_after_s=patience.join_s,
+        )
+
+
+class _RelayedError(ShardwrightError):
+    """A user's mistake that only a worker could find; its message and exit code."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class WorkerPool:
+    """Ranks on this machine that take jobs one after another.
+
+    Args:
+        ranks: how many.
+        device: catalogue name of the device that a rank runs on; ``cpu`` for a core.
+        options: limits.
+    """
+
+    def __init__(
+        self, ranks: int, device: str = CPU_DEVICE, options: PoolOptions | None = None
+    ) -> None:
+        self.ranks = ranks
+        self.options = options or PoolOptions.of(patience_on(device))
+        stalled_s = self.options.stalled_after_s or self.options.collective_timeout_s + 10.0
+        silent_s, missing_s = self.options.silent_after_s, self.options.missing_after_s
+        self._watch = Watch(ranks, silent_s, stalled_s, missing_s)
+        self._folder = tempfile.TemporaryDirectory(prefix="shardwright-")
+        self._selector = selectors.DefaultSelector()
+        self._workers: list[WorkerProcess] = []
+        self._ready = self._closed = False
+        self._polled_s = time.monotonic()
+        self._watch.begin("starting", "starting", self._polled_s)
+        self._jobs = 0
+        try:
+            for rank in range(ranks):
+                self._start(rank, device)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _start(self, rank: int, device: str) -> None:
+        folder = Path(self._folder.name)
+        arguments = ["--pool", str(folder / "store"), "--device", device]
+        arguments += ["--timeout", str(self.options.collective_timeout_s)]
+        arguments += ["--allow", ",".join(self.options.job_packages)]
+        environment = {**rank_environment(rank, self.ranks), **self.options.environment}
+        worker = WorkerProcess(rank, arguments, environment, folder)
+        self._workers.append(worker)
+        self._selector.register(worker.receiver.descriptor, selectors.EVENT_READ, rank)
+
+    @property
+    def pids(self) -> list[int]:
+        """Process numbers by rank."""
+        return [worker.pid for worker in self._workers]
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.kill()
+
+    def run(
+        self,
+        job: str,
+        payload: Any,
+        timeout_s: float | None = None,
+        on_event: OnEvent | None = None,
+        peers: Sequence[Sequence[int]] = (),
+    ) -> list[Any]:
+        """Every rank's result of a job.
+
+        Args:
+            job: ``package.module:function`` of one of the allowed packages.
+            payload: JSON-ready argument, the same for every rank.
+            timeout_s: how long the job may take in all.
+            on_event: called with rank and event for whatever a rank reports on the way.
+            peers: ranks that do equal work; a note tells of one that the others wait for.
+
+        Raises:
+            RunError: a rank died, raised, stopped answering or waited in vain; the pool is
+                gone then.
+            ShardwrightError: a mistake in the payload that a rank found.
+        """
+        if self._closed:
+            raise RunError("the ranks of this pool have ended")
+        try:
+            self._await_ready()
+            return self._run(job, payload, timeout_s, on_event, peers)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _await_ready(self) -> None:
+        if self._ready:
+            return
+        limit_s = self.options.start_timeout_s
+        deadline_s = time.monotonic() + limit_s
+        while any(state.state == "starting" for state in self._watch.states):
+            self._poll(None, None, None)
+            self._raise_if_broken()
+            self._feel_pulses()
+            if time.monotonic() > deadline_s:
+                missing = [n for n, s in enumerate(self._watch.states) if s.state == "starting"]
+                raise RunError(f"ranks {missing} were not ready within {limit_s:.0f} s")
+        self._ready = True
+
+    def _feel_pulses(self) -> None:
+        """End the start where a rank has not come and shows no sign of life."""
+        now_s = time.monotonic()
+        for rank, worker in enumerate(self._workers):
+            self._watch.felt(rank, now_s, worker.busy_s())
+        if self._watch.missing(now_s):
+            raise _error(self._diagnose())
+
+    def _run(
+        self,
+        job: str,
+        payload: Any,
+        timeout_s: float | None,
+        on_event: OnEvent | None,
+        peers: Sequence[Sequence[int]],
+    ) -> list[Any]:
+        self._jobs += 1
+        self._watch.begin("running", job, time.monotonic())
+        for worker in self._workers:
+            with contextlib.suppress(OSError):  # it is gone or stopped: the watch will say so
+                worker.sender.send(
+                    {"type": "run", "id": self._jobs, "job": job, "payload": payload}
+                )
+        results: dict[int, Any] = {}
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while len(results) < self.ranks:
+            self._poll(self._jobs, results, on_event)
+            self._raise_if_broken()
+            if on_event is not None:
+                for text in self._watch.newly_slow(peers):
+                    on_event(0, {"event": "note", "text": text})
+            now_s = time.monotonic()
+            if self._watch.silent(now_s) or self._watch.stalled(now_s):
+                raise _error(self._diagnose())
+            if deadline_s is not None and now_s > deadline_s:
+                raise RunError(f"the job took more than {timeout_s:g} s; {self._where()}")
+        return [results[rank] for rank in range(self.ranks)]
+
+    def _where(self) -> str:
+        return ", ".join(f"rank {n} is in {s.where}" for n, s in enumerate(self._watch.states))
+
+    def _poll(
+        self, job: int | None, results: dict[int, Any] | None, on_event: OnEvent | None
+    ) -> None:
+        """Wait a moment for messages and take in what came."""
+        before_s = time.monotonic()
+        if before_s - self._polled_s > 2.0:  # this process slept or its callback took long
+            self._watch.excuse(before_s - self._polled_s)
+        for key, _ in self._selector.select(POLL_S):
+            rank = key.data
+            messages = self._workers[rank].receiver.receive()
+            if messages is None:
+                self._selector.unregister(key.fileobj)
+                continue
+            self._watch.heard(rank, time.monotonic())
+            for message in messages:
+                self._take(rank, message, job, results, on_event)
+        self._polled_s = time.monotonic()
+        for worker, state in zip(self._workers, self._watch.states, strict=True):
+            state.ending = worker.ending()
+            if state.ending and state.report is None:
+                state.report = late_report(worker.error_line(GAVE_UP))
+
+    def _take(
+        self,
+        rank: int,
+        message: Message,
+        job: int | None,
+        results: dict[int, Any] | None,
+        on_event: OnEvent | None,
+    ) -> None:
+        state, kind = self._watch.states[rank], message["type"]
+        if kind == "beat":
+            self._watch.beat(rank, time.monotonic(), message)
+        elif kind == "ready":
+            state.state = "idle"
+        elif kind == "error":
+            state.where = message["where"]
+            state.report = Report(
+                message=message["message"],
+                exit_code=message["exit_code"],
+                communication=message["communication"],
+                plain=message["plain"],
+            )
+        elif message.get("id") == job:
+            if kind == "result" and results is not None:
+                results[rank] = message["result"]
+                state.state = "done"
+            elif kind == "event" and on_event is not None:
+                on_event(rank, message["event"])
+
+    def _raise_if_broken(self) -> None:
+        if not self._watch.broken():
+            return
+        settled_s = time.monotonic() + SETTLE_S
+        while not self._watch.cause_is_plain() and time.monotonic() < settled_s:
+            self._poll(None, None, None)
+        raise _error(self._diagnose())
+
+    def _diagnose(self) -> Failure:
+        for worker, state in zip(self._workers, self._watch.states, strict=True):
+            state.stopped = worker.is_stopped()
+            state.error_tail = worker.error_tail()
+        return self._watch.diagnose(time.monotonic())
+
+    def close(self) -> None:
+        """Let the workers end by themselves, and end those that do not."""
+        if self._closed:
+            return
+        for worker in self._workers:
+            with contextlib.suppress(OSError):
+                worker.sender.send({"type": "exit"})
+        deadline_s = time.monotonic() + CLOSE_S
+        for worker in self._workers:
+            worker.wait(max(0.0, deadline_s - time.monotonic()))
+        self.kill()
+
+    def kill(self) -> None:
+        """End all workers at once and leave nothing behind."""
+        if self._closed:
+            return
+        self._closed = True
+        for worker in self._workers:
+            worker.kill()
+            worker.close()
+        self._selector.close()
+        self._folder.cleanup()
+
+
+def _error(failure: Failure) -> ShardwrightError:
+    if failure.exit_code == RunError.exit_code:
+        return RunError(failure.message)
+    return _RelayedError(failure.message, failure.exit_code)
+
+
+def late_report(line: str) -> Report | None:
+    """What a rank would have reported that NCCL ended because its peers did not come.
+
+    Args:
+        line: of its error output, in which NCCL says so; empty if there is none.
+    """
+    if not line:
+        return None
+    told = line[line.index(GAVE_UP) :].split(".", 1)[0][:TOLD]
+    return Report(message=told, exit_code=RunError.exit_code, communication=True, plain=False)
+
+
+def rank_environment(rank: int, ranks: int) -> dict[str, str]:
+    """The environment of one local rank: torchrun's names, one thread, only this machine."""
+    environment = dict(os.environ)
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+    environment.update({name: str(number) for name, number in numbers.items()})
+    environment["PYTHONSAFEPATH"] = "1"
+    environment["OMP_NUM_THREADS"] = "1"  # a device of a local plan is one core
+    loopback = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
+    if loopback:
+        name = loopback.pop()
+        environment.setdefault("GLOO_SOCKET_IFNAME", name)
+        environment.setdefault("NCCL_SOCKET_IFNAME", name)
+    return environment
+
+
+def run_plan(
+    plan: Plan,
+    payload: Mapping[str, Any],
+    on_event: OnEvent | None = None,
+    options: PoolOptions | None = None,
+    timeout_s: float | None = None,
+) -> dict[str, Any]:
+    """Train a plan on ranks of this machine; the result of the train job on rank 0.
+
+    Args:
+        plan: a legal plan.
+        payload: the train job's settings; see :mod:`job`.
+        on_event: called with rank and event; rank 0 reports every step.
+        options: limits; left out: those of :mod:`timeouts` for the plan.
+        timeout_s: how long it may take in all.
+
+    Raises:
+        RunError: the run failed.
+        ShardwrightError: an input that only the ranks could check was bad.
+    """
+    limits = options or PoolOptions.of(patience_for(plan))
+    with WorkerPool(plan_world_size(plan), plan_device(plan), limits) as pool:
+        document = {**payload, "plan": plan.to_document()}
+        peers = [range(first, first + count) for first, count in stage_layout(plan)]
+        result: dict[str, Any] = pool.run(TRAIN_JOB, document, timeout_s, on_event, peers)[0]
+        return result

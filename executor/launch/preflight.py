@@ -1,0 +1,158 @@
+"""Before a run builds anything: are the ranks where the plan puts them, and is there room?
+
+Every rank tells where it is. A node of the plan has to be one host, or the groups that the plan
+keeps inside a node would talk between hosts; a host may stand for several nodes (a trial on one
+machine). Every rank needs a device of its own. And weights, gradients and optimizer states, which
+no run can do without, must fit what is free now; activations are left out, so passing is no proof.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import socket
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from ...spec.errors import RunError
+from ...spec.model.layer_parameters import layer_parameters
+from ...spec.model.towers import layer_places
+from ...spec.plan.plan import Plan
+from ...spec.techniques.cpu_offload import offload_of
+from ...spec.units import format_bytes
+from ...spec.workload.number_formats import DTYPE_BYTES
+from .json_gather import gather_json
+
+AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB", re.MULTILINE)
+
+
+class Place(NamedTuple):
+    """Where a rank is: its host, its device there (None for a core), and the bytes free for it.
+
+    ``free_bytes`` of a core are the host's, which all its ranks share; None: not known.
+    """
+
+    host: str
+    device: int | None
+    free_bytes: int | None
+
+
+def preflight(plan: Plan, device: torch.device) -> None:
+    """Refuse a run whose ranks are in the wrong places or that has no room. Collective.
+
+    Raises:
+        RunError: the same on every rank.
+    """
+    own = Place(socket.gethostname(), device.index, free_bytes(device))
+    check_places(plan, [Place(*found) for found in gather_json(list(own), device)])
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Bytes that a rank may still take; None where the system does not tell."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        found = AVAILABLE.search(Path("/proc/meminfo").read_text())
+    except OSError:
+        return None
+    return None if found is None else int(found[1]) * 1024
+
+
+def check_places(plan: Plan, places: Sequence[Place]) -> None:
+    """Hold the ranks' places against the plan.
+
+    Raises:
+        RunError: two ranks on one device, a node on two hosts, or too little room.
+    """
+    _one_device_each(places)
+    _one_host_a_node(plan, places)
+    _room(plan, places)
+
+
+def _one_device_each(places: Sequence[Place]) -> None:
+    taken: dict[tuple[str, int], int] = {}
+    for rank, place in enumerate(places):
+        if place.device is None:
+            continue
+        first = taken.setdefault((place.host, place.device), rank)
+        if first != rank:
+            raise RunError(
+                f"ranks {first} and {rank} are both on CUDA device {place.device} of "
+                f"{place.host}; start one rank a device (torchrun --nproc-per-node)"
+            )
+
+
+def _one_host_a_node(plan: Plan, places: Sequence[Place]) -> None:
+    first: dict[tuple[str, int], int] = {}
+    for rank, node in enumerate(rank_nodes(plan)):
+        before = first.setdefault(node, rank)
+        if places[before].host != places[rank].host:
+            count = plan.cluster.group(node[0]).devices_per_node
+            raise RunError(
+                f"ranks {before} and {rank} are on {places[before].host} and {places[rank].host}, "
+                f"but the plan has them in one node; start the {count} ranks of a node on one "
+                f"host (torchrun --nproc-per-node {count})"
+            )
+
+
+def rank_nodes(plan: Plan) -> list[tuple[str, int]]:
+    """The device group and the number of the node that each rank of a plan is in."""
+    return [
+        (part.device_group, place // plan.cluster.group(part.device_group).devices_per_node)
+        for stage in plan.program.stages
+        for part in stage.devices
+        for place in range(part.first_rank, part.first_rank + part.count)
+    ]
+
+
+def _room(plan: Plan, places: Sequence[Place]) -> None:
+    """Cores of a host share its memory; a device has its own."""
+    ranks_of = [n for n, stage in enumerate(plan.program.stages) for _ in range(stage.device_count)]
+    needed = [
+        least_bytes(plan, stage, place.device is None)
+        for stage, place in zip(ranks_of, places, strict=True)
+    ]
+    shared: Mapping[Any, list[int]] = defaultdict(list)
+    for rank, place in enumerate(places):
+        shared[place.host if place.device is None else (place.host, place.device)].append(rank)
+    for ranks in shared.values():
+        free = places[ranks[0]].free_bytes
+        wanted = sum(needed[rank] for rank in ranks)
+        if free is not None and wanted > free:
+            who = f"rank {ranks[0]}" if len(ranks) == 1 else f"the {len(ranks)} ranks"
+            raise RunError(
+                f"{who} on {places[ranks[0]].host} need at least {format_bytes(wanted)} for "
+                f"weights, gradients and optimizer states, but {format_bytes(free)} are free; "
+                "use more ranks, or shard more (--shard zero3)"
+            )
+
+
+def least_bytes(plan: Plan, stage: int, on_core: bool = True) -> int:
+    """Bytes that a rank of a stage keeps of weights, gradients and optimizer states, at least.
+
+    Args:
+        plan: the plan.
+        stage: number of the stage.
+        on_core: whether the rank's device is a core, whose memory has the host's states too.
+    """
+    dtype = plan.workload.dtype
+    weight, moments = DTYPE_BYTES[dtype.master], 2 * DTYPE_BYTES[dtype.moments]
+    total, places = 0, layer_places(plan.model, plan.workload.seq_len)
+    for parts in plan.program.stages[stage].virtual_stages:
+        for index, layer, strategy in plan.chunk_layers(parts):
+            moved = None if on_core else offload_of(strategy)
+            each = DTYPE_BYTES[dtype.gradient] + (moments if moved is None else 0)
+            each += 0 if moved is not None and moved.parameters else weight
+            for spec in layer_parameters(layer, places[index].tokens):
+                split = strategy.weight_split if spec.split_dim is not None else 1
+                if spec.expert:
+                    split = strategy.ep * strategy.etp
+                total += math.ceil(spec.elements / (split * strategy.shard.optimizer)) * each
+    return total if plan.workload.trainable == "full" and not plan.workload.frozen else 0
+
+
+__all__ = ["Place", "check_places", "free_bytes", "least_bytes", "preflight", "rank_nodes"]

@@ -1,0 +1,43 @@
+"""Why a plan runs on no machine, asked by whoever starts it and by every rank; loads no torch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...spec.plan.plan import Plan
+from ...spec.plan.relative_position_bias import bias_run_reason
+from ...spec.plan.technique_groups import plan_run_reason
+from ...spec.rules.executable import RUN_MODELS, combination_run_reason, model_run_reason
+from ...spec.rules.executable_together import together_reason
+from ...spec.rules.plan_rules import devices_run_reason, executable_reason
+from ...spec.techniques import TECHNIQUES, Values
+from ..groups.rank_layout import plan_devices
+
+
+class Refusal(NamedTuple):
+    """What of a plan is not run, what is, and the nearest thing to do."""
+
+    reason: str
+    allowed: str
+    nearest: str
+
+
+def plan_refusal(plan: Plan, techniques: Values = TECHNIQUES) -> Refusal | None:
+    """Why the bundled executor would run a plan as another one than it says; None if it would not.
+
+    Args:
+        plan: a legal plan.
+        techniques: those that it may hold.
+    """
+    if reason := model_run_reason(plan.model, plan.workload.seq_len):
+        return Refusal(reason, f"a plan of {RUN_MODELS}", "plan simulate")
+    if reason := devices_run_reason(plan_devices(plan)):
+        return Refusal(reason, "cores alone, or accelerators alone", "plan simulate")
+    for strategy in dict.fromkeys(plan.layer_strategies()):
+        if reason := executable_reason(strategy, plan.workload):
+            return Refusal(reason, "a plan that the executor runs", "plan --execute")
+    if reason := together_reason(plan) or combination_run_reason(plan) or bias_run_reason(plan):
+        return Refusal(reason, "a plan that the executor runs", "plan --execute")
+    if reason := plan_run_reason(plan, techniques):
+        return Refusal(reason, "techniques that the executor runs", "plan simulate")
+    return None

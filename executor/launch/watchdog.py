@@ -1,0 +1,270 @@
+"""What a launcher knows of its ranks while a job runs, and which of them broke it.
+
+A rank can die, raise, stop answering, or wait for ever for others. One broken rank soon makes
+its peers fail too, with errors about connections and time limits, so the cause is chosen by
+kind: a death before an exception, an exception before silence, silence before a time-out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .progress import JOINING
+from .timeouts import ON_CORES
+
+IDLE_CPU_SHARE = 0.05
+"""A rank that uses less of a core than this between two heartbeats is waiting."""
+LEAST_WORK_S = 0.05
+"""A process that has worked less than this since it was last looked at may do nothing at all."""
+SLOW_BEATS, SLOW_SHARE = 20, 0.4
+"""A rank is slow if in so many heartbeats its peers waited for others so much more often."""
+
+State = Literal["starting", "idle", "running", "done"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a job ended: one line, and the exit code that belongs to it."""
+
+    message: str
+    exit_code: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """An exception that a rank told of before it ended.
+
+    ``communication`` marks errors that a broken peer causes: closed connections, time-outs.
+    ``plain``: the message was written for a person and says all.
+    """
+
+    message: str
+    exit_code: int
+    communication: bool
+    plain: bool
+
+
+@dataclass(slots=True)
+class RankState:
+    """One rank as seen from outside; times are of the launcher's monotonic clock."""
+
+    state: State = "starting"
+    heard_s: float = 0.0
+    beaten_s: float = 0.0
+    active_s: float = 0.0
+    count: int = -1
+    where: str = "starting"
+    cpu_s: float = 0.0
+    felt_s: float = 0.0
+    waits: bool = False
+    beats: int = 0
+    waited: int = 0
+    is_slow: bool = False
+    report: Report | None = None
+    ending: str | None = None
+    stopped: bool = False
+    error_tail: str = ""
+
+
+@dataclass(slots=True)
+class Watch:
+    """The states of all ranks, and the limits that they are held to, in seconds."""
+
+    ranks: int
+    silent_after_s: float
+    stalled_after_s: float
+    missing_after_s: float = ON_CORES.join_s
+    states: list[RankState] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.states = [RankState() for _ in range(self.ranks)]
+
+    def begin(self, state: State, where: str, now_s: float) -> None:
+        """All ranks start something; silence before this does not count."""
+        for rank in self.states:
+            rank.state, rank.where = state, where
+            rank.heard_s = rank.beaten_s = rank.active_s = now_s
+            rank.beats = rank.waited = 0
+            rank.is_slow = False
+
+    def excuse(self, gap_s: float) -> None:
+        """The launcher itself was not running for ``gap_s``: nobody is to blame for it."""
+        for rank in self.states:
+            rank.heard_s += gap_s
+            rank.beaten_s += gap_s
+            rank.active_s += gap_s
+
+    def heard(self, rank: int, now_s: float) -> None:
+        """Anything arrived from a rank."""
+        self.states[rank].heard_s = now_s
+
+    def beat(self, rank: int, now_s: float, beat: Mapping[str, object]) -> None:
+        """A heartbeat: what the rank does, the time it was busy, whether it waits for others."""
+        state = self.states[rank]
+        count, cpu_s = int(str(beat["count"])), float(str(beat["cpu_s"]))
+        elapsed_s = max(now_s - state.beaten_s, 1e-3)
+        if count != state.count or cpu_s - state.cpu_s > IDLE_CPU_SHARE * elapsed_s:
+            state.active_s = now_s
+        state.count, state.cpu_s, state.where = count, cpu_s, str(beat["where"])
+        state.waits = bool(beat.get("waits", False))
+        if state.state == "running":
+            state.beats += 1
+            state.waited += state.waits
+        state.heard_s = state.beaten_s = now_s
+
+    def felt(self, rank: int, now_s: float, busy_s: float) -> None:
+        """How much a rank's process has worked, seen from outside: it may be too busy to beat."""
+        state = self.states[rank]
+        if busy_s - state.felt_s > LEAST_WORK_S:
+            state.felt_s, state.active_s = busy_s, now_s
+
+    def missing(self, now_s: float) -> list[int]:
+        """Ranks that have yet to join the others and show no sign of life for too long.
+
+        One that waits for the others only has to go on beating.
+        """
+        limit_s = self.missing_after_s
+        return [
+            number
+            for number, state in enumerate(self.states)
+            if state.state == "starting"
+            and now_s - state.active_s > limit_s
+            and (state.where != JOINING or now_s - state.beaten_s > limit_s)
+        ]
+
+    def silent(self, now_s: float) -> list[int]:
+        """Running ranks that have not been heard for too long."""
+        return [
+            number
+            for number, state in enumerate(self.states)
+            if state.state == "running" and now_s - state.heard_s > self.silent_after_s
+        ]
+
+    def stalled(self, now_s: float) -> bool:
+        """Whether every rank that still runs has been waiting for too long."""
+        running = [state for state in self.states if state.state == "running"]
+        return bool(running) and all(
+            now_s - state.active_s > self.stalled_after_s for state in running
+        )
+
+    def newly_slow(self, peers: Sequence[Sequence[int]]) -> list[str]:
+        """What there is to say of ranks that the others of their stage wait for; each once.
+
+        Ranks of one stage do the same work, so one that hardly ever waits while all its peers
+        often do is slower than they are. What stages wait for each other is the plan's doing.
+
+        Args:
+            peers: the ranks of each stage.
+        """
+        found = []
+        for ranks in peers:
+            states = [self.states[rank] for rank in ranks]
+            if len(states) < 2 or min(state.beats for state in states) < SLOW_BEATS:
+                continue
+            shares = [state.waited / state.beats for state in states]
+            for place, (rank, state) in enumerate(zip(ranks, states, strict=True)):
+                others = min(shares[:place] + shares[place + 1 :])
+                if others - shares[place] >= SLOW_SHARE and not state.is_slow:
+                    state.is_slow = True
+                    told = f"rank {rank} is slow: the others of its stage wait for it"
+                    found.append(f"{told} {others:.0%} of the time, it waits {shares[place]:.0%}")
+            for state in states:
+                state.beats = state.waited = 0
+        return found
+
+    def broken(self) -> bool:
+        """Whether any rank has failed or ended."""
+        return any(state.report or state.ending for state in self.states)
+
+    def cause_is_plain(self) -> bool:
+        """Whether a failure is known that no other rank's failure explains."""
+        return any(
+            (state.report and not state.report.communication) or (state.ending and not state.report)
+            for state in self.states
+        )
+
+    def diagnose(self, now_s: float) -> Failure:
+        """Which rank broke the job and how, in one line."""
+        return (
+            self._died()
+            or self._raised()
+            or self._did_not_join(now_s)
+            or self._went_silent(now_s)
+            or self._waited()
+            or self._stuck()
+        )
+
+    def _stuck(self) -> Failure:
+        """No rank gets on; the others wait for the one that does not wait."""
+        running = [n for n, state in enumerate(self.states) if state.state == "running"]
+        missing = [number for number in running if not self.states[number].waits]
+        if missing and len(missing) < len(running):
+            where = self.states[missing[0]].where
+            rest = [number for number in range(self.ranks) if number != missing[0]]
+            told = f"rank {missing[0]} hangs in {where}, and the others wait for it"
+            return Failure(message=f"{told}: {self._places(rest)}")
+        return Failure(message=f"no rank makes progress: {self._places(range(self.ranks))}")
+
+    def _died(self) -> Failure | None:
+        for number, state in enumerate(self.states):
+            if state.ending and not state.report:
+                killed = "SIGKILL" in state.ending
+                hint = " (perhaps by the system, for want of memory)" if killed else ""
+                tail = f"; its last output: {state.error_tail}" if state.error_tail else ""
+                message = f"rank {number} {state.ending} in {state.where}{hint}{tail}"
+                return Failure(message=message)
+        return None
+
+    def _raised(self) -> Failure | None:
+        for number, state in enumerate(self.states):
+            report = state.report
+            if report is not None and not report.communication:
+                if report.plain:
+                    return Failure(message=report.message, exit_code=report.exit_code)
+                return Failure(message=f"rank {number} failed in {state.where}: {report.message}")
+        return None
+
+    def _did_not_join(self, now_s: float) -> Failure | None:
+        missing = self.missing(now_s)
+        if not missing:
+            return None
+        state = self.states[missing[0]]
+        what = "it is stopped" if state.stopped else "it does nothing"
+        told = f"rank {missing[0]} did not join the others: {what}, in {state.where}"
+        silence = f"for {now_s - state.active_s:.0f} s"
+        more = f"; nor did ranks {', '.join(map(str, missing[1:]))}" if missing[1:] else ""
+        return Failure(message=f"{told}, {silence}{more}")
+
+    def _went_silent(self, now_s: float) -> Failure | None:
+        frozen = [n for n, state in enumerate(self.states) if state.stopped and not state.report]
+        silent = frozen or self.silent(now_s)
+        if not silent:
+            return None
+        number = silent[0]
+        state = self.states[number]
+        what = "is stopped" if state.stopped else "does not answer"
+        silence = f"no heartbeat for {now_s - state.heard_s:.0f} s, last in {state.where}"
+        return Failure(message=f"rank {number} {what}: {silence}")
+
+    def _waited(self) -> Failure | None:
+        waiting = [n for n, state in enumerate(self.states) if state.report]
+        if not waiting:
+            return None
+        report = self.states[waiting[0]].report
+        others = [n for n in range(self.ranks) if n not in waiting]
+        places = f"; {self._places(others)}" if others else ""
+        told = report.message if report else ""
+        where = self.states[waiting[0]].where
+        return Failure(
+            message=f"rank {waiting[0]} waited in vain for other ranks in {where} ({told}){places}"
+        )
+
+    def _places(self, numbers: range | list[int]) -> str:
+        found = []
+        for number in numbers:
+            state = self.states[number]
+            place = "has finished its part" if state.state == "done" else f"is in {state.where}"
+            found.append(f"rank {number} {place}")
+        return ", ".join(found)

@@ -1,0 +1,93 @@
+"""Tokens to activations, and activations to a loss: the ends of a language model.
+
+Runs what :mod:`shardwright.costmodel.layers.heads` and :mod:`shardwright.costmodel.ops.vocabulary`
+price.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ...kernels.dense import activation
+from ...kernels.dense.cross_entropy import cross_entropy
+from ...kernels.dense.linear_cross_entropy import LINEAR_CROSS_ENTROPY, linear_cross_entropy
+from ...spec.model.layer_parameters import split_range
+from ...spec.model.layers import EMBEDDING_NORM_EPS, EmbeddingLayer, HeadLayer, NormLayer
+from .layer import LayerBuild, LayerModule
+from .tensor_parallel import embedding
+
+
+class Embedding(LayerModule):
+    """Tokens (seq, batch) to activations."""
+
+    def __init__(self, layer: EmbeddingLayer, build: LayerBuild) -> None:
+        super().__init__(build)
+        self.layer = layer
+        self.held, self.seq_len = build.sequence.tokens.held, build.seq_len
+        self.vocab_start = split_range(layer.vocab, self.tp.size, self.tp.rank)[0]
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Token, position and segment vectors, perhaps normalised."""
+        positions, segments = (
+            self.slot(name).weight if name in self._modules else None
+            for name in ("positions", "token_types")
+        )
+        table, start = self.slot("tokens").weight, self.vocab_start
+        x = embedding(tokens, table, positions, start, self.tp, self.held, self.seq_len, segments)
+        if self.layer.norm is None:
+            return x
+        return self.normed("norm", self.layer.norm, EMBEDDING_NORM_EPS, x)
+
+
+class Norm(LayerModule):
+    """The norm after a tower's last block."""
+
+    def __init__(self, layer: NormLayer, build: LayerBuild) -> None:
+        super().__init__(build)
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Activations, normalised."""
+        return self.normed("norm", self.layer.norm, self.layer.norm_eps, x)
+
+
+class Head(LayerModule):
+    """Final norm, perhaps a transform, projection to the vocabulary, loss."""
+
+    def __init__(self, layer: HeadLayer, build: LayerBuild) -> None:
+        super().__init__(build)
+        self.layer = layer
+        self.vocab_start = split_range(layer.vocab, self.tp.size, self.tp.rank)[0]
+
+    @property
+    def loss_replicas(self) -> int:
+        """Tensor-parallel ranks that find one loss."""
+        return self.tp.size
+
+    def forward(self, x: Tensor, targets: Tensor | None, scale: float) -> Tensor:
+        """``scale`` times the sum of the losses of ``targets`` (seq, batch).
+
+        Without targets: the logits of this rank's part of the vocabulary.
+        """
+        layer = self.layer
+        if layer.norm is not None:
+            x = self.normed("norm", layer.norm, layer.norm_eps, x)
+        if layer.transform:
+            x = activation.gelu(self.whole(x, "transform"), tanh=False)
+            x = self.normed("transform_norm", "layernorm", layer.norm_eps, x)
+        (weight,) = self.weights("projection")
+        plain = not layer.bias and layer.softcap is None
+        fuses = plain and self.tp.size == 1 and self.kernels.fuses(LINEAR_CROSS_ENTROPY, x)
+        if fuses and weight.requires_grad and targets is not None:
+            return linear_cross_entropy(self.kernels, x, weight, targets, scale, is_root=True)
+        (logits,) = self.column(x, "projection")
+        del x  # nothing needs it where the projection is frozen
+        if layer.softcap is not None:
+            logits = (logits / layer.softcap).tanh() * layer.softcap
+        if targets is None:
+            return logits
+        group = self.tp.group if self.tp.size > 1 else None
+        return cross_entropy(logits.flatten(0, 1), targets, scale, self.vocab_start, group)
+
+
+__all__ = ["Embedding", "Head", "Norm"]

@@ -1,0 +1,93 @@
+"""Multi-head latent attention in its training form (DeepSeek-V2, arXiv:2405.04434, section 2.1).
+
+Runs what :mod:`shardwright.costmodel.layers.latent_attention` prices, in the same order: keys and
+values are
+made whole from the latent before the core. The last ``rope_dim`` numbers of a query or key head
+turn by position; those of the keys are one head that all heads share.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from ...kernels.attention.rope import Angles, turn_heads
+from ...spec.model.mixers import LatentAttention
+from ...spec.parallel.sequence_partition import count
+from .core_attention import core_attention
+from .tensor_parallel import TensorParallel
+
+if TYPE_CHECKING:
+    from .block import Block
+
+
+def latent_mixer(block: Block, spec: LatentAttention, x: Tensor) -> Tensor:
+    """Latent attention of a block; what every :data:`block.RunPart` takes and gives."""
+    positions = block.sequence.tokens.positions
+    rows = count(positions) if positions else block.seq_len
+    angles = Angles(rows, spec.rope_dim, spec.rope_theta, positions)
+    query = _queries(block, spec, angles, x)
+    down = block.whole(x, "kv_down")
+    latent, turning = down.split([spec.kv_rank, spec.rope_dim], -1)  # type: ignore[no-untyped-call]
+    latent = _rms_norm(block, "kv_norm", latent)
+    (up,) = block.column(latent, "kv_up")
+    if block.tp.size > 1:
+        turning = _ForAllHeads.apply(turning, block.tp)  # type: ignore[no-untyped-call]
+    turning = turn_heads(turning.unsqueeze(2), angles)
+    heads = up.view(*up.shape[:2], -1, spec.nope_dim + spec.value_dim)
+    key, value = _KeysAndValues.apply(heads, turning, spec.nope_dim)  # type: ignore[no-untyped-call]
+    del down, latent, up, heads, turning
+    again = block.recompute == "selective"
+    mixed = core_attention(block.sequence, block.attend, spec.heads, again, query, key, value)
+    return block.row(mixed, "output")
+
+
+def _rms_norm(block: Block, name: str, x: Tensor) -> Tensor:
+    return block.normed(name, "rmsnorm", block.layer.norm_eps, x)
+
+
+def _queries(block: Block, spec: LatentAttention, angles: Angles, x: Tensor) -> Tensor:
+    """Query heads (seq, batch, heads, width of a key), the rotary part of each turned."""
+    name = "query"
+    if spec.query_rank is not None:
+        down = block.whole(x, "query_down")
+        x, name = _rms_norm(block, "query_norm", down), "query_up"
+    (query,) = block.column(x, name)
+    heads: Tensor = query.unflatten(-1, (-1, spec.key_dim))  # type: ignore[no-untyped-call]
+    return turn_heads(heads, angles)
+
+
+class _ForAllHeads(Function):
+    """The rotary key of all tokens on each rank; going backward its ranks' parts are summed."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, tp: TensorParallel) -> Tensor:
+        ctx.tp = tp
+        return tp.gather_sequence(x) if tp.sequence_parallel else x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return ctx.tp.reduce(grads[0]), None
+
+
+class _KeysAndValues(Function):
+    """Keys are copied together with the rotary part; values stay part of the projection."""
+
+    @staticmethod
+    def forward(ctx: Any, up: Tensor, turning: Tensor, nope_dim: int) -> tuple[Tensor, Tensor]:
+        ctx.nope_dim = nope_dim
+        plain, value = up[..., :nope_dim], up[..., nope_dim:]
+        shared = turning.expand(*plain.shape[:-1], turning.shape[-1])
+        return torch.cat((plain, shared), -1), value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        grad_key, grad_value = grads
+        grad_up = torch.cat((grad_key[..., : ctx.nope_dim], grad_value), -1)
+        return grad_up, grad_key[..., ctx.nope_dim :].sum(2, keepdim=True), None
+
+
+__all__ = ["latent_mixer"]

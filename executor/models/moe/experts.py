@@ -1,0 +1,137 @@
+"""A mixture of experts: route, send, compute, send back, combine.
+
+Runs what :mod:`shardwright.costmodel.layers.moe` prices, in the same order, with no token dropped.
+A
+rank's experts are held with experts and outputs as one dimension, so that they shard by rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+from torch.autograd import Function
+
+from ....kernels.dense import activation
+from ....kernels.moe.grouped_linear import Gradients, Keep, grouped_linear
+from ....spec.model.feed_forward import Mlp, Moe
+from ..deferred_gradients import WeightWork, add_gradients
+from ..mlp import mlp
+from ..tensor_parallel import TensorParallel
+from .dispatch import ExpertRanks, from_experts, plan_journey, row_ends, to_experts
+from .routing import Rows, combine, permute, route, sorted_rows
+
+if TYPE_CHECKING:
+    from ..block import Block
+
+
+def mixture(block: Block, spec: Moe, x: Tensor) -> Tensor:
+    """What a mixture of experts makes of each token of (seq, batch, hidden) ``x``."""
+    logits = block.whole(x, "router")
+    weights, chosen = route(logits, spec)
+    shared = _shared(block, spec, x) if spec.shared_ffn else None
+    ranks = block.expert_ranks
+    if not ranks.travels:
+        x, weights = _Share.apply(x, block.tp), _Share.apply(weights, block.tp)  # type: ignore[no-untyped-call]
+    rows = sorted_rows(chosen, spec.experts)
+    made = _through_experts(block, spec, permute(x, rows), rows, ranks)
+    out = combine(made, weights, rows, x.shape)
+    if not ranks.travels:
+        out = _Total.apply(out, block.tp)  # type: ignore[no-untyped-call]
+    return out if shared is None else _Added.apply(out, shared)  # type: ignore[no-untyped-call]
+
+
+def _through_experts(block: Block, spec: Moe, x: Tensor, rows: Rows, ranks: ExpertRanks) -> Tensor:
+    """(rows, hidden) to the ranks of their experts, through these, and back."""
+    if not ranks.travels or ranks.ep * ranks.etp == 1:
+        return _experts(block, spec, x, rows.ends)
+    journey = plan_journey(rows.ends, x.shape[0], ranks)
+    x = to_experts(x, journey, ranks)
+    ends = row_ends(journey.of_experts, x.device)
+    return from_experts(_experts(block, spec, x, ends), journey, ranks)
+
+
+def _experts(block: Block, spec: Moe, x: Tensor, ends: Tensor) -> Tensor:
+    """What each expert makes of its rows."""
+    groups = ends.shape[0]
+
+    def through(rows: Tensor, *names: str) -> tuple[Tensor, ...]:
+        weights = block.weights(*(f"experts_{name}" for name in names))
+        each = [w.unflatten(0, (groups, -1)) for w in weights]  # type: ignore[no-untyped-call]
+        return grouped_linear(block.kernels, rows, each, ends, _keeper(block.tp.later, weights))
+
+    projected = through(x, *(("gate", "up") if spec.gated else ("up",)))
+    if spec.gated:
+        inner = activation.swiglu(block.kernels, *projected)
+    else:
+        inner = activation.gelu(projected[0], tanh=spec.activation == "gelu_tanh")
+    return through(inner, "down")[0]
+
+
+def _keeper(later: WeightWork | None, weights: list[Tensor]) -> Keep | None:
+    """What leaves the gradients of experts' weights, (experts · out, in) each, for later."""
+    if later is None:
+        return None
+
+    def keep(gradients: Gradients) -> bool:
+        if not later.waits:
+            return False
+        later.add(lambda: add_gradients(weights, [g.flatten(0, 1) for g in gradients()]))
+        return True
+
+    return keep
+
+
+def _shared(block: Block, spec: Moe, x: Tensor) -> Tensor:
+    """What the shared experts, an MLP of their joint width, make of every token."""
+    joint = Mlp(ffn=spec.shared_ffn, activation=spec.activation, bias=spec.bias)
+    out = mlp(block, joint, x, prefix="shared_")
+    if not spec.shared_gate:
+        return out
+    return out * block.whole(x, "shared_expert_gate").sigmoid()
+
+
+class _Share(Function):
+    """Goes into work that tensor-parallel ranks split: gradients are summed over them."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, tp: TensorParallel) -> Tensor:
+        ctx.tp = tp
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return ctx.tp.reduce(grads[0]), None
+
+
+class _Total(Function):
+    """Sum over the tensor-parallel ranks of what each made of its part.
+
+    It keeps an empty tensor, so that a block that runs again repeats it, as it repeats the sum
+    of an MLP.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, tp: TensorParallel) -> Tensor:
+        ctx.save_for_backward(x.new_empty(0))
+        return tp.reduce(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0], None
+
+
+class _Added(Function):
+    """Routed and shared experts together; part of what a block that runs again repeats."""
+
+    @staticmethod
+    def forward(ctx: Any, routed: Tensor, shared: Tensor) -> Tensor:
+        ctx.save_for_backward(routed.new_empty(0))
+        return routed + shared
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        return grads[0], grads[0]
+
+
+__all__ = ["mixture"]

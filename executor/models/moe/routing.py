@@ -1,0 +1,194 @@
+"""Routing: which experts each token goes to, how much each counts, and the rows that follow.
+
+Runs what :mod:`shardwright.costmodel.ops.routing` prices in its plain form, in the same order.
+Scores are in float32, and the weights of a token's experts add up to 1. A row is one assignment of
+a token; rows lie expert by expert, and those of one expert in the order of their tokens.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from ....spec.model.feed_forward import Moe, group_votes
+
+
+def best_experts(scores: Tensor, moe: Moe) -> tuple[Tensor, Tensor]:
+    """The highest of each token's (tokens, experts) scores, (tokens, topk), and which they are."""
+    if moe.groups_per_token < moe.groups:
+        scores = _of_best_groups(scores, moe)
+    found = torch.topk(scores, moe.topk, dim=-1)
+    return found.values, found.indices
+
+
+def _of_best_groups(scores: Tensor, moe: Moe) -> Tensor:
+    """The scores with zeros outside each token's best groups of experts.
+
+    A group counts as its best expert does (DeepSeek-V2, arXiv:2405.04434, section 2.2.2), and by
+    sigmoid scores as its two best together (DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
+    """
+    grouped = scores.unflatten(-1, (moe.groups, -1))  # type: ignore[no-untyped-call]
+    best = grouped.topk(group_votes(moe), dim=-1).values
+    best = best.sum(-1) if best.shape[-1] > 1 else best.squeeze(-1)
+    chosen = best.topk(moe.groups_per_token, dim=-1).indices
+    outside = torch.ones(best.shape, dtype=torch.bool, device=best.device)
+    outside.scatter_(1, chosen, False)
+    out: Tensor = grouped.masked_fill(outside.unsqueeze(-1), 0.0).flatten(1)
+    return out
+
+
+class _Route(Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, moe: Moe) -> tuple[Tensor, Tensor]:
+        wide = logits.flatten(0, 1).float()
+        scores = wide.softmax(-1) if moe.score == "softmax" else wide.sigmoid()
+        weights, chosen = best_experts(scores, moe)
+        total = weights.sum(-1, keepdim=True)
+        weights.div_(total)
+        ctx.save_for_backward(scores, chosen, weights, total)
+        ctx.score, ctx.shape, ctx.dtype = moe.score, logits.shape, logits.dtype
+        ctx.mark_non_differentiable(chosen)
+        ctx.set_materialize_grads(False)
+        return weights, chosen
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        scores, chosen, weights, total = ctx.saved_tensors
+        along = (grads[0] * weights).sum(-1, keepdim=True)
+        grad = (grads[0] - along).div_(total)
+        spread = torch.zeros(scores.shape, dtype=scores.dtype, device=scores.device)
+        spread.scatter_add_(1, chosen, grad)
+        if ctx.score == "softmax":
+            spread = torch._softmax_backward_data(spread, scores, -1, scores.dtype)
+        else:
+            spread = torch.ops.aten.sigmoid_backward(spread, scores)
+        return spread.to(ctx.dtype).view(ctx.shape), None
+
+
+def route(logits: Tensor, moe: Moe) -> tuple[Tensor, Tensor]:
+    """Weights and numbers of each token's experts.
+
+    Args:
+        logits: (seq, batch, experts).
+        moe: how many of them a token uses, and what makes scores of logits.
+
+    Returns:
+        (tokens, topk) float32 and int64.
+    """
+    found: tuple[Tensor, Tensor] = _Route.apply(logits, moe)  # type: ignore[no-untyped-call]
+    return found
+
+
+class Rows(NamedTuple):
+    """Where rows come from.
+
+    ``order``: (rows,) int64, the assignment of each, token · topk + choice. ``token``: its token.
+    ``ends``: (experts,) int32, where each expert's rows end.
+    """
+
+    order: Tensor
+    token: Tensor
+    ends: Tensor
+
+
+@lru_cache(maxsize=64)
+def _numbers(count: int, device: torch.device) -> Tensor:
+    return torch.arange(count, device=device)
+
+
+def forget_numbers() -> None:
+    """Let the kept numbers go; they are made again when they are needed."""
+    _numbers.cache_clear()
+
+
+def sorted_rows(chosen: Tensor, experts: int) -> Rows:
+    """The rows of (tokens, topk) choices among ``experts``; no token is dropped."""
+    found = chosen.flatten().sort(stable=True)
+    numbers = _numbers(experts, chosen.device)
+    ends = torch.searchsorted(found.values, numbers, right=True, out_int32=True)
+    return Rows(found.indices, found.indices // chosen.shape[1], ends)
+
+
+class _Permute(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, token: Tensor) -> Tensor:
+        ctx.save_for_backward(token)
+        ctx.shape = x.shape
+        return x.flatten(0, 1).index_select(0, token)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (token,) = ctx.saved_tensors
+        return _summed(grads[0], token, ctx.shape), None
+
+
+def _summed(rows: Tensor, token: Tensor, shape: torch.Size) -> Tensor:
+    """The rows of each token added up, in the (seq, batch, width) of the tokens."""
+    out = torch.zeros(shape[0] * shape[1], shape[2], dtype=rows.dtype, device=rows.device)
+    return out.index_add_(0, token, rows).view(shape)
+
+
+def permute(x: Tensor, rows: Rows) -> Tensor:
+    """(rows, width): the token of each row, from (seq, batch, width)."""
+    out: Tensor = _Permute.apply(x, rows.token)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _PermuteWeights(Function):
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, order: Tensor) -> Tensor:
+        ctx.save_for_backward(order)
+        ctx.shape = weights.shape
+        return weights.flatten().index_select(0, order).unsqueeze(1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (order,) = ctx.saved_tensors
+        grad = grads[0].flatten()
+        return torch.empty_like(grad).scatter_(0, order, grad).view(ctx.shape), None
+
+
+class _Combine(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, weights: Tensor, token: Tensor, shape: torch.Size
+    ) -> Tensor:
+        ctx.save_for_backward(rows, weights, token)
+        return _summed(rows * weights, token, shape).to(rows.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        rows, weights, token = ctx.saved_tensors
+        spread = grads[0].flatten(0, 1).to(weights.dtype).index_select(0, token)
+        grad_rows = torch.mul(spread, weights, out=torch.empty_like(rows))
+        grad_weights = spread.mul_(rows).sum(1, keepdim=True)
+        return grad_rows, grad_weights, None, None
+
+
+def combine(made: Tensor, weights: Tensor, rows: Rows, shape: torch.Size) -> Tensor:
+    """The weighted sum of each token's rows, in float32.
+
+    Args:
+        made: (rows, width), what experts made of the rows.
+        weights: (tokens, topk).
+        rows: where they come from.
+        shape: (seq, batch, width) of the tokens.
+    """
+    each = _PermuteWeights.apply(weights, rows.order)  # type: ignore[no-untyped-call]
+    out: Tensor = _Combine.apply(made, each, rows.token, shape)  # type: ignore[no-untyped-call]
+    return out
+
+
+__all__ = [
+    "Rows",
+    "best_experts",
+    "combine",
+    "forget_numbers",
+    "permute",
+    "route",
+    "sorted_rows",
+]

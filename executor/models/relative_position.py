@@ -1,0 +1,50 @@
+"""Learned biases of relative positions, which T5 adds to attention's scores.
+
+Pairs of positions fall into buckets, half of them one for each short distance and half for ranges
+that grow with the distance; where queries see both sides, half of all are for each side (Raffel et
+al., 2020, section 2.1). Runs what :func:`shardwright.costmodel.ops.position.score_bias` prices.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+FURTHEST = 128
+"""The distance from which on all share the last bucket."""
+
+
+def score_bias(table: Tensor, queries: int, keys: int, both_sides: bool) -> Tensor:
+    """The bias of every pair of positions.
+
+    Args:
+        table: (buckets, local heads).
+        queries: positions 0 to so many.
+        keys: likewise.
+        both_sides: queries see later keys too, which have buckets of their own.
+
+    Returns:
+        (queries, keys, local heads): heads last, for what a sharded block gives must be no view.
+    """
+    found = _buckets(queries, keys, len(table), both_sides, table.device)
+    return F.embedding(found, table)
+
+
+def _buckets(queries: int, keys: int, count: int, both_sides: bool, device: torch.device) -> Tensor:
+    """The bucket of each pair, (queries, keys) int64; a key that is not seen has any."""
+    order = torch.arange(keys, device=device) - torch.arange(queries, device=device).unsqueeze(1)
+    side = count // 2 if both_sides else count
+    distance, exact = order.abs(), max(1, side // 2)
+    near = distance < exact
+    far = distance.to(torch.float32).div_(exact).log_()
+    far.mul_((side - exact) / math.log(max(FURTHEST, exact + 1) / exact))
+    ranges = far.to(torch.int64).add_(exact)
+    torch.minimum(ranges, torch.full((), side - 1, device=device), out=ranges)
+    found = torch.where(near, distance, ranges)
+    return found.add_(order.gt(0).mul(side)) if both_sides else found
+
+
+__all__ = ["FURTHEST", "score_bias"]

@@ -1,0 +1,32 @@
+"""How a layer splits the sequence on a rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.distributed as dist
+
+from ...spec.strategy import LayerStrategy
+from .ring_attention import Ring
+from .token_layout import TokenLayout, token_layout
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceSplit:
+    """A rank's tokens in a layer, its ring, and the ranks that exchange heads; None: it is alone.
+
+    ``exchange`` has the ranks of Ulysses, which hold other tokens outside attention and other
+    heads inside it.
+    """
+
+    tokens: TokenLayout
+    ring: Ring | None = None
+    exchange: dist.ProcessGroup | None = None
+
+
+def whole_sequence(seq_len: int) -> SequenceSplit:
+    """All tokens of a sample on one rank."""
+    return SequenceSplit(token_layout(LayerStrategy(), 0, seq_len))
+
+
+__all__ = ["SequenceSplit", "whole_sequence"]

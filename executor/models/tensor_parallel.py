@@ -1,0 +1,309 @@
+"""Linear layers and embeddings split over tensor-parallel ranks, with or without sequence shards.
+
+Column-parallel weights split their outputs, row-parallel weights their inputs (Shoeybi et al.,
+2019, section 3). With Megatron sequence parallelism (Korthikanti et al., 2022, section 4.2.2)
+activations between the two are shards of the sequence: the column side gathers them and the
+row side reduce-scatters, and the gathered input is gathered again in the backward pass instead
+of being kept. Activations are (seq, batch, width), so a sequence shard is contiguous.
+
+Every collective stands in one of these functions, so what a layer communicates can be read here.
+
+Where a schedule splits the backward, the products that make weight gradients (and the sums of
+biases beside them) wait in the layer's :class:`deferred_gradients.WeightWork`. Collectives do not
+wait:
+an input that is gathered again is gathered with the input gradient, and held until its product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+
+from ...kernels.marks import mark
+from ...spec.parallel.sequence_partition import Spans
+from ...spec.report.trace_marks import COMMUNICATE_TP
+from ..torch_compat import all_gather_single, reduce_scatter_single
+from .deferred_gradients import WeightWork, add_gradients
+from .positions import position_rows
+
+
+@dataclass(frozen=True, slots=True)
+class TensorParallel:
+    """The tensor-parallel ranks of a layer; ``group`` None when there is one.
+
+    ``later`` takes the layer's weight gradients where the schedule splits the backward; None where
+    it never does.
+    """
+
+    group: dist.ProcessGroup | None
+    size: int
+    rank: int
+    sequence_parallel: bool
+    later: WeightWork | None = None
+
+    def gather_sequence(self, x: Tensor) -> Tensor:
+        """All ranks' sequence shards joined; ``x`` itself without sequence parallelism."""
+        if not self.sequence_parallel:
+            return x
+        out = torch.empty((x.shape[0] * self.size, *x.shape[1:]), dtype=x.dtype, device=x.device)
+        x = x.contiguous()
+        with mark(COMMUNICATE_TP):
+            all_gather_single(out, x, group=self.group)
+        return out
+
+    def reduce(self, x: Tensor) -> Tensor:
+        """Sum over the ranks: this rank's sequence shard of it, or all of it, in place."""
+        if self.size == 1:
+            return x
+        if not self.sequence_parallel:
+            with mark(COMMUNICATE_TP):
+                dist.all_reduce(x, group=self.group)
+            return x
+        out = torch.empty((x.shape[0] // self.size, *x.shape[1:]), dtype=x.dtype, device=x.device)
+        with mark(COMMUNICATE_TP):
+            reduce_scatter_single(out, x, group=self.group)
+        return out
+
+
+ALONE = TensorParallel(None, 1, 0, False)
+
+
+def _tokens(x: Tensor) -> Tensor:
+    """(seq, batch, width) as (tokens, width)."""
+    return x.flatten(0, 1)
+
+
+def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """``x · weightᵀ + bias`` for x (seq, batch, in), weight (out, in)."""
+    flat = _tokens(x)
+    product = flat.mm(weight.t()) if bias is None else torch.addmm(bias, flat, weight.t())
+    return product.view(*x.shape[:2], weight.shape[0])
+
+
+class _ColumnLinear(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, tp: TensorParallel, *parameters: Tensor) -> Any:
+        weights = [p for p in parameters if p.dim() == 2]
+        present = [p for p in parameters if p.dim() == 1]
+        biases: list[Tensor | None] = [*present] or [None] * len(weights)
+        ctx.save_for_backward(x, *weights)
+        ctx.tp, ctx.has_bias = tp, bool(present)
+        ctx.parameters = parameters if tp.later is not None else ()
+        whole = tp.gather_sequence(x)
+        return tuple(affine(whole, w, b) for w, b in zip(weights, biases, strict=True))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        x, *weights = ctx.saved_tensors
+        tp: TensorParallel = ctx.tp
+        flat_grads = [_tokens(g) for g in grads]
+        grad_x = flat_grads[0].mm(weights[0])
+        for grad, weight in zip(flat_grads[1:], weights[1:], strict=True):
+            grad_x.addmm_(grad, weight)
+        grad_x = tp.reduce(grad_x.view(*grads[0].shape[:2], -1))
+        whole = _tokens(tp.gather_sequence(x))
+        if tp.later is not None and tp.later.waits:
+            whole = whole.detach()  # or it would keep the graph that it came from
+            tp.later.add(_column_product(flat_grads, whole, ctx.parameters, ctx.has_bias))
+            return (grad_x, None, *(None for _ in ctx.parameters))
+        grad_weights = [g.t().mm(whole) for g in flat_grads]
+        grad_biases = [g.sum(0) for g in flat_grads] if ctx.has_bias else []
+        return (grad_x, None, *grad_weights, *grad_biases)
+
+
+def _column_product(
+    grads: list[Tensor], whole: Tensor, parameters: tuple[Tensor, ...], has_bias: bool
+) -> Callable[[], None]:
+    """Later, the gradients of several projections' parameters; holds what they need alone.
+
+    ``grads`` of the outputs and ``whole``, the joined input, are (tokens, width).
+    """
+
+    def product() -> None:
+        nonlocal whole
+        found = [g.t().mm(whole) for g in grads]
+        del whole
+        found += [g.sum(0) for g in grads] if has_bias else []
+        add_gradients(parameters, found)
+
+    return product
+
+
+def column_linear(
+    x: Tensor, weights: list[Tensor], biases: list[Tensor], tp: TensorParallel
+) -> tuple[Tensor, ...]:
+    """Several projections of one input, each split along its outputs.
+
+    Args:
+        x: (seq, batch, in), or this rank's sequence shard of it.
+        weights: each (local out, in).
+        biases: each (local out,); empty for none.
+        tp: the ranks.
+
+    Returns:
+        One (seq, batch, local out) a weight.
+    """
+    out: tuple[Tensor, ...] = _ColumnLinear.apply(  # type: ignore[no-untyped-call]
+        x, tp, *weights, *biases
+    )
+    return out
+
+
+class _RowLinear(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tp: TensorParallel
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.tp, ctx.has_bias = tp, bias is not None
+        ctx.weight = weight if tp.later is not None else None
+        out = tp.reduce(affine(x, weight, None))
+        return out if bias is None else out.add_(bias)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        x, weight = ctx.saved_tensors
+        tp: TensorParallel = ctx.tp
+        grad_bias = _tokens(grads[0]).sum(0) if ctx.has_bias else None
+        grad = _tokens(tp.gather_sequence(grads[0]))
+        grad_x = grad.mm(weight).view(x.shape)
+        if tp.later is not None and tp.later.waits:
+            tp.later.add(_row_product(grad, x.detach(), ctx.weight))
+            return grad_x, None, grad_bias, None
+        return grad_x, grad.t().mm(_tokens(x)), grad_bias, None
+
+
+def _row_product(grad: Tensor, x: Tensor, weight: Tensor) -> Callable[[], None]:
+    """Later, the gradient of a projection's weight from (tokens, out) and the input."""
+
+    def product() -> None:
+        add_gradients([weight], [grad.t().mm(_tokens(x))])
+
+    return product
+
+
+def row_linear(x: Tensor, weight: Tensor, bias: Tensor | None, tp: TensorParallel) -> Tensor:
+    """A projection split along its inputs; the partial products are summed over the ranks.
+
+    Args:
+        x: (seq, batch, local in).
+        weight: (out, local in).
+        bias: (out,), added once after the sum; None for none.
+        tp: the ranks.
+
+    Returns:
+        (seq, batch, out), or this rank's sequence shard of it.
+    """
+    out: Tensor = _RowLinear.apply(x, weight, bias, tp)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Embedding(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        tokens: Tensor,
+        weight: Tensor,
+        positions: Tensor | None,
+        token_types: Tensor | None,
+        vocab_start: int,
+        tp: TensorParallel,
+        held: Spans,
+        seq_len: int,
+    ) -> Tensor:
+        local, outside = tokens, None
+        if tp.size > 1:
+            local = tokens - vocab_start
+            outside = (local < 0).logical_or_(local >= weight.shape[0])
+            local.masked_fill_(outside, 0)
+        out = torch.nn.functional.embedding(local, weight)
+        if outside is not None:
+            out.masked_fill_(outside.unsqueeze(-1), 0)
+        out = tp.reduce(out)
+        if positions is not None:
+            rows = position_rows(positions, held)
+            out.view(*rows.shape[:2], *out.shape[1:]).add_(rows.unsqueeze(2))
+        segments = None
+        if token_types is not None:
+            segments = segments_of(held, seq_len, len(token_types), tokens)
+            out.add_(torch.nn.functional.embedding(segments, token_types))
+            ctx.token_types = len(token_types)
+        ctx.save_for_backward(local, outside, segments)
+        ctx.tp, ctx.rows, ctx.held = tp, weight.shape[0], held
+        ctx.position_shape = None if positions is None else positions.shape
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        local, outside, segments = ctx.saved_tensors
+        grad = grads[0]
+        grad_positions = grad_types = None
+        if ctx.position_shape is not None:
+            grad_positions = torch.zeros(ctx.position_shape, dtype=grad.dtype, device=grad.device)
+            rows = position_rows(grad_positions, ctx.held)
+            torch.sum(grad.view(*rows.shape[:2], *grad.shape[1:]), dim=2, out=rows)
+        backward = torch.ops.aten.embedding_dense_backward
+        if segments is not None:
+            grad_types = backward(grad, segments, ctx.token_types, -1, False)
+        grad = ctx.tp.gather_sequence(grad)
+        if outside is not None:
+            grad = grad.masked_fill(outside.unsqueeze(-1), 0)
+        grad_weight = backward(grad, local, ctx.rows, -1, False)
+        return None, grad_weight, grad_positions, grad_types, None, None, None, None
+
+
+def segments_of(held: Spans, seq_len: int, types: int, tokens: Tensor) -> Tensor:
+    """The segment of each held token: ``types`` even parts of a sample, one after the other.
+
+    So a sample is a pair of texts, as BERT's are (Devlin et al., 2019, section 3).
+
+    Args:
+        held: token numbers.
+        seq_len: tokens of a sample.
+        types: segments of a sample.
+        tokens: (seq, batch) of as many samples.
+
+    Returns:
+        (held tokens, batch) segment numbers.
+    """
+    parts = [torch.arange(*span, device=tokens.device) for span in held]
+    numbers = parts[0] if len(parts) == 1 else torch.cat(parts)
+    numbers = numbers.mul_(types).div_(seq_len, rounding_mode="floor")
+    return numbers.unsqueeze(1).expand(-1, tokens.shape[1])
+
+
+def embedding(
+    tokens: Tensor,
+    weight: Tensor,
+    positions: Tensor | None,
+    vocab_start: int,
+    tp: TensorParallel,
+    held: Spans,
+    seq_len: int,
+    token_types: Tensor | None = None,
+) -> Tensor:
+    """Token vectors, plus vectors of positions and segments where the model learns them.
+
+    Args:
+        tokens: (seq, batch) token numbers.
+        weight: (local vocabulary, hidden), this rank's rows.
+        positions: (maximum positions, hidden), or None.
+        vocab_start: number of this rank's first token.
+        tp: the ranks over which the vocabulary is split.
+        held: the numbers of the tokens that this rank gives out.
+        seq_len: tokens of a sample.
+        token_types: (segments, hidden), or None.
+
+    Returns:
+        (seq, batch, hidden), or this rank's sequence shard of it.
+    """
+    out: Tensor = _Embedding.apply(  # type: ignore[no-untyped-call]
+        tokens, weight, positions, token_types, vocab_start, tp, held, seq_len
+    )
+    return out

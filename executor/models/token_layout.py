@@ -1,0 +1,66 @@
+"""The tokens of a sample that a rank works on in a layer; nothing here needs torch.
+
+Positions, the causal mask, targets and what is read of the data all follow these numbers, so a
+layout is changed here and in ``spec.token_parts`` alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...spec.parallel.rank_groups import context_group
+from ...spec.parallel.sequence_partition import Spans, held_tokens, read_tokens, ring_tokens
+from ...spec.strategy import LayerStrategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLayout:
+    """Token numbers of a rank in a layer.
+
+    ``read``: those that its projections work on; ``held``: those that it holds between layers;
+    ``ring``: those of each rank of its ring inside attention, by position in the ring, and
+    ``position`` is its own.
+    """
+
+    seq_len: int
+    read: Spans
+    held: Spans
+    ring: tuple[Spans, ...]
+    position: int
+
+    @property
+    def positions(self) -> Spans:
+        """The numbers that positions are taken from; empty where they are 0 to ``seq_len``."""
+        return () if self.read == ((0, self.seq_len),) else self.read
+
+    def seen(self, other: int) -> list[int]:
+        """What this rank's queries see of another ring rank's keys under a causal mask.
+
+        Returns:
+            ``first, end, keys`` for each rectangle: its queries from place ``first`` to before
+            ``end`` see the other's first ``keys`` keys.
+        """
+        found: list[int] = []
+        start = 0
+        for own in self.ring[self.position]:
+            keys = sum(max(0, min(span.end, own.first) - span.first) for span in self.ring[other])
+            if keys and found and found[-1] == keys and found[-2] == start:
+                found[-2] = start + own.size
+            elif keys:
+                found += [start, start + own.size, keys]
+            start += own.size
+        return found
+
+
+def token_layout(strategy: LayerStrategy, rank: int, seq_len: int) -> TokenLayout:
+    """The layout of a layer on a rank of its stage."""
+    return TokenLayout(
+        seq_len=seq_len,
+        read=read_tokens(strategy, rank, seq_len),
+        held=held_tokens(strategy, rank, seq_len),
+        ring=tuple(ring_tokens(strategy.cp, i, seq_len) for i in range(strategy.cp)),
+        position=context_group(strategy).position(rank),
+    )
+
+
+__all__ = ["TokenLayout", "token_layout"]

@@ -1,0 +1,92 @@
+"""What a rank does in a step, as an explicit list: compute, receive, send, reduce, let go.
+
+The list follows the passes of the stage's schedule. Around each pass it starts to receive what
+the *next* one needs, so that the message travels while this one computes, and waits for the
+messages of the pass before the last, so that few live at once; in the shape of a V some stay longer
+(``spec.message_holds``).
+
+Passes that overlap in a schedule run one after the other, in its order: what one rank does beside
+another's message it does here too, but it never starts two passes together.
+
+No rank waits for ever, on any backend, not even where a message only moves once both its ends
+have come to it: take each stage as one actor, which waits whenever one of its ranks would. Two
+neighbours run the passes that they exchange messages for in one order, each receives one pass
+ahead and sends are only waited for a pass later, or when the receiver is bound to be there, so as
+actors they are the two ends of ordered queues, which no schedule of ``spec.schedule`` closes to a
+ring. A rank's own waits are some of its stage's. ``tests/executor/test_actions.py`` plays the lists
+of all ranks against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from ...spec.plan.send_buffers import USUAL_PASSES
+from ...spec.schedules.stage_order import Pass
+
+ActionKind = Literal["post", "let_go", "receive", "forward", "backward", "send"]
+
+
+class Action(NamedTuple):
+    """One thing that a rank does for a pass.
+
+    ``post``: start to receive what the pass needs. ``let_go``: wait until what was sent is gone of
+    which it is time, usually that of the pass before ``item``'s predecessor. ``receive``: wait for
+    what was posted.
+    ``forward``, ``backward``: compute; ``reduces`` marks a chunk's last backward pass, in which
+    its gradients are reduced over ranks. ``send``: start to send what the pass made. Weight
+    gradients, the second part of a split backward, wait for no message and make none.
+    ``passes``: how many passes later what is sent must be gone.
+    """
+
+    kind: ActionKind
+    item: Pass
+    reduces: bool = False
+    passes: int = USUAL_PASSES
+
+
+def stage_actions(
+    order: Sequence[Pass],
+    receives: Container[tuple[bool, int]],
+    sends: Container[tuple[bool, int]],
+    until: Sequence[int] | None = None,
+) -> tuple[Action, ...]:
+    """The actions of a rank in one step.
+
+    Args:
+        order: the passes of its stage, from ``spec.schedule.stage_order``.
+        receives: ``(forward, chunk)`` of passes whose input comes from a neighbouring chunk.
+        sends: those whose output goes to one.
+        until: from ``spec.message_holds.sent_until``.
+    """
+    places = range(USUAL_PASSES, len(order) + USUAL_PASSES) if until is None else until
+    return tuple(_actions(order, receives, sends, places))
+
+
+def _actions(
+    order: Sequence[Pass],
+    receives: Container[tuple[bool, int]],
+    sends: Container[tuple[bool, int]],
+    until: Sequence[int],
+) -> Iterator[Action]:
+    last = {item.chunk: item for item in order if not item.forward}
+    if order[0][:2] in receives:
+        yield Action("post", order[0])
+    for number, (item, following) in enumerate(pairwise([*order, None])):
+        if item is None:
+            continue
+        yield Action("let_go", item)
+        if following is not None and following.crosses and following[:2] in receives:
+            yield Action("post", following)
+        if item.crosses and item[:2] in receives:
+            yield Action("receive", item)
+        if item.forward:
+            yield Action("forward", item)
+        else:
+            yield Action("backward", item, reduces=item == last[item.chunk])
+        if item.crosses and item[:2] in sends:
+            yield Action("send", item, passes=until[number] - number)
+    for _ in range(USUAL_PASSES):
+        yield Action("let_go", order[-1])

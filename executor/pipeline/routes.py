@@ -1,0 +1,113 @@
+"""What of an activation a rank sends and gets at each end of a chunk, and from whom.
+
+Derived from the plan alone, so every rank knows the shape of every message before the first
+step. Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...spec.parallel.batch_partition import Span
+from ...spec.parallel.sequence_partition import Spans, count, places
+from ...spec.plan.plan import Plan
+from ...spec.plan.stage_messages import Block, boundary_blocks, boundary_messages, crossing_parts
+from ...spec.schedules.stage_order import chunk_place, chunk_position
+from ..groups.rank_layout import stage_layout
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows that cross between this rank and a peer, numbered inside this rank's own block.
+
+    ``peer`` is a rank of the world; it may be this one, where a stage holds both chunks.
+    """
+
+    peer: int
+    tokens: Spans
+    samples: Span
+
+    @property
+    def rows(self) -> int:
+        """Vectors of the hidden size."""
+        return count(self.tokens) * self.samples.size
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One end of a chunk: its neighbour there, and what crosses.
+
+    ``chunk`` is the neighbour's number on its stage; ``shape`` (tokens, samples, hidden) of this
+    rank's block. ``sends`` go out in one direction, ``receives`` come in in the other: at the
+    start of a chunk activations come in and gradients go out. ``beside``: what crosses with it,
+    outputs of other towers, as messages of their own.
+    """
+
+    chunk: int
+    shape: tuple[int, int, int]
+    sends: tuple[Piece, ...]
+    receives: tuple[Piece, ...]
+    beside: tuple[Route, ...] = ()
+
+    @property
+    def every(self) -> tuple[Route, ...]:
+        """This route and those beside it, in the order of what crosses."""
+        return (self, *self.beside)
+
+    def covers(self, piece: Piece) -> bool:
+        """Whether a piece is the whole block."""
+        return piece.rows == self.shape[0] * self.shape[1]
+
+
+def chunk_routes(
+    plan: Plan, stage: int, chunk: int, local_rank: int
+) -> tuple[Route | None, Route | None]:
+    """The routes at the start and at the end of a chunk; None at the ends of the model.
+
+    Args:
+        plan: a legal plan.
+        stage: number of the stage.
+        chunk: number of its virtual stage.
+        local_rank: the rank inside the stage.
+    """
+    program = plan.program
+    stages = len(program.stages)
+    position = chunk_position(program.schedule.kind, stage, chunk, stages)
+    last = stages * program.chunks_per_stage - 1
+    return (
+        _route(plan, position, -1, local_rank) if position else None,
+        _route(plan, position, +1, local_rank) if position < last else None,
+    )
+
+
+def _route(plan: Plan, position: int, direction: int, rank: int) -> Route:
+    """The route to the chunk after (+1) or before (-1) the one at a position."""
+    parts = crossing_parts(plan, position + min(direction, 0))
+    first, *beside = (_part_route(plan, position, direction, rank, part) for part in parts)
+    return replace(first, beside=tuple(beside))
+
+
+def _part_route(
+    plan: Plan, position: int, direction: int, rank: int, part: tuple[int, int]
+) -> Route:
+    """The route of one of the activations that cross: its tokens of a sample and its width."""
+    kind, stages = plan.program.schedule.kind, len(plan.program.stages)
+    there, chunk = chunk_place(kind, position + direction, stages)
+    boundary, forward = position + min(direction, 0), direction > 0
+    tokens, hidden = part
+    own = boundary_blocks(plan, boundary, tokens)[0 if forward else 1][rank]
+    first = stage_layout(plan)[there][0]
+    gives = (m for m in boundary_messages(plan, boundary, forward, tokens) if m.source == rank)
+    gets = (m for m in boundary_messages(plan, boundary, not forward, tokens) if m.target == rank)
+    return Route(
+        chunk=chunk,
+        shape=(count(own.tokens), own.samples.size, hidden),
+        sends=tuple(_piece(own, m.block, first + m.target) for m in gives),
+        receives=tuple(_piece(own, m.block, first + m.source) for m in gets),
+    )
+
+
+def _piece(own: Block, block: Block, peer: int) -> Piece:
+    first = own.samples.first
+    samples = Span(block.samples.first - first, block.samples.end - first)
+    return Piece(peer, places(own.tokens, block.tokens), samples)

@@ -1,0 +1,200 @@
+"""The reference: the model on a single process, in torch's own operations and autograd.
+
+It shares the table of parameters and the initial values with the executor, and nothing else:
+no custom kernel, no sharding, no pipeline; activations are (batch, seq, hidden). The whole
+global batch goes through it in slices of samples whose gradients add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ...spec.model.layers import Layer, PatchLayer
+from ...spec.model.towers import layer_places
+from ...spec.plan.plan import Plan
+from ...spec.plan.relative_position_bias import table_blocks
+from ...spec.workload.training import LayerTraining, held_parameters
+from ..engine.loss_scale import LossScale
+from ..engine.optimizer_step import AdamWOptions
+from ..stage.initial_weights import FirstValues, parameter_name, tied_source
+from ..stage.weight_source import Values, whole_ranges
+from .layers import SCALE, run_layer
+
+SLICE_TOKENS = 8192
+
+
+class Reference:
+    """A model and its optimizer on one process.
+
+    Args:
+        plan: whose model and workload.
+        seed: of the initial weights.
+        device: where to compute.
+        batch: gives any sample of any step, a record of whole numbers.
+        dtype: of the computation; weights and gradients are float32.
+        adamw: optimizer settings.
+        last_step: the step at which a decaying learning rate ends.
+        values: gives the first weights; None: random ones by the seed.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        seed: int,
+        device: torch.device,
+        batch: Callable[[int, int], Tensor],
+        dtype: torch.dtype,
+        adamw: AdamWOptions,
+        *,
+        last_step: int = 1,
+        values: Values | None = None,
+    ) -> None:
+        self.plan, self.workload = plan, plan.workload
+        self.places = layer_places(plan.model, plan.workload.seq_len)
+        self.layers = plan.model.layers()
+        self.device, self.batch, self.dtype = device, batch, dtype
+        self.step_index = 0
+        self.parameters: dict[str, nn.Parameter] = {}
+        self._own_names: dict[str, str] = {}
+        given = FirstValues(values, seed)
+        trainings = plan.workload.layer_trainings(plan.model)
+        self._weights = [
+            self._make(plan, i, layer, training, given)
+            for i, (layer, training) in enumerate(zip(self.layers, trainings, strict=True))
+        ]
+        self.optimizer = self._make_optimizer(adamw)
+        self._learning_rate, self._last_step = adamw.learning_rate, last_step
+        self.loss_scale = LossScale() if dtype is torch.float16 else None
+
+    def _make(
+        self, plan: Plan, index: int, layer: Layer, training: LayerTraining, values: Values
+    ) -> dict[str, nn.Parameter]:
+        """A layer's parameters by their names in it; a tied one is the embedding's."""
+        found = {}
+        for spec in held_parameters(layer, self.places[index].tokens, training):
+            source, original = tied_source(plan.model, index, spec)
+            name = parameter_name(source, original)
+            self._own_names[parameter_name(index, spec)] = name
+            if name not in self.parameters:
+                value = values.part(source, original, whole_ranges(original))
+                trained = training.trains_parameter(spec)
+                self.parameters[name] = nn.Parameter(value.to(self.device), requires_grad=trained)
+            found[spec.name] = self.parameters[name]
+        return found
+
+    def _make_optimizer(self, adamw: AdamWOptions) -> torch.optim.AdamW:
+        every = [p for p in self.parameters.values() if p.requires_grad]
+        groups = [
+            {"params": [p for p in every if p.dim() > 1], "weight_decay": adamw.weight_decay},
+            {"params": [p for p in every if p.dim() == 1], "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW(
+            groups,
+            lr=adamw.learning_rate.peak,
+            betas=(adamw.beta1, adamw.beta2),
+            eps=adamw.eps,
+            foreach=False,
+        )
+
+    def backward_step(self) -> float:
+        """The loss of the next step's global batch; gradients are left in ``parameters``."""
+        self.optimizer.zero_grad(set_to_none=True)
+        batch, seq = self.workload.global_batch, self.workload.seq_len
+        at_once = max(1, SLICE_TOKENS // seq)
+        total = 0.0
+        for first in range(0, batch, at_once):
+            numbers = range(first, min(first + at_once, batch))
+            samples = [self.batch(self.step_index, number) for number in numbers]
+            loss = self._loss(torch.stack(samples).to(self.device))
+            scaled: Tensor = loss * (1.0 if self.loss_scale is None else self.loss_scale.value)
+            scaled.backward()  # type: ignore[no-untyped-call]
+            total += loss.item()
+        if self.loss_scale is not None:
+            for parameter in self.parameters.values():
+                if parameter.grad is not None:
+                    parameter.grad.div_(self.loss_scale.value)
+        return total
+
+    def update(self) -> None:
+        """Clip the gradients and take one optimizer step, unless they overflowed in fp16."""
+        if self.loss_scale is not None:
+            grads = self.gradients().values()
+            overflowed = not all(bool(torch.isfinite(grad).all()) for grad in grads)
+            self.loss_scale.after(overflowed)
+            if overflowed:
+                self.step_index += 1
+                return
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._learning_rate.at(self.step_index, self._last_step)
+        if self.workload.gradient_clip_norm is not None:
+            limit = self.workload.gradient_clip_norm
+            nn.utils.clip_grad_norm_(self.parameters.values(), limit, foreach=False)
+        self.optimizer.step()
+        self.step_index += 1
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Every parameter's gradient, float32."""
+        return {n: p.grad.float() for n, p in self.parameters.items() if p.grad is not None}
+
+    def name_of(self, name: str) -> str:
+        """The reference's name of a parameter: a shared table has that of the first layer."""
+        if name in self._own_names:
+            return self._own_names[name]
+        index = int(name.split(".")[1])  # a copy of a table of relative positions
+        return name.replace(f"layers.{index}.", f"layers.{table_blocks(self.plan.model)[index]}.")
+
+    def _loss(self, records: Tensor) -> Tensor:
+        """Summed loss of (batch, record) samples over the losses of the global batch."""
+        cut = _Cut(self.plan, records)
+        x = self._scores(cut)
+        targets = cut.targets(x.shape[1])
+        losses = F.cross_entropy(x.float().flatten(0, 1), targets.flatten(), reduction="sum")
+        return losses / (self.workload.global_batch * x.shape[1])
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        """What a decoder makes of (batch, seq) tokens: (batch, seq, vocabulary), float32."""
+        with torch.no_grad():
+            return self._scores(_Cut(self.plan, tokens.to(self.device))).float()
+
+    def _scores(self, cut: _Cut) -> Tensor:
+        """What the last layer makes of samples before its loss."""
+        outputs: dict[int, Tensor] = {}
+        x, bias, start = cut.records, None, 0
+        for index, (layer, weights) in enumerate(zip(self.layers, self._weights, strict=True)):
+            place = self.places[index]
+            cast = {name: weight.to(self.dtype) for name, weight in weights.items()}
+            if self.workload.adapters is not None:
+                cast[SCALE] = torch.tensor(self.workload.adapters.scale, device=self.device)
+            if place.begins:
+                outputs[index - 1], bias = x, None
+                x, start = cut.data(layer, place.tokens, start)
+            source = outputs[place.read[0].layer] if place.read else None
+            x, bias = run_layer(layer, cast, x, source, bias)
+        return x
+
+
+class _Cut:
+    """What of (batch, record) samples the layers read and the last one has to find.
+
+    A record is an image's class and bytes; or all tokens that towers read one after the other, and
+    then one more, or the tokens again where the model is to restore them.
+    """
+
+    def __init__(self, plan: Plan, records: Tensor) -> None:
+        self.records = records
+        self.of_images = isinstance(plan.model.layers()[0], PatchLayer)
+
+    def data(self, layer: Layer, tokens: int, start: int) -> tuple[Tensor, int]:
+        """What the first layer of a tower reads, and where the next tower's part begins."""
+        if isinstance(layer, PatchLayer):
+            images = self.records[:, 1:].float() / 127.5 - 1
+            return images.view(-1, layer.channels, layer.image, layer.image), 0
+        return self.records[:, start : start + tokens], start + tokens
+
+    def targets(self, count: int) -> Tensor:
+        """The class of each image, or ``count`` tokens of each sample."""
+        return self.records[:, :1] if self.of_images else self.records[:, -count:]

@@ -1,0 +1,118 @@
+"""Experts and latent attention as the reference computes them: by definition, in plain loops.
+
+Nothing here is shared with the layers that ranks run. Activations are (batch, seq, width), and
+weights come by their names in the layer.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ...spec.model.feed_forward import Activation, Moe
+from ...spec.model.mixers import LatentAttention
+
+Weights = dict[str, Tensor]
+SCALE = "adapter_scale"
+"""Where a layer's weights keep what adapters are multiplied with."""
+
+
+def linear(weights: Weights, name: str, x: Tensor) -> Tensor:
+    """The projection called ``name``, and the adapter beside it if there is one."""
+    out = F.linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+    if f"{name}.adapter_a" not in weights:
+        return out
+    inner = F.linear(x, weights[f"{name}.adapter_a"])
+    return out + weights[SCALE] * F.linear(inner, weights[f"{name}.adapter_b"])
+
+
+def reference_mixture(moe: Moe, weights: Weights, x: Tensor) -> Tensor:
+    """Every expert run on the tokens that chose it, one after another."""
+    tokens = x.flatten(0, 1)
+    logits = F.linear(tokens, weights["router.weight"], weights.get("router.bias")).float()
+    scores = logits.softmax(-1) if moe.score == "softmax" else logits.sigmoid()
+    chosen = _allowed(moe, scores).topk(moe.topk, dim=-1).indices
+    picked = scores.gather(1, chosen)
+    shares = torch.zeros_like(scores).scatter(1, chosen, picked / picked.sum(-1, keepdim=True))
+    total = torch.zeros(tokens.shape, dtype=torch.float32, device=x.device)
+    for expert in range(moe.experts):
+        mine = (chosen == expert).any(-1).nonzero().squeeze(1)
+        names = ("gate", "up") if moe.gated else ("up",)
+        inner = [F.linear(tokens[mine], weights[f"experts_{n}.weight"][expert]) for n in names]
+        made = F.linear(activated(moe.activation, *inner), weights["experts_down.weight"][expert])
+        total = total.index_add(0, mine, made * shares[mine, expert].unsqueeze(1))
+    out = total.to(x.dtype).view(x.shape)
+    return out + _shared(moe, weights, x) if moe.shared_ffn else out
+
+
+def _allowed(moe: Moe, scores: Tensor) -> Tensor:
+    """Scores, minus infinity where an expert is in none of a token's best groups."""
+    if moe.groups_per_token >= moe.groups:
+        return scores
+    each = scores.view(scores.shape[0], moe.groups, -1)
+    ranked = each.sort(dim=-1, descending=True).values
+    worth = ranked[..., :2].sum(-1) if moe.score == "sigmoid" else ranked[..., 0]
+    order = worth.argsort(dim=-1, descending=True)
+    kept = torch.zeros_like(worth, dtype=torch.bool)
+    kept[torch.arange(len(worth)).unsqueeze(1), order[:, : moe.groups_per_token]] = True
+    return each.masked_fill(~kept.unsqueeze(-1), float("-inf")).flatten(1)
+
+
+def _shared(moe: Moe, weights: Weights, x: Tensor) -> Tensor:
+    names = ("gate", "up") if moe.gated else ("up",)
+    inner = [linear(weights, f"shared_{name}", x) for name in names]
+    out = linear(weights, "shared_down", activated(moe.activation, *inner))
+    if not moe.shared_gate:
+        return out
+    return out * F.linear(x, weights["shared_expert_gate.weight"]).sigmoid()
+
+
+def activated(kind: Activation, *projected: Tensor) -> Tensor:
+    """The activation of one projection, or of a gate and what it gates."""
+    if len(projected) == 2:
+        return F.silu(projected[0]) * projected[1]
+    return F.gelu(projected[0], approximate="tanh" if kind == "gelu_tanh" else "none")
+
+
+def reference_latent(spec: LatentAttention, eps: float, weights: Weights, x: Tensor) -> Tensor:
+    """Latent attention with keys and values made whole; ``eps`` of its norms."""
+
+    def project(name: str, y: Tensor) -> Tensor:
+        return linear(weights, name, y)
+
+    def norm(name: str, y: Tensor) -> Tensor:
+        wide = y.float()
+        scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+        return (scaled * weights[f"{name}.weight"]).to(y.dtype)
+
+    if spec.query_rank is None:
+        query = project("query", x)
+    else:
+        query = project("query_up", norm("query_norm", project("query_down", x)))
+    query = query.unflatten(-1, (spec.heads, spec.key_dim)).transpose(1, 2)  # type: ignore[no-untyped-call]
+    down = project("kv_down", x)
+    up = project("kv_up", norm("kv_norm", down[..., : spec.kv_rank]))
+    up = up.unflatten(-1, (spec.heads, -1)).transpose(1, 2)  # type: ignore[no-untyped-call]
+    plain, value = up[..., : spec.nope_dim], up[..., spec.nope_dim :]
+    turning = _turned(down[..., spec.kv_rank :].unsqueeze(1), spec.rope_theta)
+    key = torch.cat((plain, turning.expand(-1, spec.heads, -1, -1)), -1)
+    turned = _turned(query[..., spec.nope_dim :], spec.rope_theta)
+    query = torch.cat((query[..., : spec.nope_dim], turned), -1)
+    scores = query @ key.transpose(-1, -2) * spec.key_dim**-0.5
+    future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=x.device).triu(1)
+    mixed = scores.masked_fill(future, float("-inf")).softmax(-1) @ value
+    return project("output", mixed.transpose(1, 2).flatten(2))
+
+
+def _turned(x: Tensor, theta: float) -> Tensor:
+    """(batch, heads, seq, width) turned by position; halves are real and imaginary parts."""
+    seq, half = x.shape[-2], x.shape[-1] // 2
+    frequency = theta ** (-torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.outer(torch.arange(seq, dtype=torch.float64), frequency)
+    cos, sin = angle.cos().to(x.device, x.dtype), angle.sin().to(x.device, x.dtype)
+    real, imaginary = x.chunk(2, dim=-1)
+    return torch.cat((real * cos - imaginary * sin, imaginary * cos + real * sin), -1)
+
+
+__all__ = ["SCALE", "Weights", "linear", "reference_latent", "reference_mixture"]

@@ -1,0 +1,381 @@
+"""A chunk: the consecutive layers of one virtual stage, built, split and sharded.
+
+Sharding is torch's fully_shard, one unit a layer, under one root a chunk. The lattice of
+degrees maps onto it so: the mesh shards over the optimizer's degree and replicates over the
+rest; parameters of degree 1 stay gathered between forward and the last backward; gradients of
+degree 1 are reduced only by the last micro-batch's backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from ...kernels.dispatch import Dispatcher
+from ...spec.errors import InputError
+from ...spec.model.experts import experts_of
+from ...spec.model.model_spec import HeadLayer, Layer
+from ...spec.model.towers import LayerPlace, layer_places, shared_tables
+from ...spec.plan.plan import Plan
+from ...spec.plan.relative_position_bias import as_built
+from ...spec.plan.stage_messages import entry_strategy
+from ...spec.rules.layer_rules import dtype_reason
+from ...spec.strategy import LayerStrategy
+from ...spec.workload.training import LayerTraining
+from ...spec.workload.workload import DtypeRecord
+from ..groups.process_groups import GroupBook
+from ..models.block import Block
+from ..models.build import ENDS, build_layer
+from ..models.deferred_gradients import WeightWork
+from ..models.heads import Head
+from ..models.layer import LayerBuild, LayerModule
+from ..models.lora import gradients_start
+from .expert_shards import expert_placement, left_alone
+from .hpz import keep_pieces
+from .initial_weights import TIED_WEIGHT, TOKEN_WEIGHT, FirstValues, fill_layer
+from .redistribute import relayout
+from .side_inputs import Along
+
+if TYPE_CHECKING:
+    from .options import BuildOptions
+    from .technique_hooks import LiveTechniques
+
+TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Chunk(nn.Module):
+    """Layers of one virtual stage; maps tokens or activations to activations or the loss."""
+
+    def __init__(
+        self,
+        layers: dict[int, LayerModule],
+        strategies: dict[int, LayerStrategy],
+        before: LayerStrategy | None,
+        book: GroupBook,
+        places: tuple[LayerPlace, ...],
+        kinds: dict[int, Layer],
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleDict({str(index): module for index, module in layers.items()})
+        self.strategies = strategies
+        self.before = before
+        self.book = book
+        self.places = places
+        self.kinds = kinds
+        self.live: LiveTechniques | None = None
+        self.weight_work: dict[int, WeightWork] = {}
+        """By layer, where the schedule splits the backward."""
+
+    def forward(
+        self,
+        entry: tuple[Tensor, ...],
+        feeds: Mapping[int, Tensor],
+        targets: Tensor | None = None,
+        scale: float = 1.0,
+    ) -> tuple[Tensor, ...]:
+        """Run the layers; with ``targets`` the last one gives the loss, alone.
+
+        Args:
+            entry: what came from the chunk before: activations (seq, batch, hidden), unless this
+                chunk begins a tower, and outputs of other towers.
+            feeds: data for the layers that begin a tower, by number.
+            targets: what the last layer has to find, this rank's part, where the chunk has it.
+            scale: factor on the summed loss.
+        """
+        before, first = self.before, min(self.strategies)
+        incoming = self.places[first].sources
+        x = entry[0] if len(entry) > len(incoming) else None
+        along = Along(self.places, incoming, entry[len(entry) - len(incoming) :])
+        del entry
+        for key, module in self.layers.items():
+            index, place = int(key), self.places[int(key)]
+            strategy = self.strategies[index]
+            if before is not None:
+                along.move(before, strategy, self.book)
+            if place.begins:
+                x = feeds[index]
+            elif before is not None and x is not None:
+                x = relayout(x, before, strategy, self.book)
+            if x is None:
+                raise RuntimeError(f"nothing came to layer {index}")
+            if self.live is None or not self.live.hold(index):
+                x = self._run(module, index, x, along, targets, scale)
+            else:
+                with self._watched(self.live, index, x):
+                    x = self._run(module, index, x, along, targets, scale)
+            if not x.requires_grad and torch.is_grad_enabled():
+                x = gradients_start(x)
+            before = strategy
+            along.passed(index, x)
+        last = max(self.strategies)
+        if x is None or (not self.has_head and self.places[last + 1].begins):
+            return along.leaving(last)
+        return (x, *along.leaving(last))
+
+    @staticmethod
+    def _run(
+        module: nn.Module,
+        index: int,
+        x: Tensor,
+        along: Along,
+        targets: Tensor | None,
+        scale: float,
+    ) -> Tensor:
+        """One layer; a bias that it makes for later ones is kept."""
+        out: Any
+        if isinstance(module, ENDS):
+            out = module(x, targets, scale)
+        elif isinstance(module, Block):
+            out = module(x, *module.given(along.read(index), along.bias))
+            if module.makes_bias:
+                out, along.bias = out
+        else:
+            out = module(x)
+        found: Tensor = out
+        return found
+
+    @contextmanager
+    def _watched(self, live: LiveTechniques, index: int, x: Tensor) -> Iterator[None]:
+        """Around a layer that techniques are at work in; ``x`` is its input."""
+        if x.requires_grad:
+            x.register_hook(lambda grad: live.after_backward(index))  # type: ignore[no-untyped-call]
+        with live.around_layer(index):
+            yield
+
+    def after_backward(self, reads: bool, last: bool) -> None:
+        """Tell techniques of a micro-batch's backward that is over.
+
+        Args:
+            reads: whether it went through layers that read data.
+            last: whether gradients are complete.
+        """
+        if self.live is None:
+            return
+        for index in sorted(self.strategies, reverse=True):
+            if reads and self.places[index].begins:  # it reads data, which have no gradient
+                self.live.after_backward(index)
+            if last:
+                self.live.gradients_ready(index)
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the last layer gives the loss."""
+        return self.loss_replicas > 0
+
+    @property
+    def loss_replicas(self) -> int:
+        """Tensor-parallel ranks that find one loss; 0 without the last layer."""
+        ends = (module for module in self.layers.values() if isinstance(module, ENDS))
+        return sum(module.loss_replicas for module in ends)
+
+    @property
+    def data_layers(self) -> tuple[int, ...]:
+        """The layers that begin a tower and read data."""
+        return tuple(index for index in self.strategies if self.places[index].begins)
+
+    @property
+    def last_strategy(self) -> LayerStrategy:
+        """The strategy of the last layer, which decides the layout that leaves the chunk."""
+        return self.strategies[max(self.strategies)]
+
+    def units(self) -> list[tuple[FSDPModule, LayerStrategy]]:
+        """The sharded layers with their strategies."""
+        return [
+            (module, self.strategies[int(index)])
+            for index, module in self.layers.items()
+            if isinstance(module, FSDPModule)
+        ]
+
+    def set_last_micro_batch(self, last: bool) -> None:
+        """Arm the next backward: only the last one reduces and frees what waits for it."""
+        for unit, strategy in self.units():
+            shard = strategy.shard
+            unit.set_requires_gradient_sync(last or shard.reduces_each_micro_batch, recurse=False)
+            unit.set_reshard_after_backward(last or shard.gathers_each_use, recurse=False)
+
+
+def needs_sharding_wrapper(
+    layer: Layer, strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord
+) -> bool:
+    """Whether a layer has anything to gather, reduce or cast; plain modules otherwise."""
+    if experts_of(layer) is not None and strategy.expert_data_parallel(stage_ranks) > 1:
+        return True
+    return strategy.state_ranks(stage_ranks) > 1 or dtype.param != dtype.master
+
+
+def build_chunk(
+    plan: Plan,
+    number: int,
+    book: GroupBook,
+    options: BuildOptions,
+    kernels: Dispatcher,
+) -> Chunk:
+    """Build, fill, split and shard the layers of this stage's chunk ``number`` on this rank.
+
+    Each layer is sharded as soon as it is built, so a rank never holds more than its part and
+    one whole layer.
+    """
+    dtype = plan.workload.dtype
+    policy = _precision(dtype)
+    layers = _own_layers(plan, number, book)
+    tied = _tied_ends(plan, layers)
+    trainings = plan.workload.layer_trainings(plan.model)
+    wrapped = {
+        index
+        for index, layer, strategy in layers
+        if needs_sharding_wrapper(layer, strategy, book.stage_ranks, dtype)
+        and (trainings[index].trains or strategy.shard.optimizer > 1)
+    }
+    splits = plan.program.splits_backward
+    later = {index: WeightWork() for index, _, _ in layers if splits}
+    modules: dict[int, LayerModule] = {}
+    units: list[FSDPModule] = []
+    for index, layer, strategy in layers:
+        modules[index] = _build_module(
+            plan, index, layer, strategy, trainings[index], book, later.get(index), options, kernels
+        )
+        members = [modules[index]]
+        if index in tied[-1:]:
+            members = [modules[i] for i in tied]
+            _tie(members)
+        if index in wrapped and index not in tied[:-1]:  # those join the head's unit
+            units.append(_shard_unit(members, strategy, book, policy, layer))
+    strategies = {index: strategy for index, _, strategy in layers}
+    places = layer_places(plan.model, plan.workload.seq_len)
+    before = entry_strategy(plan, book.stage, number)
+    kinds = {index: layer for index, layer, _ in layers}
+    chunk = Chunk(modules, strategies, before, book, places, kinds)
+    chunk.weight_work = later
+    if units:
+        plain = {p for i in strategies if i not in wrapped for p in modules[i].parameters()}
+        ranks = book.stage_ranks
+        plain |= {p for i in wrapped for p in left_alone(modules[i], strategies[i], ranks)}
+        mesh = book.data_mesh(layers[0][2])
+        fully_shard(chunk, mesh=mesh, mp_policy=policy, ignored_params=plain)
+    if not options.prefetch:
+        for unit in units:  # a unit that prefetches itself prefetches nothing
+            unit.set_modules_to_backward_prefetch([unit])
+    return chunk
+
+
+def _own_layers(
+    plan: Plan, number: int, book: GroupBook
+) -> tuple[tuple[int, Layer, LayerStrategy], ...]:
+    """Layers of a chunk as it holds them, with the strategies of this rank's device group."""
+    parts = plan.program.stages[book.stage].virtual_stages[number]
+    own = (
+        replace(part, strategy=part.by_device_group.get(book.device_group, part.strategy))
+        for part in parts
+    )
+    found = plan.chunk_layers(tuple(own))
+    kinds = as_built(plan.model, [index for index, _, _ in found])
+    return tuple((index, kinds[index], strategy) for index, _, strategy in found)
+
+
+def _build_module(
+    plan: Plan,
+    index: int,
+    layer: Layer,
+    strategy: LayerStrategy,
+    training: LayerTraining,
+    book: GroupBook,
+    later: WeightWork | None,
+    options: BuildOptions,
+    kernels: Dispatcher,
+) -> LayerModule:
+    experts = book.expert_ranks(strategy)
+    seq_len = layer_places(plan.model, plan.workload.seq_len)[index].tokens
+    tp = replace(book.tensor_parallel(strategy), later=later)
+    build = LayerBuild(
+        tp=tp,
+        kernels=kernels,
+        recompute=strategy.recompute,
+        flash=options.flash,
+        seq_len=seq_len,
+        sequence=book.sequence_split(strategy, seq_len),
+        experts=experts,
+    )
+    module = build_layer(layer, build)
+    values = FirstValues(options.values, options.seed)
+    fill_layer(
+        module,
+        plan.model,
+        index,
+        layer,
+        tp,
+        experts,
+        seq_len,
+        values,
+        options.device,
+        training,
+        TORCH_DTYPES[plan.workload.dtype.param],
+    )
+    for run in options.techniques.of(strategy):
+        run.prepare(module, strategy, options)
+    return module
+
+
+def _tied_ends(plan: Plan, layers: tuple[tuple[int, Layer, LayerStrategy], ...]) -> tuple[int, ...]:
+    """Tables and head that are one weight inside this chunk, where it has the head.
+
+    Tables without the head in their chunk are copies, each a weight of its own.
+    """
+    tables = shared_tables(plan.model)
+    ends = tuple(i for i, _, _ in layers if i in tables)
+    return ends if len(ends) > 1 and isinstance(layers[-1][1], HeadLayer) else ()
+
+
+def _tie(members: list[LayerModule]) -> None:
+    """Make the others use the first one's table."""
+    weight = members[0].slot(TOKEN_WEIGHT.split(".")[0]).weight
+    for member in members[1:]:
+        name = TIED_WEIGHT if isinstance(member, Head) else TOKEN_WEIGHT
+        member.slot(name.split(".")[0]).weight = weight
+
+
+def _shard_unit(
+    members: list[LayerModule],
+    strategy: LayerStrategy,
+    book: GroupBook,
+    policy: MixedPrecisionPolicy,
+    layer: Layer,
+) -> FSDPModule:
+    """Layers gathered and reduced together, their parameters cut to this rank's shards."""
+    has_experts = experts_of(layer) is not None
+    unit: Any = fully_shard(
+        members if len(members) > 1 else members[0],  # type: ignore[arg-type]
+        mesh=book.data_mesh(strategy),
+        reshard_after_forward=strategy.shard.gathers_each_use,
+        mp_policy=policy,
+        ignored_params={
+            p for module in members for p in left_alone(module, strategy, book.stage_ranks)
+        },
+        shard_placement_fn=expert_placement(members[0], strategy, book) if has_experts else None,
+    )
+    found: FSDPModule = unit[0] if isinstance(unit, list) else unit
+    _sum_gradients(found)
+    if strategy.shard.secondary_parameters > 1:
+        keep_pieces(found, strategy, book)
+    return found
+
+
+def _sum_gradients(unit: FSDPModule) -> None:
+    """Reduce by plain sums: the loss already carries one over the global tokens."""
+    unit.set_gradient_divide_factor(1.0)
+    unit.set_force_sum_reduction_for_comms(True)
+
+
+def _precision(dtype: DtypeRecord) -> MixedPrecisionPolicy:
+    if reason := dtype_reason(dtype):
+        raise InputError("workload.dtype", reason, "formats that the executor runs")
+    return MixedPrecisionPolicy(
+        param_dtype=TORCH_DTYPES[dtype.param],
+        reduce_dtype=TORCH_DTYPES[dtype.communication],
+        cast_forward_inputs=False,
+    )

@@ -1,0 +1,63 @@
+"""Which ranks the experts of a sharded layer are cut over: others than its dense parameters.
+
+One unit gathers and reduces both, each over its own ranks. fully_shard takes a mesh for each
+parameter by names that are not public yet; they are used here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+from torch.distributed.fsdp._fully_shard._fsdp_common import (
+    FSDPMeshInfo,
+    HSDPMeshInfo,
+    ShardPlacementResult,
+)
+from torch.distributed.tensor import Shard
+
+from ...spec.parallel.rank_groups import expert_shard_group
+from ...spec.strategy import LayerStrategy
+from ..groups.process_groups import GroupBook
+from ..models.layer import LayerModule, iter_slots
+
+EXPERTS = "experts_"
+"""What the names of experts' parameters begin with."""
+
+
+def expert_placement(
+    module: LayerModule, strategy: LayerStrategy, book: GroupBook
+) -> Callable[[nn.Parameter], ShardPlacementResult | None]:
+    """What tells fully_shard where each parameter of a layer goes; None: over the layer's mesh."""
+    mesh = book.expert_mesh(strategy)
+    if mesh.ndim == 1:
+        info = FSDPMeshInfo(mesh, shard_mesh_dim=0)
+    else:
+        info = HSDPMeshInfo(mesh, shard_mesh_dim=1, replicate_mesh_dim=0)
+    experts = _of_experts(module)
+
+    def place(parameter: nn.Parameter) -> ShardPlacementResult | None:
+        return ShardPlacementResult(Shard(0), info) if parameter in experts else None
+
+    return place
+
+
+def _of_experts(module: LayerModule) -> set[nn.Parameter]:
+    slots = (slot for name, slot in iter_slots(module) if name.startswith(EXPERTS))
+    return {parameter for slot in slots for parameter in slot.parameters()}
+
+
+def left_alone(module: LayerModule, strategy: LayerStrategy, stage_ranks: int) -> set[nn.Parameter]:
+    """Frozen parameters that nothing cuts: nothing of them is gathered or reduced.
+
+    Args:
+        module: a layer.
+        strategy: its decisions.
+        stage_ranks: ranks of its stage.
+    """
+    frozen = {p for p in module.parameters() if not p.requires_grad}
+    if strategy.shard.optimizer == 1:
+        return frozen
+    if expert_shard_group(strategy, stage_ranks).size == 1:
+        return frozen & _of_experts(module)
+    return set()

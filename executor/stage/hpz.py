@@ -1,0 +1,49 @@
+"""A second copy of the parameters for the backward pass: hpZ of ZeRO++ (arXiv:2306.10209).
+
+After the forward pass each rank keeps a piece of the gathered parameters, so that the backward
+pass gathers over few ranks that lie close together. fully_shard does this where it is given a
+number of ranks, but makes process groups of its own then, layer by layer, which would hang ranks
+of other stages. So it is told here, below its public surface, which groups to use.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard._fsdp_common import HSDPMeshInfo
+
+from ...spec.strategy import LayerStrategy
+from ..groups.process_groups import GroupBook
+
+
+def keep_pieces(unit: FSDPModule, strategy: LayerStrategy, book: GroupBook) -> None:
+    """Have a unit that frees its parameters after use keep pieces of them until its backward.
+
+    Experts keep pieces among the ranks that hold the same ones, or none, and are gathered again
+    as before the forward pass.
+
+    Args:
+        unit: sharded, its parameters freed after the forward pass.
+        strategy: of its layers.
+        book: process groups of the plan.
+    """
+    state: Any = unit._get_fsdp_state()
+    for group in state._fsdp_param_groups:
+        if group.mesh_info.mesh is book.data_mesh(strategy):
+            mesh: DeviceMesh | None = book.secondary_mesh(strategy)
+        else:
+            mesh = book.expert_secondary_mesh(strategy)
+        if mesh is None:
+            continue
+        info = HSDPMeshInfo(mesh, shard_mesh_dim=1, replicate_mesh_dim=0)
+        group.post_forward_mesh_info = info
+        for parameter in group.fsdp_params:
+            parameter.post_forward_mesh_info = info
+            whole = torch.empty(parameter._orig_size, device="meta")
+            parameter._init_sharded_post_forward_param_metadata(whole)
+
+
+__all__ = ["keep_pieces"]

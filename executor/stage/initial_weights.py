@@ -1,0 +1,158 @@
+"""Initial weights that depend on seed and model only, and their place under a strategy.
+
+Every parameter has its own random stream, seeded by the run's seed and the parameter's name,
+so a rank can make just the part it holds and any plan starts from the same model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor, nn
+
+from ...spec.model.layer_parameters import ParameterSpec, split_range
+from ...spec.model.model_spec import Layer, ModelSpec
+from ...spec.model.towers import shared_tables
+from ...spec.plan.relative_position_bias import TABLE, table_blocks
+from ...spec.workload.training import FULLY_TRAINED, LayerTraining, held_parameters, is_adapter
+from ..models.layer import LayerModule
+from ..models.moe.dispatch import ExpertRanks
+from ..models.tensor_parallel import TensorParallel
+from .weight_source import Ranges, Values, whole_ranges
+
+INITIAL_STD = 0.02
+TOKEN_WEIGHT = "tokens.weight"
+TIED_WEIGHT = "projection.weight"
+TABLES = (TOKEN_WEIGHT, TIED_WEIGHT)
+"""Names of a vocabulary table that layers may share."""
+
+
+def parameter_name(layer_index: int, spec: ParameterSpec) -> str:
+    """The name of a parameter in the whole model, whatever the plan."""
+    return f"layers.{layer_index}.{spec.name}"
+
+
+def initial_value(spec: ParameterSpec, name: str, seed: int) -> Tensor:
+    """The whole initial tensor in float32 on the CPU."""
+    if spec.initial == "ones":
+        return torch.ones(spec.shape)
+    if spec.initial == "zeros":
+        return torch.zeros(spec.shape)
+    digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    whole = torch.empty(spec.shape)
+    if spec.initial == "fan_in":
+        bound = spec.shape[-1] ** -0.5
+        return whole.uniform_(-bound, bound, generator=generator)
+    return whole.normal_(std=INITIAL_STD, generator=generator)
+
+
+class SeededValues:
+    """First weights made at random; see :class:`weight_source.Values`.
+
+    Args:
+        seed: of the run.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def part(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
+        """A part of a parameter; see :class:`weight_source.Values`."""
+        whole = initial_value(spec, parameter_name(index, spec), self.seed)
+        if ranges == whole_ranges(spec):
+            return whole
+        return whole[tuple(slice(start, stop) for start, stop in ranges)].clone()
+
+
+class FirstValues:
+    """First weights of a run: a checkpoint's where there is one, adapters and the rest seeded.
+
+    Args:
+        given: the checkpoint, None for none.
+        seed: of the run.
+    """
+
+    def __init__(self, given: Values | None, seed: int) -> None:
+        self._seeded = SeededValues(seed)
+        self._given = given or self._seeded
+
+    def part(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
+        """A part of a parameter; see :class:`weight_source.Values`."""
+        source = self._seeded if is_adapter(spec) else self._given
+        return source.part(index, spec, ranges)
+
+
+def fill_layer(
+    module: LayerModule,
+    model: ModelSpec,
+    layer_index: int,
+    layer: Layer,
+    tp: TensorParallel,
+    experts: ExpertRanks,
+    seq_len: int,
+    values: Values,
+    device: torch.device,
+    training: LayerTraining = FULLY_TRAINED,
+    frozen_dtype: torch.dtype = torch.float32,
+) -> None:
+    """Give a layer module its parameters: this rank's part of the initial values.
+
+    Args:
+        module: from ``build_layer``.
+        model: the whole model (tied weights are the embedding's).
+        layer_index: the layer's number in the model.
+        layer: the layer.
+        tp: tensor-parallel ranks.
+        experts: ranks that experts are spread over.
+        seq_len: rows of a position table whose length the model leaves open.
+        values: where the parameters' first values come from.
+        device: where parameters live.
+        training: what of the layer is trained; the rest is frozen.
+        frozen_dtype: what the rest is kept in.
+    """
+    if training.adapters is not None:
+        module.adapter_scale = training.adapters.scale
+    for spec in held_parameters(layer, seq_len, training):
+        source = tied_source(model, layer_index, spec)
+        ranges = expert_ranges(spec, experts) if spec.expert else local_ranges(spec, tp)
+        value = values.part(*source, ranges)
+        if spec.expert:  # experts and outputs are one dimension, which is sharded by rows
+            value = value.flatten(0, 1)
+        holder, kind = module.holder(spec.name)
+        trained = training.trains_parameter(spec)
+        value = value.to(device, torch.float32 if trained else frozen_dtype)
+        holder.register_parameter(kind, nn.Parameter(value, requires_grad=trained))
+
+
+def local_ranges(spec: ParameterSpec, tp: TensorParallel) -> Ranges:
+    """The part of a whole parameter that a tensor-parallel rank holds."""
+    ranges = list(whole_ranges(spec))
+    if spec.split_dim is not None and tp.size > 1:
+        ranges[spec.split_dim] = split_range(spec.shape[spec.split_dim], tp.size, tp.rank)
+    return tuple(ranges)
+
+
+def expert_ranges(spec: ParameterSpec, ranks: ExpertRanks) -> Ranges:
+    """The part of all experts' parameters that a rank holds: its experts, its parts of them."""
+    ranges = list(whole_ranges(spec))
+    ranges[0] = split_range(spec.shape[0], ranks.ep, ranks.ep_rank)
+    if spec.split_dim is not None:
+        width = spec.shape[spec.split_dim]
+        ranges[spec.split_dim] = split_range(width, ranks.etp, ranks.etp_rank)
+    return tuple(ranges)
+
+
+def tied_source(
+    model: ModelSpec, layer_index: int, spec: ParameterSpec
+) -> tuple[int, ParameterSpec]:
+    """Where a parameter's value comes from: the first layer that has it, or the layer itself."""
+    if spec.name == TABLE:
+        return table_blocks(model).get(layer_index, layer_index), spec
+    if spec.name not in TABLES:
+        return layer_index, spec
+    tables = shared_tables(model)
+    if layer_index not in tables:
+        return layer_index, spec
+    return tables[0], ParameterSpec(name=TOKEN_WEIGHT, shape=spec.shape, split_dim=0)

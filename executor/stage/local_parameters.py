@@ -1,0 +1,191 @@
+"""The parameters that a rank holds, as plain local tensors.
+
+Sharded parameters are DTensors over meshes that differ from layer to layer; the optimizer,
+gradient clipping and the sums over tensor-parallel ranks only need the local part, who else
+holds it, and whether its gradient is still a part of a sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from ...spec.model.layer_parameters import ParameterSpec
+from ...spec.model.towers import layer_places
+from ...spec.parallel.rank_groups import (
+    RankGroup,
+    expert_group,
+    expert_shard_group,
+    expert_tensor_group,
+    shard_group,
+    tensor_group,
+)
+from ...spec.plan.plan import Plan
+from ...spec.strategy import LayerStrategy
+from ...spec.workload.training import held_parameters
+from ..groups.process_groups import GroupBook
+from ..models.layer import LayerModule
+from ..torch_compat import all_gather_single
+from .chunk import Chunk, needs_sharding_wrapper
+from .initial_weights import parameter_name, tied_source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalParameter:
+    """One parameter of this rank.
+
+    ``data`` is what the optimizer updates and checkpoints hold. It shares storage with the
+    module's parameter unless a technique keeps it on the host; then ``on_device`` is what does, and
+    its gradient is put into ``host_gradient`` for the update. ``replicas`` ranks of the stage hold
+    the same part; ``tied`` names a parameter that other chunks hold too, ``counts`` is false for
+    the copies that norms leave out.
+    """
+
+    name: str
+    layer: int
+    spec: ParameterSpec
+    strategy: LayerStrategy
+    parameter: nn.Parameter
+    data: Tensor
+    replicas: int
+    partial_gradient: bool
+    tied: str | None
+    counts: bool
+    on_device: Tensor | None = None
+    host_gradient: Tensor | None = None
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the optimizer works on it in the host's memory."""
+        return self.host_gradient is not None
+
+    @property
+    def trained(self) -> bool:
+        """Whether it has gradients and optimizer states."""
+        return self.parameter.requires_grad
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The local gradient, None before the first backward."""
+        grad = self.parameter.grad
+        return grad.to_local() if isinstance(grad, DTensor) else grad
+
+
+def local_parameters(plan: Plan, chunks: list[Chunk], book: GroupBook) -> list[LocalParameter]:
+    """This rank's parameters in the order of the model, frozen ones too.
+
+    A weight tied in place appears once.
+    """
+    seen: set[int] = set()
+    found: list[LocalParameter] = []
+    places = layer_places(plan.model, plan.workload.seq_len)
+    trainings = plan.workload.layer_trainings(plan.model)
+    for chunk in chunks:
+        for key, module in chunk.layers.items():
+            index = int(key)
+            kind, tokens = chunk.kinds[index], places[index].tokens
+            for spec in held_parameters(kind, tokens, trainings[index]):
+                holder, name = cast(LayerModule, module).holder(spec.name)
+                parameter = getattr(holder, name)
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    strategy = chunk.strategies[index]
+                    found.append(_describe(plan, book, index, spec, strategy, parameter))
+    return found
+
+
+def _describe(
+    plan: Plan,
+    book: GroupBook,
+    index: int,
+    spec: ParameterSpec,
+    strategy: LayerStrategy,
+    parameter: nn.Parameter,
+) -> LocalParameter:
+    ranks = book.stage_ranks
+    layer = plan.model.layers()[index]
+    wrapped = needs_sharding_wrapper(layer, strategy, ranks, plan.workload.dtype)
+    split = strategy.weight_split if spec.split_dim is not None else 1
+    shards = strategy.shard.optimizer if wrapped else 1
+    if spec.expert:
+        split = strategy.ep * strategy.etp
+        shards = expert_shard_group(strategy, ranks).size if wrapped else 1
+    source, named = tied_source(plan.model, index, spec)
+    name = parameter_name(source, named)
+    # experts are split by degrees of their own, and never partial
+    partial = strategy.weight_split > 1 and (
+        spec.partial_gradient == "always"
+        or (spec.partial_gradient == "sequence_parallel" and strategy.megatron_sp)
+    )
+    return LocalParameter(
+        name=parameter_name(index, spec),
+        layer=index,
+        spec=spec,
+        strategy=strategy,
+        parameter=parameter,
+        data=_local_data(parameter),
+        replicas=ranks // (split * (shards if wrapped else 1)),
+        partial_gradient=partial,
+        tied=name if name in book.tied else None,
+        counts=name not in book.tied or index == source,
+    )
+
+
+def _local_data(parameter: nn.Parameter) -> Tensor:
+    data = parameter.detach()
+    return data.to_local() if isinstance(data, DTensor) else data
+
+
+def gather_whole(local: LocalParameter, value: Tensor, book: GroupBook) -> Tensor:
+    """A whole parameter or gradient, gathered together by all ranks that have parts of it."""
+    parameter, spec, strategy = local.parameter, local.spec, local.strategy
+    if isinstance(parameter, DTensor):
+        value = _gather_shards(local, parameter, value, book)
+    if spec.expert:
+        value = value.view(spec.expert_shape(strategy.ep, strategy.etp))
+        if spec.split_dim is not None:
+            value = _gather_split(spec, spec.split_dim, value, book, expert_tensor_group(strategy))
+        return _gather_split(spec, 0, value, book, expert_group(strategy))
+    if spec.split_dim is None or strategy.weight_split == 1:
+        return value
+    return _gather_split(spec, spec.split_dim, value, book, tensor_group(strategy))
+
+
+def _gather_shards(
+    local: LocalParameter, parameter: DTensor, value: Tensor, book: GroupBook
+) -> Tensor:
+    """Undo the dimension-0 sharding: equal chunks of ceil(rows / shards), the last ones short."""
+    strategy, is_expert = local.strategy, local.spec.expert
+    shape = shard_group(strategy)
+    if is_expert:
+        shape = expert_shard_group(strategy, book.stage_ranks)
+    if shape.size == 1:
+        return value
+    rows = parameter.shape[0]
+    chunk = -(-rows // shape.size)
+    padded = torch.zeros((chunk, *value.shape[1:]), dtype=value.dtype, device=value.device)
+    padded[: value.shape[0]] = value
+    out = padded.new_empty((chunk * shape.size, *value.shape[1:]))
+    group = book.expert_state_group(shape) if is_expert else book.group(shape)
+    all_gather_single(out, padded, group=group)
+    return out[:rows]
+
+
+def _gather_split(
+    spec: ParameterSpec, dim: int, value: Tensor, book: GroupBook, shape: RankGroup
+) -> Tensor:
+    """The parts along ``dim`` of the ranks of a group, side by side."""
+    if shape.size == 1:
+        return value
+    size = spec.shape[dim]
+    part = -(-size // shape.size)
+    moved = value.movedim(dim, 0).contiguous()
+    padded = moved.new_zeros((part, *moved.shape[1:]))
+    padded[: moved.shape[0]] = moved
+    out = padded.new_empty((part * shape.size, *moved.shape[1:]))
+    all_gather_single(out, padded, group=book.group(shape))
+    return out[:size].movedim(0, dim)

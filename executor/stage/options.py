@@ -1,0 +1,37 @@
+"""What a run decides beside the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from ...kernels.dispatch import Policy
+from ..technique import RunTechniques
+from ..techniques import SHIPPED
+from .weight_source import Values
+
+Compiler = Literal["inductor", "aot_eager"]
+"""inductor writes fused kernels. aot_eager traces and differentiates just so, but runs each
+operation of the library: for checks, which need no compiler of the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """What a run decides beside the plan: seed, device and which kernels.
+
+    ``collective_timeout_s``: how long a rank waits in a collective for the others. ``compiler``:
+    of the layers that the plan compiles. ``techniques`` are those that the plan may hold.
+    ``values`` gives the first weights; None: random ones by the seed.
+    """
+
+    seed: int
+    device: torch.device
+    flash: bool
+    prefetch: bool
+    kernels: Policy = "auto"
+    compiler: Compiler = "inductor"
+    collective_timeout_s: float = 60.0
+    techniques: RunTechniques = SHIPPED
+    values: Values | None = None

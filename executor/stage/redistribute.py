@@ -1,0 +1,153 @@
+"""Moving activations between neighbouring layers that split them differently.
+
+A layer holds activations as (seq, batch, hidden): its data-parallel part of the batch, the
+same on all its tensor-parallel ranks, or where it splits the sequence its part of that.
+A change is a few steps: join the sequence, cut or join the batch, cut the sequence. Where a ring
+or Ulysses splits the sequence on either side, ranks exchange tokens straight away instead. What is
+joined forward is cut backward and the other way round; replicated activations have equal,
+complete gradients on every rank, so no step sums anything. The cost model prices it in ``seams``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+
+from ...kernels.marks import mark
+from ...spec.model.parameter_spec import split_range
+from ...spec.parallel.rank_groups import RankGroup, batch_steps, exchanges, tensor_group
+from ...spec.report.trace_marks import COMMUNICATE_CP, COMMUNICATE_TP
+from ...spec.strategy import LayerStrategy
+from ..groups.process_groups import GroupBook
+from ..groups.token_exchange import TokenExchange
+from ..torch_compat import all_gather_single
+
+SEQUENCE, BATCH = 0, 1
+
+
+def _join(x: Tensor, dim: int, group: dist.ProcessGroup, whole: int) -> Tensor:
+    """All ranks' parts side by side along ``dim``, ``whole`` long; the last parts may be short."""
+    size = group.size()
+    part = -(-whole // size)
+    if x.shape[dim] < part:
+        padding = x.new_zeros((part - x.shape[0], *x.shape[1:]))
+        x = torch.cat((x, padding))
+    parts = torch.empty((size * x.shape[0], *x.shape[1:]), dtype=x.dtype, device=x.device)
+    x = x.contiguous()
+    with mark(COMMUNICATE_TP):
+        all_gather_single(parts, x, group=group)
+    if dim == SEQUENCE:
+        return parts[:whole]
+    return parts.view(size, *x.shape).transpose(0, 1).flatten(1, 2).contiguous()
+
+
+def _cut(x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
+    """This rank's part of ``x`` along ``dim``, in storage of its own."""
+    start, stop = split_range(x.shape[dim], group.size(), group.rank())
+    return x.narrow(dim, start, stop - start).clone(memory_format=torch.contiguous_format)
+
+
+class _Join(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int, group: dist.ProcessGroup, whole: int) -> Tensor:
+        ctx.dim, ctx.group = dim, group
+        return _join(x, dim, group, whole)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        return _cut(grads[0], ctx.dim, ctx.group), None, None, None
+
+
+class _Cut(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
+        ctx.dim, ctx.group, ctx.whole = dim, group, x.shape[dim]
+        return _cut(x, dim, group)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return _join(grads[0], ctx.dim, ctx.group, ctx.whole), None, None
+
+
+class _Exchange(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, plan: TokenExchange) -> Tensor:
+        ctx.plan = plan
+        moved = _moved(x, plan.packed, plan.sends, plan.gets, plan.group)
+        return moved[plan.arranged].view(*plan.after, -1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        plan: TokenExchange = ctx.plan
+        moved = _moved(grads[0], plan.restored, plan.gets, plan.sends, plan.group)
+        return moved[plan.unpacked].view(*plan.before, -1), None
+
+
+def _moved(
+    x: Tensor, order: Tensor, sends: list[int], gets: list[int], group: dist.ProcessGroup
+) -> Tensor:
+    """Rows of ``x`` sent in an order, and those that came instead, (rows, hidden)."""
+    packed = x.flatten(0, 1)[order]
+    received = packed.new_empty((sum(gets), packed.shape[1]))
+    with mark(COMMUNICATE_CP):
+        dist.all_to_all_single(received, packed, gets, sends, group=group)
+    return received
+
+
+def _joined(x: Tensor, dim: int, group: dist.ProcessGroup, whole: int) -> Tensor:
+    out: Tensor = _Join.apply(x, dim, group, whole)  # type: ignore[no-untyped-call]
+    return out
+
+
+def _part_of(x: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
+    out: Tensor = _Cut.apply(x, dim, group)  # type: ignore[no-untyped-call]
+    return out
+
+
+def relayout(x: Tensor, before: LayerStrategy, after: LayerStrategy, book: GroupBook) -> Tensor:
+    """Activations in the layout of ``before`` brought into that of ``after``.
+
+    Args:
+        x: this rank's part after the layer with strategy ``before``.
+        before: strategy of the layer that made it.
+        after: strategy of the layer that takes it.
+        book: the rank's groups.
+    """
+    if before.layout == after.layout:
+        return x
+    if exchanges(before, after):
+        return _exchange(x, before, after, book)
+    if before.layout[2]:
+        group = book.group(tensor_group(before))
+        x = _joined(x, SEQUENCE, group, x.shape[SEQUENCE] * before.tp)
+    x = _move_batch(x, before.tp, after.tp, book)
+    if after.layout[2]:
+        x = _part_of(x, SEQUENCE, book.group(tensor_group(after)))
+    return x
+
+
+def _exchange(x: Tensor, before: LayerStrategy, after: LayerStrategy, book: GroupBook) -> Tensor:
+    """Tokens that ranks hold alike are cut, all are exchanged, and joined where they belong."""
+    if before.tp > 1 and not before.layout[2]:
+        x = _part_of(x, SEQUENCE, book.group(tensor_group(before)))
+    x = _Exchange.apply(x, book.token_exchange(before, after))  # type: ignore[no-untyped-call]
+    if after.tp > 1 and not after.layout[2]:
+        x = _joined(x, SEQUENCE, book.group(tensor_group(after)), book.tokens_held(after))
+    return x
+
+
+def _move_batch(x: Tensor, tp_from: int, tp_to: int, book: GroupBook) -> Tensor:
+    steps: list[RankGroup] = batch_steps(tp_from, tp_to)
+    cuts = len(steps) == 2 or tp_from > tp_to
+    for step in steps:
+        group = book.group(step)
+        if cuts:
+            x = _part_of(x, BATCH, group)
+        else:
+            x = _joined(x, BATCH, group, x.shape[BATCH] * group.size())
+        cuts = False
+    return x

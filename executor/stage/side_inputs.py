@@ -1,0 +1,59 @@
+"""What comes along beside the activations through a chunk: other towers' outputs, score biases.
+
+An output travels from the layer that made it to the last one that reads it, in the layout of the
+activations. A bias of relative positions is made by the block that has the table and added by the
+later blocks of its tower.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ...spec.model.towers import LayerPlace, TowerOutput, sources_after
+from ...spec.strategy import LayerStrategy
+from ..groups.process_groups import GroupBook
+from .redistribute import relayout
+
+
+class Along:
+    """What comes along in one forward pass of a chunk.
+
+    Args:
+        places: of every layer of the model.
+        incoming: outputs that came in with the activations.
+        values: theirs.
+    """
+
+    def __init__(
+        self,
+        places: tuple[LayerPlace, ...],
+        incoming: tuple[TowerOutput, ...],
+        values: tuple[Tensor, ...],
+    ) -> None:
+        self._places = places
+        self._outputs = dict(zip(incoming, values, strict=True))
+        self.bias: Tensor | None = None
+
+    def move(self, before: LayerStrategy, after: LayerStrategy, book: GroupBook) -> None:
+        """Bring everything into the layout of the next layer."""
+        for source, value in self._outputs.items():
+            self._outputs[source] = relayout(value, before, after, book)
+
+    def read(self, index: int) -> tuple[Tensor, ...]:
+        """The outputs that a layer reads."""
+        return tuple(self._outputs[source] for source in self._places[index].read)
+
+    def passed(self, index: int, x: Tensor) -> None:
+        """A layer is done: take its output if another tower reads it, let go of what none does."""
+        following = sources_after(self._places, index)
+        own = {source: x for source in following if source.layer == index}
+        self._outputs = {s: v for s, v in {**self._outputs, **own}.items() if s in following}
+        if own:
+            self.bias = None
+
+    def leaving(self, index: int) -> tuple[Tensor, ...]:
+        """What goes on from the last layer of a chunk, in the order in which it is received."""
+        return tuple(self._outputs[source] for source in sources_after(self._places, index))
+
+
+__all__ = ["Along"]

@@ -1,0 +1,75 @@
+"""fully_shard's units under schedules that split the backward.
+
+fully_shard ends a unit's backward where the gradient of its input is known: it frees gathered
+parameters, and casts, keeps or reduces gradients. In a split backward the weights have none there
+yet, so each part has its share: after the input gradient, parameters that are gathered for each
+use are freed; the rest follows the weight gradients, which need no parameters.
+
+Gradients of norms, tables and biases of row-split layers come with the input gradient. Where a
+micro-batch starts anew (its gradients are reduced or cast on their own) they are set aside, for
+the next micro-batch's input gradient may come before this one's weight gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+
+from .. import torch_compat as torch_api
+from ..models.deferred_gradients import add_gradients
+
+
+class SplitUnit:
+    """A unit of a chunk whose backward may come in two parts.
+
+    Args:
+        unit: what fully_shard made of one layer, or of several that move together.
+        gathers_each_use: whether parameters are freed after each use.
+        starts_anew: whether a micro-batch finds no gradients to add its own to.
+    """
+
+    def __init__(self, unit: FSDPModule, gathers_each_use: bool, starts_anew: bool) -> None:
+        self._frees = gathers_each_use
+        self._starts_anew = starts_anew
+        self._micro_batch: int | None = None
+        self._set_aside: dict[int, list[tuple[Tensor, Tensor]]] = {}
+        self._endings: list[Callable[..., None]] = []
+        for group in torch_api.parameter_groups(unit):
+            self._endings.append(group.post_backward)
+            group.post_backward = partial(self._end, group, group.post_backward)
+
+    def begin(self, micro_batch: int) -> None:
+        """The next backward makes this micro-batch's input gradient alone."""
+        self._micro_batch = micro_batch
+
+    def over(self) -> None:
+        """The input gradient is made."""
+        self._micro_batch = None
+
+    def finish(self, micro_batch: int) -> None:
+        """All gradients of a micro-batch are there: reduce or keep them, as the unit is armed."""
+        with torch.no_grad():
+            for parameter, gradient in self._set_aside.pop(micro_batch, ()):
+                add_gradients([parameter], [gradient])
+            for end in reversed(self._endings):
+                end()
+
+    def _end(self, group: Any, end_whole: Callable[..., None], *given: Any) -> None:
+        """Called by fully_shard where a backward has passed the unit; once or more."""
+        if self._micro_batch is None:
+            end_whole(*given)
+            return
+        torch_api.mark_backward_over(group)
+        if self._frees:
+            group.reshard()
+        if self._starts_anew:
+            aside = self._set_aside.setdefault(self._micro_batch, [])
+            for parameter in torch_api.whole_parameters(group):
+                if parameter.grad is not None:
+                    aside.append((parameter, parameter.grad))
+                    parameter.grad = None

@@ -1,0 +1,168 @@
+"""The techniques at work on one rank, called together around layers and steps.
+
+What a technique does is marked with its name, so that a trace counts it under its own term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+
+from ...kernels.marks import mark
+from ...spec.errors import InputError
+from ...spec.plan.plan import Plan
+from ...spec.plan.technique_groups import used_techniques
+from ...spec.report.trace_marks import technique_mark
+from ...spec.strategy import LayerStrategy
+from ..groups.process_groups import GroupBook
+from ..technique import LivePlace, LiveTechnique, NamedState, RunTechniques
+from .local_parameters import LocalParameter
+from .options import BuildOptions
+
+
+class LiveTechniques:
+    """What the techniques of a plan do on this rank.
+
+    Args:
+        plan: a legal plan.
+        book: the groups of this rank, techniques' too.
+        options: the techniques, device and seed.
+        layers: this rank's layers by number: strategy and parameters.
+        units: those of them that are sharded.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        book: GroupBook,
+        options: BuildOptions,
+        layers: Mapping[int, tuple[LayerStrategy, tuple[LocalParameter, ...]]],
+        units: Mapping[int, FSDPModule] | None = None,
+    ) -> None:
+        self._live: dict[str, LiveTechnique] = {}
+        used = used_techniques(plan)
+        for run in options.techniques.runs:
+            if run.name not in used:
+                continue
+            own = {n: held for n, held in layers.items() if run.name in held[0].techniques}
+            place = LivePlace(
+                name=run.name,
+                plan=plan,
+                book=book,
+                device=options.device,
+                seed=options.seed,
+                strategies={n: strategy for n, (strategy, _) in own.items()},
+                parameters={n: parameters for n, (_, parameters) in own.items()},
+                units={n: unit for n, unit in (units or {}).items() if n in own},
+                streams={name: _stream(options.device) for name in run.streams},
+            )
+            self._live[run.name] = run.start(place)
+        self._names = {
+            n: tuple(name for name in self._live if name in strategy.techniques)
+            for n, (strategy, _) in layers.items()
+        }
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The techniques at work anywhere in the plan."""
+        return tuple(self._live)
+
+    def hold(self, layer: int) -> bool:
+        """Whether any technique is at work in a layer."""
+        return bool(self._names[layer])
+
+    @contextmanager
+    def around_layer(self, layer: int) -> Iterator[None]:
+        """Around a layer's forward."""
+        with ExitStack() as stack:
+            for name in self._names[layer]:
+                stack.enter_context(self._live[name].around_layer(layer))
+            yield
+
+    def after_backward(self, layer: int) -> None:
+        """A micro-batch's gradient of a layer's input is known."""
+        self._call(self._names[layer], lambda live: live.after_backward(layer))
+
+    def gradients_ready(self, layer: int) -> None:
+        """A layer's gradients are complete."""
+        self._call(self._names[layer], lambda live: live.gradients_ready(layer))
+
+    def relocated(self, parameter: LocalParameter) -> LocalParameter:
+        """A parameter as the optimizer has it, where a technique keeps it elsewhere."""
+        for name in self._names.get(parameter.layer, ()):
+            parameter = self._live[name].relocated(parameter)
+        return parameter
+
+    def relocated_changed(self) -> None:
+        """The tensors of relocated parameters hold other numbers."""
+        self._call(self._live, lambda live: live.relocated_changed())
+
+    def begin_step(self) -> None:
+        """Before the first pass of a step."""
+        self._call(self._live, lambda live: live.begin_step())
+
+    def before_update(self) -> None:
+        """Gradients are complete, and the norm is known."""
+        self._call(self._live, lambda live: live.before_update())
+
+    def gradients_final(self) -> None:
+        """Gradients are clipped, and the optimizer is next."""
+        self._call(self._live, lambda live: live.gradients_final())
+
+    def end_step(self) -> None:
+        """After the update."""
+        self._call(self._live, lambda live: live.end_step())
+
+    def close(self) -> None:
+        """No later use is possible."""
+        self._call(self._live, lambda live: live.close())
+
+    def _call(self, names: Iterable[str], hook: Callable[[LiveTechnique], None]) -> None:
+        for name in names:
+            with mark(technique_mark(name)):
+                hook(self._live[name])
+
+    def state(self) -> dict[str, NamedState]:
+        """What all techniques keep from step to step, as ``TECHNIQUE.NAME``."""
+        return {
+            f"{name}.{key}": entry
+            for name, live in self._live.items()
+            for key, entry in live.state().items()
+        }
+
+    def load_state(self, given: Mapping[str, Tensor]) -> None:
+        """Put values back in place.
+
+        Args:
+            given: a tensor of the same shape and type for each entry of :meth:`state`.
+
+        Raises:
+            InputError: an entry is missing, unknown, or of another form.
+        """
+        own = self.state()
+        for name in sorted({*given} ^ {*own}):
+            what = "missing" if name in own else "given"
+            raise InputError(f"state {name}", what, f"the states of this run: {', '.join(own)}")
+        for name, entry in own.items():
+            value, held = given[name], entry.tensor
+            if (value.shape, value.dtype) != (held.shape, held.dtype):
+                form = f"{value.dtype} of shape {tuple(value.shape)}"
+                allowed = f"{held.dtype} of shape {tuple(held.shape)}"
+                raise InputError(f"state {name}", form, allowed)
+        with torch.no_grad():
+            for name, entry in own.items():
+                entry.tensor.copy_(given[name])
+
+
+def hides_bytes(plan: Plan, device: torch.device, techniques: RunTechniques) -> bool:
+    """Whether a plan's live bytes cannot be followed on a device."""
+    used = used_techniques(plan)
+    return any(run.hides_bytes(plan, device) for run in techniques.runs if run.name in used)
+
+
+def _stream(device: torch.device) -> torch.cuda.Stream | None:
+    return None if device.type == "cpu" else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

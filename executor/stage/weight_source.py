@@ -1,0 +1,34 @@
+"""Where a run's first weights come from: seeded at random, or a checkpoint's.
+
+The executor asks for the part that a rank holds, the reference for the whole, both from the same
+source, so that a run can be held against the reference whatever it starts from.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from ...spec.model.layer_parameters import ParameterSpec
+
+Ranges = tuple[tuple[int, int], ...]
+"""First and last (exclusive) place of a part along each dimension of a whole tensor."""
+
+
+def whole_ranges(spec: ParameterSpec) -> Ranges:
+    """All of a parameter."""
+    return tuple((0, size) for size in spec.shape)
+
+
+class Values(Protocol):
+    """A source of first weights."""
+
+    def part(self, index: int, spec: ParameterSpec, ranges: Ranges) -> Tensor:
+        """A part of a parameter, in float32 on the CPU, in storage of its own.
+
+        Args:
+            index: the layer's number in the model.
+            spec: the parameter; a tied projection is asked for as the embedding's table.
+            ranges: which part.
+        """

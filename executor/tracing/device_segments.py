@@ -1,0 +1,112 @@
+"""A step's segments on an accelerator: its kernels, named by the host operations that launch them.
+
+The host runs ahead of the device, so a kernel's term is that of the host's segment in which it
+was launched, and the host's own time counts only while the device does nothing. Where the host
+says nothing (one launch of a graph of many kernels, a compiled region), the kernel's own name
+decides. Each stream of the device keeps its number, so what overlaps stays apart. Written after
+the profiler's event format; it has been tried on synthetic events, not on a device.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ...spec.report.trace_marks import POST_RECEIVE, SEND
+from .segments import MESSAGE, Operation, Segment
+
+OWN_TERMS = (
+    (re.compile(r"nccl|rccl", re.I), "exposed_dp"),
+    (re.compile(r"^Memcpy (HtoD|DtoH)"), "host"),
+    (re.compile(r"flash|fmha|attention|attn", re.I), "attention"),
+    (re.compile(r"gemm|nvjet|cutlass|xmma|cublas|triton_tem", re.I), "matmul"),
+)
+"""What a kernel's name alone says of it, the first that fits; anything else is elementwise."""
+
+
+class DeviceOperation(NamedTuple):
+    """One operation of the device; ``launched`` is the host's operation that started it."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    launched: Operation | None
+    stream: int = 0
+
+
+def device_segments(
+    host: list[Segment], operations: list[DeviceOperation]
+) -> tuple[list[Segment], dict[str, int]]:
+    """The device's segments with the host's idle-time ones, and when each message was sent.
+
+    Args:
+        host: segments of the host's thread, in order.
+        operations: of the device, within the step.
+    """
+    starts = [segment.start_ns for segment in host]
+    found: list[Segment] = []
+    sent_ns: dict[str, int] = {}
+    for operation in sorted(operations, key=lambda o: (o.start_ns, o.end_ns)):
+        if operation.launched is None:
+            continue
+        place = bisect_right(starts, operation.launched.start_ns) - 1
+        if place < 0 or operation.launched.start_ns >= host[place].end_ns:
+            continue
+        around = host[place]
+        if around.name.startswith(SEND + " "):
+            sent_ns.setdefault(around.name.removeprefix(SEND).strip(), operation.start_ns)
+        found.append(_device_segment(operation, around))
+    busy = _joined((segment.start_ns, segment.end_ns) for segment in found)
+    return sorted([*found, *_outside(host, busy)]), sent_ns
+
+
+def _device_segment(operation: DeviceOperation, around: Segment) -> Segment:
+    segment = around._replace(
+        start_ns=operation.start_ns, end_ns=operation.end_ns, stream=operation.stream
+    )
+    if around.name.startswith(POST_RECEIVE):
+        key = around.name.removeprefix(POST_RECEIVE).strip()
+        return segment._replace(term=MESSAGE, key=key, name=operation.name)
+    if around.term == "host":  # a copy or fill that dispatch hides, or a graph's kernel
+        return segment._replace(term=own_term(operation.name), name=operation.name)
+    return segment
+
+
+def own_term(name: str) -> str:
+    """The breakdown term that a kernel's own name tells."""
+    return next((term for words, term in OWN_TERMS if words.search(name)), "elementwise")
+
+
+def _joined(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Intervals in order of their starts, with those that touch made one."""
+    found: list[tuple[int, int]] = []
+    for start, end in intervals:
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found
+
+
+def _outside(host: list[Segment], busy: list[tuple[int, int]]) -> list[Segment]:
+    """The parts of the host's segments in which the device does nothing, as host time.
+
+    Args:
+        host: in order, none overlapping another.
+        busy: the device's, in order, apart from each other.
+    """
+    parts: list[Segment] = []
+    ends = [end for _, end in busy]
+    for segment in host:
+        clock_ns, number = segment.start_ns, bisect_right(ends, segment.start_ns)
+        while number < len(busy) and busy[number][0] < segment.end_ns:
+            start_ns, end_ns = busy[number]
+            if start_ns > clock_ns:
+                parts.append(segment._replace(start_ns=clock_ns, end_ns=start_ns))
+            clock_ns = max(clock_ns, end_ns)
+            number += 1
+        if clock_ns < segment.end_ns:
+            parts.append(segment._replace(start_ns=clock_ns))
+    return [part._replace(term="host", key="") for part in parts]

@@ -1,0 +1,171 @@
+"""Snapshots of device memory: who allocated what, and when; one schema for GPUs and cores.
+
+The schema is the CUDA allocator's (``torch.cuda.memory._snapshot``), as plain JSON, so the
+library's viewers and our own readers take both: ``segments`` with the blocks alive at the end,
+``device_traces`` with what happened, in order. On cores the recorder of live bytes tells it, and
+every storage is a segment of its own, for nothing there keeps freed memory.
+
+Times are seconds since 1970, the clock of torch's profiler; where a trace has none, its indices.
+Bytes are those that were asked for: the CUDA allocator's own counters round each up to 512.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    import torch
+
+    from .recorder import Change
+
+MOST_ENTRIES = 1_000_000
+"""Trace entries that are kept of a CUDA device; the oldest are overwritten."""
+ONLY_STREAM = 0
+US = 1e-6
+CHANGES = {"alloc": 1, "free_requested": -1}
+"""Actions that change allocated bytes, with their sign. What waits for another stream between
+``free_requested`` and ``free_completed`` is no longer allocated, as in torch's statistics."""
+
+
+class Snapshot(TypedDict):
+    """Segments with their blocks, and one list of trace entries a device."""
+
+    segments: list[dict[str, Any]]
+    device_traces: list[list[dict[str, Any]]]
+
+
+def cpu_snapshot(history: Sequence[Change]) -> Snapshot:
+    """The snapshot of a core's live storages.
+
+    Addresses are made up: each allocation has a range that no other has.
+
+    Args:
+        history: what :class:`recorder.LiveBytes` noted, in order.
+    """
+    trace: list[dict[str, Any]] = []
+    alive: dict[int, dict[str, Any]] = {}
+    sizes: dict[int, int] = {}
+    address = 0
+    for change in history:
+        left = sizes.get(change.storage, 0) + change.change_bytes
+        entry = {"stream": ONLY_STREAM, "time_us": change.time_ns // 1000, "frames": []}
+        if (block := alive.pop(change.storage, None)) is not None:
+            gone = {**entry, "addr": block["addr"], "size": block["size"]}
+            for action in ("free_requested", "free_completed", "segment_free"):
+                trace.append({**gone, "action": action})
+        if left:
+            frames = [{"filename": "", "line": 0, "name": change.cause}]
+            block = {**entry, "addr": address, "size": left, "frames": frames}
+            alive[change.storage] = block
+            trace += [{**block, "action": action} for action in ("segment_alloc", "alloc")]
+            address += left
+        sizes[change.storage] = left
+    return {"segments": [_segment(block) for block in alive.values()], "device_traces": [trace]}
+
+
+def _segment(block: dict[str, Any]) -> dict[str, Any]:
+    """The segment that one living storage is."""
+    address, size = block["addr"], block["size"]
+    inside = {
+        "address": address,
+        "size": size,
+        "requested_size": size,
+        "state": "active_allocated",
+        "frames": block["frames"],
+    }
+    return {
+        "device": 0,
+        "address": address,
+        "total_size": size,
+        "allocated_size": size,
+        "active_size": size,
+        "stream": ONLY_STREAM,
+        "segment_type": "large",
+        "segment_pool_id": [0, 0],
+        "blocks": [inside],
+    }
+
+
+@contextmanager
+def recording_cuda(device: torch.device) -> Iterator[None]:
+    """Note every allocation of CUDA devices meanwhile; take :func:`cuda_snapshot` inside."""
+    import torch
+
+    record = torch.cuda.memory._record_memory_history
+    record(
+        "all",
+        context="alloc",
+        stacks="python",
+        max_entries=MOST_ENTRIES,
+        device=device,
+        clear_history=True,
+    )
+    try:
+        yield
+    finally:
+        record(None)
+
+
+def cuda_snapshot(device: torch.device) -> Snapshot:
+    """What the CUDA allocator tells of one device.
+
+    Args:
+        device: a CUDA device, with its index.
+    """
+    import torch
+
+    return of_device(torch.cuda.memory._snapshot(device), device.index)
+
+
+def of_device(found: dict[str, Any], index: int) -> Snapshot:
+    """The part of the allocator's snapshot that is of one device, as plain JSON."""
+    segments = [_plain(row) for row in found["segments"] if row.get("device", index) == index]
+    traces = found["device_traces"]
+    return {
+        "segments": segments,
+        "device_traces": [_plain(traces[index]) if index < len(traces) else []],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Tuples become lists, as in JSON."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def allocated_curve(snapshot: Snapshot) -> list[tuple[float, int]]:
+    """Allocated bytes after every change, with its time.
+
+    The trace may begin late (allocated before, or overwritten): what is alive at its end says
+    what was alive at its beginning, which is the first point.
+    """
+    trace = [entry for entry in snapshot["device_traces"][0] if entry["action"] in CHANGES]
+    changes = [CHANGES[entry["action"]] * int(entry["size"]) for entry in trace]
+    first = _bytes_at_end(snapshot) - sum(changes)
+    levels = list(accumulate(changes, initial=first))
+    times = [_time_s(entry, number) for number, entry in enumerate(trace)]
+    return list(zip([*times[:1], *times] or [0.0], levels, strict=True))
+
+
+def _time_s(entry: dict[str, Any], number: int) -> float:
+    return float(entry["time_us"] * US if "time_us" in entry else number)
+
+
+def _bytes_at_end(snapshot: Snapshot) -> int:
+    blocks = (block for segment in snapshot["segments"] for block in segment["blocks"])
+    active = (block for block in blocks if block["state"] == "active_allocated")
+    return sum(int(block.get("requested_size", block["size"])) for block in active)
+
+
+def peak_allocated_bytes(snapshot: Snapshot) -> int:
+    """The most bytes that were allocated at once within the trace."""
+    return max(level for _, level in allocated_curve(snapshot))
+
+
+def reserved_bytes(snapshot: Snapshot) -> int:
+    """What the segments hold together at the end, freed blocks included."""
+    return sum(int(segment["total_size"]) for segment in snapshot["segments"])

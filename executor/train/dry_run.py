@@ -1,0 +1,208 @@
+"""A rank's steps without data, device or peers: what it would compute, send and hold.
+
+``python -m shardwright.executor.train.dry_run < PLAN.json`` builds one rank of every stage exactly
+as
+a run does, on a process group that communicates with nobody and with tensors that have shapes
+and no contents, and takes two steps. Collectives and live bytes of the second one are those of
+a run: sizes depend on what tensors hold among experts only, whose load is even here. Models of any
+size and any number of ranks take seconds, for a rank has its own part only and every layer is
+there once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ...kernels.attention.rope import forget_tables as forget_angles
+from ...spec.errors import ShardwrightError
+from ...spec.model.experts import experts_of
+from ...spec.plan.plan import Plan, load_plan
+from ...spec.plan.relative_position_bias import table_blocks
+from ...spec.report.work_items import Collective
+from ..data.tasks import plan_task
+from ..engine.engine import Engine
+from ..groups.process_groups import GroupBook
+from ..groups.rank_layout import plan_world_size, stage_layout
+from ..models.moe.routing import forget_numbers
+from ..stage.options import BuildOptions
+from ..technique import RunTechniques
+from ..techniques import SHIPPED
+from ..tracing.recorder import LiveBytes, Recorder
+
+TIMEOUT_S = 60.0
+HOST = torch.device("cpu")
+
+
+def rehearse(plan: Plan, flash: bool = True, techniques: RunTechniques = SHIPPED) -> list[Any]:
+    """What the first rank of each stage would do in a step; stages that are alike appear once.
+
+    Args:
+        plan: a plan that the executor runs.
+        flash: whether core attention is the flash kernel where no biases of scores are learned.
+        techniques: those that the plan may hold.
+
+    Returns:
+        For each kind of stage ``{stages, rank, resident_bytes, peak_bytes, host_bytes, collectives:
+        [{kind, ranks, stride, payload_bytes, dtype, copies, count}]}``, JSON-ready. A message's
+        ``stride`` is the distance to its peer. The rank is of the first stage of the kind, which
+        holds the most micro-batches at a time.
+    """
+    flash = flash and not table_blocks(plan.model)  # learned biases
+    options = BuildOptions(seed=0, device=HOST, flash=flash, prefetch=False, techniques=techniques)
+    return [_rehearsed(plan, stages, options) for stages in _alike(plan)]
+
+
+def _alike(plan: Plan) -> list[list[int]]:
+    """Numbers of the stages, those with equal layers, strategies and messages together."""
+    found: dict[object, list[int]] = {}
+    last = len(plan.program.stages) - 1
+    for number, stage in enumerate(plan.program.stages):
+        layers = tuple(
+            (layer, strategy)
+            for parts in stage.virtual_stages
+            for _, layer, strategy in plan.chunk_layers(parts)
+        )
+        width = stage.device_count
+        beside = [
+            plan.program.stages[n].device_count for n in (number - 1, number + 1) if 0 <= n <= last
+        ]
+        found.setdefault((layers, width, *beside), []).append(number)
+    return list(found.values())
+
+
+def _rehearsed(plan: Plan, stages: list[int], options: BuildOptions) -> dict[str, Any]:
+    short, longer = _shortened(plan)
+    seen = _step(short, stages[0], options)
+    counts = Counter(seen.collectives)
+    if longer is not None:
+        more = Counter(_step(longer, stages[0], options).collectives)
+        between = longer.program.schedule.microbatches - short.program.schedule.microbatches
+        left = plan.program.schedule.microbatches - short.program.schedule.microbatches
+        counts = Counter({c: n + (more[c] - n) * left // between for c, n in counts.items()})
+    rank = stage_layout(plan)[stages[0]][0]
+    sizes = {
+        "resident_bytes": seen.resident_bytes,
+        "peak_bytes": seen.peak_bytes,
+        "host_bytes": seen.host_bytes,
+    }
+    return {"stages": stages, "rank": rank, **sizes, "collectives": _listed(counts)}
+
+
+def _shortened(plan: Plan) -> tuple[Plan, Plan | None]:
+    """The plan with just enough micro-batches to fill the pipeline, and with some more.
+
+    What a step does is so much, and so much more for each further micro-batch.
+    """
+    schedule, stages = plan.program.schedule, len(plan.program.stages)
+    enough = 2 * stages * plan.program.chunks_per_stage
+    if schedule.microbatches <= enough + stages:
+        return plan, None
+    return _with(plan, enough), _with(plan, enough + stages)
+
+
+def _with(plan: Plan, microbatches: int) -> Plan:
+    program = plan.program
+    batch = microbatches * program.micro_batch_samples
+    schedule = replace(program.schedule, microbatches=microbatches)
+    return replace(
+        plan,
+        programs=(replace(program, schedule=schedule),),
+        workloads={**plan.workloads, program.workload: replace(plan.workload, global_batch=batch)},
+    )
+
+
+class _Seen(NamedTuple):
+    """A step of one rank."""
+
+    resident_bytes: int
+    peak_bytes: int
+    host_bytes: int
+    collectives: list[Collective]
+
+
+def _step(plan: Plan, stage: int, options: BuildOptions) -> _Seen:
+    rank = stage_layout(plan)[stage][0]
+    with alone_in_world(rank, plan_world_size(plan)):
+        book = GroupBook(plan, rank, HOST.type, TIMEOUT_S, options.techniques.values)
+        _make_meshes(plan, stage, book)
+        _forget_tables()  # of tensors with contents
+        with FakeTensorMode():
+            engine = Engine(plan, rank, options, _records(plan), book=book)
+            engine.rehearse_step()  # makes the optimizer's state, and what libraries cache
+            live = LiveBytes(engine.resident_tensors(), pauses=False)
+            with live, live.following_resizes(), Recorder() as seen:
+                resident = live.live_bytes
+                engine.rehearse_step()
+            _forget_tables()
+        return _Seen(resident, live.peak_bytes, live.host_peak_bytes, seen.collectives)
+
+
+def _make_meshes(plan: Plan, stage: int, book: GroupBook) -> None:
+    """Make what layers' states are cut over, of numbers that have to be there."""
+    for strategy in plan.stage_strategies(stage):
+        book.data_mesh(strategy)
+    for parts in plan.program.stages[stage].virtual_stages:
+        for _, layer, strategy in plan.chunk_layers(parts):
+            if strategy.shard.secondary_parameters > 1:
+                book.secondary_mesh(strategy)
+            if experts_of(layer) is not None:
+                book.expert_mesh(strategy)
+                book.expert_secondary_mesh(strategy)
+
+
+def _forget_tables() -> None:
+    forget_angles()
+    forget_numbers()
+
+
+@contextmanager
+def alone_in_world(rank: int, ranks: int) -> Iterator[None]:
+    """A world of ``ranks`` ranks of which only this one is there; it communicates with nobody."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # brings the backend "fake"
+
+    dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _records(plan: Plan) -> Callable[[int, int], Tensor]:
+    numbers = plan_task(plan).record
+    return lambda step, sample: torch.empty(numbers, dtype=torch.int64)
+
+
+def _listed(counts: Counter[Collective]) -> list[dict[str, Any]]:
+    """Each different collective once, the one that moves most first."""
+    names = Collective._fields
+    rows = [
+        {**dict(zip(names, collective, strict=True)), "count": count}
+        for collective, count in counts.items()
+    ]
+    return sorted(rows, key=lambda row: (-row["payload_bytes"] * row["count"], str(row)))
+
+
+def main() -> int:
+    """Read a plan, print what its ranks would do; the exit code."""
+    try:
+        plan = load_plan(sys.stdin.read(), "PLAN.json")
+        json.dump(rehearse(plan), sys.stdout, allow_nan=False)
+    except ShardwrightError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,321 @@
+"""The train job: build a plan's part on every rank, run its steps, measure, verify, trace.
+
+Measured steps run alone: live bytes are followed in a step of their own after the last one, and
+so is the trace. Those extra steps go on training, but their losses are not reported.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from ... import __version__
+from ...spec.choices import ATTENTIONS, KERNEL_POLICIES
+from ...spec.codec import from_document
+from ...spec.errors import InputError, one_of
+from ...spec.plan.plan import Plan, plan_of
+from ...spec.plan.technique_groups import used_techniques
+from .. import torch_compat as torch_api
+from ..checkpoint.loader import Found
+from ..checkpoint.reference_state import fill_reference
+from ..checkpoint.session import Checkpoints, run_facts
+from ..checkpoint.settings import CheckpointSettings
+from ..data.records import data_batches, random_batches
+from ..data.tasks import Batch
+from ..engine.engine import Engine, StepResult
+from ..engine.optimizer_step import AdamWOptions
+from ..host.process_memory import peak_resident_bytes, reset_peak, resident_bytes
+from ..host.transfers import release
+from ..huggingface.run_endpoints import WeightEnds, usual_tokenizer
+from ..launch.consistency import require_agreement, text_digest
+from ..launch.fault_injection import Fault, FaultList, attempt_of
+from ..launch.json_gather import gather_json
+from ..launch.preflight import preflight
+from ..launch.rank_context import RankContext
+from ..launch.refusals import plan_refusal
+from ..reference.model import Reference
+from ..reference.verify import gather_gradients, verification_document, verify
+from ..stage.chunk import TORCH_DTYPES
+from ..stage.options import BuildOptions, Compiler
+from ..stage.technique_hooks import hides_bytes
+from ..stage.weight_source import Values
+from ..technique import RunTechniques
+from ..techniques import SHIPPED
+from ..tracing.step_memory import StepMemory, by_stage, follow_step
+from ..tracing.traced_step import trace_step
+from .loop import StepHooks, reported_norm, run_steps
+
+WARM_UP_STEPS = 2
+
+TEXT = "text (--data, --tokenizer, or Python's own sources)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainSettings:
+    """What a run is asked for beside its plan.
+
+    ``data`` and ``tokenizer`` are paths; ``random_tokens`` trains on noise instead of text.
+    ``init_from`` is the folder of a checkpoint whose weights the run starts from, ``save_hf`` the
+    one to write at its end.
+    ``trace_file`` is where a traced step is written, with its memory where ``follow_bytes``
+    measures that; ``trace`` without it only reports where the time went. ``kernels`` is one of
+    ``KERNEL_POLICIES``. ``compiler`` is that of compiled layers. ``steps`` is the step to reach,
+    from wherever ``checkpoint`` has the run go on. ``faults`` are for tests.
+    """
+
+    steps: int = 10
+    seed: int = 0
+    data: str | None = None
+    tokenizer: str | None = None
+    random_tokens: bool = False
+    attention: str = "flash"
+    kernels: str = "auto"
+    verify: bool = False
+    init_from: str | None = None
+    save_hf: str | None = None
+    trace: bool = False
+    trace_file: str | None = None
+    follow_bytes: bool = True
+    compiler: Compiler = "inductor"
+    adamw: AdamWOptions = field(default_factory=AdamWOptions)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    faults: tuple[Fault, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise InputError("--steps", self.steps, "at least 1", 1)
+        if self.attention not in ATTENTIONS:
+            raise InputError("attention", self.attention, " or ".join(ATTENTIONS))
+        one_of("--kernels", self.kernels, KERNEL_POLICIES)
+
+
+def train(
+    context: RankContext, payload: dict[str, Any], techniques: RunTechniques = SHIPPED
+) -> dict[str, Any] | None:
+    """Run a plan as the payload says; the result on rank 0, None elsewhere.
+
+    Args:
+        context: this rank.
+        payload: ``plan`` (a document) and the fields of :class:`TrainSettings`.
+        techniques: those that the plan may hold.
+
+    Raises:
+        InputError: settings, data or tokenizer that cannot be used.
+        RunError: the loss is not a number, or verification failed.
+    """
+    wanted = {name: value for name, value in payload.items() if name != "plan"}
+    settings = from_document(TrainSettings, wanted, "settings")
+    plan = plan_of(payload["plan"], "plan", techniques.values)
+    require_executable(plan, techniques)
+    if settings.attention != "flash" and any(each.cp > 1 for each in plan.layer_strategies()):
+        raise InputError("attention", settings.attention, "flash: a ring merges its parts", "flash")
+    ends = WeightEnds(plan, context.rank, settings.init_from, settings.save_hf, settings.tokenizer)
+    batch = make_batches(plan, settings)
+    facts = {**_facts(plan, settings, batch), **ends.facts()}
+    require_agreement(facts, context.device)
+    preflight(plan, context.device)
+    ran = _trained(plan, context, settings, batch, techniques, ends, facts[TEXT])
+    release(context.device)  # the engine refers to itself; a next one would be built beside it
+    if ran.result is not None and settings.verify:
+        ran.result["verify"] = _verify(plan, context, settings, batch, ran, ends)
+    return ran.result
+
+
+class _Ran(NamedTuple):
+    """Result on rank 0, steps, gradients of the first of them if verified, where it went on."""
+
+    result: dict[str, Any] | None
+    steps: list[StepResult]
+    gradients: dict[str, Tensor]
+    begun_at: Found | None
+
+
+def _trained(
+    plan: Plan,
+    context: RankContext,
+    settings: TrainSettings,
+    batch: Batch,
+    techniques: RunTechniques,
+    ends: WeightEnds,
+    text: str,
+) -> _Ran:
+    """Train; the engine lives only in here."""
+    reset_peak()
+    before_bytes = resident_bytes()
+    engine = make_engine(plan, context, settings, batch, techniques, ends.values)
+    run = run_facts(plan, settings.seed, text, settings.adamw)
+    checkpoints = Checkpoints(engine, context, settings.checkpoint, run)
+    checkpoints.begin(settings.steps, spare=settings.verify)
+    first = engine.step_index
+    gradients: dict[str, Tensor] = {}
+
+    def inspect() -> None:
+        if settings.verify and engine.step_index == first:
+            gradients.update(gather_gradients(engine))
+
+    hooks = _hooks(settings, context, checkpoints, inspect)
+    steps = run_steps(engine, settings.steps, context, hooks)
+    checkpoints.finish()
+    growth = gather_json(peak_resident_bytes() - before_bytes, context.device)
+    ends.save(engine)
+    where = None if settings.trace_file is None else Path(settings.trace_file)
+    memory: StepMemory | None = None
+    peaks: dict[str, list[int]] = {}
+    if settings.follow_bytes and not hides_bytes(plan, context.device, techniques):
+        memory = follow_step(engine, snapshot=where is not None)
+        peaks = by_stage(engine, memory)
+    traced = trace_step(engine, where, memory) if settings.trace or where is not None else None
+    engine.close()
+    if context.rank:
+        return _Ran(None, steps, gradients, checkpoints.found)
+    result = _result(plan, steps, peaks, growth, traced)
+    result["kernels"] = [choice.to_document() for choice in engine.kernels.choices()]
+    if (saved := checkpoints.document()) is not None:
+        result["checkpoint"] = saved
+    return _Ran(result, steps, gradients, checkpoints.found)
+
+
+def _facts(plan: Plan, settings: TrainSettings, batch: Batch) -> dict[str, str]:
+    """What all ranks must have alike, however they were started."""
+    return {
+        "plan": plan.hash,
+        "version of shardwright": __version__,
+        "version of torch": torch_api.version(),
+        "--seed": str(settings.seed),
+        "--steps": str(settings.steps),
+        "--kernels": settings.kernels,
+        "--verify": str(settings.verify),
+        "--lr": str(settings.adamw.learning_rate),
+        "--trace": str(settings.trace or settings.trace_file is not None),
+        "--checkpoint, --every, --resume": str(settings.checkpoint),
+        TEXT: text_digest(batch, plan.workload.global_batch),
+    }
+
+
+def require_executable(plan: Plan, techniques: RunTechniques = SHIPPED) -> None:
+    """Refuse a plan that would run as another one than it says, however its ranks started.
+
+    Args:
+        plan: a legal plan.
+        techniques: those that it may hold.
+
+    Raises:
+        InputError: layers, number formats, sharding, a schedule or techniques that are not run yet.
+    """
+    if found := plan_refusal(plan, techniques.values):
+        raise InputError("plan", found.reason, found.allowed)
+    for name in sorted(used_techniques(plan) - {run.name for run in techniques.runs}):
+        known = ", ".join(run.name for run in techniques.runs) or "none"
+        raise InputError(f"techniques.{name}", "no run", f"techniques that are run: {known}")
+
+
+def make_batches(plan: Plan, settings: TrainSettings) -> Batch:
+    """The samples of every step."""
+    if settings.random_tokens:
+        return random_batches(plan, settings.seed)
+    data = None if settings.data is None else Path(settings.data)
+    tokenizer = usual_tokenizer(data, settings.tokenizer, settings.init_from)
+    return data_batches(plan, data, tokenizer, settings.seed)
+
+
+def make_engine(
+    plan: Plan,
+    context: RankContext,
+    settings: TrainSettings,
+    batch: Batch,
+    techniques: RunTechniques = SHIPPED,
+    values: Values | None = None,
+) -> Engine:
+    """This rank's part of the plan."""
+    options = BuildOptions(
+        seed=settings.seed,
+        device=context.device,
+        flash=settings.attention == "flash",
+        prefetch=context.device.type != "cpu",
+        kernels=one_of("--kernels", settings.kernels, KERNEL_POLICIES),
+        collective_timeout_s=context.collective_timeout_s,
+        compiler=settings.compiler,
+        techniques=techniques,
+        values=values,
+    )
+    return Engine(plan, context.rank, options, batch, settings.adamw, settings.steps)
+
+
+def _hooks(
+    settings: TrainSettings,
+    context: RankContext,
+    checkpoints: Checkpoints,
+    inspect: Callable[[], None],
+) -> StepHooks:
+    """Faults that were asked for, a look at gradients, and checkpoints."""
+    faults, attempt = FaultList(faults=settings.faults), attempt_of(os.environ)
+
+    def look(step: int) -> None:
+        faults.strike(context.rank, step, "update", attempt)
+        inspect()
+
+    return StepHooks(
+        begin=lambda step: faults.strike(context.rank, step, "begin", attempt),
+        inspect=look,
+        done=lambda step: checkpoints.after_step(step, last=step == settings.steps),
+    )
+
+
+def _result(
+    plan: Plan,
+    steps: list[StepResult],
+    peaks: dict[str, list[int]],
+    growth: list[int],
+    traced: dict[str, Any] | None,
+) -> dict[str, Any]:
+    times = [step.time_s for step in steps]
+    step_time_s = statistics.median(times[WARM_UP_STEPS:] or times[-1:])
+    devices = sum(stage.device_count for stage in plan.program.stages)
+    measured: dict[str, Any] = {
+        "step_time_s": step_time_s,
+        "tokens_per_s_per_device": plan.workload.tokens_per_step / step_time_s / devices,
+        "losses": [step.loss for step in steps],
+        **peaks,
+    }
+    result = {
+        "plan_hash": plan.hash,
+        "measured": measured,
+        "step_times_s": times,
+        "gradient_norms": [reported_norm(step) for step in steps],
+        "skipped_steps": [n for n, step in enumerate(steps, 1) if step.skipped],
+        "rss_growth_bytes": growth,
+    }
+    return result if traced is None else {**result, "traced": traced}
+
+
+def _verify(
+    plan: Plan,
+    context: RankContext,
+    settings: TrainSettings,
+    batch: Batch,
+    ran: _Ran,
+    ends: WeightEnds,
+) -> dict[str, Any]:
+    """Against a single process that starts where the run did: anew, or from the checkpoint."""
+    dtype = TORCH_DTYPES[plan.workload.dtype.param]
+    reference = Reference(
+        plan,
+        settings.seed,
+        context.device,
+        batch,
+        dtype,
+        settings.adamw,
+        last_step=settings.steps,
+        values=ends.values,
+    )
+    if ran.begun_at is not None:
+        fill_reference(reference, ran.begun_at)
+    found = verify(plan, reference, [step.loss for step in ran.steps], ran.gradients)
+    found.check()
+    return verification_document(found)

@@ -1,0 +1,77 @@
+"""Steps one after another: reported, looked at, with garbage collected between them."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from ...spec.errors import RunError
+from ..engine.engine import Engine, StepResult
+from ..launch.rank_context import RankContext
+
+COLLECT_EVERY = 20
+"""Steps between collections of cyclic garbage, which wait for a moment between two steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepHooks:
+    """What happens around steps: before one, with complete gradients, and after its report."""
+
+    begin: Callable[[int], None]
+    inspect: Callable[[int], None]
+    done: Callable[[int], None]
+
+
+def run_steps(
+    engine: Engine, last: int, context: RankContext, hooks: StepHooks
+) -> list[StepResult]:
+    """Run steps up to number ``last``; rank 0 reports each.
+
+    Raises:
+        RunError: a loss or gradient norm that is not a number.
+    """
+    found: list[StepResult] = []
+    with _quiet_collector() as collect:
+        for number in range(engine.step_index + 1, last + 1):
+            hooks.begin(number)
+            step = engine.step(partial(hooks.inspect, number))
+            if not math.isfinite(step.loss + (0.0 if step.skipped else step.gradient_norm)):
+                raise RunError(f"step {number}: the loss is {step.loss}, not a finite number")
+            found.append(step)
+            if context.rank == 0:
+                context.emit(
+                    {
+                        "event": "step",
+                        "step": number,
+                        "loss": step.loss,
+                        "gradient_norm": reported_norm(step),
+                        "time_s": step.time_s,
+                        **({"skipped": True} if step.skipped else {}),
+                    }
+                )
+            hooks.done(number)
+            if number % COLLECT_EVERY == 0:
+                collect()
+    return found
+
+
+def reported_norm(step: StepResult) -> float | None:
+    """A step's gradient norm; None where gradients overflowed and the step changed nothing."""
+    return None if step.skipped else step.gradient_norm
+
+
+@contextmanager
+def _quiet_collector() -> Iterator[Callable[[], int]]:
+    """Cyclic garbage is collected when asked, not in the middle of a step on one of the ranks."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield gc.collect
+    finally:
+        gc.enable()
+        gc.unfreeze()

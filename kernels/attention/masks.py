@@ -1,0 +1,168 @@
+"""Which keys a query sees, by name: all of them causal, each a value that can be compared.
+
+A mask gives a function of (sample, head, query, key) index tensors, made of elementwise operations
+only, so that one definition serves a compiled kernel, its map of empty blocks, and a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ...spec.errors import InputError
+
+MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""(sample, head, query, key) to whether the query sees the key; they broadcast."""
+
+
+@dataclass(frozen=True, slots=True)
+class CausalMask:
+    """A query sees itself and every key before it."""
+
+    kind: ClassVar[str] = "causal"
+    per_sample: ClassVar[bool] = False
+
+    def check(self, batch: int, seq: int) -> None:
+        """Fits any shape."""
+
+    def function(self, device: torch.device) -> MaskFunction:
+        """See :data:`MaskFunction`."""
+        return _causal
+
+
+def _causal(sample: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    return query >= key
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindowMask:
+    """A query sees itself and the ``window - 1`` keys before it (Beltagy et al., 2020).
+
+    Raises:
+        InputError: the window holds no key.
+    """
+
+    window: int
+    kind: ClassVar[str] = "sliding_window"
+    per_sample: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise InputError("window", self.window, "1 key or more", 1)
+
+    def check(self, batch: int, seq: int) -> None:
+        """Fits any shape."""
+
+    def function(self, device: torch.device) -> MaskFunction:
+        """See :data:`MaskFunction`."""
+        window = self.window
+
+        def sees(sample: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return (query >= key) & (query - key < window)
+
+        return sees
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentMask:
+    """A query sees itself and the keys before it in its own document.
+
+    Args:
+        lengths: a row a sample: tokens of each document, in order, none of them empty; each row
+            adds up to the sequence.
+
+    Raises:
+        InputError: a document has no token.
+    """
+
+    lengths: tuple[tuple[int, ...], ...]
+    kind: ClassVar[str] = "document"
+    per_sample: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if any(length < 1 for row in self.lengths for length in row):
+            raise InputError("lengths", self.lengths, "documents of 1 token or more")
+
+    def check(self, batch: int, seq: int) -> None:
+        """Refuse shapes that the lengths do not fill.
+
+        Raises:
+            InputError: see above.
+        """
+        found = [sum(row) for row in self.lengths]
+        if found != [seq] * batch:
+            raise InputError("lengths", found, f"{batch} rows that add up to {seq} tokens")
+
+    def function(self, device: torch.device) -> MaskFunction:
+        """See :data:`MaskFunction`."""
+        rows = [
+            torch.repeat_interleave(torch.arange(len(row)), torch.tensor(row))
+            for row in self.lengths
+        ]
+        documents = torch.stack(rows).to(device)
+
+        def sees(sample: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return (query >= key) & (documents[sample, query] == documents[sample, key])
+
+        return sees
+
+
+Mask = CausalMask | SlidingWindowMask | DocumentMask
+
+
+MOST_AT_ONCE = 1 << 26
+"""Pairs of a query and a key for which a mask is worked out at a time, a byte or a few each."""
+
+
+def visible(mask: Mask, batch: int, seq: int, device: torch.device) -> Tensor:
+    """The mask as a table, (batch or 1, 1, seq, seq) of bool: true where the key is seen."""
+    place = torch.arange(seq, device=device)
+    return _sees(mask, batch, device)(place, place)
+
+
+def seen_in_blocks(mask: Mask, batch: int, seq: int, device: torch.device, block: int) -> Tensor:
+    """Pairs that are seen in each block of the table, (batch or 1, 1, blocks, blocks).
+
+    The last blocks reach over the end of the sequence, where nothing is seen. A few rows of blocks
+    are worked out at a time, so that the whole table never exists.
+    """
+    blocks = -(-seq // block)
+    sees = _sees(mask, batch, device)
+    keys = torch.arange(blocks * block, device=device)
+    samples = batch if mask.per_sample else 1
+    rows = max(1, MOST_AT_ONCE // (samples * block * len(keys))) * block
+    counts = []
+    for queries in keys.split(rows):  # type: ignore[no-untyped-call]
+        inside = (queries < seq).view(-1, 1) & (keys < seq)
+        table = sees(queries.clamp(max=seq - 1), keys.clamp(max=seq - 1)) & inside
+        split = table.view(samples, 1, -1, block, blocks, block)
+        counts.append(split.sum((3, 5)))
+    return torch.cat(counts, 2)
+
+
+def _sees(mask: Mask, batch: int, device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
+    """Tables (batch or 1, 1, queries, keys) of a mask for any queries and keys."""
+    function = mask.function(device)
+    samples = torch.arange(batch if mask.per_sample else 1, device=device).view(-1, 1, 1, 1)
+    head = torch.zeros_like(samples)
+
+    def table(queries: Tensor, keys: Tensor) -> Tensor:
+        found = function(samples, head, queries.view(-1, 1), keys)
+        return found.expand(len(samples), 1, len(queries), len(keys))
+
+    return table
+
+
+__all__ = [
+    "CausalMask",
+    "DocumentMask",
+    "Mask",
+    "MaskFunction",
+    "SlidingWindowMask",
+    "seen_in_blocks",
+    "visible",
+]

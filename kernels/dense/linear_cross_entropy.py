@@ -1,0 +1,197 @@
+"""The projection to the vocabulary and its cross-entropy, a chunk of tokens at a time.
+
+The logits of a chunk become their gradient at once, which goes into the gradients of the input
+and of the weight; so no more than a chunk's logits ever live, and the backward pass has nothing
+left to do (the idea of liger-kernel's fused linear cross-entropy, Hsu et al., 2024). Its own loop
+takes chunks of about as many bytes as the input, for which the products are too flat to run at
+their rate where the vocabulary is large; ours takes ``spec.kernels.loss_chunks`` around the
+library's kernel of the loss.
+
+Symbols: T tokens, H width, V vocabulary, c chunks. 6·T·H·V FLOPs, T·V values of logits written
+once and read twice. T = 8192, V = 128,256, bf16: 0.5 GiB of logits live in place of 2 in bf16 and
+4 in float32. Limits: the weight is whole on the rank; its gradient is summed over the chunks in
+the weight's type, so in bf16 it is rounded c times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from ...spec.report.work_items import loss_chunks
+from ..dispatch import Dispatcher, Family, Variant
+from ..fused import liger_refuses, operation, power_of_two
+
+LossInPlace = Callable[[Tensor, Tensor, Tensor, float], None]
+"""(logits, targets, losses, scale): logits become the gradient of ``scale`` times the loss."""
+NO_TOKEN = -100
+"""No target is this: the library's mark of tokens to leave out."""
+WIDEST_BLOCK, WARPS = 32768, 32
+"""Words that a program of the kernel takes at once, and its warps, as the library has them."""
+NOTHING_ELSE: dict[str, Any] = {
+    "weight_ptr": None,
+    "z_loss_ptr": None,
+    "token_accuracy_ptr": None,
+    "token_accuracy_stride": 0,
+    "predicted_tokens_ptr": None,
+    "predicted_tokens_stride": 0,
+    "sum_non_ignore_weight": 0.0,
+    "weight_sum": 0.0,
+    "lse_square_scale": 0.0,
+    "label_smoothing": 0.0,
+    "softcap": None,
+    "RETURN_Z_LOSS": False,
+    "RETURN_TOKEN_ACCURACY": False,
+    "RETURN_PREDICTED_TOKENS": False,
+    "HAS_WEIGHT": False,
+    "HAS_SOFTCAPPING": False,
+    "HAS_GRADIENTS": True,
+}
+"""What the library's kernel could do beside: none of it."""
+
+
+def _fake_loss(logits: Tensor, targets: Tensor, losses: Tensor, scale: float) -> None:
+    """Writes to its operands and makes nothing."""
+
+
+@operation(
+    "cross_entropy_(Tensor(a!) logits, Tensor targets, Tensor(b!) losses, float scale) -> ()",
+    _fake_loss,
+)
+def _fused_loss(logits: Tensor, targets: Tensor, losses: Tensor, scale: float) -> None:
+    from liger_kernel.ops.cross_entropy import liger_cross_entropy_kernel
+
+    rows, vocab = logits.shape
+    with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
+        liger_cross_entropy_kernel[(rows,)](
+            X_ptr=logits,
+            X_stride=logits.stride(0),
+            Y_ptr=targets,
+            Y_stride=targets.stride(0),
+            loss_ptr=losses,
+            loss_stride=losses.stride(0),
+            n_cols=vocab,
+            n_non_ignore=1 / scale,  # the mean over so many tokens is the sum times the scale
+            reduction="mean",
+            ignore_index=NO_TOKEN,
+            BLOCK_SIZE=min(WIDEST_BLOCK, power_of_two(vocab)),
+            num_warps=WARPS,
+            **NOTHING_ELSE,
+        )
+
+
+def _eager_loss(logits: Tensor, targets: Tensor, losses: Tensor, scale: float) -> None:
+    """The same in float32 by eager operations."""
+    work = logits.float()
+    work.sub_(work.amax(-1, keepdim=True))
+    hit = targets.unsqueeze(-1)
+    target_logit = work.gather(-1, hit)
+    total = work.exp_().sum(-1, keepdim=True)
+    losses.copy_((total.log() - target_logit).squeeze(-1).mul_(scale))
+    work.div_(total).scatter_add_(-1, hit, torch.full_like(target_logit, -1.0)).mul_(scale)
+    if work is not logits:
+        logits.copy_(work)
+
+
+class _Chunked(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        scale: float,
+        is_root: bool,
+        loss_in_place: LossInPlace,
+    ) -> Tensor:
+        flat, targets = x.reshape(-1, x.shape[-1]), targets.reshape(-1)
+        wants_x, wants_weight = ctx.needs_input_grad[:2]
+        grad_x = torch.empty_like(flat) if wants_x else None
+        grad_weight = torch.empty_like(weight) if wants_weight else None
+        losses = torch.empty(flat.shape[0], dtype=torch.float32, device=x.device)
+        chunks = loss_chunks(flat.shape[0], weight.shape[0])
+        buffer = torch.empty((chunks[0], weight.shape[0]), dtype=x.dtype, device=x.device)
+        first = 0
+        for rows in chunks:
+            own = slice(first, first + rows)
+            logits = torch.mm(flat[own], weight.t(), out=buffer[:rows])
+            loss_in_place(logits, targets[own], losses[own], scale)
+            if grad_x is not None:
+                torch.mm(logits, weight, out=grad_x[own])
+            if grad_weight is not None and first:
+                grad_weight.addmm_(logits.t(), flat[own])
+            elif grad_weight is not None:
+                torch.mm(logits.t(), flat[own], out=grad_weight)
+            first += rows
+        ctx.save_for_backward(None if grad_x is None else grad_x.view(x.shape), grad_weight)
+        ctx.is_root = is_root
+        return losses.sum()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        made = ctx.saved_tensors
+        if not ctx.is_root:
+            made = tuple(None if grad is None else grad * grads[0] for grad in made)
+        return *made, None, None, None, None
+
+
+def _with(loss_in_place: LossInPlace) -> Callable[..., Any]:
+    def run(x: Tensor, weight: Tensor, targets: Tensor, scale: float, is_root: bool) -> Any:
+        return _Chunked.apply(  # type: ignore[no-untyped-call]
+            x, weight, targets, scale, is_root, loss_in_place
+        )
+
+    return run
+
+
+LINEAR_CROSS_ENTROPY = Family(
+    "linear_cross_entropy",
+    (
+        Variant("liger", _with(_fused_loss), liger_refuses),
+        Variant("eager", _with(_eager_loss), fused=False),
+    ),
+)
+"""Decided by the input, (..., width)."""
+
+
+def linear_cross_entropy(
+    kernels: Dispatcher,
+    x: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    scale: float,
+    is_root: bool = False,
+) -> Tensor:
+    """``scale`` times the summed loss of ``x · weightᵀ``; its gradients are made with it.
+
+    Args:
+        kernels: of the run.
+        x: (..., width), contiguous.
+        weight: (vocabulary, width).
+        targets: token numbers, as many as ``x`` has rows.
+        scale: usually one over the tokens of the global batch.
+        is_root: the backward pass starts at this loss, so its gradient is one and nothing has to
+            be multiplied by it.
+    """
+    out: Tensor = kernels.pick(LINEAR_CROSS_ENTROPY, x)(x, weight, targets, scale, is_root)
+    return out
+
+
+def linear_cross_entropy_reference(
+    x: Tensor, weight: Tensor, targets: Tensor, scale: float
+) -> Tensor:
+    """The definition, in float64, differentiable by autograd."""
+    logits = x.double().reshape(-1, x.shape[-1]) @ weight.double().t()
+    chosen = logits.gather(-1, targets.reshape(-1, 1)).squeeze(-1)
+    return (logits.logsumexp(-1) - chosen).sum() * scale
+
+
+__all__ = [
+    "LINEAR_CROSS_ENTROPY",
+    "linear_cross_entropy",
+    "linear_cross_entropy_reference",
+]

@@ -1,0 +1,182 @@
+"""Projections of rows in groups, each group by a weight of its own: the linear layers of experts.
+
+Several projections of the same rows go together, as a gate and what it gates. Each way a weight
+takes part in is one operation: its product with the rows, what it adds to their gradient, and its
+own gradient, which comes in the layout of the weight; for that one the rows are kept, unless the
+weights are frozen. Where the library has no single kernel, an operation is a loop over the groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import functional as F
+
+from ...spec.errors import InputError
+from ..dispatch import Dispatcher, Family, Variant
+from ..fused import operation
+from .grouped_matmul import (
+    clear_empty,
+    filled_groups,
+    kernel_rows,
+    kernel_stack,
+    one_kernel_refuses,
+)
+
+
+def _fake_product(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
+    return x.new_empty(x.shape[0], weight.shape[2])
+
+
+@operation("grouped_matmul(Tensor x, Tensor weight, Tensor offsets) -> Tensor", _fake_product)
+def _product(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
+    """Rows (rows, k) of each group times its (k, n) of ``weight`` (groups, k, n)."""
+    out = _fake_product(x, weight, offsets)
+    for group, rows in filled_groups(offsets, x.shape[0]):
+        torch.mm(x[rows], weight[group], out=out[rows])
+    return out
+
+
+def _fake_add(out: Tensor, x: Tensor, weight: Tensor, offsets: Tensor) -> None:
+    """Writes to its first operand and makes nothing."""
+
+
+@operation(
+    "grouped_matmul_(Tensor(a!) out, Tensor x, Tensor weight, Tensor offsets) -> ()", _fake_add
+)
+def _add_product(out: Tensor, x: Tensor, weight: Tensor, offsets: Tensor) -> None:
+    """The same, added to ``out`` (rows, n)."""
+    for group, rows in filled_groups(offsets, x.shape[0]):
+        out[rows].addmm_(x[rows], weight[group])
+
+
+def _fake_gradient(grad: Tensor, x: Tensor, offsets: Tensor) -> Tensor:
+    return x.new_empty(offsets.shape[0], grad.shape[0], x.shape[1])
+
+
+@operation("grouped_matmul_wgrad(Tensor grad, Tensor x, Tensor offsets) -> Tensor", _fake_gradient)
+def _weight_gradient(grad: Tensor, x: Tensor, offsets: Tensor) -> Tensor:
+    """(groups, n, k) from ``grad`` (n, rows) and ``x`` (rows, k); zeros for empty groups."""
+    out = torch.zeros(offsets.shape[0], grad.shape[0], x.shape[1], dtype=x.dtype, device=x.device)
+    for group, rows in filled_groups(offsets, x.shape[0]):
+        torch.mm(grad[:, rows], x[rows], out=out[group])
+    return out
+
+
+def _one_product(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
+    return F.grouped_mm(kernel_rows(x), kernel_stack(weight), offs=offsets)
+
+
+def _add_one_product(out: Tensor, x: Tensor, weight: Tensor, offsets: Tensor) -> None:
+    out.add_(_one_product(x, weight, offsets))
+
+
+def _one_gradient(grad: Tensor, x: Tensor, offsets: Tensor) -> Tensor:
+    found = F.grouped_mm(kernel_rows(grad.t()).t(), kernel_rows(x), offs=offsets)
+    clear_empty(found, offsets)
+    return found
+
+
+class _Products(NamedTuple):
+    """One implementation of the three."""
+
+    product: Callable[..., Any]
+    add_product: Callable[..., Any]
+    weight_gradient: Callable[..., Any]
+
+
+Gradients = Callable[[], list[Tensor]]
+"""Makes the gradients of the weights, (groups, n, k) each, from what it holds."""
+Keep = Callable[[Gradients], bool]
+"""Asked by a backward whether it takes them for later; if so, the backward gives none."""
+
+
+class _GroupedLinear(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, run: _Products, x: Tensor, offsets: Tensor, keep: Keep | None, *weights: Tensor
+    ) -> Any:
+        ctx.trains = any(ctx.needs_input_grad[4:])
+        ctx.save_for_backward(x if ctx.trains else None, offsets, *weights)
+        ctx.run, ctx.keep = run, keep
+        return tuple(run.product(x, weight.transpose(1, 2), offsets) for weight in weights)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, offsets, *weights = ctx.saved_tensors
+        run: _Products = ctx.run
+        pairs = list(zip(grads, weights, strict=True))
+        grad_x = run.product(*pairs[0], offsets)
+        for grad, weight in pairs[1:]:
+            run.add_product(grad_x, grad, weight, offsets)
+        if not ctx.trains:
+            return (None, grad_x, None, None, *(None for _ in weights))
+        x = x.detach()  # or what is kept would hold the graph that it came from
+
+        def gradients() -> list[Tensor]:
+            return [run.weight_gradient(grad.t(), x, offsets) for grad in grads]
+
+        if ctx.keep is not None and ctx.keep(gradients):
+            return (None, grad_x, None, None, *(None for _ in weights))
+        return (None, grad_x, None, None, *gradients())
+
+
+_ONE_KERNEL = _Products(_one_product, _add_one_product, _one_gradient)
+_LOOP = _Products(_product, _add_product, _weight_gradient)
+
+GROUPED_LINEAR = Family(
+    "grouped_linear",
+    (
+        Variant("one_kernel", partial(_GroupedLinear.apply, _ONE_KERNEL), one_kernel_refuses),
+        Variant("loop", partial(_GroupedLinear.apply, _LOOP), fused=False),
+    ),
+)
+"""Decided by the first weight, (groups, n, k)."""
+
+
+def grouped_linear(
+    kernels: Dispatcher,
+    x: Tensor,
+    weights: list[Tensor],
+    offsets: Tensor,
+    keep: Keep | None = None,
+) -> tuple[Tensor, ...]:
+    """Projections of every group's rows by the group's part of each weight.
+
+    Args:
+        kernels: of the run.
+        x: (rows, k), the groups' rows one group after another.
+        weights: each (groups, n, k), in the type of ``x``.
+        offsets: (groups,) int32 on the same device: where each group's rows end, the last at
+            ``rows``; a group may be empty.
+        keep: takes the weights' gradients for later, where it wants to.
+
+    Returns:
+        One (rows, n) a weight.
+
+    Raises:
+        InputError: shapes, types or offsets do not fit together.
+    """
+    for weight in weights:
+        if x.dim() != 2 or x.shape[1] != weight.shape[2] or x.dtype != weight.dtype:
+            kind = str(weight.dtype).removeprefix("torch.")
+            given = f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"
+            raise InputError("x", given, f"{kind} (rows, {weight.shape[2]})")
+    if offsets.shape != weights[0].shape[:1] or offsets.dtype != torch.int32:
+        given = f"{str(offsets.dtype).removeprefix('torch.')} {tuple(offsets.shape)}"
+        raise InputError("offsets", given, f"int32 ({weights[0].shape[0]},)")
+    run = kernels.pick(GROUPED_LINEAR, weights[0]) if x.numel() else _in_a_loop
+    out: tuple[Tensor, ...] = run(x, offsets, keep, *weights)
+    return out
+
+
+_in_a_loop: Callable[..., Any] = partial(_GroupedLinear.apply, _LOOP)
+"""Operands without elements have no strides that the single kernel takes."""
+
+
+__all__ = ["GROUPED_LINEAR", "Gradients", "Keep", "grouped_linear"]

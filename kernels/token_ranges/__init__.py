@@ -1,0 +1,1 @@
+"""kernels token_ranges."""

@@ -1,0 +1,223 @@
+"""Quick proven bounds: the computation of the layers, without sharding and without memory.
+
+Sharding only adds copies and traffic to a layer's pass, and whatever does not fit is slower or
+no plan at all. So a micro-batch takes at least w = Σ over layers of the least forward and
+backward pass under any split and recomputation, and a step at least what
+:mod:`knapsack_bounds` says of that work. No plan of any shape beats the model's matrix products,
+each
+once a sample, at the peak of all devices.
+
+After its last pass every stage waits for the norm over all devices, which is the same for every
+plan of as many, and for the host.
+
+Some stage has at least ⌈n/p⌉ of n layers of a kind. Where passes overlap in pairs, what they may
+hide of their communication is no certain time; nor is, if the communication is longer, their work.
+Where backwards are split only the fill is certain, f = Σ of the least forward passes: a stage
+of a zero-bubble pipeline waits for one micro-batch of the stages before it. For any share φ let
+x = Σ over layers of min(w, f/φ); then as in :mod:`knapsack_bounds` T ≥ φ·x/(1 - (1 - φ/m)^p), and
+here φ
+is f/w of all layers. In a V the first chunks wait for no more than each other, which leaves f
+itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from ...costmodel.kernel_latency.roofline import peak_flops_per_s
+from ...costmodel.lowering.layer_parts import LayerWorks
+from ...costmodel.lowering.plan_lowering import Lowering, split_key
+from ...costmodel.lowering.step_work import norm_sum
+from ...costmodel.pricing.pricer import Pricer
+from ...costmodel.simulation.overlapped_passes import MOST_SLOWDOWN, hiding_terms, least_beside_s
+from ...spec.choices import RECOMPUTES
+from ...spec.report.work_items import MATMULS
+from ...spec.strategy import LayerStrategy
+from ...spec.workload.number_formats import rate_name
+from ..space.pipeline_shape import Shape
+from ..space.search_space import SearchSpace
+from ..tables.option_rows import Numbers
+
+ROUNDING = 1e-9
+"""The same sums in another order differ by less than this fraction."""
+
+
+class Least(NamedTuple):
+    """One micro-batch through the layers of a kind, ``layers`` of them, each at the least.
+
+    ``whole_s``: forward and backward. ``forward_s``: forward alone. ``beside_s``: as ``whole_s``
+    where passes overlap, and what shows of their communication beside each other.
+    """
+
+    layers: int
+    forward_s: float
+    whole_s: float
+    beside_s: float
+
+
+class Work(NamedTuple):
+    """One micro-batch through all layers, at the least.
+
+    ``whole_s``: forward and backward. ``forward_s``: forward alone. ``filled_s``: the part of
+    ``whole_s`` of which every layer's forward is the share ``forward_s / whole_s`` or more.
+    ``kinds``: layer by layer.
+    """
+
+    whole_s: float
+    forward_s: float
+    filled_s: float
+    kinds: tuple[Least, ...]
+
+    @classmethod
+    def of(cls, kinds: list[Least]) -> Work:
+        """The sum over all layers."""
+        beside_s = sum(each.layers * each.beside_s for each in kinds)
+        whole_s = sum(each.layers * each.whole_s for each in kinds)
+        forward_s = sum(each.layers * each.forward_s for each in kinds) * (1 - ROUNDING)
+        share = forward_s / (whole_s * (1 - ROUNDING))
+        filled_s = sum(k.layers * min(k.whole_s, k.forward_s / share) for k in kinds)
+        least = (max(whole_s, beside_s) * (1 - ROUNDING), forward_s, filled_s * (1 - ROUNDING))
+        return cls(*least, tuple(kinds))
+
+    def bound_s(self, shape: Shape) -> float:
+        """Seconds of a step of ``shape`` at the least."""
+        m, p = shape.microbatches, shape.stages
+        even_s = max(m * self.whole_s / p, m * self._fullest_s(p))
+        if shape.fills_and_drains:
+            return max(even_s, self.whole_s / (1 - (1 - 1 / m) ** p))
+        if shape.kind == "zero_bubble":
+            share = self.forward_s / self.whole_s
+            return max(even_s, share * self.filled_s / (1 - (1 - share / m) ** p))
+        return max(even_s, self.forward_s)
+
+    def _fullest_s(self, stages: int) -> float:
+        """One micro-batch through the stage with most layers of a kind: layers are whole."""
+        most = (-(-each.layers // stages) * max(each.whole_s, each.beside_s) for each in self.kinds)
+        return max(most) * (1 - ROUNDING)
+
+
+class WorkBounds:
+    """Quick bounds of the shapes of a space.
+
+    Args:
+        space: legal strategies.
+        lowering: of the model, workload and stack.
+        layer_works: of its layers.
+        pricer: of the machine.
+    """
+
+    def __init__(
+        self, space: SearchSpace, lowering: Lowering, layer_works: LayerWorks, pricer: Pricer
+    ) -> None:
+        self._space = space
+        self._lowering = lowering
+        self._layer_works = layer_works
+        self._pricer = pricer
+        self._counts = Counter(space.kinds)
+        self._split_number = Numbers(lambda strategy: split_key(strategy)[:-1])
+        self._passes: dict[tuple[object, ...], tuple[float, float, float]] = {}
+        self._works: dict[tuple[int, int, bool, int, bool], Work] = {}
+        self._ends: dict[int, float] = {}
+
+    def bound(self, shape: Shape, shares: bool, reach: int) -> float:
+        """Seconds that every plan of ``shape`` takes at least.
+
+        Args:
+            shape: the pipeline shape.
+            shares: whether the embedding's weight is the head's of the same stage.
+            reach: how many link levels the groups of a stage cross.
+        """
+        samples = self._space.request.workload.global_batch // shape.microbatches
+        key = (shape.ranks, samples, shares, reach, shape.pairs)
+        if key not in self._works:
+            self._works[key] = self._work(*key)
+        return self._works[key].bound_s(shape) + self.end_s(shape)
+
+    def end_s(self, shape: Shape) -> float:
+        """Seconds after the last pass that every plan of ``shape`` has: its norm and the host's."""
+        used = shape.devices
+        if used not in self._ends:
+            reaching = self._pricer.reaching(self._pricer.machine.reach_of(used, used))
+            norm_s = reaching.collective(norm_sum(used)).time_s
+            self._ends[used] = norm_s + self._pricer.step_s
+        return self._ends[used]
+
+    def _work(self, ranks: int, samples: int, shares: bool, reach: int, pairs: bool) -> Work:
+        """One micro-batch through all layers."""
+        place = (ranks, samples, reach, pairs)
+        return Work.of(
+            [
+                Least(count, *self._least(kind, place, shares and kind == self._space.kinds[0]))
+                for kind, count in self._counts.items()
+            ]
+        )
+
+    def _least(
+        self, kind: int, place: tuple[int, int, int, bool], shares: bool
+    ) -> tuple[float, ...]:
+        """Least seconds over all splits, each with the least recomputation that it may have.
+
+        Those of the forward pass, of forward and backward together, and beside other passes.
+        """
+        index = self._space.first_of_kind[kind]
+        splits: dict[int, LayerStrategy] = {}
+        for s in self._space.options(kind, *place[:2]):
+            key = self._split_number(s)
+            known = splits.get(key)
+            if known is None or RECOMPUTES.index(s.recompute) < RECOMPUTES.index(known.recompute):
+                splits[key] = s
+        found = [self._pass_s(index, s, place, shares) for s in splits.values()]
+        return tuple(min(values) for values in zip(*found, strict=True))
+
+    def _pass_s(
+        self, index: int, strategy: LayerStrategy, place: tuple[int, int, int, bool], shares: bool
+    ) -> tuple[float, float, float]:
+        """Computation of a layer's micro-batch: forward, and forward and backward.
+
+        A backward pass that adds to gradients does what the first one does, and more. Then what
+        forward and backward take beside other passes if their communication is what shows.
+        """
+        ranks, samples, reach, pairs = place
+        batch = samples // strategy.data_parallel(ranks)
+        key = (index, split_key(strategy), batch, reach, shares, pairs)
+        if key not in self._passes:
+            work = self._layer_works.of(index, strategy, ranks, samples, shares)
+            pricer = self._pricer.reaching(reach)
+            hides = hiding_terms(pricer) if pairs else ()
+            ways = (pricer.chained(way) for way in (work.forward, work.backward(adds=False)))
+            costs = list(ways)
+            forward_s, backward_s = (least_beside_s(cost, hides) for cost in costs)
+            alone_s = sum(cost.time_s for cost in costs)
+            inside_s = alone_s - forward_s - backward_s
+            slowdown = min(pricer.stack.overlap_slowdown, MOST_SLOWDOWN)
+            beside_s = (slowdown - 1) * alone_s + (2 - slowdown) * inside_s if hides else 0.0
+            self._passes[key] = forward_s, forward_s + backward_s, beside_s
+        return self._passes[key]
+
+    def floor(self) -> float:
+        """Seconds that every plan of the space takes at least, known without looking at it."""
+        if self._pricer.machine.profile is not None:  # a machine may beat its catalogue figures
+            return self._pricer.step_s
+        request = self._space.request
+        flops = sum(
+            count * self._matmul_flops(self._space.first_of_kind[kind])
+            for kind, count in self._counts.items()
+        )
+        dtype, found = request.workload.dtype, self._pricer.machine.fastest_device
+        rate = peak_flops_per_s(found, dtype.param)
+        if dtype.matmul is not None:
+            rate = max(rate, peak_flops_per_s(found, rate_name(dtype.matmul)))
+        shorter = min(1.0, self._pricer.machine.factors.matmul)
+        samples_s = shorter * request.workload.global_batch * flops / rate
+        return samples_s / request.cluster.device_count * (1 - ROUNDING) + self._pricer.step_s
+
+    def _matmul_flops(self, index: int) -> int:
+        """Matrix products of one sample through a layer that is not split."""
+        lowered = self._lowering.layer(index, LayerStrategy(), None, 1, 1)
+        return sum(
+            kernel.flops
+            for way in (lowered.forward, lowered.backward)
+            for kernel in way.kernels()
+            if kernel.op in MATMULS
+        )

@@ -1,0 +1,198 @@
+"""Candidates: concrete decisions, turned into plans, simulated once, judged against memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from ...costmodel.lowering.layer_parts import LayerWorks
+from ...costmodel.memory.feasibility import MemoryRule
+from ...costmodel.simulation.simulator import Simulation, Simulator
+from ...spec.model.model_spec import ModelSpec
+from ...spec.model.towers import shared_tables
+from ...spec.plan.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
+from ...spec.rules.plan_rules import tied_reason
+from ...spec.strategy import LayerStrategy
+from ..space.search_space import Request, Shape
+from ..tables.layer_costs import LayerRows
+
+
+class Decision(NamedTuple):
+    """A shape, the cuts between its chunks (in data order) and a strategy for every layer."""
+
+    shape: Shape
+    cuts: tuple[int, ...]
+    strategies: tuple[LayerStrategy, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A simulated decision; ``excess_bytes`` of its fullest device, 0 if the plan is feasible."""
+
+    decision: Decision
+    plan: Plan
+    simulation: Simulation
+    excess_bytes: float
+
+    @cached_property
+    def by_bytes(self) -> ByBytes:
+        """Its plan's place among those that are alike in all else."""
+        return ByBytes(self.plan)
+
+    @property
+    def step_time_s(self) -> float:
+        """Simulated seconds of a step."""
+        return self.simulation.step_time_s
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the plan fits its memory."""
+        return self.excess_bytes <= 0
+
+    @property
+    def distinct_strategies(self) -> int:
+        """How many different strategies the layers have: the measure of simplicity."""
+        return len(set(self.decision.strategies))
+
+
+def build_plan(request: Request, decision: Decision) -> Plan:
+    """The plan document of a decision; devices are taken in order, the rest stay idle."""
+    shape = decision.shape
+    runs = [
+        _layer_plans(request.model, decision.strategies, start, stop)
+        for start, stop in zip(decision.cuts, decision.cuts[1:], strict=False)
+    ]
+    stages = tuple(
+        Stage(
+            devices=_stage_devices(request, shape, s),
+            virtual_stages=tuple(runs[shape.position(s, v)] for v in range(shape.chunks)),
+        )
+        for s in range(shape.stages)
+    )
+    samples = request.workload.global_batch // shape.microbatches
+    schedule = Schedule(
+        kind=shape.kind,
+        micro_batch=samples // decision.strategies[0].data_parallel(stages[0].device_count),
+        microbatches=shape.microbatches,
+    )
+    return Plan(
+        models={"main": request.model},
+        cluster=request.cluster,
+        workloads={"main": request.workload},
+        programs=(Program(stages=stages, schedule=schedule),),
+    )
+
+
+def _stage_devices(request: Request, shape: Shape, stage: int) -> tuple[StageDevices, ...]:
+    if not shape.places:
+        group, ranks = request.cluster.groups[0].name, shape.ranks
+        return (StageDevices(device_group=group, first_rank=stage * ranks, count=ranks),)
+    place = shape.places[stage]
+    samples = sum(part.samples for part in place)
+    return tuple(
+        StageDevices(
+            device_group=part.group,
+            first_rank=part.first,
+            count=part.devices,
+            batch_share=part.samples / samples if len(place) > 1 else None,
+        )
+        for part in place
+    )
+
+
+def _layer_plans(
+    model: ModelSpec, strategies: tuple[LayerStrategy, ...], start: int, stop: int
+) -> tuple[LayerPlan, ...]:
+    """Runs of equal strategies among layers start..stop-1, cut at tower ends."""
+    places = [(t.name, i) for t in model.towers for i in range(t.layer_count)]
+    found: list[LayerPlan] = []
+    first = start
+    for index in range(start, stop):
+        last_of_run = (
+            index + 1 == stop
+            or strategies[index + 1] != strategies[index]
+            or places[index + 1][0] != places[index][0]
+        )
+        if last_of_run:
+            tower = places[index][0]
+            layers = (tower, places[first][1], places[index][1])
+            found.append(LayerPlan(layers=layers, strategy=strategies[index]))
+            first = index + 1
+    return tuple(found)
+
+
+class ByBytes:
+    """A plan's place among plans that are alike in all else: by the hash of its bytes.
+
+    Hashing takes a quarter of a millisecond, so it is done where a tie is met, and once: among
+    thousands of plans that are alike a sort compares each with many.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    @cached_property
+    def _bytes(self) -> str:
+        return self._plan.hash
+
+    def __lt__(self, other: ByBytes) -> bool:
+        return self._bytes < other._bytes
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ByBytes) and self._bytes == other._bytes
+
+    def __hash__(self) -> int:
+        return hash(self._bytes)
+
+
+class Evaluator:
+    """Simulates decisions, each once: ``count`` of them to the end, of ``tries`` begun.
+
+    Args:
+        request: what is planned.
+        simulator: of its model, workload, stack and machine.
+        rule: when a plan's memory fits.
+    """
+
+    def __init__(self, request: Request, simulator: Simulator, rule: MemoryRule) -> None:
+        self.request = request
+        self.simulator = simulator
+        self.rule = rule
+        self.count = 0
+        self.tries = 0
+        self._tables = shared_tables(request.model)
+        self._known: dict[Decision, Outcome] = {}
+
+    @cached_property
+    def rows(self) -> LayerRows:
+        """What splits and units cost: whatever memory there is, so kept for :meth:`asked`."""
+        lowering = self.simulator.lowering
+        return LayerRows(lowering, LayerWorks(lowering), self.simulator.pricer)
+
+    def asked(self, request: Request) -> Evaluator:
+        """One of a request that differs in its devices' memory alone, all prices as here."""
+        found = Evaluator(request, self.simulator, self.rule)
+        found.rows = self.rows
+        return found
+
+    def __call__(self, decision: Decision, give_up_s: float = float("inf")) -> Outcome | None:
+        """The outcome of a decision.
+
+        None if it breaks a rule that spans layers, or certainly takes ``give_up_s`` or longer.
+        """
+        known = self._known.get(decision)
+        if known is not None:
+            return known
+        if tied_reason(self.request.model, decision.strategies, self._tables) is not None:
+            return None
+        self.tries += 1
+        plan = build_plan(self.request, decision)
+        simulation = self.simulator.run(plan, give_up_s)
+        if simulation is None:
+            return None
+        excess = max(self.rule.excess_bytes(row) for row in simulation.memory)
+        self.count += 1
+        outcome = Outcome(decision, plan, simulation, excess)
+        self._known[decision] = outcome
+        return outcome

@@ -1,0 +1,96 @@
+"""Why no plan can be answered, in one line: the resource, the amount, the smallest change."""
+
+from __future__ import annotations
+
+import math
+
+from ...costmodel.simulation.simulator import MAX_PASSES
+from ...datasets.catalogue.device import device
+from ...spec.cluster.cluster_spec import DeviceGroup
+from ...spec.errors import InfeasibleError
+from ...spec.report.report import MemoryRow
+from ...spec.units import format_bytes
+from ..space.search_space import SearchSpace
+from .evaluator import Evaluator, Outcome
+
+
+def no_plan(
+    space: SearchSpace,
+    any_shape: bool,
+    nearest: Outcome | None,
+    evaluator: Evaluator,
+    late: bool,
+    proven: bool = False,
+) -> InfeasibleError:
+    """The error of a search that found nothing.
+
+    Args:
+        space: what was searched.
+        any_shape: whether it has any pipeline shape.
+        nearest: the plan that came closest to fitting, None if none was simulated.
+        evaluator: judges its memory.
+        late: whether the deadline ended the search, so that plans that fit may exist.
+        proven: whether every plan was tried or ruled out by a bound.
+    """
+    if late:
+        return _too_late(nearest, evaluator)
+    if not any_shape:
+        batch = space.request.workload.global_batch
+        long = f"; longer steps than {MAX_PASSES:,} passes are not simulated"
+        return InfeasibleError(
+            "no legal plan: no stage width, micro-batch and strategy agree with the batch of "
+            f"{batch} and the pins{long if space.too_long else ''}",
+            proven=not space.too_long,
+        )
+    if nearest is None:
+        return InfeasibleError(
+            "no legal plan: embedding and head share a weight, and no "
+            "strategy of both agrees with the pins",
+            proven=proven,
+        )
+    worst, need = _fullest(nearest, evaluator)
+    if worst.tier != "hbm":
+        lacking = f"{format_bytes(need)} of {worst.tier} memory a device"
+        return InfeasibleError(
+            f"{worst.tier} of stage {worst.stage}: the smallest plan found needs "
+            f"{format_bytes(need)} of {format_bytes(worst.capacity_bytes)}",
+            change=lacking,
+            need_bytes=need,
+            proven=proven,
+        )
+    group = space.request.cluster.group(worst.device_group)
+    return InfeasibleError(
+        f"hbm of stage {worst.stage}: the smallest plan found needs {format_bytes(need)} of "
+        f"{format_bytes(worst.capacity_bytes)} (over by "
+        f"{format_bytes(need - worst.capacity_bytes)})",
+        change=f"devices with {format_bytes(need)}{_cap(group, need)}, or more devices",
+        need_bytes=need,
+        proven=proven,
+    )
+
+
+def _cap(group: DeviceGroup, need: float) -> str:
+    """The cap that fits, where the device itself has that much: a cap adds nothing to it."""
+    has = device(group.device).capacity_bytes
+    return f" (--memory-gib {math.ceil(need / 2**30 * 10) / 10:.1f})" if need <= has else ""
+
+
+def _fullest(outcome: Outcome, evaluator: Evaluator) -> tuple[MemoryRow, float]:
+    """The memory that is most over, and the bytes that it needs with the rule's margin."""
+    worst = max(outcome.simulation.memory, key=evaluator.rule.excess_bytes)
+    return worst, worst.reserved_bytes * evaluator.rule.margin
+
+
+def _too_late(nearest: Outcome | None, evaluator: Evaluator) -> InfeasibleError:
+    tried = ""
+    if nearest is not None:
+        worst, need = _fullest(nearest, evaluator)
+        tried = (
+            f"; the smallest plan tried needs {format_bytes(need)} of "
+            f"{format_bytes(worst.capacity_bytes)} {worst.tier} on stage {worst.stage}"
+        )
+    return InfeasibleError(
+        f"no plan that fits was found before the deadline{tried}; smallest change: a later "
+        "--deadline, or none",
+        late=True,
+    )

@@ -1,0 +1,160 @@
+"""Chains of passes: what of a step certainly happens one after the other.
+
+The passes of a step wait for each other, so a step takes at least as long as any chain of passes
+that do. The chains used here: the first micro-batch goes forward to a chunk c of stage s; the stage
+runs its passes in order from there to the last backward of c; the last micro-batch goes backward
+to the start of the model, or the stage ends its passes. For 1F1B and interleaved stages one of
+these chains is the critical path where stages are alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...costmodel.lowering.stage_passes import PassKind, StagePasses, stage_passes
+from ...costmodel.simulation.simulator import kind_counts
+from ...spec.schedules.passes import BackwardPart
+from ...spec.schedules.stage_order import SPLIT_KINDS, ScheduleKind, chunk_position
+from ..tables.pass_kinds import KINDS, kind_number
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """How often a chain has each kind of pass of each position of the model.
+
+    ``roles`` number the positions that it has alike. ``single`` and ``paired``: counts of passes
+    alone and in overlapping pairs, shape (roles, KINDS). ``hops``: messages that it waits for on
+    their way into each position, going forward and backward, shape (2, positions). The mean of
+    chains is as good as a chain.
+    """
+
+    roles: tuple[int, ...]
+    single: Floats
+    paired: Floats
+    hops: Floats
+
+
+Pipeline = tuple[ScheduleKind, int, int, int]
+"""A schedule, stages, chunks a stage, micro-batches."""
+
+
+@lru_cache(maxsize=4096)
+def chains(shape: Pipeline, stages: tuple[int, ...]) -> tuple[Chain, ...]:
+    """The chains through the first and the last chunk of some stages.
+
+    Args:
+        shape: the pipeline.
+        stages: whose passes they follow.
+    """
+    kind, count, chunks, _ = shape
+    wanted = {(stage, chunk): None for stage in stages for chunk in (chunks - 1, 0)}
+    return tuple(
+        _through(shape, stage, chunk, drains)
+        for stage, chunk in wanted
+        for drains in ((True, False) if kind in SPLIT_KINDS else (True,))
+        if chunk_position(kind, stage, chunk, count) or drains == (kind not in SPLIT_KINDS)
+    )
+
+
+def _through(shape: Pipeline, stage: int, chunk: int, drains: bool) -> Chain:
+    kind, stages, chunks, microbatches = shape
+    passes = stage_passes(kind, stage, stages, chunks, microbatches)
+    alone, beside = _stage_counts(passes, chunk, microbatches - 1, chunks, drains)
+    outer = outer_counts(kind, microbatches, drains)
+    end = chunk_position(kind, stage, chunk, stages)
+    single, paired = (np.zeros((stages * chunks, KINDS)) for _ in range(2))
+    for number in range(chunks):
+        position = chunk_position(kind, stage, number, stages)
+        single[position], paired[position] = alone[number], beside[number]
+    single[:end] += outer
+    hops = np.zeros((2, stages * chunks))
+    hops[0, 1 : end + 1] = 1
+    hops[1, :end] = drains
+    return chain_of(single, paired, hops)
+
+
+def chain_of(single: Floats, paired: Floats, hops: Floats) -> Chain:
+    """A chain from the counts of each position, shape (positions, KINDS)."""
+    known: dict[tuple[bytes, bytes], int] = {}
+    places: list[int] = []
+    roles: list[int] = []
+    for position in range(len(single)):
+        key = (single[position].tobytes(), paired[position].tobytes())
+        role = known.setdefault(key, len(known))
+        if role == len(places):
+            places.append(position)
+        roles.append(role)
+    return Chain(tuple(roles), single[places], paired[places], hops)
+
+
+def every_pass(kind: ScheduleKind, microbatches: int) -> Floats:
+    """How often a stage of one chunk runs each kind of pass, shape (KINDS,)."""
+    found = np.zeros(KINDS)
+    for (each,), count in kind_counts(kind, microbatches, 1).items():
+        found[kind_number(each)] += count
+    return found
+
+
+def outer_counts(kind: ScheduleKind, microbatches: int, drains: bool) -> Floats:
+    """What the chain has of chunks before its own: a forward, and a backward or its input part."""
+    counts = np.zeros(KINDS)
+    counts[kind_number(PassKind(True, 0, True, microbatches == 1))] = 1
+    if drains:
+        part: BackwardPart = "input" if kind in SPLIT_KINDS else "whole"
+        counts[kind_number(PassKind(False, 0, microbatches == 1, True, part))] += 1
+    return counts
+
+
+def late_weights(stage: int, microbatches: int) -> Floats:
+    """The weight gradients that a stage of a zero bubble has left after its last input part.
+
+    They are one more than it put off: the pass that follows every input part is such a one too.
+    """
+    counts, late = np.zeros(KINDS), min(stage + 1, microbatches)
+    one = microbatches == 1
+    first = late == microbatches and not one
+    counts[kind_number(PassKind(False, 0, one, True, "weight"))] = 1
+    counts[kind_number(PassKind(False, 0, False, False, "weight"))] = late - 1 - first
+    counts[kind_number(PassKind(False, 0, True, False, "weight"))] += first
+    return counts
+
+
+def _stage_counts(
+    passes: StagePasses, chunk: int, last: int, chunks: int, drains: bool
+) -> tuple[Floats, Floats]:
+    """Passes of a stage in its part of a chain, by chunk and kind, alone and in pairs."""
+    start, stop = 0, len(passes.rows)
+    for number, kind in enumerate(passes.kinds):
+        if kind.chunk != chunk or kind.part == "weight":
+            continue
+        if kind.forward and kind.first:
+            start = int(np.argmax(passes.rows == number))
+        elif not kind.forward and kind.last and drains:
+            stop = int(np.argmax(passes.rows == number)) + 1
+    first, beside = _pairing(passes)
+    if beside[start] and not first[start]:
+        start -= 1
+    if stop < len(first) and beside[stop - 1] and not first[stop]:
+        stop += 1
+    found = []
+    for mask in (~beside, beside):
+        rows = passes.rows[start:stop][mask[start:stop]]
+        counts = np.zeros((chunks, KINDS))
+        for number, count in enumerate(np.bincount(rows, minlength=len(passes.kinds))):
+            counts[passes.kinds[number].chunk, kind_number(passes.kinds[number])] += count
+        found.append(counts)
+    return found[0], found[1]
+
+
+def _pairing(passes: StagePasses) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Of each pass: whether it begins a group, and whether it overlaps with another."""
+    sizes = passes.sizes()
+    first = np.zeros(len(passes.rows), dtype=bool)
+    first[np.cumsum(sizes) - sizes] = True
+    return first, np.repeat(sizes > 1, sizes)

@@ -1,0 +1,1 @@
+"""planner dynamic_programming."""

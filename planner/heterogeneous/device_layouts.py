@@ -1,0 +1,132 @@
+"""Which devices each stage of a pipeline over several device groups holds.
+
+Two families. *In blocks*: some device groups in any order, each with consecutive stages of one
+width of its own. *Shared*: every stage holds so many devices of each of some groups, which take
+their shares of each micro-batch. Devices of a group are taken from the first on; the rest stay
+idle.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ..space.pipeline_shape import Part, Place
+
+Stages = tuple[tuple[tuple[str, int, int], ...], ...]
+"""Devices by stage, as (device group, first, count) each."""
+
+
+class Layout(NamedTuple):
+    """The devices of every stage, before any samples are given out."""
+
+    stages: Stages
+
+    @property
+    def shared(self) -> bool:
+        """Whether its stages hold devices of several groups."""
+        return len(self.stages[0]) > 1
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Devices of every stage."""
+        return tuple(sum(count for _, _, count in stage) for stage in self.stages)
+
+    @property
+    def used(self) -> int:
+        """Devices in stages."""
+        return sum(self.widths)
+
+
+Groups = Sequence[tuple[str, int]]
+"""Names of device groups, and how many devices each has."""
+
+
+def layouts(groups: Groups, most_stages: int) -> list[Layout]:
+    """Every layout of at least two groups, those that leave the fewest devices idle first.
+
+    Args:
+        groups: the device groups of the cluster.
+        most_stages: layers of the model: as many stages at the most.
+    """
+    found = [*_in_blocks(groups, most_stages), *_shared(groups, most_stages)]
+    return sorted(found, key=lambda layout: (-layout.used, len(layout.stages), layout.stages))
+
+
+def layout_count(groups: Groups) -> int:
+    """About how many layouts there are, at least as many as :func:`layouts` lists."""
+    sizes = [sum(count // width for width in range(1, count + 1)) for _, count in groups]
+    total = 0
+    for chosen in range(2, len(groups) + 1):
+        for some in itertools.combinations(sizes, chosen):
+            total += (math.factorial(chosen) + 1) * math.prod(some)
+    return total
+
+
+def full_layouts(groups: Groups, most_stages: int) -> list[Layout]:
+    """Those of :func:`layouts` in which every group that is used has as many stages as it can."""
+    found = [
+        *_in_blocks(groups, most_stages, full=True),
+        *_shared(groups, most_stages, full=True),
+    ]
+    return sorted(found, key=lambda layout: (-layout.used, len(layout.stages), layout.stages))
+
+
+def _in_blocks(groups: Groups, most_stages: int, full: bool = False) -> Iterator[Layout]:
+    for chosen in range(2, len(groups) + 1):
+        for order in itertools.permutations(groups, chosen):
+            each = [_blocks(name, count, full, most_stages) for name, count in order]
+            for blocks in itertools.product(*each):
+                stages = tuple(stage for block in blocks for stage in block)
+                if len(stages) <= most_stages:
+                    yield Layout(stages)
+
+
+def _blocks(name: str, count: int, full: bool, most: int) -> list[Stages]:
+    """The stages of one width that a group may have; ``full``: as many of a width as fit."""
+    found: list[Stages] = []
+    widths = range(1, count + 1) if not full else _whole_widths(count)
+    for width in widths:
+        fitting = min(count // width, most)
+        for stages in [fitting] if full else range(1, fitting + 1):
+            found.append(tuple(((name, s * width, width),) for s in range(stages)))
+    return found
+
+
+def _whole_widths(count: int) -> list[int]:
+    """Widths that leave no device of a group idle, and the powers of two."""
+    return [w for w in range(1, count + 1) if count % w == 0 or w & (w - 1) == 0]
+
+
+def _shared(groups: Groups, most_stages: int, full: bool = False) -> Iterator[Layout]:
+    for chosen in range(2, len(groups) + 1):
+        for some in itertools.combinations(groups, chosen):
+            wide = (_whole_widths(count) if full else range(1, count + 1) for _, count in some)
+            for widths in itertools.product(*wide):
+                fitting = min(c // w for (_, c), w in zip(some, widths, strict=True))
+                fitting = min(fitting, most_stages)
+                for stages in [fitting] if full else range(1, fitting + 1):
+                    yield Layout(
+                        tuple(
+                            tuple(
+                                (name, s * w, w) for (name, _), w in zip(some, widths, strict=True)
+                            )
+                            for s in range(stages)
+                        )
+                    )
+
+
+def places(layout: Layout, samples: tuple[int, ...]) -> tuple[Place, ...]:
+    """The places of a layout in which the groups of a stage take so many samples each."""
+    return tuple(
+        tuple(Part(*part, taken) for part, taken in zip(stage, samples, strict=True))
+        for stage in layout.stages
+    )
+
+
+def splits(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Every way to give out ``total`` samples in ``parts`` parts of at least one."""
+    for cuts in itertools.combinations(range(1, total), parts - 1):
+        yield tuple(b - a for a, b in itertools.pairwise((0, *cuts, total)))

@@ -1,0 +1,67 @@
+"""Every plan of a small shape over several device groups, in the order of its proven bound.
+
+As :mod:`enumeration`, with options, prices and memory of each stage's own device groups; of a
+stage of several, each alone is a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..candidates.evaluator import Decision
+from ..dynamic_programming.enumeration import bounded_class_plans
+from ..space.pipeline_shape import Shape
+from .option_tables import Tables
+
+StageTables = Sequence[Tables | None]
+"""Tables of every layer on one stage."""
+
+
+def plan_count(shape: Shape, tables: Sequence[StageTables]) -> int:
+    """How many plans a shape has: over all cuts, the product of its layers' options.
+
+    Args:
+        shape: the pipeline shape.
+        tables: of every layer on every stage.
+    """
+    layers = len(tables[0])
+    ways = [1, *[0] * layers]
+    for position in range(shape.positions):
+        held = tables[shape.stage_of(position)]
+        following = [0] * (layers + 1)
+        for start in range(layers):
+            product = ways[start]
+            for stop in range(start, layers):
+                if not product:
+                    break
+                options = held[stop]
+                product *= len(options[0].strategies) if options is not None else 0
+                following[stop + 1] += product
+        ways = following
+    return ways[layers]
+
+
+def bounded_plans(
+    shape: Shape,
+    cuts: tuple[int, ...],
+    tables: Sequence[StageTables],
+    budgets: Sequence[Sequence[float]],
+    limit_s: float,
+) -> Iterator[tuple[float, Decision]]:
+    """Plans with these cuts whose bound is below ``limit_s``, by growing bound.
+
+    Args:
+        shape: the pipeline shape.
+        cuts: cut points of its chunks.
+        tables: of every layer on every stage.
+        budgets: live bytes that certainly fit, by stage and class of ranks.
+        limit_s: bounds from here on are not wanted.
+    """
+    chosen = []
+    for position in range(shape.positions):
+        for layer in range(cuts[position], cuts[position + 1]):
+            own = tables[shape.stage_of(position)][layer]
+            if own is None:
+                return
+            chosen.append(own)
+    yield from bounded_class_plans(shape, cuts, chosen, budgets, limit_s)

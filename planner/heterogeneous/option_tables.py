@@ -1,0 +1,149 @@
+"""Legal strategies of layers on a stage of any device groups, and their costs on each of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...costmodel.lowering.layer_parts import LayerWorks
+from ...costmodel.simulation.simulator import Simulator
+from ...spec.model.experts import experts_of
+from ...spec.strategy import LayerStrategy
+from ..space.divisors import divisors
+from ..space.search_space import FEW_OPTIONS, Request, SearchSpace
+from ..tables.layer_costs import LayerRows
+from ..tables.option_table import OptionTable, OptionTables
+from .stage_classes import Classes, StageClass, StageClasses
+
+Tables = tuple[OptionTable, ...]
+"""One of a layer, for each class of ranks of its stage; rows are the same strategies."""
+
+
+class StageOptions:
+    """Strategies and option tables of layer kinds on stages.
+
+    Args:
+        request: what is asked.
+        simulator: of its model, workload, stack and machine.
+        classes: of ranks of its stages.
+    """
+
+    def __init__(self, request: Request, simulator: Simulator, classes: Classes) -> None:
+        self.whole = SearchSpace(request)
+        cluster = request.cluster
+        self.alone = {
+            group.name: SearchSpace(replace(request, cluster=cluster.alone(group.name)))
+            for group in cluster.groups
+        }
+        self.works = LayerWorks(simulator.lowering)
+        self._lowering = simulator.lowering
+        self._classes = classes
+        self._strategies: dict[tuple[object, ...], tuple[LayerStrategy, ...]] = {}
+        self._builders: dict[tuple[object, ...], OptionTables] = {}
+        self._tables: dict[tuple[object, ...], Tables] = {}
+
+    def strategies(self, kind: int, stage: StageClasses) -> tuple[LayerStrategy, ...]:
+        """Legal strategies of a layer kind on a stage, the same object for stages alike."""
+        first = stage[0]
+        if len(stage) == 1:
+            return self.alone[first.group].options(kind, first.own, first.samples)
+        key = (kind, tuple((c.own, c.samples) for c in stage))
+        if key not in self._strategies:
+            self._strategies[key] = tuple(self._shared(kind, stage))
+        return self._strategies[key]
+
+    def _shared(self, kind: int, stage: StageClasses) -> list[LayerStrategy]:
+        """Those that suit every device group of a stage, with whole samples a replica."""
+        space, ranks = self.whole, stage[0].ranks
+        index = space.first_of_kind[kind]
+        samples = sum(held.samples for held in stage)
+        found: list[LayerStrategy] = []
+        for dp in reversed(divisors(ranks)):
+            width = ranks // dp
+            if any(c.own % width or c.samples % (c.own // width) for c in stage):
+                continue
+            if index == 0 and samples % dp:  # the plan's micro_batch is their mean
+                continue
+            if not space.may_take(
+                kind, samples, dp, max(c.samples * width // c.own for c in stage)
+            ):
+                continue
+            found += [
+                s
+                for s in space.sharded(kind, ranks, dp)
+                if experts_of(space.layers[index]) is None
+                or all(c.own % (s.ep * s.etp) == 0 for c in stage)
+            ]
+        return found
+
+    def usual(self, kind: int, stage: StageClasses) -> tuple[LayerStrategy, ...]:
+        """The options among which good plans are looked for; see :meth:`SearchSpace.usual`."""
+        first = stage[0]
+        if len(stage) == 1:
+            return self.alone[first.group].usual(kind, first.own, first.samples)
+        key = (kind, "usual", tuple((c.own, c.samples) for c in stage))
+        if key not in self._strategies:
+            options = self.strategies(kind, stage)
+            few = tuple(s for s in options if s.shard.parameters in (1, s.state_ranks(first.ranks)))
+            self._strategies[key] = few if few and len(options) > FEW_OPTIONS else options
+        return self._strategies[key]
+
+    def tables(
+        self,
+        layer: int,
+        stage: StageClasses,
+        microbatches: int,
+        members: tuple[int, ...] | None,
+        pairs: bool,
+        usual: bool = False,
+        shares: bool = True,
+    ) -> Tables | None:
+        """The table of a layer for each class of a stage; None where no strategy is legal.
+
+        Args:
+            layer: number of the layer.
+            stage: classes of ranks of the stage.
+            microbatches: micro-batches of a step.
+            members: layers whose parameters move with this one's, as ``OptionTables.table``.
+            pairs: whether passes overlap.
+            usual: only the usual strategies.
+            shares: as ``OptionTables.table``.
+        """
+        kind = self.whole.kinds[layer]
+        key = (kind, stage, microbatches, members, pairs, usual, shares)
+        if key not in self._tables:
+            choose = self.usual if usual else self.strategies
+            strategies = choose(kind, stage)
+            if not strategies:
+                return None
+            self._tables[key] = tuple(
+                self._table(layer, strategies, held, microbatches, members, pairs, shares)
+                for held in stage
+            )
+        return self._tables[key]
+
+    def _table(
+        self,
+        layer: int,
+        strategies: tuple[LayerStrategy, ...],
+        held: StageClass,
+        microbatches: int,
+        members: tuple[int, ...] | None,
+        pairs: bool,
+        shares: bool,
+    ) -> OptionTable:
+        place = (held.group, held.reach)
+        pricer = self._classes.pricer(held)
+        if place not in self._builders:
+            self._builders[place] = OptionTables(LayerRows(self._lowering, self.works, pricer))
+        levels = len(pricer.machine.levels)
+        return self._builders[place].table(
+            layer,
+            strategies,
+            held.ranks,
+            held.alike_samples,
+            microbatches,
+            members,
+            levels,
+            pairs,
+            shares,
+        )

@@ -1,0 +1,58 @@
+"""How many of the layers each stage should hold: by what it gets done, as far as memory allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..space.pipeline_shape import Shape
+from .enumeration import StageTables
+from .joint_table import together
+from .option_tables import Tables
+
+HEADROOM = 0.97
+"""Part of a device's budget that layers of the commonest kind may fill: ends need some too."""
+
+
+def fair_shares(
+    shape: Shape,
+    tables: Sequence[StageTables],
+    budgets: Sequence[Sequence[float]],
+    seconds: Sequence[float],
+) -> list[float] | None:
+    """Layers of every stage, in fractions; None where all of them have no room for the model.
+
+    Args:
+        shape: the pipeline shape.
+        tables: of every layer on every stage.
+        budgets: live bytes by stage and class of ranks.
+        seconds: of a layer on each stage.
+    """
+    layers = len(tables[0])
+    most = [_room(shape, s, tables[s][layers // 2], budgets[s]) for s in range(shape.stages)]
+    if sum(most) < layers:
+        return None
+    shares, free = [0.0] * shape.stages, set(range(shape.stages))
+    left = float(layers)
+    while free:
+        rate = sum(1 / seconds[s] for s in free)
+        full = {s for s in free if left / seconds[s] / rate >= most[s]}
+        if not full:
+            for s in free:
+                shares[s] = left / seconds[s] / rate
+            break
+        for s in full:
+            shares[s] = most[s]
+        left -= sum(most[s] for s in full)
+        free -= full
+    return shares
+
+
+def _room(shape: Shape, stage: int, own: Tables | None, budgets: Sequence[float]) -> float:
+    """Layers of the commonest kind that a stage has memory for, in their smallest form."""
+    if own is None:
+        return 0.0
+    held = sum(shape.first_in_flight(stage)) / shape.chunks
+    table = together(own, budgets)
+    least = float(table.bytes_at(held).min())
+    return HEADROOM * min(budgets) / least if least > 0 else math.inf

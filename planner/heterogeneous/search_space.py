@@ -1,0 +1,150 @@
+"""The shapes of pipelines over several device groups, and what is said of them in a report."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from ...spec.model.towers import shared_tables
+from ...spec.schedules.stage_order import V_KINDS
+from ..space.divisors import divisors
+from ..space.pipeline_shape import Shape
+from ..space.search_space import Request, SearchSpace
+from .device_layouts import Layout, full_layouts, layout_count, layouts, places, splits
+
+MAX_LAYOUTS = 3000
+"""Above this, device groups have as many stages as they can of widths that fill them."""
+MAX_SPLITS = 24
+"""Ways to give out the samples of a micro-batch that are listed for one layout, evenest first."""
+MAX_SHAPES = 60_000
+
+
+class MixedSpace:
+    """Shapes over several device groups.
+
+    Args:
+        request: what is asked.
+        whole: the legal choices of its layers and schedules.
+        rates: peak FLOP/s of a device of each group: samples are given out in proportion first.
+    """
+
+    def __init__(self, request: Request, whole: SearchSpace, rates: dict[str, float]) -> None:
+        self._request, self._whole, self._rates = request, whole, rates
+        cluster = request.cluster
+        # A stage of several groups holds those of a zone side by side.
+        groups = sorted(cluster.groups, key=lambda group: cluster.zones.index(group.zone))
+        self._groups = [(group.name, group.device_count) for group in groups]
+        self._tables = shared_tables(request.model)
+        self.complete = True
+
+    def shapes(self) -> list[Shape]:
+        """The shapes that are looked at; ``complete`` says whether they are all of the space."""
+        most, found = len(self._whole.layers), list[Shape]()
+        self.complete = layout_count(self._groups) <= MAX_LAYOUTS
+        make = layouts if self.complete else full_layouts
+        for layout in make(self._groups, most):
+            for shape in self._of(layout):
+                if len(found) >= MAX_SHAPES:
+                    self.complete = False
+                    return found
+                found.append(shape)
+        return found
+
+    def _of(self, layout: Layout) -> Iterator[Shape]:
+        stages, batch = len(layout.stages), self._request.workload.global_batch
+        if not self._whole.allows("pp", stages):
+            return
+        for count in divisors(batch):
+            kinds = list(self._whole.schedules(stages, 0, [count]))
+            kinds = [kind for kind in kinds if self._tables_meet(layout, kind)]
+            if not kinds:
+                continue
+            for taken in self._taken(layout, batch // count):
+                held = places(layout, taken)
+                yield from (kind._replace(places=held) for kind in kinds)
+
+    def _taken(self, layout: Layout, samples: int) -> list[tuple[int, ...]]:
+        """Samples of a micro-batch that the groups of a stage take, the most even loads first."""
+        if not layout.shared:
+            return [(samples,)]
+        first = layout.stages[0]
+        powers = [count * self._rates[name] for name, _, count in first]
+        total = sum(powers)
+
+        def unevenness(taken: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
+            loads = (n / power for n, power in zip(taken, powers, strict=True))
+            return max(loads) * total / samples, taken
+
+        counts = [count for _, _, count in first]
+        even = tuple(samples * count // sum(counts) for count in counts)
+        found = sorted(splits(samples, len(first)), key=unevenness)[:MAX_SPLITS]
+        every = math.comb(samples - 1, len(first) - 1)
+        self.complete = self.complete and every <= MAX_SPLITS
+        fair = sum(even) == samples and min(even) > 0
+        return list(dict.fromkeys([*found, even] if fair else found))
+
+    def _tables_meet(self, layout: Layout, shape: Shape) -> bool:
+        """Whether stages that share a vocabulary table have equally many ranks."""
+        widths = layout.widths
+        if len(self._tables) < 2 or len(set(widths)) == 1 or shape.kind in V_KINDS:
+            return True
+        return len(self._tables) == 2 and widths[0] == widths[-1]
+
+    def describe(self, shapes: list[Shape]) -> dict[str, list[Any]]:
+        """What the mixed plans decide, beside the axes that every stage has: axis to values."""
+        groups, widths, shares = set(), set(), set()
+        for held in {shape.places for shape in shapes}:
+            order = (",".join(p.group for p in place) for place in held)
+            groups.add(" > ".join(name for name, _ in itertools.groupby(order)))
+            for place in held:
+                widths.add(sum(part.devices for part in place))
+                if len(place) > 1:
+                    samples = sum(part.samples for part in place)
+                    shares |= {round(part.samples / samples, 6) for part in place}
+        return {
+            "batch_share": sorted(shares),
+            "device_groups": sorted(groups),
+            "pp": sorted({shape.stages for shape in shapes}),
+            "schedule": sorted({shape.kind for shape in shapes}),
+            "stage_width": sorted(widths),
+            "vpp": sorted({shape.chunks for shape in shapes}),
+        }
+
+    def left_out(self) -> list[dict[str, str]]:
+        """What no mixed plan of the space has, and why."""
+        found = [
+            {
+                "what": "stages of unequal width inside one device group",
+                "why": "a rule: equal devices share a pipeline evenly; simulate them",
+            },
+            {
+                "what": "stages of one device group before and after stages of another",
+                "why": "a rule: the stages of a group follow one another; simulate them",
+            },
+            {
+                "what": "shares of the batch that differ between stages",
+                "why": "a rule: a group takes the same samples on every stage; simulate them",
+            },
+            {
+                "what": "pipelines of which some stages hold one device group and others several",
+                "why": "a rule: all stages share the groups, or none does; simulate them",
+            },
+            {
+                "what": "recomputation that differs between the device groups of a stage",
+                "why": "not searched yet; write by_device_group and simulate it",
+            },
+        ]
+        if not self.complete:
+            what = "stages, widths and shares over several groups beyond those that fill them best"
+            why = "not looked into: too many; the bound speaks of them by what devices do at best"
+            found.append({"what": what, "why": why})
+        return found
+
+
+def is_equal(shape: Shape) -> bool:
+    """Whether all stages have one width and every device takes as many samples."""
+    widths = {sum(part.devices for part in place) for place in shape.places}
+    even = all(len({p.samples / p.devices for p in place}) == 1 for place in shape.places)
+    return len(widths) == 1 and even

@@ -1,0 +1,74 @@
+"""What the costs of a stage depend on, found once for stages that are alike."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...costmodel.pricing.group_pricer import GroupPrices
+from ...costmodel.pricing.link_span import Reach, stage_reaches
+from ...costmodel.pricing.pricer import Pricer
+from ...spec.plan.plan import Stage, StageDevices
+from ..space.pipeline_shape import Place, Shape
+
+
+class StageClass(NamedTuple):
+    """The ranks of one device group of a stage.
+
+    ``ranks`` are those of the whole stage, over which states are replicated or sharded;
+    ``samples`` of a micro-batch are the group's own.
+    """
+
+    group: str
+    own: int
+    ranks: int
+    samples: int
+    reach: Reach
+
+    @property
+    def alike_samples(self) -> int:
+        """Samples that a stage of all ``ranks`` would take for each rank to have as many."""
+        return self.samples * self.ranks // self.own
+
+
+StageClasses = tuple[StageClass, ...]
+
+
+class Classes:
+    """The classes of ranks of the stages of shapes.
+
+    Args:
+        prices: on the device groups of the cluster.
+    """
+
+    def __init__(self, prices: GroupPrices) -> None:
+        self._prices = prices
+        self._found: dict[tuple[object, ...], StageClasses] = {}
+
+    def of(self, shape: Shape) -> tuple[StageClasses, ...]:
+        """The classes of every stage."""
+        used: dict[str, int] = {}
+        for part in (part for place in shape.places for part in place):
+            used[part.group] = max(used.get(part.group, 0), part.first + part.devices)
+        return tuple(self._stage(place, used[place[0].group]) for place in shape.places)
+
+    def _stage(self, place: Place, used: int) -> StageClasses:
+        key = (place, used)
+        if key not in self._found:
+            devices = tuple(
+                StageDevices(device_group=p.group, first_rank=p.first, count=p.devices)
+                for p in place
+            )
+            ranks = sum(part.devices for part in place)
+            stage = Stage(devices=devices, virtual_stages=())
+            cluster = self._prices.whole.machine.cluster
+            machine = self._prices.inside(place[0].group).machine
+            reaches = stage_reaches(cluster, stage, machine, used)
+            self._found[key] = tuple(
+                StageClass(part.group, part.devices, ranks, part.samples, reach)
+                for part, reach in zip(place, reaches, strict=True)
+            )
+        return self._found[key]
+
+    def pricer(self, held: StageClass) -> Pricer:
+        """Prices on the ranks of a class."""
+        return self._prices.at(held.group, held.reach)

@@ -1,0 +1,105 @@
+"""Likely step times of shapes over several device groups: which of them are worth a search.
+
+Each stage takes for every kind of layer its fastest usual strategy that leaves room for the
+stage's share of the layers, or for all of a kind that has fewer; layers are cut in proportion to
+what the stages get done, and the pipeline fills and drains as its schedule does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..space.pipeline_shape import Shape
+from .enumeration import StageTables
+from .joint_table import together
+from .option_tables import Tables
+from .uneven_partition import weighted_cuts
+
+FILL = {"gpipe": 1.0, "1f1b": 1.0, "interleaved": 1.0, "zero_bubble": 0.4, "zbv": 0.2}
+"""Part of one micro-batch's time on the other stages that shows while a pipeline fills."""
+OTHER_FILL = 0.3
+
+
+class Estimates:
+    """Likely step times.
+
+    Args:
+        kinds: the kind of every layer.
+    """
+
+    def __init__(self, kinds: tuple[int, ...]) -> None:
+        self._kinds = kinds
+        self._firsts = {kind: kinds.index(kind) for kind in kinds}
+        self._counts = Counter(kinds)
+        self._fastest: dict[tuple[object, ...], float] = {}
+
+    def step_s(
+        self,
+        shape: Shape,
+        tables: Sequence[StageTables],
+        budgets: Sequence[Sequence[float]],
+        shares: Sequence[float],
+    ) -> float:
+        """A likely step time; infinite where some stage has no room for its share.
+
+        Args:
+            shape: the pipeline shape.
+            tables: of every layer on every stage.
+            budgets: live bytes by stage and class of ranks.
+            shares: layers that each stage should hold, in fractions.
+        """
+        layers = len(self._kinds)
+        each: list[Callable[[int], float]] = []
+        for stage in range(shape.stages):
+            share = max(1.0, shares[stage])
+            held = sum(shape.first_in_flight(stage)) / shape.chunks
+            each.append(self._layer_s(tables[stage], budgets[stage], share, held))
+        main = self._kinds[layers // 2]
+        own = [seconds(main) for seconds in each]
+        if any(math.isinf(s) for s in own):
+            return math.inf
+        weights = [0.0] * shape.positions
+        stage_of = [0] * shape.positions
+        for stage in range(shape.stages):
+            for chunk in range(shape.chunks):
+                position = shape.position(stage, chunk)
+                weights[position], stage_of[position] = shares[stage], stage
+        cuts = weighted_cuts(layers, weights)
+        if cuts is None:
+            return math.inf
+        loads = [0.0] * shape.stages
+        for position, stage in enumerate(stage_of):
+            for layer in range(cuts[position], cuts[position + 1]):
+                loads[stage] += each[stage](self._kinds[layer])
+        if math.isinf(max(loads)):
+            return math.inf
+        fill = FILL.get(shape.kind, OTHER_FILL) * (sum(loads) - max(loads))
+        return max(loads) + fill / (shape.chunks * shape.microbatches)
+
+    def _layer_s(
+        self, tables: StageTables, budgets: Sequence[float], share: float, held: float
+    ) -> Callable[[int], float]:
+        """Seconds of a step that a layer of a kind takes on a stage."""
+
+        def seconds(kind: int) -> float:
+            own = tables[self._firsts[kind]]
+            if own is None:
+                return math.inf
+            most = min(share, self._counts[kind])  # of a heavy head there is one
+            key = (id(own), tuple(budgets), round(most, 3), held)
+            if key not in self._fastest:
+                self._fastest[key] = _fastest(own, budgets, most, held)
+            return self._fastest[key]
+
+        return seconds
+
+
+def _fastest(own: Tables, budgets: Sequence[float], share: float, held: float) -> float:
+    """The fastest option of which as many as a stage may hold fit."""
+    table = together(own, budgets)
+    fits = table.bytes_at(held) * share <= min(budgets)
+    return float(np.min(np.where(fits, table.step_estimate_s, np.inf)))

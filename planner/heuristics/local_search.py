@@ -1,0 +1,169 @@
+"""Plans near a good one: what a change of one layer's strategy gains, or of several alike.
+
+A shape that is not enumerated whole is looked into by estimates, which put plans that are about as
+fast in a wrong order. From a simulated plan, strategy after strategy is replaced as long as that
+makes the simulated step shorter (coordinate descent). Where memory binds, no single change may be
+left although one layer could give another what it needs: then two changes are made at once, those
+first that estimates think most of.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ...spec.strategy import LayerStrategy
+from ..candidates.evaluator import Decision, Outcome
+from ..tables.option_table import Floats, OptionTable
+
+OPTIONS_TRIED = 24
+"""Options of a layer that are tried, those with the best estimates."""
+EXCHANGES_TRIED = 400
+"""Pairs of changes that are tried from one plan."""
+LEAST_GAIN = 1e-9
+Attempt = Callable[[Decision, float], Outcome | None]
+"""Simulates a decision. None where it is of no interest, which none is that is faster than so many
+seconds, or no more may be tried."""
+FreeBytes = Callable[[Outcome], Sequence[float]]
+"""What every stage of a plan that fits may hold more."""
+
+
+class Change(NamedTuple):
+    """A strategy for some layers that are alike, with the estimated seconds and bytes it adds."""
+
+    layers: tuple[int, ...]
+    strategy: LayerStrategy
+    seconds: float
+    stage_bytes: Floats
+
+
+def descend(
+    start: Outcome, tables: Sequence[OptionTable], attempt: Attempt, free_bytes: FreeBytes
+) -> None:
+    """Try changes of a plan, each from the best plan until then, until none makes it faster.
+
+    Args:
+        start: a plan that fits.
+        tables: the options of every layer.
+        attempt: simulates a decision, and keeps what is good.
+        free_bytes: of a plan that fits.
+    """
+    best: Outcome | None = start
+    while best is not None:
+        lowest = _lowered(best, tables, attempt)
+        best = None
+        for decision in _exchanges(lowest, tables, free_bytes(lowest)):
+            found = attempt(decision, lowest.step_time_s)
+            if _is_faster(found, lowest):
+                best = found
+                break
+
+
+def _lowered(start: Outcome, tables: Sequence[OptionTable], attempt: Attempt) -> Outcome:
+    """Where single changes lead to."""
+    best, improves = start, True
+    while improves:
+        improves = False
+        for layers in _alike(best.decision, tables):
+            for strategy in _options(tables[layers[0]]):
+                found = attempt(_changed(best.decision, layers, strategy), best.step_time_s)
+                if found is not None and _is_faster(found, best):
+                    best, improves = found, True
+    return best
+
+
+def _is_faster(found: Outcome | None, best: Outcome) -> bool:
+    if found is None or not found.feasible:
+        return False
+    return found.step_time_s < best.step_time_s * (1 - LEAST_GAIN)
+
+
+def _exchanges(
+    start: Outcome, tables: Sequence[OptionTable], free_bytes: Sequence[float]
+) -> Iterator[Decision]:
+    """Pairs of changes whose estimated bytes fit, those with the best estimates."""
+    changes = list(_changes(start.decision, tables))
+    if not changes:
+        return
+    held = np.zeros((len(changes), len(tables)), dtype=np.int64)
+    for row, change in enumerate(changes):
+        held[row, list(change.layers)] = 1
+    seconds = np.array([change.seconds for change in changes])
+    grown = np.array([change.stage_bytes for change in changes])
+    fits = np.all(grown[:, None, :] + grown[None, :, :] <= np.asarray(free_bytes), axis=2)
+    first, second = np.nonzero(np.triu(fits & (held @ held.T == 0), 1))
+    order = np.argsort(seconds[first] + seconds[second], kind="stable")[:EXCHANGES_TRIED]
+    for a, b in zip(first[order].tolist(), second[order].tolist(), strict=True):
+        decision = start.decision
+        for change in (changes[a], changes[b]):
+            decision = _changed(decision, change.layers, change.strategy)
+        yield decision
+
+
+def _changes(decision: Decision, tables: Sequence[OptionTable]) -> Iterator[Change]:
+    """Single changes of a decision; those of two alike layers, which may change unlike."""
+    places = _places(decision)
+    for layers in _alike(decision, tables, alone=2):
+        table = tables[layers[0]]
+        now = table.strategies.index(decision.strategies[layers[0]])
+        for row in _rows(table):
+            if row == now:
+                continue
+            added_s = float(table.step_estimate_s[row] - table.step_estimate_s[now])
+            bytes_ = np.zeros(decision.shape.stages)
+            for layer in layers:
+                stage, held = places[layer]
+                bytes_[stage] += table.bytes_at(held)[row] - table.bytes_at(held)[now]
+            yield Change(layers, table.strategies[row], added_s * len(layers), bytes_)
+
+
+def _places(decision: Decision) -> list[tuple[int, int]]:
+    """Of every layer its stage, and the micro-batches that are in flight at the first backward."""
+    shape, cuts = decision.shape, decision.cuts
+    found = [(0, 0)] * cuts[-1]
+    for stage in range(shape.stages):
+        for chunk, held in enumerate(shape.first_in_flight(stage)):
+            position = shape.position(stage, chunk)
+            for layer in range(cuts[position], cuts[position + 1]):
+                found[layer] = (stage, held)
+    return found
+
+
+def _changed(decision: Decision, layers: Sequence[int], strategy: LayerStrategy) -> Decision:
+    strategies = list(decision.strategies)
+    for layer in layers:
+        strategies[layer] = strategy
+    return decision._replace(strategies=tuple(strategies))
+
+
+def _alike(
+    decision: Decision, tables: Sequence[OptionTable], alone: int = 1
+) -> Iterator[tuple[int, ...]]:
+    """Layers that change together: alike in the whole model, in a chunk, and some alone.
+
+    Args:
+        decision: a plan's.
+        tables: the options of every layer.
+        alone: layers of each group that change by themselves.
+    """
+    everywhere: dict[tuple[object, ...], list[int]] = {}
+    for layer, strategy in enumerate(decision.strategies):
+        key = (id(tables[layer]), strategy)
+        chunk = bisect_right(decision.cuts, layer)
+        everywhere.setdefault(key, []).append(layer)
+        everywhere.setdefault((*key, chunk), []).append(layer)
+    groups = [tuple(layers) for layers in everywhere.values()]
+    single = [(layer,) for layers in groups for layer in layers[-alone:]]
+    yield from dict.fromkeys([*groups, *single])
+
+
+def _options(table: OptionTable) -> list[LayerStrategy]:
+    return [table.strategies[row] for row in _rows(table)]
+
+
+def _rows(table: OptionTable) -> list[int]:
+    rows: list[int] = np.argsort(table.step_estimate_s, kind="stable")[:OPTIONS_TRIED].tolist()
+    return rows

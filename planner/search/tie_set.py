@@ -1,0 +1,75 @@
+"""The simplest plan among those that no error of the model tells from the best.
+
+A plan is simple that has few distinct strategies, then few stages. A search keeps what it meets,
+so the simplest ones are made here: in the shapes of the plans that tie, all layers take one
+strategy as far as it is legal for them, and what still fits and ties is one of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ...spec.strategy import LayerStrategy
+from ..candidates.evaluator import Decision, Outcome
+from .branch_and_bound import Search
+
+SHAPES, STRATEGIES = 4, 3
+"""Shapes that are made simple, and strategies that each is made of."""
+MOST_PASSES = 100_000
+"""Passes of all steps that are simulated for it."""
+
+
+def complexity(outcome: Outcome) -> tuple[int, int, float]:
+    """What the simplest plan has least of; among equals it is the fastest."""
+    return (outcome.distinct_strategies, outcome.decision.shape.stages, outcome.step_time_s)
+
+
+def tie_set(search: Search, outcomes: Sequence[Outcome], within: float) -> list[Outcome]:
+    """Plans whose objective is within a fraction of the best one's, best first.
+
+    Args:
+        search: that found them.
+        outcomes: feasible plans, best first.
+        within: the fraction below which plans are not told apart.
+    """
+    limit = search.value(outcomes[0]) * (1 + within)
+    tied = {o.decision: o for o in outcomes if search.value(o) <= limit}
+    passes = 0
+    for decision in _simpler(search, list(tied.values())):
+        passes += decision.shape.passes
+        if passes > MOST_PASSES:
+            break
+        give_up_s = limit / search.objective.factor(decision.shape)
+        made = search.evaluator(decision, give_up_s)
+        if made is not None and made.feasible and search.value(made) <= limit:
+            tied.setdefault(decision, made)
+    return sorted(tied.values(), key=search.value)
+
+
+def _simpler(search: Search, tied: list[Outcome]) -> Iterator[Decision]:
+    """Each shape's best plan with one strategy in the place of all."""
+    best = {o.decision.shape: o for o in reversed(tied)}
+    shapes = list(dict.fromkeys(o.decision.shape for o in tied))[:SHAPES]
+    seen: set[Decision] = {o.decision for o in tied}
+    for shape in shapes:
+        decision = best[shape].decision
+        common = Counter(decision.strategies).most_common(STRATEGIES)
+        for strategy, _ in common:
+            made = decision._replace(strategies=_all_of(search, decision, strategy))
+            if made not in seen:
+                seen.add(made)
+                yield made
+
+
+def _all_of(search: Search, decision: Decision, wanted: LayerStrategy) -> tuple[LayerStrategy, ...]:
+    """One strategy for all layers; where it is not legal, without recomputation or as it was."""
+    space, shape = search.space, decision.shape
+    samples = space.request.workload.global_batch // shape.microbatches
+    plain = replace(wanted, recompute="none")
+    chosen: dict[tuple[int, LayerStrategy], LayerStrategy] = {}
+    for key in set(zip(space.kinds, decision.strategies, strict=True)):
+        options = space.options(key[0], shape.ranks, samples)
+        chosen[key] = next((s for s in (wanted, plain) if s in options), key[1])
+    return tuple(chosen[key] for key in zip(space.kinds, decision.strategies, strict=True))

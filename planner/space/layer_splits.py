@@ -1,0 +1,157 @@
+"""How a layer's work may be split over the ranks of a stage.
+
+Every legal degree is there, with three rules for axes that nobody named (in a pin, or as a list
+of values). They keep searches of large clusters short, and reports list them
+(the rules on tokens hold unless a request is free of them):
+
+- a ring or Ulysses leaves each rank at least ``LEAST_TOKENS`` tokens of the sequence, since
+  what they save is activations of long sequences; ``LEAST_ADAPTED`` where adapters alone are
+  trained, for ranks that then hold the same weights have next to no gradients to sum, and more
+  ranks may work on a small batch;
+- an expert is split only where every rank holds all of them, like the layer's other weights:
+  etp is 1, or tp where ep is 1;
+- a replica's micro-batch has at most ``MOST_TOKENS`` tokens unless it is one sample: products
+  that large gain nothing from more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ...spec.choices import Recompute, SequenceParallel
+from ...spec.model.experts import experts_of
+from ...spec.model.model_spec import Layer
+from ...spec.model.tensor_split import split_sizes
+from ...spec.rules.layer_rules import recomputes_of
+from ...spec.rules.plan_rules import layer_reason
+from ...spec.strategy import LayerStrategy
+from ...spec.workload.workload import Workload
+from .divisors import divisors
+from .request import Request
+
+LEAST_TOKENS, LEAST_ADAPTED = 4096, 1024
+MOST_TOKENS = 2**17
+FREE_OF_TOKENS = ("cp", "sp", "micro_batch")
+"""Axes that are whole where a request is free of the rules on tokens."""
+
+
+class Splits:
+    """The splits of a request's layers, before any sharding.
+
+    Args:
+        request: what is asked.
+        tokens: tokens of a sample in each layer.
+    """
+
+    def __init__(self, request: Request, tokens: tuple[int, ...]) -> None:
+        self._layers = request.model.layers()
+        self._tokens = tokens
+        self._batches = divisors(request.workload.global_batch)
+        self._request = request
+        self._least_tokens = least_tokens(request.workload)
+
+    def of(self, index: int, ranks: int, dp: int) -> Iterator[LayerStrategy]:
+        """Legal splits of layer ``index`` on ``ranks`` ranks into ``dp`` parts of the batch."""
+        both, named = ranks // dp, self._named(index)
+        for tp in divisors(both):
+            cp = both // tp
+            for sp in self._sequences(tp, cp, named, self._tokens[index]):
+                for ep, etp in self._expert_degrees(self._layers[index], ranks, tp, named):
+                    split = LayerStrategy(tp=tp, sequence_parallel=sp, cp=cp, ep=ep, etp=etp)
+                    if self.legal(index, split, ranks):
+                        yield split
+
+    def small_enough(self, index: int, samples: int) -> bool:
+        """Whether a replica may take so many samples of a micro-batch through a layer."""
+        named = samples == 1 or "micro_batch" in self._named()
+        return named or samples * self._tokens[index] <= MOST_TOKENS
+
+    def recomputes(self, index: int, split: LayerStrategy, ranks: int) -> list[Recompute]:
+        """What a layer may recompute under a legal split."""
+        return [
+            recompute
+            for recompute in recomputes_of(self._layers[index])
+            if self.legal(index, replace(split, recompute=recompute), ranks)
+        ]
+
+    def legal(self, index: int, strategy: LayerStrategy, ranks: int) -> bool:
+        """Whether a layer may run under a strategy on so many ranks."""
+        dp = strategy.data_parallel(ranks)
+        reason = layer_reason(self._layers[index], strategy, ranks, dp, self._tokens[index])
+        return reason is None
+
+    def _named(self, index: int | None = None) -> frozenset[str]:
+        """Axes that a list of values or a pin on this layer (None: on any) speaks of."""
+        pins = {p.key for p in self._request.pins if index is None or p.covers(index)}
+        free = () if self._request.token_rules else FREE_OF_TOKENS
+        return frozenset(pins.union(self._request.values or (), free))
+
+    def _sequences(
+        self, tp: int, cp: int, named: frozenset[str], tokens: int
+    ) -> Iterator[SequenceParallel]:
+        if "cp" in named or self._long_enough(tokens, cp):
+            yield "none"
+            if tp > 1:
+                yield "megatron"
+                if "sp" in named or self._long_enough(tokens, tp * cp):
+                    yield "ulysses"
+
+    @staticmethod
+    def _expert_degrees(
+        layer: Layer, ranks: int, tp: int, named: frozenset[str]
+    ) -> Iterator[tuple[int, int]]:
+        experts = experts_of(layer)
+        if experts is None:
+            yield 1, 1
+            return
+        for ep in divisors(math.gcd(experts.experts, ranks)):
+            degrees = divisors(ranks // ep) if "etp" in named else {1} if ep > 1 else {1, tp}
+            yield from ((ep, etp) for etp in sorted(degrees) if (ranks // ep) % etp == 0)
+
+    def widths(self, most: int) -> list[int]:
+        """Stage widths up to ``most`` that every layer can use: splits times parts of the batch."""
+        alike = {
+            (tuple(split_sizes(layer).values()), tokens)
+            for layer, tokens in zip(self._layers, self._tokens, strict=True)
+        }
+        each = [self._widths_of(sizes, tokens, most) for sizes, tokens in alike if sizes]
+        return sorted(set.intersection(*each)) if each else list(range(1, most + 1))
+
+    def degrees(self, index: int, most: int) -> list[int]:
+        """Ranks up to ``most`` that a layer's work on one sample may be split over."""
+        sizes = tuple(split_sizes(self._layers[index]).values())
+        if not sizes:
+            return list(range(1, most + 1))
+        found = self._degrees_of(sizes, self._tokens[index], most)
+        return sorted(degree for degree in found if degree <= most)
+
+    def _widths_of(self, sizes: tuple[int, ...], tokens: int, most: int) -> set[int]:
+        """Widths of a layer whose weights divide by what ``sizes`` share."""
+        degrees = self._degrees_of(sizes, tokens, most)
+        return {n * dp for n in degrees for dp in self._batches if n * dp <= most}
+
+    def _degrees_of(self, sizes: tuple[int, ...], tokens: int, most: int) -> set[int]:
+        """Ranks over which a layer of these sizes may split its work on one sample."""
+        named = self._named()
+        rings = [
+            cp
+            for cp in divisors(tokens)
+            if cp <= most and ("cp" in named or self._long_enough(tokens, cp))
+        ]
+        heads = [
+            t
+            for size in sizes
+            for t in divisors(size)
+            if "sp" in named or self._long_enough(tokens, t)
+        ]
+        return {tp * cp for tp in {*divisors(math.gcd(*sizes)), *heads} for cp in rings}
+
+    def _long_enough(self, tokens: int, parts: int) -> bool:
+        return parts == 1 or tokens // parts >= self._least_tokens
+
+
+def least_tokens(workload: Workload) -> int:
+    """Tokens that a ring or Ulysses leaves a rank at least, where nobody named them."""
+    return LEAST_TOKENS if workload.adapters is None else LEAST_ADAPTED

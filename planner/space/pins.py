@@ -1,0 +1,228 @@
+"""Pins: decisions that a person fixed, on every layer or on a range of them.
+
+``tp=8`` fixes the tensor-parallel degree of every layer, ``recompute@1-12=full`` only that of
+layers 1 to 12 (embedding and head counted, ``@5`` for one layer). Keys are simulate's flags and
+the names of techniques.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ...spec.choices import RECOMPUTES, SEQUENCE_PARALLELS
+from ...spec.errors import InputError, NotBuiltError, nearest_name, one_of
+from ...spec.model.experts import experts_of
+from ...spec.model.model_spec import Layer
+from ...spec.rules.layer_rules import recomputes_of
+from ...spec.schedules.stage_order import EVERY_KIND
+from ...spec.strategy import LEVEL_NAMES, LayerStrategy, Sharding
+from ...spec.technique import kind_reason
+from ...spec.techniques import value_of_word
+from ..technique import KnownTechniques
+from ..techniques import SHIPPED
+from .shard_levels import EVERY_LEVEL, level_degrees
+
+PIPELINE_KEYS = ("pp", "vpp", "schedule", "micro_batch", "dp")
+CORE_KEYS = ("tp", "cp", "ep", "etp", "sp", "shard", "recompute")
+WORDS: dict[str, tuple[str, ...]] = {
+    "sp": SEQUENCE_PARALLELS,
+    "recompute": RECOMPUTES,
+    "schedule": EVERY_KIND,
+}
+
+
+def layer_keys(known: KnownTechniques) -> tuple[str, ...]:
+    """What pins on some layers may speak of."""
+    return (*CORE_KEYS, *known.names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """One fixed decision; ``layers`` None means everywhere."""
+
+    key: str
+    value: int | str
+    layers: tuple[int, int] | None = None
+
+    @property
+    def text(self) -> str:
+        """The pin as it is typed."""
+        if self.layers is None:
+            return f"{self.key}={self.value}"
+        first, last = self.layers
+        return f"{self.key}@{first}-{last}={self.value}"
+
+    def covers(self, layer: int) -> bool:
+        """Whether the pin speaks of this layer."""
+        return self.layers is None or self.layers[0] <= layer <= self.layers[1]
+
+
+def parse_pin(
+    text: str, layer_count: int, field: str = "--pin", known: KnownTechniques = SHIPPED
+) -> Pin:
+    """A pin from ``KEY[@LAYERS]=VALUE``.
+
+    Args:
+        text: what was typed.
+        layer_count: layers of the model, embedding and head counted.
+        field: named in errors.
+        known: the techniques that pins may speak of.
+
+    Raises:
+        InputError: unknown key, layers outside the model, or an impossible value.
+        NotBuiltError: a sharding that this version does not search.
+    """
+    head, sign, value = text.partition("=")
+    key, at, layers = head.partition("@")
+    key = key.strip().replace("-", "_")
+    if not sign or not value.strip():
+        raise InputError(field, text, "KEY=VALUE or KEY@LAYERS=VALUE", "tp=8")
+    keys = (*layer_keys(known), *PIPELINE_KEYS)
+    if key not in keys:
+        raise InputError(field, key, "one of " + ", ".join(keys), nearest_name(key, keys))
+    span = _layer_range(layers, layer_count, field) if at else None
+    if span is not None and key in PIPELINE_KEYS:
+        raise InputError(
+            field, text, f"{key} for the whole plan, without @LAYERS", f"{key}={value}"
+        )
+    return Pin(key=key, value=_value(key, value.strip(), field, known), layers=span)
+
+
+def _layer_range(text: str, layer_count: int, field: str) -> tuple[int, int]:
+    first, _, last = text.partition("-")
+    allowed = f"layers 0 to {layer_count - 1}, such as 1-{layer_count - 2}"
+    if not first.isdigit() or not (last.isdigit() or not last):
+        raise InputError(field, text, allowed)
+    span = int(first), int(last or first)
+    if not span[0] <= span[1] < layer_count:
+        raise InputError(field, text, allowed, f"0-{layer_count - 1}")
+    return span
+
+
+def _value(key: str, text: str, field: str, known: KnownTechniques) -> int | str:
+    if key in WORDS:
+        return one_of(f"{field} {key}", text, WORDS[key])
+    technique = known.value(key)
+    if technique is not None:
+        value_of_word(technique, text, f"{field} {key}")
+        return text
+    if key == "shard":
+        _check_form(text, f"{field} shard")
+        return text
+    if not text.isdigit() or int(text) < 1:
+        raise InputError(f"{field} {key}", text, "a positive whole number")
+    return int(text)
+
+
+def _check_form(text: str, field: str) -> None:
+    """Refuse what is no sharding with any degrees on any cluster."""
+    if text.startswith("hpz"):
+        raise NotBuiltError(f"{field}={text}", "use zero0 to zero3 or hsdp:DEGREE")
+    degrees = level_degrees(text, dict.fromkeys(EVERY_LEVEL, 1), 1, 1, field)
+    try:
+        Sharding.from_text(degrees, _any_degree(degrees), field)
+    except InputError:
+        forms = (*LEVEL_NAMES, "hsdp", *(f"hsdp:{level}" for level in EVERY_LEVEL))
+        allowed = "zero0 to zero3, hsdp[:LEVEL|:DEGREE] or P/G/O, each a degree or a level"
+        raise InputError(field, text, allowed, nearest_name(text, forms)) from None
+
+
+def _any_degree(text: str) -> int:
+    """A data-parallel degree that every degree in ``text`` divides, to check the form only."""
+    product = 1
+    for part in text.replace("hsdp:", "").split("/"):
+        if part.isdigit() and 0 < int(part) < 10**9:
+            product *= int(part)
+    return product
+
+
+def layer_allows(
+    pins: tuple[Pin, ...],
+    index: int,
+    layer: Layer,
+    strategy: LayerStrategy,
+    ranks: int,
+    levels: Mapping[str, int],
+    known: KnownTechniques = SHIPPED,
+) -> bool:
+    """Whether a strategy of a layer agrees with every pin on it.
+
+    Args:
+        pins: all pins.
+        index: the layer's number.
+        layer: the layer.
+        strategy: its decisions.
+        ranks: ranks of its stage.
+        levels: devices in a group of each link level.
+        known: the techniques that pins may speak of.
+    """
+    return all(
+        value_allows(pin.key, pin.value, layer, strategy, ranks, levels, known)
+        for pin in pins
+        if pin.key not in PIPELINE_KEYS and pin.covers(index)
+    )
+
+
+def value_allows(
+    key: str,
+    value: object,
+    layer: Layer,
+    strategy: LayerStrategy,
+    ranks: int,
+    levels: Mapping[str, int],
+    known: KnownTechniques = SHIPPED,
+) -> bool:
+    """Whether a strategy of a layer has this value of one of :func:`layer_keys`.
+
+    ``recompute`` speaks of blocks only, ``ep`` and ``etp`` of layers with experts, ``sp`` of layers
+    with tp > 1, a technique of the layer kinds that it is planned for; other layers pass. A
+    sharding level is known by its degrees: over one rank every level is the same.
+    """
+    if key in ("tp", "cp"):
+        return bool(getattr(strategy, key) == value)
+    if key in ("ep", "etp"):
+        return experts_of(layer) is None or bool(getattr(strategy, key) == value)
+    if key == "sp":
+        return strategy.tp == 1 or strategy.sequence_parallel == value
+    if key == "recompute":
+        return recomputes_of(layer) == ("none",) or strategy.recompute == value
+    if (technique := known.value(key)) is not None:
+        speaks = kind_reason(technique, layer, technique.kinds.plannable) is None
+        wanted = value_of_word(technique, str(value), key) if speaks else None
+        return not speaks or technique.of(strategy) == wanted
+    n = strategy.state_ranks(ranks)
+    return sharding_of(str(value), levels, strategy.weight_split, n) == strategy.shard
+
+
+def pinned_shardings(
+    pins: tuple[Pin, ...], layer: int, levels: Mapping[str, int], split: int, ranks: int
+) -> list[Sharding]:
+    """What the pins of a layer mean; pins that do not divide the ranks are left out.
+
+    Args:
+        pins: all pins.
+        layer: the layer's number.
+        levels: devices in a group of each link level.
+        split: ranks that a weight is split over.
+        ranks: ranks that hold the same slice of the weights.
+    """
+    texts = [str(p.value) for p in pins if p.key == "shard" and p.covers(layer)]
+    found = (sharding_of(text, levels, split, ranks) for text in texts)
+    return [shard for shard in found if shard is not None]
+
+
+@lru_cache(maxsize=4096)
+def _resolved(
+    text: str, levels: tuple[tuple[str, int], ...], split: int, ranks: int
+) -> Sharding | None:
+    try:
+        return Sharding.from_text(level_degrees(text, dict(levels), split, ranks, "--pin"), ranks)
+    except InputError:  # the degrees do not divide this number of ranks
+        return None
+
+
+def sharding_of(text: str, levels: Mapping[str, int], split: int, ranks: int) -> Sharding | None:
+    """The degrees of a typed sharding over ``ranks`` ranks; None where they do not divide them."""
+    return _resolved(text, tuple(levels.items()), split, ranks)

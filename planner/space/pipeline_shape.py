@@ -1,0 +1,90 @@
+"""Pipeline shapes: what a plan decides before cuts and layer strategies."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...costmodel.simulation.overlapped_passes import PAIRED_KINDS
+from ...spec.schedules.stage_order import (
+    SPLIT_KINDS,
+    ScheduleKind,
+    chunk_place,
+    chunk_position,
+    first_in_flight,
+)
+from .in_flight import Held, held_at_fullest
+
+
+class Part(NamedTuple):
+    """Devices of one device group in a stage, and the samples of a micro-batch that they take."""
+
+    group: str
+    first: int
+    devices: int
+    samples: int
+
+
+Place = tuple[Part, ...]
+"""The devices of one stage."""
+
+
+class Shape(NamedTuple):
+    """A pipeline shape: stages of ``ranks`` devices, schedule, virtual stages, micro-batches.
+
+    ``places`` are the devices of every stage where they lie in several device groups; ``ranks``
+    is 0 then, and each stage has its own width.
+    """
+
+    stages: int
+    ranks: int
+    kind: ScheduleKind
+    chunks: int
+    microbatches: int
+    places: tuple[Place, ...] = ()
+
+    @property
+    def devices(self) -> int:
+        """Devices in stages."""
+        if not self.places:
+            return self.stages * self.ranks
+        return sum(part.devices for place in self.places for part in place)
+
+    @property
+    def fills_and_drains(self) -> bool:
+        """Whether a stage waits for one micro-batch of all earlier stages, forward and backward.
+
+        Interleaved chunks come back before a micro-batch is through; where backwards are split,
+        weight gradients fill the time.
+        """
+        return self.kind in ("gpipe", "1f1b")
+
+    def position(self, stage: int, chunk: int) -> int:
+        """Which part of the model a chunk of a stage holds."""
+        return chunk_position(self.kind, stage, chunk, self.stages)
+
+    def stage_of(self, position: int) -> int:
+        """Which stage holds a part of the model; with its chunk the inverse of `position`."""
+        return chunk_place(self.kind, position, self.stages)[0]
+
+    @property
+    def positions(self) -> int:
+        """Chunks in all: stages times virtual stages."""
+        return self.stages * self.chunks
+
+    @property
+    def passes(self) -> int:
+        """Passes of all stages in a step: forward and backward, in two parts where it is split."""
+        return (3 if self.kind in SPLIT_KINDS else 2) * self.positions * self.microbatches
+
+    @property
+    def pairs(self) -> bool:
+        """Whether passes overlap, so that communication of one hides behind the other's work."""
+        return self.kind in PAIRED_KINDS
+
+    def held(self, stage: int) -> tuple[Held, ...]:
+        """What each chunk of a stage holds at one moment, about the fullest."""
+        return held_at_fullest(self.kind, stage, self.stages, self.chunks, self.microbatches)
+
+    def first_in_flight(self, stage: int) -> list[int]:
+        """Micro-batches of each chunk that a stage holds before its first backward pass."""
+        return first_in_flight(self.kind, stage, self.stages, self.chunks, self.microbatches)

@@ -1,0 +1,40 @@
+"""Request: what is asked of the planner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...spec.cluster.cluster_spec import ClusterSpec
+from ...spec.cluster.stack_spec import StackSpec
+from ...spec.model.model_spec import ModelSpec
+from ...spec.workload.workload import Workload
+from ..technique import KnownTechniques
+from ..techniques import SHIPPED
+from .objective import Objective, StepTime
+from .pins import Pin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked of the planner.
+
+    ``objective`` is what is least in the best plan. ``one_fill`` keeps to plans that fill their
+    pipeline once: no gradient accumulation. ``token_rules`` are those of :mod:`layer_splits` on
+    tokens
+    of a rank and of a micro-batch, for axes that nobody named. ``executable`` keeps to what the
+    bundled executor runs. ``values`` narrows axes to lists of values (tests and frameworks); None
+    leaves an axis whole. ``techniques`` are those that a plan may use.
+    """
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    workload: Workload
+    stack: StackSpec
+    pins: tuple[Pin, ...] = ()
+    objective: Objective = field(default_factory=StepTime)
+    one_fill: bool = False
+    token_rules: bool = True
+    executable: bool = False
+    values: dict[str, tuple[Any, ...]] | None = None
+    techniques: KnownTechniques = SHIPPED

@@ -1,0 +1,349 @@
+"""The search space: which pipeline shapes and which layer strategies are legal here.
+
+Every legal degree is in the space, not only powers of two: stages of any width that the
+layers can split, fewer devices than there are, every divisor of the batch as the number of
+micro-batches. What is left out is listed with the rule that leaves it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from ...costmodel.simulation.simulator import MAX_PASSES
+from ...spec.model.model_spec import BlockLayer, Layer
+from ...spec.model.towers import layer_places
+from ...spec.rules.executable import split_run_reason
+from ...spec.rules.executable_together import layer_together_reason
+from ...spec.rules.plan_rules import (
+    executable_reason,
+    schedule_reason,
+    schedule_stack_reason,
+    stack_reason,
+)
+from ...spec.schedules.stage_order import EVERY_KIND, SPLIT_KINDS, ScheduleKind
+from ...spec.strategy import LayerStrategy, Sharding
+from .coverage import MOST_UNEVEN, describe, left_out
+from .divisors import divisors as divisors
+from .layer_splits import Splits
+from .pins import CORE_KEYS, layer_allows, pinned_shardings, value_allows
+from .pipeline_shape import Shape as Shape
+from .request import Request as Request
+from .shard_levels import group_sizes
+from .technique_options import TechniqueOptions
+
+FEW_OPTIONS = 128
+SPLIT_KEYS = tuple(key for key in CORE_KEYS if key not in ("shard", "recompute"))
+
+
+class SearchSpace:
+    """Enumerates the space of a request."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.layers = request.model.layers()
+        self._trainings = request.workload.layer_trainings(request.model)
+        self.places = layer_places(request.model, request.workload.seq_len)
+        numbers: dict[tuple[object, ...], int] = {}
+        self.kinds = tuple(
+            numbers.setdefault(self._kind_key(i, layer), len(numbers))
+            for i, layer in enumerate(self.layers)
+        )
+        self.first_of_kind = {kind: self.kinds.index(kind) for kind in set(self.kinds)}
+        self.too_long = False
+        self._levels = group_sizes(request.cluster)
+        self.techniques = TechniqueOptions(request)
+        self._work_keys = ("recompute", *request.techniques.names)
+        self._splits = Splits(request, tuple(place.tokens for place in self.places))
+        self._options: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
+        self._usual: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
+        self._splits_of: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
+
+    def _kind_key(self, index: int, layer: Layer) -> tuple[object, ...]:
+        """Layers are alike if they compute alike and the same pins speak of them."""
+        own = tuple(n for n, pin in enumerate(self.request.pins) if pin.covers(index))
+        return (layer, own, self._trainings[index], self.places[index])
+
+    def _allowed(self, axis: str, value: Any) -> bool:
+        values = self.request.values
+        if values is not None and axis in values and value not in values[axis]:
+            return False
+        return all(p.value == value for p in self.request.pins if p.key == axis)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the model has so many layers that virtual stages are cut evenly."""
+        return len(self.layers) > MOST_UNEVEN
+
+    def allows(self, axis: str, value: Any) -> bool:
+        """Whether pins and lists of values allow a value of an axis of the whole plan."""
+        return self._allowed(axis, value)
+
+    def schedules(self, stages: int, ranks: int, counts: list[int]) -> Iterator[Shape]:
+        """The shapes of so many stages, ranks and numbers of micro-batches."""
+        yield from self._schedules(stages, ranks, counts)
+
+    @cached_property
+    def device_count(self) -> int:
+        """Devices that the plan may use."""
+        return self.request.cluster.device_count
+
+    def widths(self) -> list[int]:
+        """Stage widths that every layer can use."""
+        return self._splits.widths(self.device_count)
+
+    def shapes(self) -> Iterator[Shape]:
+        """Every legal pipeline shape, fewest stages first."""
+        for ranks in self.widths():
+            usable = self._usable_counts(ranks)
+            most = min(len(self.layers), self.device_count // ranks)
+            for stages in range(1, most + 1):
+                if self._allowed("pp", stages) and usable:
+                    yield from self._schedules(stages, ranks, usable)
+
+    def plausible(self) -> Iterator[Shape]:
+        """Some shapes that leave the fewest devices idle: where a hasty search looks first.
+
+        Of every width those with about 4, 16 and 64 micro-batches a stage, and with most, which
+        are the smallest.
+        """
+        workload, full = self.request.workload, dict[int, tuple[int, int]]()
+        for ranks in self.widths():
+            stages = min(len(self.layers), self.device_count // ranks)
+            while stages and not self._allowed("pp", stages):
+                stages -= 1
+            full[ranks] = (stages * ranks, stages)
+        most = max((used for used, _ in full.values()), default=0)
+        for ranks, (used, stages) in full.items():
+            usable = self._usable_counts(ranks) if used == most and stages else []
+            shapes = list(self._schedules(stages, ranks, usable)) if usable else []
+            plain = [s for s in shapes if s.kind == "1f1b"] or shapes
+            near = (
+                min(plain, key=lambda s: (abs(s.microbatches - each * s.stages), s))
+                for each in (4, 16, 64, workload.global_batch)
+                if plain
+            )
+            yield from dict.fromkeys(near)
+
+    def _usable_counts(self, ranks: int) -> list[int]:
+        """Numbers of micro-batches with which every layer has a legal strategy."""
+        batch = self.request.workload.global_batch
+        return [m for m in divisors(batch) if self._usable(ranks, batch // m)]
+
+    def _schedules(self, stages: int, ranks: int, counts: list[int]) -> Iterator[Shape]:
+        for kind in self.schedule_kinds:
+            if stages == 1 and kind != "1f1b" and "1f1b" in self.schedule_kinds:
+                continue  # with one stage all take the same time; see other_order
+            for chunks in self._chunks(kind, stages):
+                for count in counts:
+                    if self.request.one_fill and count > stages:
+                        continue
+                    if schedule_reason(kind, stages, chunks, count, len(self.layers)) is not None:
+                        continue
+                    shape = Shape(stages, ranks, kind, chunks, count)
+                    if shape.passes <= MAX_PASSES:
+                        yield shape
+                    else:
+                        self.too_long = True
+
+    def other_order(self, shape: Shape) -> Shape | None:
+        """GPipe in place of 1F1B on one stage: the same time, and sometimes less memory.
+
+        It holds the activations of all micro-batches, but no gradients while they go forward.
+        """
+        orders = shape.stages == 1 and shape.microbatches > 1 and shape.kind == "1f1b"
+        return shape._replace(kind="gpipe") if orders and "gpipe" in self.schedule_kinds else None
+
+    @cached_property
+    def schedule_kinds(self) -> tuple[ScheduleKind, ...]:
+        """Schedules that are allowed, that the stack has, and that run where that is asked."""
+        request = self.request
+        joined = self.techniques.may_join_backward()
+        return tuple(
+            kind
+            for kind in EVERY_KIND
+            if self._allowed("schedule", kind)
+            and schedule_stack_reason(kind, request.stack) is None
+            and not (request.executable and kind in SPLIT_KINDS and joined)
+        )
+
+    def _chunks(self, kind: ScheduleKind, stages: int) -> list[int]:
+        """Numbers of virtual stages that a schedule may have and that are allowed."""
+        most = len(self.layers) // stages if kind == "interleaved" else 2
+        return [n for n in range(1, most + 1) if self._allowed("vpp", n)]
+
+    def _usable(self, ranks: int, samples: int) -> bool:
+        return all(self.options(kind, ranks, samples) for kind in self.first_of_kind)
+
+    def options(self, kind: int, ranks: int, samples: int) -> tuple[LayerStrategy, ...]:
+        """Legal strategies of a layer kind for a stage's ranks and samples of a micro-batch."""
+        key = (kind, ranks, samples)
+        if key not in self._options:
+            self._options[key] = tuple(self._make_options(kind, ranks, samples))
+        return self._options[key]
+
+    def usual(self, kind: int, ranks: int, samples: int) -> tuple[LayerStrategy, ...]:
+        """The options among which good plans of large shapes are looked for.
+
+        All of them where they are few, or none is usual.
+
+        Weights are split inside the innermost link level, and states are sharded over all ranks
+        that hold them or over those of a link level: what people use. Bounds cover all options,
+        and shapes small enough are enumerated with all of them.
+        """
+        key = (kind, ranks, samples)
+        if key not in self._usual:
+            options = self.options(*key)
+            found = tuple(s for s in options if self._is_usual(s, ranks))
+            self._usual[key] = found if found and len(options) > FEW_OPTIONS else options
+        return self._usual[key]
+
+    def _is_usual(self, strategy: LayerStrategy, ranks: int) -> bool:
+        shard, split = strategy.shard, strategy.weight_split
+        whole = shard.parameters in (1, strategy.state_ranks(ranks))
+        nested = whole or shard.parameters * split in self._levels.values()
+        return nested and max(strategy.tp, strategy.etp) <= self._inner_ranks
+
+    @cached_property
+    def _inner_ranks(self) -> int:
+        """Devices that the innermost link level of several devices joins."""
+        sizes = [level.group_size for level in self.request.cluster.levels if level.group_size > 1]
+        return min(sizes, default=1)
+
+    def _make_options(self, kind: int, ranks: int, samples: int) -> Iterator[LayerStrategy]:
+        for dp in self.batch_parts(kind, ranks, samples):
+            yield from self.sharded(kind, ranks, dp)
+
+    def batch_parts(self, kind: int, ranks: int, samples: int) -> list[int]:
+        """Data-parallel degrees that a layer kind may have, most first."""
+        index = self.first_of_kind[kind]
+        return [
+            dp
+            for dp in reversed(divisors(ranks))
+            if samples % dp == 0 and self._batch_allowed(index, samples, dp)
+        ]
+
+    def sharded(self, kind: int, ranks: int, dp: int) -> tuple[LayerStrategy, ...]:
+        """Legal strategies in dp parts of the batch: the same for every micro-batch they divide."""
+        key = (kind, ranks, dp)
+        if key not in self._splits_of:
+            index = self.first_of_kind[kind]
+            self._splits_of[key] = tuple(
+                strategy
+                for split in self._splits.of(index, ranks, dp)
+                if self._kept(index, split, ranks, SPLIT_KEYS)
+                for strategy in self._strategies(index, split, ranks)
+            )
+        return self._splits_of[key]
+
+    def _strategies(self, index: int, split: LayerStrategy, ranks: int) -> Iterator[LayerStrategy]:
+        """A split with every sharding and recomputation that is legal and allowed for it."""
+        request, layer = self.request, self.layers[index]
+        known = request.techniques.values
+        splits = [
+            found
+            for recompute in self._splits.recomputes(index, split, ranks)
+            for found in self.techniques.strategies(
+                index, layer, replace(split, recompute=recompute), ranks
+            )
+            if self._kept(index, found, ranks, self._work_keys)
+        ]
+        for shard in self._shardings(index, split, ranks):
+            for found in splits:
+                strategy = replace(found, shard=shard)
+                if self.techniques.reason(layer, strategy, ranks) is not None:
+                    continue
+                if stack_reason(strategy, request.stack, known) is None and not (
+                    request.executable and self._run_reason(layer, strategy)
+                ):
+                    yield strategy
+
+    def _run_reason(self, layer: Layer, strategy: LayerStrategy) -> str | None:
+        """Why the executor does not run a layer so; None if it does."""
+        model, workload = self.request.model, self.request.workload
+        return (
+            executable_reason(strategy, workload)
+            or layer_together_reason(layer, workload)
+            or split_run_reason(model, strategy, workload)
+        )
+
+    def _shardings(self, index: int, split: LayerStrategy, ranks: int) -> list[Sharding]:
+        """The shardings that are legal and allowed for a split: the levels, and what is pinned."""
+        n = split.state_ranks(ranks)
+        levels = shardings(n)
+        pins = self.request.pins
+        pinned = pinned_shardings(pins, index, self._levels, split.weight_split, n)
+        legal = [
+            shard
+            for shard in pinned
+            if self._splits.legal(index, replace(split, shard=shard), ranks)
+        ]
+        return [
+            shard
+            for shard in dict.fromkeys((*levels, *legal))
+            if self._kept(index, replace(split, shard=shard), ranks, ("shard",))
+        ]
+
+    def splits_of_a_sample(self, index: int) -> list[LayerStrategy]:
+        """Legal splits of a layer over ranks that all work on one sample together."""
+        degrees = self._splits.degrees(index, self.device_count)
+        return [split for width in degrees for split in self._splits.of(index, width, 1)]
+
+    def most_samples(self, index: int) -> int:
+        """Samples of a micro-batch that a replica may take through a layer at the most."""
+        batch = self.request.workload.global_batch
+        return max(n for n in range(1, batch + 1) if self._splits.small_enough(index, n))
+
+    def may_take(self, kind: int, samples: int, dp: int, most: int) -> bool:
+        """Whether pins and rules allow a layer kind dp replicas, of which one has most samples.
+
+        Args:
+            kind: the layer kind.
+            samples: of a micro-batch over all replicas.
+            dp: replicas, which need not have equal parts.
+            most: samples of the fullest replica.
+        """
+        index = self.first_of_kind[kind]
+        return self._splits.small_enough(index, most) and self._batch_allowed(index, samples, dp)
+
+    def _batch_allowed(self, index: int, samples: int, dp: int) -> bool:
+        """Pins of micro_batch and dp speak of the first layer and of every block."""
+        if not self._splits.small_enough(index, samples // dp):
+            return False
+        if index == 0 and not self._allowed("micro_batch", samples // dp):
+            return False
+        speaks = index == 0 or isinstance(self.layers[index], BlockLayer)
+        return not speaks or self._allowed("dp", dp)
+
+    def _kept(self, index: int, strategy: LayerStrategy, ranks: int, keys: tuple[str, ...]) -> bool:
+        """Whether lists of values and pins on these axes allow a layer's strategy."""
+        request, layer = self.request, self.layers[index]
+        place = (layer, strategy, ranks, self._levels, request.techniques)
+        for key, values in (request.values or {}).items():
+            if key in keys and not any(value_allows(key, value, *place) for value in values):
+                return False
+        pins = tuple(pin for pin in request.pins if pin.key in keys)
+        return layer_allows(pins, index, *place)
+
+    def describe(self, shapes: list[Shape]) -> dict[str, list[Any]]:
+        """Axis to the values that occur in the space, keyed as simulate's flags."""
+        return describe(self, shapes)
+
+    def left_out(self) -> list[dict[str, str]]:
+        """What no plan of the space has, and the rule or reason."""
+        found = left_out(self.request, self.too_long)
+        if self.request.executable and self.techniques.may_join_backward():
+            why = "a block compiled whole makes all its gradients at once"
+            found.append({"what": "to run: schedules that split the backward", "why": why})
+        return found
+
+
+def shardings(data_parallel: int) -> list[Sharding]:
+    """The levels over ``data_parallel`` ranks: zero0 to zero3 and every hsdp degree between."""
+    if data_parallel == 1:
+        return [Sharding()]
+    levels = ["zero0", "zero1", "zero2", "zero3"]
+    levels += [f"hsdp:{d}" for d in divisors(data_parallel)[1:-1]]
+    return [Sharding.from_text(level, data_parallel) for level in levels]

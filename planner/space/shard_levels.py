@@ -1,0 +1,73 @@
+"""Sharding over link levels: ``hsdp:intra_node`` and ``1/1/intra_node`` as degrees.
+
+A level stands for the ranks with the same slice of the weights that one of its groups holds: the
+group's devices over the ranks that split weights, which are innermost. ``hsdp`` and ``hpz``
+alone shard inside the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...spec.cluster.cluster_spec import LEVEL_ORDER, ClusterSpec
+from ...spec.errors import InputError, nearest_name
+
+USUAL_LEVEL = "intra_node"
+LEVEL_HEADS = ("hsdp", "hpz")
+JUST_ABOVE_THE_NODE = "inter_node"
+EVERY_LEVEL = (*LEVEL_ORDER, JUST_ABOVE_THE_NODE)
+
+
+def group_sizes(cluster: ClusterSpec) -> dict[str, int]:
+    """Devices in a group of each link level of the cluster, by the names that may be typed.
+
+    Of several device groups it is a level that all have, at its smallest.
+    """
+    inside = [cluster.alone(group.name).levels for group in cluster.groups]
+    each = [{level.level: level.group_size for level in levels} for levels in inside]
+    shared = [name for name in LEVEL_ORDER if all(name in sizes for sizes in each)]
+    sizes: dict[str, int] = {name: min(found[name] for found in each) for name in shared}
+    above = [n for n in LEVEL_ORDER[LEVEL_ORDER.index(USUAL_LEVEL) + 1 :] if n in sizes]
+    return {**sizes, JUST_ABOVE_THE_NODE: sizes[above[0]]} if above else sizes
+
+
+def level_degrees(text: str, sizes: Mapping[str, int], tp: int, dp: int, field: str) -> str:
+    """``text`` with degrees in the place of levels; other texts are returned as they are.
+
+    Args:
+        text: a sharding level as typed.
+        sizes: devices in a group of each link level, as :func:`group_sizes`.
+        tp: ranks that split weights: the tensor-parallel degree, 1 with Ulysses.
+        dp: ranks with the same slice of the weights, the most that a state is split over.
+        field: named in errors.
+
+    Raises:
+        InputError: a level that is not among ``sizes``.
+    """
+    if text in LEVEL_HEADS:
+        text = f"{text}:{USUAL_LEVEL}"
+    head, colon, rest = text.rpartition(":")
+    parts = rest.split("/")
+    if (colon and head not in LEVEL_HEADS) or not any("_" in part for part in parts):
+        return text
+    for name in parts:
+        if "_" in name and name not in sizes:
+            raise InputError(field, text, ", ".join(sizes), nearest_name(name, sizes))
+    degrees = [str(min(dp, max(1, sizes[p] // tp))) if p in sizes else p for p in parts]
+    return head + colon + "/".join(degrees)
+
+
+def with_degrees(text: str, cluster: ClusterSpec, tp: int, dp: int, field: str = "--shard") -> str:
+    """``text`` with degrees in the place of levels; other texts are returned as they are.
+
+    Args:
+        text: a sharding level as typed.
+        cluster: whose link levels are meant.
+        tp: ranks that split weights: the tensor-parallel degree, 1 with Ulysses.
+        dp: ranks with the same slice of the weights, the most that a state is split over.
+        field: named in errors.
+
+    Raises:
+        InputError: a level that the cluster does not have.
+    """
+    return level_degrees(text, group_sizes(cluster), tp, dp, field)

@@ -1,0 +1,115 @@
+"""The strategies of a layer with the values of techniques that a request may use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...costmodel.technique import TechniquePrice
+from ...spec.model.model_spec import Layer
+from ...spec.strategy import LayerStrategy
+from ...spec.technique import OFF, TechniqueValue, kind_reason, never_joins
+from ...spec.techniques import technique_reason, technique_run_reason, value_of_word, with_value
+from ..technique import TechniqueChoice
+
+if TYPE_CHECKING:
+    from .request import Request
+
+
+class TechniqueOptions:
+    """What techniques make of a layer's strategy.
+
+    Args:
+        request: what is asked of the planner.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._known = request.techniques
+        self._plannable = self._known.plannable
+        self._devices = tuple(group.device for group in request.cluster.groups)
+
+    def strategies(
+        self, index: int, layer: Layer, strategy: LayerStrategy, ranks: int
+    ) -> list[LayerStrategy]:
+        """A strategy without techniques, then with every combination of the values tried.
+
+        Whether one is legal is known once the sharding is: :meth:`reason`.
+
+        Args:
+            index: the layer's number.
+            layer: the layer.
+            strategy: its other decisions, sharding left out.
+            ranks: ranks of its stage.
+        """
+        found = [strategy]
+        for value, choice in self._plannable:
+            if kind_reason(value, layer, value.kinds.plannable) is None:
+                tried = self._values(index, layer, strategy, ranks, value, choice)
+                found += [with_value(one, value.name, own) for own in tried for one in found]
+        return found
+
+    def reason(self, layer: Layer, strategy: LayerStrategy, ranks: int) -> str | None:
+        """Why the techniques of a strategy may not be chosen for a layer; None if they may."""
+        if not strategy.techniques:
+            return None
+        values = self._known.values
+        reason = technique_reason(layer, strategy, ranks, self._request.workload.dtype, values)
+        if reason is None and self._request.executable:
+            reason = technique_run_reason(layer, strategy, values)
+        return reason
+
+    def _values(
+        self,
+        index: int,
+        layer: Layer,
+        strategy: LayerStrategy,
+        ranks: int,
+        value: TechniqueValue,
+        choice: TechniqueChoice,
+    ) -> list[Any]:
+        """The values of one technique: those asked for, in its own order, then those it tries."""
+        words = sorted(self._asked(index, value.name), key=lambda word: _place(value, word))
+        found = [value_of_word(value, word, value.name) for word in words]
+        if choice.tried is not None and self._tries(choice):
+            lossy_too = value.name in self._known.allowed
+            tried = choice.tried(layer, strategy, ranks, self._request.workload)
+            found += [own for own in tried if lossy_too or value.lossy(own) is None]
+        return [
+            own
+            for own in dict.fromkeys(found)
+            if own is not None
+            and not any(choice.device_reason(own, device) for device in self._devices)
+        ]
+
+    def _asked(self, index: int, name: str) -> set[str]:
+        """The words of a technique that pins on a layer or lists of values ask for."""
+        request = self._request
+        pinned = {str(p.value) for p in request.pins if p.key == name and p.covers(index)}
+        return pinned | {str(word) for word in (request.values or {}).get(name, ())}
+
+    def _tries(self, choice: TechniqueChoice) -> bool:
+        """Whether values are tried that nothing asks for."""
+        return choice.untried_reason(self._request.cluster) is None
+
+    def may_join_backward(self) -> bool:
+        """Whether a plan of the space may hold a value whose backward no schedule splits."""
+        request = self._request
+        for value, choice in self._plannable:
+            pinned = {str(pin.value) for pin in request.pins if pin.key == value.name}
+            words = pinned | {str(word) for word in (request.values or {}).get(value.name, ())}
+            if value.joins_backward is not never_joins and (self._tries(choice) or words - {OFF}):
+                return True
+        return False
+
+    def in_play(self) -> tuple[TechniquePrice, ...]:
+        """Prices of the techniques that some plan of the space may use."""
+        request = self._request
+        named = {pin.key for pin in request.pins} | set(request.values or ())
+        names = {v.name for v, choice in self._plannable if self._tries(choice) or v.name in named}
+        return tuple(price for price in self._known.prices if price.name in names)
+
+
+def _place(value: TechniqueValue, word: str) -> tuple[int, str]:
+    """Where a word stands in the order in which its technique lists them."""
+    listed = value.words
+    return (listed.index(word) if word in listed else len(listed), word)

@@ -1,0 +1,183 @@
+"""What if: a plan priced in a changed setting as it is, the best plan there, and what moved.
+
+Two answers to each change. The *same plan* keeps every decision: it says what the change itself is
+worth, and which term of the step it moves. *Re-planned* is the best plan of a search in the changed
+setting, with nothing pinned: what one would do then. Where the search finds nothing faster than the
+same plan, that is kept, so re-planning never loses. A plan that does not fit is priced all the
+same, and what is over is named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+from ...costmodel.memory.feasibility import MemoryRule
+from ...spec.cluster.stack_spec import StackSpec
+from ...spec.errors import ShardwrightError
+from ...spec.plan.plan import Plan
+from ...spec.report.report import MemoryRow, Prediction, Report, SearchResult
+from .plan_difference import Difference, plan_difference
+from .question import Row
+from .same_plan import CannotKeepError, idle_devices, same_plan
+from .setting import Change, Setting, Value
+
+NOTHING = 1e-12
+"""Share of a step below which a term has not moved: the sum's rounding."""
+
+
+class Pricing(Protocol):
+    """What prices and searches settings; the caller knows stacks, calibrations and limits."""
+
+    def stack(self, setting: Setting) -> StackSpec:
+        """The software of a setting."""
+
+    def price(self, plan: Plan, setting: Setting) -> Prediction:
+        """What is predicted of a plan, whether it fits or not."""
+
+    def search(self, setting: Setting) -> Report:
+        """The best plan of a setting; a ShardwrightError where there is none."""
+
+    def rule(self, setting: Setting) -> MemoryRule:
+        """When memory fits."""
+
+
+class Moved(NamedTuple):
+    """The term of the breakdown that changed most, and by how many seconds (signed)."""
+
+    term: str
+    seconds: float
+
+
+class Excess(NamedTuple):
+    """Memory that is over: the upper bound of what is reserved, less the capacity."""
+
+    stage: int
+    device_group: str
+    tier: str
+    excess_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priced:
+    """A plan in a setting: what is predicted, what does not fit, devices that stay idle."""
+
+    plan: Plan
+    prediction: Prediction
+    excess: tuple[Excess, ...] = ()
+    idle_devices: int = 0
+
+    @property
+    def step_time_s(self) -> float:
+        """Predicted seconds of a step."""
+        return self.prediction.step_time_s
+
+
+class Asked(Protocol):
+    """What an answer knows of its row: what differs, and the value of the sweep that made it."""
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """Each key that differs."""
+
+    @property
+    def value(self) -> Value | None:
+        """As it was asked; None without a sweep."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a row of a question comes to.
+
+    ``same`` or ``best`` is None where there is none; ``same_why`` and ``best_why`` say why.
+    ``moved`` is of the same plan against the baseline, ``best_moved`` of the re-planned one against
+    the same plan (against the baseline where there is none). ``gain`` is how much faster the
+    re-planned step is, less one; ``kept``: re-planning found nothing faster than the same plan.
+    ``difference`` is what the re-planned plan decides otherwise.
+    """
+
+    row: Asked
+    same: Priced | None = None
+    same_why: str = ""
+    moved: Moved | None = None
+    best: Priced | None = None
+    best_why: str = ""
+    best_moved: Moved | None = None
+    gain: float | None = None
+    kept: bool = False
+    difference: tuple[Difference, ...] = ()
+    search: SearchResult | None = None
+
+
+def priced(plan: Plan, setting: Setting, pricing: Pricing) -> Priced:
+    """A plan in a setting, whether it fits or not."""
+    return _judged(plan, pricing.price(plan, setting), pricing.rule(setting))
+
+
+def answered(row: Row, baseline: Priced, pricing: Pricing) -> Answer:
+    """Both answers to a row of a question.
+
+    Args:
+        row: the changed setting.
+        baseline: the plan as it is given.
+        pricing: prices and searches.
+    """
+    found = _with_same(Answer(row=row), row.setting, baseline, pricing)
+    return _with_best(found, row.setting, baseline, pricing)
+
+
+def moved(before: Prediction, after: Prediction) -> Moved | None:
+    """The term that changed most; None where none did. The first of equal ones."""
+    terms = {
+        name: after.breakdown_s.get(name, 0.0) - before.breakdown_s.get(name, 0.0)
+        for name in (*before.breakdown_s, *(n for n in after.breakdown_s))
+    }
+    most = max(terms, key=lambda name: abs(terms[name]))
+    if abs(terms[most]) <= NOTHING * before.step_time_s:
+        return None
+    return Moved(most, terms[most])
+
+
+def _with_same(found: Answer, setting: Setting, baseline: Priced, pricing: Pricing) -> Answer:
+    try:
+        plan = same_plan(baseline.plan, setting, pricing.stack(setting))
+        same = priced(plan, setting, pricing)
+    except CannotKeepError as error:
+        return replace(found, same_why=str(error))
+    except ShardwrightError as error:
+        return replace(found, same_why=str(error))
+    return replace(found, same=same, moved=moved(baseline.prediction, same.prediction))
+
+
+def _with_best(found: Answer, setting: Setting, baseline: Priced, pricing: Pricing) -> Answer:
+    same = found.same
+    fits = same is not None and same.prediction.feasible
+    try:
+        report = pricing.search(setting)
+    except ShardwrightError as error:
+        if same is None or not fits:
+            return replace(found, best_why=str(error))
+        return replace(found, best=same, best_why=str(error), kept=True, gain=0.0)
+    found = replace(found, search=report.search)
+    best = _judged(report.plan, report.prediction, pricing.rule(setting))
+    if same is not None and fits and same.step_time_s <= best.step_time_s:
+        return replace(found, best=same, kept=True, gain=0.0)
+    reference = baseline if same is None else same
+    return replace(
+        found,
+        best=best,
+        best_moved=moved(reference.prediction, best.prediction),
+        gain=None if same is None else same.step_time_s / best.step_time_s - 1,
+        difference=plan_difference(reference.plan, best.plan),
+    )
+
+
+def _judged(plan: Plan, prediction: Prediction, rule: MemoryRule) -> Priced:
+    over = tuple(_excess(row, rule) for row in prediction.memory if rule.excess_bytes(row) > 0)
+    worst = tuple(sorted(over, key=lambda item: (-item.excess_bytes, item.stage)))
+    return Priced(plan=plan, prediction=prediction, excess=worst, idle_devices=idle_devices(plan))
+
+
+def _excess(row: MemoryRow, rule: MemoryRule) -> Excess:
+    size = max(1, round(rule.excess_bytes(row)))
+    return Excess(row.stage, row.device_group, row.tier, size)

@@ -1,0 +1,207 @@
+"""What each key of a question changes in a setting: cluster, workload, words, rates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...costmodel.kernel_latency.roofline import peak_flops_per_s
+from ...costmodel.pricing.machine import Machine
+from ...costmodel.pricing.rate_changes import ChangedLink
+from ...datasets.clusters.resize import sized
+from ...spec.choices import ATTENTIONS, OPTIMIZERS, OVERLAPS
+from ...spec.cluster.cluster_spec import ClusterSpec, LevelName
+from ...spec.errors import InputError, one_of
+from ...spec.inputs.quantities import QuantityKind, quantity
+from ...spec.inputs.what_if_keys import entry_of
+from ...spec.workload.number_formats import rate_name
+from ...spec.workload.workload import DtypeRecord
+from .setting import Change, Setting, Value, above_node, group_names
+
+MOST_SAMPLES = 2**40
+SLOWDOWNS = (1.0, 2.0)
+
+
+def changed(setting: Setting, path: str, value: Value, where: str) -> tuple[Setting, Change]:
+    """A setting with one key changed.
+
+    Args:
+        setting: as it is.
+        path: a key that :func:`~what_if_keys.change_key` knows.
+        value: what was given for it.
+        where: how to name it in an error.
+
+    Raises:
+        InputError: a value that cannot be.
+    """
+    entry = entry_of(path)
+    change = CHANGERS[entry.scope]
+    return change(setting, path, value, where)
+
+
+def _measured(path: str, value: Value, was: float, where: str) -> float:
+    kind: QuantityKind = entry_of(path).kind  # type: ignore[assignment]
+    return quantity(kind, value, was, where)
+
+
+def _link(setting: Setting, path: str, value: Value, where: str) -> tuple[Setting, Change]:
+    head, _, figure = path.partition(".")
+    level = _level_called(setting.cluster, head)
+    machine = next(
+        Machine(cluster, rates=setting.rates)
+        for cluster in _views(setting.cluster)
+        if level in [each.level for each in cluster.levels]
+    )
+    rates = next(each for each in machine.levels if each.level == level)
+    was = rates.bandwidth_bytes_per_s if figure == "bandwidth" else rates.latency_s
+    now = _measured(path, value, was, where)
+    links = {link.level: link for link in setting.rates.links}
+    before = links.get(level, ChangedLink(level=level))
+    name = f"{figure}_factor"
+    links[level] = replace(before, **{name: getattr(before, name) * (now / was)})
+    rates_now = replace(setting.rates, links=tuple(links[key] for key in sorted(links)))
+    return replace(setting, rates=rates_now), Change(path, was, now)
+
+
+def _level_called(cluster: ClusterSpec, name: str) -> LevelName:
+    if name != "inter_node":
+        return name  # type: ignore[return-value]
+    above = (above_node(cluster.alone(group)) for group in group_names(cluster))
+    return next(level for level in above if level is not None)
+
+
+def _views(cluster: ClusterSpec) -> list[ClusterSpec]:
+    """Each group by itself, then the levels that join them."""
+    inside = [cluster.alone(name) for name in group_names(cluster)]
+    joined = [cluster.joined_at(group_names(cluster)[0])] if len(cluster.groups) > 1 else []
+    return inside + joined
+
+
+def _device(setting: Setting, path: str, value: Value, where: str) -> tuple[Setting, Change]:
+    if path == "device.hbm":
+        return _hbm(setting, path, value, where)
+    device, rates = setting.machine.device, setting.rates
+    dtype = setting.workload.dtype
+    name, was = {
+        "device.bandwidth": ("memory_bandwidth_factor", device.memory_bandwidth_bytes_per_s),
+        "device.flops": (
+            "flops_factor",
+            peak_flops_per_s(device, rate_name(dtype.matmul or dtype.param)),
+        ),
+        "device.launch": ("kernel_launch_factor", device.kernel_launch_s),
+    }[path]
+    now = _measured(path, value, was, where)
+    factor = getattr(rates, name) * (now / was)
+    return replace(setting, rates=replace(rates, **{name: factor})), Change(path, was, now)
+
+
+def _hbm(setting: Setting, path: str, value: Value, where: str) -> tuple[Setting, Change]:
+    """Bytes of every device; a factor multiplies those of the first group's."""
+    was = setting.cluster.groups[0].memory.hbm_bytes
+    now = int(_measured(path, value, was, where))
+    if now < 1:
+        raise InputError(where, value, "at least a byte of memory", "40GiB")
+    groups = tuple(
+        replace(group, memory=replace(group.memory, hbm_bytes=now))
+        for group in setting.cluster.groups
+    )
+    return replace(setting, cluster=replace(setting.cluster, groups=groups)), Change(path, was, now)
+
+
+def _count(setting: Setting, path: str, value: Value, where: str) -> tuple[Setting, Change]:
+    name, _, key = path.rpartition(".")
+    group = setting.cluster.group(name) if name else setting.cluster.groups[0]
+    was = {
+        "nodes": group.nodes,
+        "devices": group.device_count,
+        "devices_per_node": group.devices_per_node,
+    }[key]
+    now = _whole(path, value, was, where)
+    nodes, per_node = group.nodes, group.devices_per_node
+    if key == "nodes":
+        nodes = now
+    elif key == "devices_per_node":
+        per_node = now
+    elif now <= per_node:
+        nodes, per_node = 1, now
+    elif now % per_node:
+        low = now // per_node * per_node
+        allowed = f"whole nodes of {per_node}, or part of one"
+        raise InputError(where, value, allowed, f"{low} or {low + per_node}")
+    else:
+        nodes = now // per_node
+    found = sized(setting.cluster, group.name, nodes, per_node, where)
+    return setting.resized(found), Change(path, was, now)
+
+
+def _whole(path: str, value: Value, was: int, where: str) -> int:
+    now = _measured(path, value, was, where)
+    if not 1 <= now <= MOST_SAMPLES:
+        raise InputError(where, value, f"a whole number from 1 to {MOST_SAMPLES}", was)
+    return int(now)
+
+
+def _work(setting: Setting, path: str, value: Value, where: str) -> tuple[Setting, Change]:
+    workload = setting.workload
+    if path in ("global_batch", "seq_len"):
+        size: int = getattr(workload, path)
+        sizes = {path: _whole(path, value, size, where)}
+        change = Change(path, size, sizes[path])
+        workload = replace(workload, **sizes)  # type: ignore[arg-type]
+    elif path == "optimizer":
+        optimizer = one_of(where, _word(value, where), OPTIMIZERS)
+        change = Change(path, workload.optimizer, optimizer)
+        workload = replace(workload, optimizer=optimizer)
+    else:
+        record = _record(workload.dtype, _word(value, where), where)
+        change = Change(path, workload.dtype.shorthand, record.shorthand)
+        workload = replace(workload, dtype=record)
+    return replace(setting, workload=workload), change
+
+
+def _record(was: DtypeRecord, name: str, where: str) -> DtypeRecord:
+    try:
+        return DtypeRecord.from_shorthand(name)
+    except InputError as error:
+        raise InputError(where, name, error.allowed, error.nearest) from None
+
+
+def _stack(setting: Setting, path: str, value: Value, where: str) -> tuple[Setting, Change]:
+    rates = setting.rates
+    if path == "stack.slowdown":
+        was = setting.stack.overlap_slowdown
+        now = _measured(path, value, was, where)
+        if not SLOWDOWNS[0] <= now <= SLOWDOWNS[1]:
+            raise InputError(where, value, "a factor from 1 to 2", min(2.0, max(1.0, now)))
+        return replace(setting, rates=replace(rates, overlap_slowdown=now)), Change(path, was, now)
+    if path == "stack.launch":
+        was = setting.stack.launch_s
+        if was == 0:
+            raise InputError(where, value, "nothing here: this stack's kernels need no launch")
+        now = _measured(path, value, was, where)
+        rates = replace(rates, host_launch_factor=rates.host_launch_factor * (now / was))
+        return replace(setting, rates=rates), Change(path, was, now)
+    key = path.rpartition(".")[2]
+    word = _word(value, where)
+    known = {"attention": ATTENTIONS, "overlap": OVERLAPS}.get(key)
+    if known is not None:
+        one_of(where, word, known)
+    was_word = getattr(setting.stack, "name" if key == "stack" else key)
+    return replace(setting, words={**setting.words, key: word}), Change(path, was_word, word)
+
+
+def _word(value: Value, where: str) -> str:
+    if not isinstance(value, str):
+        raise InputError(where, value, "a word")
+    return value.strip()
+
+
+Changer = Callable[[Setting, str, Any, str], tuple[Setting, Change]]
+CHANGERS: Mapping[str, Changer] = {
+    "link": _link,
+    "device": _device,
+    "count": _count,
+    "workload": _work,
+    "stack": _stack,
+}

@@ -1,0 +1,137 @@
+"""A question about a plan: which keys change, what is added, and the settings that this makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ...datasets.clusters.parsed_cluster import ParsedCluster, expansion
+from ...datasets.clusters.resize import enlarged
+from ...spec.errors import InputError
+from ...spec.inputs.what_if_keys import change_key
+from .changes import changed
+from .same_plan import check_setting
+from .setting import Change, Setting, Value, group_names, level_names
+
+Scale = Literal["batch", "fixed"]
+SCALES: tuple[Scale, ...] = ("batch", "fixed")
+MOST_VALUES = 100
+COUNTS = ("nodes", "devices", "devices_per_node")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """One key, and the values that it takes one after another."""
+
+    path: str
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked of a plan.
+
+    ``sets`` hold in every row; ``sweep`` makes a row a value; ``add`` joins the cluster;
+    ``scale`` says whether the global batch grows with the devices.
+    """
+
+    sets: tuple[tuple[str, Value], ...] = ()
+    sweep: Sweep | None = None
+    add: ParsedCluster | None = None
+    scale: Scale = "fixed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A setting to price, what differs in it, and the value of the sweep that made it."""
+
+    setting: Setting
+    changes: tuple[Change, ...]
+    value: Value | None = None
+
+
+def rows_of(question: Question, base: Setting) -> list[Row]:
+    """The settings of a question, a row each.
+
+    Raises:
+        InputError: nothing to change, an unknown key, a key twice, a value that cannot be.
+    """
+    sweep = question.sweep
+    if not question.sets and sweep is None and question.add is None:
+        near = "--set inter_node.bandwidth=2x"
+        raise InputError("--set", "nothing", "a change: --set, --sweep or --add", near)
+    if sweep is None:
+        return [_row(question, base, question.sets, None)]
+    if not 1 <= len(sweep.values) <= MOST_VALUES:
+        allowed = f"KEY=a,b,c with 1 to {MOST_VALUES} values"
+        raise InputError("--sweep", f"{len(sweep.values)} values", allowed, f"{sweep.path}=…,…")
+    return [_row(question, base, question.sets, value) for value in sweep.values]
+
+
+def _row(
+    question: Question, base: Setting, sets: Sequence[tuple[str, Value]], value: Value | None
+) -> Row:
+    setting, changes = base, list[Change]()
+    if question.add is not None:
+        setting, change = _added(setting, question.add)
+        changes.append(change)
+    named = [("--set", path, given) for path, given in sets]
+    if question.sweep is not None and value is not None:
+        named.append(("--sweep", question.sweep.path, value))
+    known = _known(named, setting)
+    for flag, path, given in known:
+        where = f"{flag} {path}"
+        setting, change = changed(setting, path, given, where)
+        changes.append(change)
+        check_setting(setting, where)
+    if question.scale == "batch":
+        setting, changes = _scaled(setting, base, changes)
+    return Row(setting=setting, changes=tuple(changes), value=value)
+
+
+def _known(named: list[tuple[str, str, Value]], setting: Setting) -> list[tuple[str, str, Value]]:
+    """The keys as the list writes them, in the order in which they build on each other.
+
+    Levels are those of the changed cluster: links that come with more nodes may be changed, too.
+    """
+    found: list[tuple[str, str, Value]] = []
+    counted = setting
+    for flag, path, given in sorted(named, key=lambda item: not _counts(item[1])):
+        levels, groups = level_names(counted.cluster), group_names(counted.cluster)
+        name = change_key(path, flag, levels, groups)
+        if any(name == other for _, other, _ in found):
+            raise InputError(f"{flag} {name}", "the key twice", "each key once")
+        found.append((flag, name, given))
+        if _counts(name):
+            counted, _ = changed(counted, name, given, f"{flag} {name}")
+    totals = [name for _, name, _ in found if name.rpartition(".")[2] == "devices"]
+    others = [name for _, name, _ in found if _counts(name) and name not in totals]
+    if totals and others:
+        raise InputError(totals[0], f"beside {others[0]}", "one of the two", others[0])
+    return found
+
+
+def _counts(path: str) -> bool:
+    return path.rpartition(".")[2].casefold().replace("-", "_") in COUNTS
+
+
+def _added(setting: Setting, added: ParsedCluster) -> tuple[Setting, Change]:
+    was = expansion(setting.cluster)
+    found = enlarged(setting.cluster, added, "--add")
+    return setting.resized(found), Change("cluster", was, expansion(found.cluster))
+
+
+def _scaled(setting: Setting, base: Setting, changes: list[Change]) -> tuple[Setting, list[Change]]:
+    """The batch grown with the devices, on top of what else changes it."""
+    was, devices = setting.workload.global_batch, setting.cluster.device_count
+    now, rest = divmod(was * devices, base.cluster.device_count)
+    if rest or now < 1:
+        growth = f"{devices} instead of {base.cluster.device_count} devices"
+        allowed = f"fixed, for {growth} make no whole batch of {was} samples"
+        raise InputError("--scale", "batch", allowed, "fixed")
+    if now == was:
+        return setting, changes
+    kept = [change for change in changes if change.path != "global_batch"]
+    grown = Change("global_batch", base.workload.global_batch, now)
+    return replace(setting, workload=replace(setting.workload, global_batch=now)), [*kept, grown]

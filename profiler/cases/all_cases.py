@@ -1,0 +1,62 @@
+"""What is timed: every kernel that the executor's layers run, over a range of sizes.
+
+A case is a kernel as the lowering names it and a function that makes fresh operands and gives
+what is timed; outputs are allocated as a training step allocates them. A case holds no tensor
+until it is prepared, so a sweep over large sizes holds those of one case at a time, and one whose
+operands do not fit is skipped like one whose output does not.
+
+Cores and other devices run the same list. What a device runs as one fused kernel is a line of
+:mod:`fused_cases`; a product, an attention or a pass over memory one of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from ...spec.report.work_items import Kernel
+from .case import Case, Place
+from .fused_cases import fused
+from .shaped_cases import attention, batched_products, products
+from .sizes import COARSE, CUDA_COARSE, CUDA_FINE, FINE, Sizes
+from .streamed_cases import optimizer, streamed
+
+__all__ = ["COARSE", "CUDA_COARSE", "CUDA_FINE", "FINE", "Sizes", "all_cases", "sizes_for"]
+
+CORE = torch.device("cpu")
+
+
+def sizes_for(device: torch.device, coarse: bool) -> Sizes:
+    """The sizes of a sweep: small for a core, large for a GPU."""
+    if device.type == "cpu":
+        return COARSE if coarse else FINE
+    return CUDA_COARSE if coarse else CUDA_FINE
+
+
+def all_cases(sizes: Sizes, dtypes: Sequence[str], device: torch.device = CORE) -> Iterator[Case]:
+    """Every case once: one size of every kind first, then those that matter most.
+
+    Args:
+        sizes: how finely sizes are covered.
+        dtypes: types of the operands, the one that matters most first.
+        device: where the cases run.
+    """
+    seen: set[Kernel] = set()
+    for part in (sizes.middle(), sizes):
+        for dtype in dtypes:
+            for case in _cases(part, Place(dtype, device)):
+                if case.kernel not in seen:
+                    seen.add(case.kernel)
+                    yield case._replace(first=part is not sizes)
+
+
+def _cases(sizes: Sizes, place: Place) -> Iterator[Case]:
+    yield from products(sizes, place)
+    yield from attention(sizes, place)
+    for elements in sizes.elements:
+        rows = max(1, elements // sizes.width)
+        yield from streamed(rows, sizes, place)
+        yield from fused(rows, sizes, place)
+        yield from optimizer(elements, place)
+    yield from batched_products(sizes, place)

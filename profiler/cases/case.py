@@ -1,0 +1,59 @@
+"""A case: a kernel, and how to make the operands that it is timed on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...spec.report.work_items import Kernel
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DRAWN = 2**16
+"""Random elements that are drawn; larger operands repeat them, for drawing takes a core long."""
+Run = Callable[[], object]
+
+
+class Case(NamedTuple):
+    """A kernel and what makes its operands; ``first`` where it is the only one of its kind so far.
+
+    Each call of ``prepare`` allocates operands and gives a function that runs the kernel on them.
+    """
+
+    kernel: Kernel
+    prepare: Callable[[], Run]
+    first: bool = False
+
+
+class Place(NamedTuple):
+    """Type (by the lowering's name) and device of a case's operands."""
+
+    dtype: str
+    device: torch.device
+
+    @property
+    def kind(self) -> torch.dtype:
+        """The library's name of the type."""
+        return DTYPES[self.dtype]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.kind.itemsize
+
+    def random(self, *shape: int) -> Tensor:
+        """Normally distributed numbers of the case's type."""
+        return drawn(shape, self.kind, self.device)
+
+
+def drawn(shape: tuple[int, ...], kind: torch.dtype, device: torch.device) -> Tensor:
+    """Normally distributed numbers, those beyond the first 65,536 repeated."""
+    out = torch.empty(shape, dtype=kind, device=device)
+    flat = out.view(-1)
+    block = torch.randn(min(DRAWN, flat.numel()), dtype=kind, device=device)
+    whole = flat.numel() // block.numel() * block.numel()
+    flat[:whole].view(-1, block.numel()).copy_(block.expand(whole // block.numel(), -1))
+    flat[whole:].copy_(block[: flat.numel() - whole])
+    return out

@@ -1,0 +1,135 @@
+"""Cases whose time follows several sizes: matrix products and flash attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend
+
+from ...spec.report.work_items import FLASH, Kernel
+from .case import Case, Place, Run
+from .sizes import Sizes
+
+aten = torch.ops.aten
+Operands = tuple[Tensor, Tensor, Tensor]
+FLASH_TYPES = ("bf16", "fp16")
+"""Types of a GPU's flash kernels; a core's take fp32, too."""
+
+
+def products(sizes: Sizes, place: Place) -> Iterator[Case]:
+    """Matrix products (m, k) · (k, n), the right side transposed as a weight is."""
+    for m, k, n in product(sizes.sides, repeat=3):
+        traffic = (m * k + k * n + m * n) * place.itemsize
+        kernel = Kernel("matmul", (m, k, n), place.dtype, 2 * m * k * n, traffic)
+        yield Case(kernel, partial(_product, place, m, k, n))
+
+
+def _product(place: Place, m: int, k: int, n: int) -> Run:
+    return partial(place.random(m, k).mm, place.random(n, k).t())
+
+
+def batched_products(sizes: Sizes, place: Place) -> Iterator[Case]:
+    """The products of unfused attention, scores and mix."""
+    for batch, seq, dim in product(sizes.heads, sizes.score_sequences, sizes.head_dims):
+        traffic = (2 * batch * seq * dim + batch * seq * seq) * place.itemsize
+        flops = 2 * batch * seq * seq * dim
+        up = Kernel("batched_matmul", (batch, seq, dim, seq), place.dtype, flops, traffic)
+        yield Case(up, partial(_scores, place, batch, seq, dim))
+        down = Kernel("batched_matmul", (batch, seq, seq, dim), place.dtype, flops, traffic)
+        yield Case(down, partial(_mix, place, batch, seq, dim))
+
+
+def _scores(place: Place, batch: int, seq: int, dim: int) -> Run:
+    query = place.random(batch, seq, dim)
+    return partial(query.bmm, query.transpose(1, 2))
+
+
+def _mix(place: Place, batch: int, seq: int, dim: int) -> Run:
+    return partial(place.random(batch, seq, seq).bmm, place.random(batch, seq, dim))
+
+
+def attention(sizes: Sizes, place: Place) -> Iterator[Case]:
+    """Causal flash attention, forward and backward, by the kernels that a run takes there."""
+    on_core = place.device.type == "cpu"
+    if not on_core and place.dtype not in FLASH_TYPES:
+        return
+    ways = (_core_forward, _core_backward) if on_core else (_forward, _backward)
+    for heads, seq, dim in product(sizes.heads, sizes.sequences, sizes.head_dims):
+        shape = (1, heads, heads, seq, dim)
+        one, tensor_bytes = 2 * heads * seq * seq * dim, heads * seq * dim * place.itemsize
+        works = ((FLASH, 2, 4), (f"{FLASH}_backward", 5, 8))
+        for prepare, (op, count, tensors) in zip(ways, works, strict=True):
+            traffic = tensors * tensor_bytes + 4 * heads * seq  # log-sum-exp of every row
+            kernel = Kernel(op, shape, place.dtype, count * one, traffic)
+            yield Case(kernel, partial(prepare, place, heads, seq, dim))
+
+
+def _operands(place: Place, heads: int, seq: int, dim: int) -> Operands:
+    """Query, key and value as a run has them: (seq, batch, heads, head_dim) in memory."""
+    query, key, value = (place.random(seq, 1, heads, dim).permute(1, 2, 0, 3) for _ in range(3))
+    return query, key, value
+
+
+def _core_forward(place: Place, *shape: int) -> Run:
+    run = aten._scaled_dot_product_flash_attention_for_cpu.default
+    return partial(run, *_operands(place, *shape), 0.0, True)
+
+
+def _core_backward(place: Place, *shape: int) -> Run:
+    operands = _operands(place, *shape)
+    forward = aten._scaled_dot_product_flash_attention_for_cpu.default
+    out, log_sum = forward(*operands, 0.0, True)
+    run = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    return partial(run, torch.randn_like(out), *operands, out, log_sum, 0.0, True)
+
+
+def _forward(place: Place, *shape: int) -> Run:
+    operands = _operands(place, *shape)
+    return _cudnn(operands) if _takes_cudnn(operands) else _flash(operands)
+
+
+def _backward(place: Place, *shape: int) -> Run:
+    operands = _operands(place, *shape)
+    return _cudnn_backward(operands) if _takes_cudnn(operands) else _flash_backward(operands)
+
+
+def _takes_cudnn(operands: Operands) -> bool:
+    """Whether the library, asked as kernels.attention does in training, answers cuDNN.
+
+    Its other answers end in its flash kernel there: what keeps scores is barred.
+    """
+    query, key, value = (operand.detach().requires_grad_() for operand in operands)
+    choice = torch._fused_sdp_choice(query, key, value, None, 0.0, True, enable_gqa=False)
+    return choice == SDPBackend.CUDNN_ATTENTION.value
+
+
+def _flash(operands: Operands) -> Callable[[], Any]:
+    run = aten._scaled_dot_product_flash_attention.default
+    return partial(run, *operands, 0.0, True, False)
+
+
+def _flash_backward(operands: Operands) -> Run:
+    out, log_sum, query_ends, key_ends, queries, keys, seed, offset, _ = _flash(operands)()
+    run = aten._scaled_dot_product_flash_attention_backward.default
+    lengths = (query_ends, key_ends, queries, keys)
+    grad = torch.randn_like(out)
+    return partial(run, grad, *operands, out, log_sum, *lengths, 0.0, True, seed, offset)
+
+
+def _cudnn(operands: Operands) -> Callable[[], Any]:
+    """Without a bias, with the log-sum-exp that the way back needs."""
+    run = aten._scaled_dot_product_cudnn_attention.default
+    return partial(run, *operands, None, True, 0.0, True, False)
+
+
+def _cudnn_backward(operands: Operands) -> Run:
+    out, log_sum, query_ends, key_ends, queries, keys, seed, offset, _ = _cudnn(operands)()
+    run = aten._scaled_dot_product_cudnn_attention_backward.default
+    lengths = (query_ends, key_ends, queries, keys)
+    grad = torch.randn_like(out)
+    return partial(run, grad, *operands, out, log_sum, seed, offset, None, *lengths, 0.0, True)

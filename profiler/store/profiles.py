@@ -1,0 +1,145 @@
+"""Where measured profiles live, and which of them is of this machine.
+
+A profile is a JSON file under ``$XDG_DATA_HOME/shardwright/profiles``, named by the machine's
+fingerprint and the time it was taken. Only a profile whose fingerprint is this machine's is
+ever used: processor, cores, memory, interpreter, and the versions of torch (found without
+importing it) and of this package, to whose executor the host constants are fitted; where ranks ran
+on GPUs also those, their driver and the libraries of their kernels. Nor is one of another number
+of ranks, which share the machine's memory and links otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ... import __version__
+from ...datasets.catalogue.device import CPU
+from ...datasets.catalogue.local import core_count, memory_bytes, processor
+from ...spec.cluster.machine_profile import MachineProfile
+from ...spec.codec import canonical_json, from_json, read_text, write_atomically
+from ...spec.errors import InputError
+from ...spec.units import GIB
+from .cuda_facts import cuda_facts, installed
+
+THREADS_PER_RANK = 1
+"""The executor gives a rank one thread."""
+
+
+def machine_facts(device: str = CPU) -> dict[str, str]:
+    """What identifies this machine to a profile, in readable form.
+
+    Args:
+        device: catalogue name of what ranks run on; for a core nothing of GPUs counts.
+    """
+    facts = {
+        **_hardware(),
+        "python": platform.python_version(),
+        "torch": installed("torch"),
+        "shardwright": __version__,
+        "threads_per_rank": str(THREADS_PER_RANK),
+    }
+    return facts if device == CPU else {**facts, "device": device, **cuda_facts()}
+
+
+@cache
+def _hardware() -> dict[str, str]:
+    """What is taken not to change while a process lives: a service asks at each request."""
+    found = processor()
+    return {
+        "processor": f"{found.vendor} {found.family} {found.model}".strip(),
+        "cores": str(core_count()),
+        "memory_gib": str(round(memory_bytes() / GIB)),
+    }
+
+
+def fingerprint(device: str = CPU) -> str:
+    """Short hash of :func:`machine_facts`."""
+    text = canonical_json(machine_facts(device))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def profile_folder() -> Path:
+    """The folder of profiles; it need not exist."""
+    root = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(root) / "shardwright" / "profiles"
+
+
+def save_profile(profile: MachineProfile) -> Path:
+    """Write a profile whole or not at all; returns its path."""
+    stamp = profile.measured_at.replace(":", "").replace("-", "")
+    name = f"{profile.fingerprint}-{profile.ranks}-{stamp}.json"
+    return save_document(profile_folder() / name, profile)
+
+
+def save_document(path: Path, noun: Any) -> Path:
+    """Write a noun whole or not at all, into a folder that is made for it; returns its path.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    folder = path.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(str(folder), error.strerror or str(error), "a writable folder") from None
+    write_atomically(path, canonical_json(noun) + "\n")
+    return path
+
+
+class Shelf(NamedTuple):
+    """What is stored of this machine.
+
+    ``profile`` is the newest of the ranks asked for, ``other_ranks`` the numbers of ranks of the
+    others, ``unreadable`` one line for each newer file that had to be skipped, naming it.
+    """
+
+    profile: MachineProfile | None = None
+    other_ranks: tuple[int, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+
+def newest_profile(ranks: int, device: str = CPU) -> MachineProfile | None:
+    """The newest readable profile of this machine with ``ranks`` ranks at work, if any."""
+    return shelf(ranks, device).profile
+
+
+def shelf(ranks: int, device: str = CPU) -> Shelf:
+    """What is stored of this machine's devices of a kind; files of others are not opened."""
+    if next(profile_folder().glob("*.json"), None) is None:
+        return Shelf()  # and what identifies this machine need not be read
+    mine = fingerprint(device)
+    others: set[int] = set()
+    same: list[tuple[str, Path]] = []
+    for path in profile_folder().glob(f"{mine}-*.json"):
+        counted, _, stamp = path.stem.removeprefix(f"{mine}-").partition("-")
+        if counted == str(ranks):
+            same.append((stamp, path))
+        elif counted.isdecimal():
+            others.add(int(counted))
+    unreadable: list[str] = []
+    for _, path in sorted(same, reverse=True):
+        try:
+            profile = _load(path, mine, ranks, device)
+        except InputError as error:
+            unreadable.append(str(error))
+        else:
+            return Shelf(profile, tuple(sorted(others)), tuple(unreadable))
+    return Shelf(None, tuple(sorted(others)), tuple(unreadable))
+
+
+def _load(path: Path, mine: str, ranks: int, device: str) -> MachineProfile:
+    """A stored profile.
+
+    Raises:
+        InputError: unreadable, or not what its name says.
+    """
+    profile = from_json(MachineProfile, read_text(path, "a profile"), str(path))
+    if (profile.fingerprint, profile.ranks, profile.device) != (mine, ranks, device):
+        given = f"fingerprint {profile.fingerprint}, {profile.ranks} ranks on {profile.device}"
+        raise InputError(str(path), given, "what the file's name says")
+    return profile

@@ -1,0 +1,110 @@
+"""MachineProfile: what ``plan profile`` measured on one machine; the cost model reads it.
+
+Every row was taken while all ranks work at once, so that shared memory bandwidth is in the figure:
+on cores the minimum over repeats, on other devices the median. Profiles of different machines are
+never mixed: a profile carries the fingerprint of its machine and is only used where the
+fingerprint is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+Seconds = Annotated[float, Field(gt=0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRow:
+    """Seconds of one kernel: named, sized and counted as ``spec.kernels.Kernel`` is."""
+
+    op: str
+    shape: tuple[int, ...]
+    dtype: str
+    flops: Annotated[int, Field(ge=0)] = 0
+    traffic_bytes: Annotated[int, Field(ge=0)]
+    time_s: Seconds
+    spread: Annotated[float, Field(ge=0)] = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveRow:
+    """Seconds of one collective of ``payload_bytes`` (the largest buffer a rank holds).
+
+    ``beside_product``: taken while matrix products ran on the same devices; else alone.
+    """
+
+    kind: str
+    ranks: Annotated[int, Field(ge=2)]
+    payload_bytes: Annotated[int, Field(ge=1)]
+    time_s: Seconds
+    spread: Annotated[float, Field(ge=0)] = 0.0
+    beside_product: bool = False
+
+
+CopyKind = Literal[
+    "host_to_device",
+    "device_to_host",
+    "device_copy",
+    "nvme_read",
+    "nvme_write",
+    "nvme_read_cached",
+    "nvme_write_cached",
+]
+"""Where bytes go; cached: through the system's cache, where the file system has no direct way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRow:
+    """Seconds of a copy of ``payload_bytes``.
+
+    ``pinned``: the host's side is page-locked memory. ``both_ways``: taken while as many bytes
+    went the other way.
+    """
+
+    kind: CopyKind
+    payload_bytes: Annotated[int, Field(ge=1)]
+    time_s: Seconds
+    spread: Annotated[float, Field(ge=0)] = 0.0
+    pinned: bool = False
+    both_ways: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """What was not measured, and why: a kernel that did not fit, or a device without the path."""
+
+    op: str
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineProfile:
+    """All measurements of one machine with ``ranks`` ranks at work.
+
+    ``fingerprint`` identifies hardware, threads per rank and versions; ``machine`` is the
+    readable form of it. ``device`` is the catalogue's name of what each rank runs on. ``host_s``
+    holds host-side seconds by name; ``kernel_slowdown`` is what a kernel takes inside a step,
+    where caches are cold and ranks move apart, over what its row says; ``overlap_slowdown`` is
+    the factor by which kernels and communication that share the device lengthen one another
+    (:mod:`overlap`), None where they were not run together.
+    """
+
+    schema_version: Literal[1] = 1
+    device: Annotated[str, Field(min_length=1)] = "cpu"
+    fingerprint: str
+    machine: dict[str, str]
+    ranks: Annotated[int, Field(ge=1)]
+    measured_at: str
+    duration_s: Seconds
+    kernels: tuple[KernelRow, ...]
+    collectives: tuple[CollectiveRow, ...] = ()
+    host_s: dict[str, float] = field(default_factory=dict)
+    kernel_slowdown: Annotated[float, Field(ge=1)] = 1.0
+    copies: tuple[CopyRow, ...] = ()
+    overlap_slowdown: Annotated[float, Field(ge=1, le=2)] | None = None
+    skipped: tuple[Skipped, ...] = ()

@@ -1,0 +1,181 @@
+"""StackSpec: the training software whose kernels, buffers and overlap a prediction prices.
+
+A stack is data (``datasets/catalogue/stacks.toml``, each figure with its source); the
+lowering asks it questions and never branches on its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ..choices import RECOMPUTES, AttentionImpl, Overlap, Recompute
+from ..schedules.stage_order import EVERY_KIND, ScheduleKind
+from .calibration import MEMORY_AS_SHIPPED, MemoryConstants
+
+StateLayout = Literal["fsdp2", "contiguous", "partitioned"]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Seconds = Annotated[float, Field(ge=0)]
+Bytes = Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverlapKinds:
+    """Which communication the stack runs beside computation, by what it serves.
+
+    ``dp_gradient``: reductions of gradients, beside the backward of the layers before.
+    ``dp_parameter``: gathers of parameters, beside the layer before (in stacks that gather
+    after the update: beside the next forward). ``tp``: the collective of a tensor-parallel
+    product, in chunks beside that product. ``pp``: messages between stages, beside the sender's
+    next pass. ``cp``: a ring's next keys and values, beside attention on those at hand.
+    ``ep``: tokens on their way to experts and back, beside other computation.
+    """
+
+    dp_gradient: bool = False
+    dp_parameter: bool = False
+    tp: bool = False
+    pp: bool = False
+    cp: bool = False
+    ep: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFusion:
+    """Which neighbouring operations the stack runs as one device kernel.
+
+    ``gated_activation``: a gate's activation and its product. ``in_place``: queries and keys turn
+    in one kernel, where they are, and gradients of gated activations take their inputs' place.
+    ``linear_cross_entropy``: the projection to a vocabulary that is whole on the rank and its loss
+    go through chunks of tokens (:func:`kernels.loss_chunks`), which leave their gradients.
+    ``router``: scores, choice and weights of experts. ``permute``: the copy of tokens into rows
+    sorted by expert, and their weighted sum. ``weighted_activation``: rows are weighted inside
+    the experts' activation, so that what comes out of them need not be kept. ``across_parts``: a
+    norm is joined with the sum of the residual stream before it, and going backward with that of
+    the gradients; heads that products share are repeated (what a compiler makes of a block).
+    """
+
+    qkv: bool = False
+    gate_up: bool = False
+    norm: bool = False
+    rope: bool = False
+    softmax: bool = False
+    bias_activation: bool = False
+    gated_activation: bool = False
+    in_place: bool = False
+    bias_residual: bool = False
+    cross_entropy: bool = False
+    linear_cross_entropy: bool = False
+    weight_gradient_accumulation: bool = False
+    router: bool = False
+    permute: bool = False
+    weighted_activation: bool = False
+    across_parts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocatorModel:
+    """What the memory allocator and the libraries hold beyond live tensors.
+
+    ``workspace_bytes`` is what libraries of matrix products take for themselves on devices before
+    Hopper, ``large_workspace_bytes`` on Hopper and Blackwell.
+    """
+
+    context_bytes: Bytes = 0
+    workspace_bytes: Bytes = 0
+    large_workspace_bytes: Bytes = 0
+    communicator_bytes: Bytes = 0
+    fragmentation: Fraction = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackSpec:
+    """Framework, version and the choices that shape its cost.
+
+    ``flash_generation`` 2: flash attention by FlashAttention-2, written for Ampere; 3: by kernels
+    written for the device (FlashAttention-3, cuDNN).
+    ``state_layout`` fsdp2: parameters are stored sharded and gathered into a compute copy
+    from first use to the update (or after each use, zero3). contiguous: whole compute
+    parameters and gradient buffers live all the time, and only optimizer states shard.
+    partitioned: compute parameters live beside a sharded master copy, whole and gathered after
+    the update (zero0 to zero2) or sharded too and gathered for each use (zero3).
+    ``recompute``: what it can recompute; ``schedules``: which pipeline schedules it has.
+    ``narrow_weights``: whether weights of narrow products are quantised once a step and kept
+    both ways round (cached), or for each use; ``narrow_gather`` whether parameters are gathered
+    so.
+    ``expert_dispatch``: what travels to experts: a row for each (rows), or a token once to each
+    rank, and over a slower link once to each group of ranks, that holds any of them (tokens).
+    ``vocab_multiple``: the vocabulary is padded to a multiple of this times tp. ``loss_copies``:
+    a cross-entropy that is not fused makes a tensor at every step instead of working in place.
+    ``attention_gradient_copies``: gradients of attention come heads-first and are copied into
+    order. ``recompute_stops_early``: recomputation ends once every saved tensor is back.
+    ``dropout``: models of the GPT-2 kind, with layer norms and biases, are trained with it.
+    ``launch_s`` is host time a lowered kernel, the Python around it counted; ``pass_s`` host
+    time a layer pass. ``memory`` is of a calibration, and no figure of the catalogue.
+    """
+
+    name: str
+    version: str
+    attention: AttentionImpl = "flash"
+    flash_generation: Literal[2, 3] = 3
+    overlaps: OverlapKinds = OverlapKinds(dp_gradient=True, dp_parameter=True, pp=True, cp=True)
+    optimizer: Literal["fused", "foreach"] = "fused"
+    compile: bool = False
+    state_layout: StateLayout = "fsdp2"
+    recompute: tuple[Recompute, ...] = RECOMPUTES
+    schedules: tuple[ScheduleKind, ...] = EVERY_KIND
+    fusion: KernelFusion = KernelFusion()
+    narrow_weights: Literal["cached", "each_use"] = "each_use"
+    narrow_gather: bool = False
+    expert_dispatch: Literal["rows", "tokens"] = "rows"
+    vocab_multiple: Annotated[int, Field(ge=1)] = 1
+    loss_copies: bool = False
+    recompute_stops_early: bool = True
+    attention_gradient_copies: bool = True
+    dropout: bool = False
+    overlap_slowdown: Annotated[float, Field(ge=1, le=2)] = 1.0
+    launch_s: Seconds = 0.0
+    pass_s: Seconds = 0.0
+    step_s: Seconds = 0.0
+    allocator: AllocatorModel = AllocatorModel()
+    memory: MemoryConstants = MEMORY_AS_SHIPPED
+
+    @property
+    def fixed_orders(self) -> bool:
+        """Whether it runs the schedules that it lists and no other order of passes."""
+        return self.schedules != EVERY_KIND
+
+    @property
+    def overlap(self) -> Overlap:
+        """The widest ``--overlap`` mode all of whose communication the stack hides."""
+        o = self.overlaps
+        if not (o.dp_gradient and o.dp_parameter):
+            return "none"
+        if not o.tp:
+            return "dp"
+        return "all" if o.pp and o.cp and o.ep else "dp+tp"
+
+    def with_overlap(self, mode: Overlap) -> StackSpec:
+        """The stack with the communication that ``--overlap`` names hidden.
+
+        ======  ===========================  ==================  ==============
+        mode    gradients and parameters     tensor-parallel     pp, cp, ep
+        ======  ===========================  ==================  ==============
+        none    in line                      in line             as the stack
+        dp      beside neighbouring layers   in line             as the stack
+        dp+tp   beside neighbouring layers   beside its product  as the stack
+        all     beside neighbouring layers   beside its product  beside
+        ======  ===========================  ==================  ==============
+        """
+        dp, tp, rest = mode != "none", mode in ("dp+tp", "all"), mode == "all"
+        own = self.overlaps
+        kinds = OverlapKinds(
+            dp_gradient=dp,
+            dp_parameter=dp,
+            tp=tp,
+            pp=own.pp or rest,
+            cp=own.cp or rest,
+            ep=own.ep or rest,
+        )
+        return replace(self, overlaps=kinds)

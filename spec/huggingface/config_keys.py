@@ -1,0 +1,141 @@
+"""ConfigKeys: reads a ``config.json`` of transformers and remembers which defaults it took."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ..errors import InputError, NotBuiltError, nearest_divisor
+from ..inputs.typed_keys import TypedKeys, shown
+from ..model.model_spec import MAX_LAYERS
+from ..report.report import Assumption
+
+LAYERS = "num_hidden_layers"
+
+
+class ConfigKeys(TypedKeys):
+    """A configuration document, the class that its defaults come from, and what was assumed.
+
+    ``names`` are a class's own spellings of the general names of sizes.
+    """
+
+    def __init__(
+        self,
+        document: Mapping[str, Any],
+        where: str,
+        config_class: str,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(document, where)
+        self.assumptions: list[Assumption] = []
+        self.config_class = config_class
+        self.names = names or {}
+        self.prefix = "model"
+
+    def part(self, key: str, config_class: str) -> ConfigKeys:
+        """The configuration nested under ``key``; its assumptions join this one's."""
+        inner = self.document.get(key)
+        if not isinstance(inner, Mapping):
+            raise self.error(key, "a configuration")
+        found = ConfigKeys(inner, f"{self.where}: {key}", config_class)
+        found.assumptions, found.prefix = self.assumptions, f"{self.prefix}.{key}"
+        return found
+
+    def assume(self, key: str, value: Any, why: str = "") -> None:
+        """Record the value taken for ``key`` and why."""
+        why = why or f"left out; the default of transformers' {self.config_class}"
+        self.assumptions.append(Assumption(path=f"{self.prefix}.{key}", value=value, why=why))
+
+    def size(self, key: str) -> int:
+        """A required size, under its general name or the class's own."""
+        found = self.has(key, self.names.get(key, key))
+        if found is None:
+            self.require((key,))
+        return self.count(found or key)
+
+    def layer_count(self) -> int:
+        """How many blocks there are; required, and few enough to be listed one by one."""
+        count = self.size(LAYERS)
+        if count > MAX_LAYERS:
+            key = self.has(LAYERS, self.names.get(LAYERS, LAYERS)) or LAYERS
+            raise self.error(key, f"at most {MAX_LAYERS}", MAX_LAYERS)
+        return count
+
+    def refuse(self, key: str, instead: str) -> NotBuiltError:
+        """The error for a key whose value is known and not served."""
+        return NotBuiltError(f"{self.where}: {key} {shown(self.document.get(key))}", instead)
+
+    def choices(self, key: str, count: int, allowed: Collection[str]) -> list[str] | None:
+        """A list of ``count`` texts of ``allowed``, one a layer; None where it is left out."""
+        given = self.document.get(key)
+        if given is None:
+            return None
+        fits = isinstance(given, list) and all(isinstance(x, str) and x in allowed for x in given)
+        if not fits or len(given) != count:
+            words = f"{count} entries of " + " or ".join(sorted(allowed))
+            raise InputError(f"{self.where}: {key}", "other entries", words)
+        return list(given)
+
+    def count_or(self, key: str, default: int) -> int:
+        """A whole number, or the default, which is then an assumption."""
+        if self.has(key):
+            return self.count(key)
+        self.assume(key, default)
+        return default
+
+    def number_or(self, key: str, default: float) -> float:
+        """A number above 0, or the default, which is then an assumption."""
+        if self.has(key):
+            return self.number(key)
+        self.assume(key, default)
+        return default
+
+    def flag_or(self, key: str, default: bool) -> bool:
+        """Whether the key is true, or the default, which is then an assumption."""
+        if self.has(key):
+            return self.flag(key)
+        self.assume(key, default)
+        return default
+
+    def text_or(self, key: str, default: str) -> str:
+        """A text, or the default, which is then an assumption."""
+        if self.has(key):
+            return self.text(key)
+        self.assume(key, default)
+        return default
+
+    def kv_heads(self, heads: int, default: int | None) -> int:
+        """Key and value heads: null means as many as heads, and they must divide heads."""
+        key = "num_key_value_heads"
+        if key in self.document and self.document[key] is None:
+            return heads
+        kv_heads = self.count_or(key, default or heads)
+        if heads % kv_heads:
+            allowed = f"a divisor of num_attention_heads {heads}"
+            raise InputError(
+                f"{self.where}: {key}", kv_heads, allowed, nearest_divisor(kv_heads, heads)
+            )
+        return kv_heads
+
+    def head_dim(self, hidden: int, heads: int, default: int | None = None) -> int:
+        """Width of a head: given, the family's default, or hidden divided by heads."""
+        if self.has("head_dim"):
+            return self.count("head_dim")
+        if default is not None:
+            return self.count_or("head_dim", default)
+        if hidden % heads:
+            general = "num_attention_heads"
+            key = self.has(general, self.names.get(general, general)) or general
+            allowed = f"a divisor of the hidden size {hidden}, or a head_dim"
+            raise self.error(key, allowed, nearest_divisor(heads, hidden))
+        return hidden // heads
+
+    def note_dropout(self, defaults: Mapping[str, float]) -> None:
+        """List dropout above zero, given or by default; ``defaults`` has the class's keys."""
+        rates = {}
+        for key, silent in defaults.items():
+            rate = self.number(key, 0, exclusive=False) if self.has(key) else silent
+            if rate > 0:
+                rates[key] = rate
+        if rates:
+            self.assume("dropout", rates, "dropout is neither priced nor run; it counts as 0")

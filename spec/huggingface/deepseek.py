@@ -1,0 +1,137 @@
+"""DeepSeek-V2 and V3 (arXiv:2405.04434, 2412.19437); Kimi-K2 and Moonlight are V3's kind."""
+
+from __future__ import annotations
+
+from ..model.model_spec import (
+    BlockLayer,
+    EmbeddingLayer,
+    LatentAttention,
+    LayerRun,
+    Mlp,
+    ModelSpec,
+    Moe,
+    MultiTokenLayer,
+)
+from .activations import activation
+from .config_keys import ConfigKeys
+from .family import Family, decoder, runs_of
+from .positions import rope_theta
+
+MTP_KEYS = ("num_nextn_predict_layers", "num_mtp_layers")
+
+
+def deepseek_v2(config: ConfigKeys, name: str) -> ModelSpec:
+    """DeepSeek-V2: softmax routing, limited to groups if ``topk_method`` says so."""
+    if config.flag_or("mlp_bias", False):
+        raise config.refuse("mlp_bias", "use false")
+    groups, chosen = 1, 1
+    method = config.text_or("topk_method", "greedy")
+    if method == "group_limited_greedy":
+        config.require(("n_group", "topk_group"))
+        groups, chosen = config.count("n_group"), config.count("topk_group")
+    elif method != "greedy":
+        raise config.refuse("topk_method", "nearest: greedy, group_limited_greedy")
+    config.require(("num_experts_per_tok",))
+    moe = Moe(
+        experts=config.count_or("n_routed_experts", 64),
+        topk=config.count("num_experts_per_tok"),
+        ffn=config.count_or("moe_intermediate_size", 1407),
+        activation=activation(config, "hidden_act", "silu", gated=True),
+        shared_ffn=_shared(config, 2, 1407),
+        groups=groups,
+        groups_per_token=chosen,
+    )
+    return _decoder(config, name, moe, dense=0, dense_ffn=11008)
+
+
+def deepseek_v3(config: ConfigKeys, name: str) -> ModelSpec:
+    """DeepSeek-V3: sigmoid routing, and layers that predict further tokens."""
+    moe = Moe(
+        experts=config.count_or("n_routed_experts", 256),
+        topk=config.count_or("num_experts_per_tok", 8),
+        ffn=config.count_or("moe_intermediate_size", 2048),
+        activation=activation(config, "hidden_act", "silu", gated=True),
+        shared_ffn=_shared(config, 1, 2048),
+        score="sigmoid",
+        groups=config.count_or("n_group", 8),
+        groups_per_token=config.count_or("topk_group", 4),
+    )
+    return _decoder(config, name, moe, dense=3, dense_ffn=18432, ahead=True)
+
+
+def _shared(config: ConfigKeys, default: int, ffn: int) -> int:
+    """Width of all shared experts together; null means none."""
+    key = "n_shared_experts"
+    if key in config.document and config.document[key] is None:
+        return 0
+    number = config.count(key, 0) if config.has(key) else config.count_or(key, default)
+    wide = config.count("moe_intermediate_size") if config.has("moe_intermediate_size") else ffn
+    return number * wide
+
+
+def latent_attention(config: ConfigKeys) -> LatentAttention:
+    """Multi-head latent attention, as both versions state it."""
+    rank = "q_lora_rank"
+    direct = rank in config.document and config.document[rank] is None
+    return LatentAttention(
+        heads=config.size("num_attention_heads"),
+        query_rank=None if direct else config.count_or(rank, 1536),
+        kv_rank=config.count_or("kv_lora_rank", 512),
+        nope_dim=config.count_or("qk_nope_head_dim", 128),
+        rope_dim=config.count_or("qk_rope_head_dim", 64),
+        value_dim=config.count_or("v_head_dim", 128),
+        rope_theta=rope_theta(config),
+        bias=config.flag_or("attention_bias", False),
+    )
+
+
+def _decoder(
+    config: ConfigKeys, name: str, moe: Moe, *, dense: int, dense_ffn: int, ahead: bool = False
+) -> ModelSpec:
+    """``dense`` layers first, then experts; ``ahead``: layers for further tokens may follow."""
+    hidden, vocab = config.size("hidden_size"), config.size("vocab_size")
+    layers = config.layer_count()
+    if config.document.get("moe_layer_freq", 1) != 1:
+        raise config.refuse("moe_layer_freq", "use 1")
+    key = "first_k_dense_replace"
+    first = config.count(key, 0) if config.has(key) else config.count_or(key, dense)
+    attention = latent_attention(config)
+    eps = config.number_or("rms_norm_eps", 1e-6)
+    sparse = BlockLayer(hidden=hidden, attention=attention, mlp=moe, norm_eps=eps)
+    blocks = [sparse] * layers
+    if first:
+        mlp = Mlp(ffn=config.count_or("intermediate_size", dense_ffn), activation=moe.activation)
+        plain = BlockLayer(hidden=hidden, attention=attention, mlp=mlp, norm_eps=eps)
+        blocks = [plain] * min(first, layers) + [sparse] * max(0, layers - first)
+    return decoder(
+        name,
+        EmbeddingLayer(vocab=vocab, hidden=hidden),
+        runs_of(blocks),
+        norm="rmsnorm",
+        norm_eps=eps,
+        tied=config.flag_or("tie_word_embeddings", False),
+        further=_further(config, sparse, vocab) if ahead else (),
+    )
+
+
+def _further(config: ConfigKeys, block: BlockLayer, vocab: int) -> tuple[LayerRun, ...]:
+    """The multi-token layers; the library's class knows their number and does not build them."""
+    key = config.has(*MTP_KEYS)
+    count = config.count(key, 0) if key else config.count_or(MTP_KEYS[0], 1)
+    if not count:
+        return ()
+    layer = MultiTokenLayer(
+        hidden=block.hidden, vocab=vocab, block=block, norm=block.norm, norm_eps=block.norm_eps
+    )
+    return (LayerRun(layer=layer, count=count),)
+
+
+FAMILIES = (
+    Family(
+        model_type="deepseek_v2", config_class="DeepseekV2Config", build=deepseek_v2, experts=True
+    ),
+    Family(
+        model_type="deepseek_v3", config_class="DeepseekV3Config", build=deepseek_v3, experts=True
+    ),
+    Family(model_type="kimi_k2", config_class="DeepseekV3Config", build=deepseek_v3, experts=True),
+)

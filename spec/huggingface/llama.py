@@ -1,0 +1,181 @@
+"""Llama and what is made like it: mistral, qwen2, qwen3, phi3, glm, starcoder2, nemotron."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+from ..errors import InputError
+from ..model.model_spec import Attention, BlockLayer, EmbeddingLayer, Mlp, ModelSpec, NormKind
+from .activations import activation
+from .config_keys import ConfigKeys
+from .family import Family, decoder, runs_of
+from .positions import THETA, partial_rope, qwen_window, rope_theta, same_window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What tells the families apart; ``kv_heads`` None means as many as heads.
+
+    ``bias_key`` holds whether attention has biases and ``bias`` is its default; without a key
+    they are always as ``bias`` says. ``output_bias`` false leaves attention's output without
+    one in any case. ``turned`` is the default part of a head that turns, None where the class
+    knows no such part. ``windows`` all: ``window`` is that of all layers; qwen: of the layers
+    that ``use_sliding_window`` asks for.
+    """
+
+    kv_heads: int | None
+    ffn: int = 0
+    head_dim: int | None = None
+    bias_key: str = ""
+    bias: bool = False
+    output_bias: bool = True
+    mlp_bias_key: str = ""
+    qk_norm: bool = False
+    theta: float = THETA
+    turned: float | None = None
+    windows: Literal["none", "all", "qwen"] = "none"
+    window: int | None = None
+    activation: str = "silu"
+    gated: bool = True
+    norm: NormKind = "rmsnorm"
+    eps_key: str = "rms_norm_eps"
+    eps: float = 1e-6
+    tied: bool = False
+
+
+def attention_of(config: ConfigKeys, hidden: int, rules: Rules) -> Attention:
+    """Attention of all layers, windows left out."""
+    heads = config.size("num_attention_heads")
+    kv_heads = config.kv_heads(heads, rules.kv_heads)
+    head_dim = config.head_dim(hidden, heads, rules.head_dim)
+    if head_dim % 2:
+        allowed = "an even number (rotary positions)"
+        raise InputError(f"{config.where}: head_dim", head_dim, allowed, head_dim + 1)
+    bias = config.flag_or(rules.bias_key, rules.bias) if rules.bias_key else rules.bias
+    if rules.turned is None:
+        theta, turned = rope_theta(config, rules.theta), None
+    else:
+        theta, turned = partial_rope(config, head_dim, rules.turned)
+    return Attention(
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        rope_theta=theta,
+        rotary_dim=turned,
+        qkv_bias=bias,
+        out_bias=bias and rules.output_bias,
+        qk_norm=rules.qk_norm,
+    )
+
+
+def build(config: ConfigKeys, name: str, rules: Rules) -> ModelSpec:
+    """The dense decoder that a configuration describes, read by ``rules``."""
+    hidden = config.size("hidden_size")
+    layers, vocab = config.layer_count(), config.size("vocab_size")
+    attention = attention_of(config, hidden, rules)
+    key = rules.mlp_bias_key
+    mlp = Mlp(
+        ffn=config.count_or("intermediate_size", rules.ffn),
+        activation=activation(config, "hidden_act", rules.activation, gated=rules.gated),
+        bias=config.flag_or(key, rules.bias) if key else False,
+    )
+    eps = config.number_or(rules.eps_key, rules.eps)
+    blocks = (
+        BlockLayer(
+            hidden=hidden,
+            attention=replace(attention, window=window),
+            mlp=mlp,
+            norm=rules.norm,
+            norm_eps=eps,
+        )
+        for window in _windows(config, layers, rules)
+    )
+    return decoder(
+        name,
+        EmbeddingLayer(vocab=vocab, hidden=hidden),
+        runs_of(blocks),
+        norm=rules.norm,
+        norm_eps=eps,
+        tied=config.flag_or("tie_word_embeddings", rules.tied),
+    )
+
+
+def _windows(config: ConfigKeys, layers: int, rules: Rules) -> list[int | None]:
+    """The sliding window of every layer."""
+    if rules.windows == "qwen":
+        return qwen_window(config, layers, late=True)
+    return [None] * layers if rules.windows == "none" else same_window(config, layers, rules.window)
+
+
+LLAMA = Rules(ffn=11008, kv_heads=None, bias_key="attention_bias", mlp_bias_key="mlp_bias")
+MISTRAL = Rules(ffn=14336, kv_heads=8, windows="all", window=4096)
+QWEN2 = Rules(ffn=22016, kv_heads=32, bias=True, output_bias=False, windows="qwen")
+QWEN3 = Rules(
+    ffn=22016, kv_heads=32, head_dim=128, bias_key="attention_bias", qk_norm=True, windows="qwen"
+)
+PHI3 = Rules(ffn=8192, kv_heads=None, eps=1e-5, turned=1.0, windows="all")
+GLM = Rules(
+    ffn=13696,
+    kv_heads=2,
+    head_dim=128,
+    bias_key="attention_bias",
+    bias=True,
+    output_bias=False,
+    turned=0.5,
+    eps=1.5625e-7,
+)
+STARCODER2 = Rules(
+    ffn=12288,
+    kv_heads=2,
+    bias_key="use_bias",
+    bias=True,
+    mlp_bias_key="use_bias",
+    windows="all",
+    activation="gelu_pytorch_tanh",
+    gated=False,
+    norm="layernorm",
+    eps_key="norm_epsilon",
+    eps=1e-5,
+    tied=True,
+)
+NEMOTRON = Rules(
+    ffn=24576,
+    kv_heads=None,
+    bias_key="attention_bias",
+    mlp_bias_key="mlp_bias",
+    turned=0.5,
+    activation="relu2",
+    gated=False,
+    norm="layernorm",
+    eps_key="norm_eps",
+    eps=1e-5,
+)
+PHI3_DROPOUT = {"attention_dropout": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
+STARCODER2_DROPOUT = {
+    "attention_dropout": 0.0,
+    "residual_dropout": 0.0,
+    "embedding_dropout": 0.0,
+}
+
+
+def _family(
+    model_type: str, config_class: str, rules: Rules, dropout: dict[str, float] | None = None
+) -> Family:
+    make = partial(build, rules=rules)
+    if dropout is None:
+        return Family(model_type=model_type, config_class=config_class, build=make)
+    return Family(model_type=model_type, config_class=config_class, build=make, dropout=dropout)
+
+
+FAMILIES = (
+    _family("llama", "LlamaConfig", LLAMA),
+    _family("mistral", "MistralConfig", MISTRAL),
+    _family("qwen2", "Qwen2Config", QWEN2),
+    _family("qwen3", "Qwen3Config", QWEN3),
+    _family("phi3", "Phi3Config", PHI3, PHI3_DROPOUT),
+    _family("glm", "GlmConfig", GLM),
+    _family("starcoder2", "Starcoder2Config", STARCODER2, STARCODER2_DROPOUT),
+    _family("nemotron", "NemotronConfig", NEMOTRON),
+)

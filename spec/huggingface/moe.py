@@ -1,0 +1,141 @@
+"""Mixtures of experts with ordinary attention: mixtral, qwen2_moe, qwen3_moe, gpt_oss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..model.feed_forward import FeedForward
+from ..model.model_spec import BlockLayer, EmbeddingLayer, Mixer, Mlp, ModelSpec, Moe
+from .activations import activation
+from .config_keys import ConfigKeys
+from .family import Family, decoder, runs_of
+from .llama import Rules, attention_of
+from .positions import asked_window, patterned_window, qwen_window, same_window
+
+GPT_OSS_THETA = 150000.0
+
+
+def mixtral(config: ConfigKeys, name: str) -> ModelSpec:
+    """Mixtral (arXiv:2401.04088)."""
+    hidden, layers = config.size("hidden_size"), config.layer_count()
+    attention = attention_of(config, hidden, Rules(kv_heads=8, theta=1e6))
+    moe = Moe(
+        experts=config.count_or(config.has("num_experts") or "num_local_experts", 8),
+        topk=config.count_or("num_experts_per_tok", 2),
+        ffn=config.count_or("intermediate_size", 14336),
+        activation=activation(config, "hidden_act", "silu", gated=True),
+    )
+    windows = same_window(config, layers, None)
+    attentions = [replace(attention, window=window) for window in windows]
+    return experts_decoder(config, name, attentions, [moe] * layers, eps=1e-5)
+
+
+def qwen2_moe(config: ConfigKeys, name: str) -> ModelSpec:
+    """Qwen2-MoE (arXiv:2407.10671): a shared expert behind a learned gate."""
+    hidden, layers = config.size("hidden_size"), config.layer_count()
+    rules = Rules(kv_heads=16, bias_key="qkv_bias", bias=True, output_bias=False)
+    attention = attention_of(config, hidden, rules)
+    moe = Moe(
+        experts=config.count_or("num_experts", 60),
+        topk=config.count_or("num_experts_per_tok", 4),
+        ffn=config.count_or("moe_intermediate_size", 1408),
+        activation=activation(config, "hidden_act", "silu", gated=True),
+        shared_ffn=config.count_or("shared_expert_intermediate_size", 5632),
+        shared_gate=True,
+    )
+    windows = qwen_window(config, layers, late=False)
+    attentions = [replace(attention, window=window) for window in windows]
+    parts = sparse_layers(config, layers, moe, dense_ffn=5632)
+    return experts_decoder(config, name, attentions, parts, eps=1e-6)
+
+
+def qwen3_moe(config: ConfigKeys, name: str) -> ModelSpec:
+    """Qwen3-MoE (arXiv:2505.09388): Qwen3's attention, no shared expert."""
+    hidden, layers = config.size("hidden_size"), config.layer_count()
+    rules = Rules(kv_heads=4, bias_key="attention_bias", qk_norm=True)
+    attention = attention_of(config, hidden, rules)
+    moe = Moe(
+        experts=config.count_or(config.has("num_local_experts") or "num_experts", 128),
+        topk=config.count_or("num_experts_per_tok", 8),
+        ffn=config.count_or("moe_intermediate_size", 768),
+        activation=activation(config, "hidden_act", "silu", gated=True),
+    )
+    windows = same_window(config, layers, 4096) if asked_window(config) else [None] * layers
+    attentions = [replace(attention, window=window) for window in windows]
+    parts = sparse_layers(config, layers, moe, dense_ffn=6144)
+    return experts_decoder(config, name, attentions, parts, eps=1e-6)
+
+
+def gpt_oss(config: ConfigKeys, name: str) -> ModelSpec:
+    """GPT-OSS (arXiv:2508.10925): sinks, windows on every second layer, biases everywhere."""
+    hidden, layers = config.size("hidden_size"), config.layer_count()
+    rules = Rules(
+        kv_heads=8, head_dim=64, bias_key="attention_bias", bias=True, theta=GPT_OSS_THETA
+    )
+    attention = replace(attention_of(config, hidden, rules), sinks=True)
+    activation(config, "hidden_act", "silu", gated=True)  # the one that the clamp is made for
+    moe = Moe(
+        experts=config.count_or(config.has("num_experts") or "num_local_experts", 128),
+        topk=config.count_or("num_experts_per_tok", 4),
+        ffn=config.count_or("intermediate_size", 2880),
+        activation="clamped_swiglu",
+        bias=True,
+        router_bias=True,
+    )
+    windows = patterned_window(config, layers, 128, full_every=2)
+    attentions = [replace(attention, window=window) for window in windows]
+    return experts_decoder(config, name, attentions, [moe] * layers, eps=1e-5)
+
+
+def sparse_layers(config: ConfigKeys, layers: int, moe: Moe, dense_ffn: int) -> list[FeedForward]:
+    """Experts on every ``decoder_sparse_step``-th layer that ``mlp_only_layers`` leaves them.
+
+    Args:
+        config: a configuration of the Qwen families.
+        layers: how many blocks there are.
+        moe: the mixture of experts.
+        dense_ffn: the class's default width of the other layers.
+    """
+    step = config.count_or("decoder_sparse_step", 1)
+    listed = config.document.get("mlp_only_layers") or []
+    if not isinstance(listed, list) or not all(type(i) is int for i in listed):
+        raise config.error("mlp_only_layers", "a list of layer numbers")
+    sparse = [i not in set(listed) and (i + 1) % step == 0 for i in range(layers)]
+    if all(sparse):
+        return [moe] * layers
+    width = config.count_or("intermediate_size", dense_ffn)
+    mlp = Mlp(ffn=width, activation=moe.activation)
+    return [moe if here else mlp for here in sparse]
+
+
+def experts_decoder(
+    config: ConfigKeys,
+    name: str,
+    mixers: Sequence[Mixer],
+    parts: Sequence[FeedForward],
+    eps: float,
+) -> ModelSpec:
+    """A decoder of these layers' mixers and feed-forward parts; ``eps``: the class's default."""
+    hidden, vocab = config.size("hidden_size"), config.size("vocab_size")
+    eps = config.number_or("rms_norm_eps", eps)
+    blocks = (
+        BlockLayer(hidden=hidden, attention=mixer, mlp=part, norm_eps=eps)
+        for mixer, part in zip(mixers, parts, strict=True)
+    )
+    return decoder(
+        name,
+        EmbeddingLayer(vocab=vocab, hidden=hidden),
+        runs_of(blocks),
+        norm="rmsnorm",
+        norm_eps=eps,
+        tied=config.flag_or("tie_word_embeddings", False),
+    )
+
+
+FAMILIES = (
+    Family(model_type="mixtral", config_class="MixtralConfig", build=mixtral, experts=True),
+    Family(model_type="qwen2_moe", config_class="Qwen2MoeConfig", build=qwen2_moe, experts=True),
+    Family(model_type="qwen3_moe", config_class="Qwen3MoeConfig", build=qwen3_moe, experts=True),
+    Family(model_type="gpt_oss", config_class="GptOssConfig", build=gpt_oss, experts=True),
+)

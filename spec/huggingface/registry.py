@@ -1,0 +1,48 @@
+"""Every ``model_type`` that is read, and those that are known and refused."""
+
+from __future__ import annotations
+
+from . import deepseek, encoders, gemma, gpt, hybrids, llama, llava, t5
+from . import moe as experts
+from .family import Family
+
+FAMILIES: tuple[Family, ...] = (
+    *gpt.FAMILIES,
+    *llama.FAMILIES,
+    *gemma.FAMILIES,
+    *experts.FAMILIES,
+    *deepseek.FAMILIES,
+    *hybrids.FAMILIES,
+    *encoders.FAMILIES,
+    *t5.FAMILIES,
+    *llava.FAMILIES,
+)
+REFUSED = {
+    "olmo2": ("norms after each part and over all query heads together", "llama"),
+    "olmo3": ("norms after each part and over all query heads together", "llama"),
+    "gemma3": ("an image tower with pooled tokens", "gemma3_text, its text_config"),
+    "gemma3n": ("alternating updates and embeddings of each layer", "gemma3_text"),
+    "gpt_bigcode": ("multi-query attention beside learned positions", "starcoder2"),
+    "gptj": ("one norm before both parts and a bias on the head", "gpt_neox"),
+    "falcon": ("three arrangements of norms and heads under one name", "gpt_neox"),
+    "bloom": ("ALiBi positions", "opt"),
+    "mpt": ("ALiBi positions", "opt"),
+    "mamba": ("the selective scan of the first Mamba", "mamba2"),
+    "jamba": ("the selective scan of the first Mamba", "nemotron_h"),
+    "llama4": ("chunked attention and experts in place of layers", "mixtral"),
+    "deepseek_v32": ("attention to tokens that an indexer picks", "deepseek_v3"),
+    "deepseek_v4": ("compressed attention and hyper-connections", "deepseek_v3"),
+    "kimi_linear": ("Kimi delta attention", "qwen3_next"),
+    "glm4": ("norms before and after each part", "gemma2"),
+    "glm4_moe": ("experts beside partial rotary positions", "deepseek_v3"),
+    "minimax_m2": ("norms over all query heads together", "qwen3_moe"),
+    "roberta": ("positions that start behind the padding", "bert"),
+    "electra": ("a generator beside a discriminator", "bert"),
+    "deberta": ("disentangled attention", "bert"),
+    "clip": ("a contrastive loss between two towers", "llava"),
+    "whisper": ("convolutions over sound", "t5"),
+    "bart": ("learned positions in both towers", "t5"),
+    "qwen2_vl": ("images of any size", "llava"),
+    "qwen2_5_vl": ("images of any size", "llava"),
+}
+"""``model_type`` → what it has that is not built, and the nearest that is read."""

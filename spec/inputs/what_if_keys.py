@@ -1,0 +1,137 @@
+"""What a question may change: every key with its kind, in words, and an example.
+
+Command line, service and Python read this one list. Nothing slow is imported here: the help of the
+command line shows it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from ..errors import InputError, nearest_name
+from .quantities import QuantityKind
+
+Scope = Literal["link", "device", "count", "workload", "stack"]
+LINK_LEVELS = ("intra_pair", "intra_node", "inter_node", "intra_rack", "inter_rack", "inter_zone")
+"""``inter_node`` is the level just above the node."""
+
+
+class ChangeKey(NamedTuple):
+    """One key: its path, what it belongs to, how values are read, what it is, an example."""
+
+    path: str
+    scope: Scope
+    kind: QuantityKind | Literal["word"]
+    meaning: str
+    example: str
+
+
+CHANGE_KEYS = (
+    ChangeKey("LEVEL.bandwidth", "link", "bytes_per_s",
+              "bytes/s of a device's link, one direction", "2x"),
+    ChangeKey("LEVEL.latency", "link", "seconds",
+              "seconds of a step of small messages; all set-up in proportion", "5us"),
+    ChangeKey("device.hbm", "device", "bytes", "memory a device, context included", "40GiB"),
+    ChangeKey("device.bandwidth", "device", "bytes_per_s", "of the device's memory", "+20%"),
+    ChangeKey("device.flops", "device", "flops_per_s",
+              "dense peak in the format computed in; others in proportion", "1.5x"),
+    ChangeKey("device.launch", "device", "seconds", "least seconds of a kernel", "1us"),
+    ChangeKey("nodes", "count", "count", "nodes of the cluster", "4"),
+    ChangeKey("devices", "count", "count", "devices in whole nodes, or part of one", "32"),
+    ChangeKey("devices_per_node", "count", "count", "devices of a node", "4"),
+    ChangeKey("global_batch", "workload", "count", "samples a step", "1024"),
+    ChangeKey("seq_len", "workload", "count", "tokens of a sample", "2x"),
+    ChangeKey("dtype", "workload", "word", "as --dtype", "fp8"),
+    ChangeKey("optimizer", "workload", "word", "as --optimizer", "adamw8bit"),
+    ChangeKey("stack", "stack", "word", "training software, as --stack", "megatron"),
+    ChangeKey("stack.attention", "stack", "word", "as --attention", "unfused"),
+    ChangeKey("stack.overlap", "stack", "word", "as --overlap", "all"),
+    ChangeKey("stack.slowdown", "stack", "number",
+              "factor on work that shares the device, 1 to 2", "1.2"),
+    ChangeKey("stack.launch", "stack", "seconds", "host seconds a kernel", "0.5x"),
+)  # fmt: skip
+
+
+def keys_text() -> list[tuple[str, str]]:
+    """Each key with an example, and what it is, for a list in help."""
+    rows = [(f"{key.path}={key.example}", key.meaning) for key in CHANGE_KEYS]
+    return [*rows, ("LEVEL", "that the cluster has, of " + ", ".join(LINK_LEVELS))]
+
+
+def change_key(path: str, where: str, levels: tuple[str, ...], groups: tuple[str, ...]) -> str:
+    """The path as the list writes it: ``-`` for ``_`` and capital letters are forgiven.
+
+    Args:
+        path: as typed.
+        where: how to name it in an error, such as ``--set``.
+        levels: link levels of the cluster.
+        groups: device groups of the cluster; counts of several are of ``GROUP.nodes``.
+
+    Raises:
+        InputError: no such key; the nearest ones are given.
+    """
+    known = known_paths(levels, groups)
+    folded = path.strip().casefold().replace("-", "_")
+    for name in known:
+        if name.casefold().replace("-", "_") == folded:
+            return name
+    near = nearest_name(folded, known) or _by_last_word(folded, known)
+    raise InputError(f"{where} {path}".strip(), "an unknown key", ", ".join(known), near)
+
+
+def known_paths(levels: tuple[str, ...], groups: tuple[str, ...]) -> list[str]:
+    """Every key that a cluster with these levels and groups has."""
+    found = []
+    for key in CHANGE_KEYS:
+        if key.scope == "link":
+            found += [key.path.replace("LEVEL", level) for level in levels]
+        elif key.scope == "count" and len(groups) > 1:
+            found += [f"{group}.{key.path}" for group in groups]
+        else:
+            found.append(key.path)
+    return found
+
+
+def entry_of(path: str) -> ChangeKey:
+    """The entry of the list that a known path belongs to."""
+    head, _, last = path.rpartition(".")
+    for key in CHANGE_KEYS:
+        if key.path == path or (key.scope == "link" and key.path == f"LEVEL.{last}"
+                                and head in LINK_LEVELS):  # fmt: skip
+            return key
+    return next(key for key in CHANGE_KEYS if key.scope == "count" and key.path == last)
+
+
+MEANT = {
+    "memory": "device.hbm",
+    "memory_gib": "device.hbm",
+    "hbm": "device.hbm",
+    "vram": "device.hbm",
+    "flops": "device.flops",
+    "tflops": "device.flops",
+    "batch": "global_batch",
+    "batch_size": "global_batch",
+    "gpus": "devices",
+    "gpu": "devices",
+    "sequence": "seq_len",
+    "context": "seq_len",
+    "precision": "dtype",
+    "overlap": "stack.overlap",
+    "slowdown": "stack.slowdown",
+    "attention": "stack.attention",
+    "network.bandwidth": "inter_node.bandwidth",
+    "network": "inter_node.bandwidth",
+    "interconnect": "inter_node.bandwidth",
+    "nvlink": "intra_node.bandwidth",
+    "bandwidth": "inter_node.bandwidth",
+    "latency": "inter_node.latency",
+}
+"""What people call keys, beside their names."""
+
+
+def _by_last_word(folded: str, known: list[str]) -> str:
+    """The key that a word of another program, or the end of a path, suggests."""
+    meant = MEANT.get(folded) or MEANT.get(folded.rpartition(".")[2], "")
+    if meant in known:
+        return meant
+    return ", ".join(name for name in known if name.endswith(meant.rpartition(".")[2]) and meant)

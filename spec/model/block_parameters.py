@@ -1,0 +1,158 @@
+"""The parameters of a residual block: norms, token mixers, feed-forward parts."""
+
+from __future__ import annotations
+
+from .feed_forward import Mlp, Moe
+from .layers import BlockLayer
+from .mixers import Attention, DeltaRule, LatentAttention, Mixer, StateSpace
+from .parameter_spec import ParameterSpec, Specs, column, norm, per_head, replicated, row, whole
+
+
+def block_parameters(block: BlockLayer) -> Specs:
+    """Norms stand before what they normalise, or before and after it (sandwich)."""
+    found: list[ParameterSpec] = []
+    after = block.norm if block.norm_placement == "sandwich" else None
+    if block.attention is not None:
+        found += norm("attention_norm", block.norm, block.hidden)
+        found += _mixer(block.attention, block.hidden)
+        found += norm("attention_post_norm", after, block.hidden)
+    if block.cross_attention is not None:
+        found += norm("cross_norm", block.norm, block.hidden)
+        found += _attention(block.cross_attention, block.hidden, "cross_")
+    if block.mlp is not None:
+        one = block.shared_norm and block.attention is not None
+        found += norm("mlp_norm", None if one else block.norm, block.hidden)
+        found += _mlp(block.mlp, block.hidden) if isinstance(block.mlp, Mlp) else _moe(block)
+        found += norm("mlp_post_norm", after, block.hidden)
+    return tuple(found)
+
+
+def _mixer(mixer: Mixer, hidden: int) -> Specs:
+    if isinstance(mixer, Attention):
+        return _attention(mixer, hidden, "")
+    if isinstance(mixer, LatentAttention):
+        return _latent(mixer, hidden)
+    if isinstance(mixer, StateSpace):
+        return _state_space(mixer, hidden)
+    return _delta_rule(mixer, hidden)
+
+
+def _attention(spec: Attention, hidden: int, prefix: str) -> Specs:
+    found: list[ParameterSpec] = []
+    widths = [("query", spec.query_dim), ("key", spec.kv_dim), ("value", spec.kv_dim)]
+    if spec.output_gate:
+        widths.append(("output_gate", spec.query_dim))
+    for name, width in widths:
+        found += column(f"{prefix}{name}", width, hidden, spec.qkv_bias)
+    if spec.qk_norm:
+        found += [
+            ParameterSpec(
+                name=f"{prefix}{name}.weight",
+                shape=(spec.head_dim,),
+                initial="ones",
+                partial_gradient="always",
+            )
+            for name in ("query_norm", "key_norm")
+        ]
+    if spec.sinks:
+        found.append(per_head(f"{prefix}sinks", spec.heads))
+    if spec.relative_buckets:
+        shape = (spec.relative_buckets, spec.heads)
+        found.append(ParameterSpec(name=f"{prefix}relative.weight", shape=shape, split_dim=1))
+    return (*found, *row(f"{prefix}output", hidden, spec.query_dim, spec.out_bias))
+
+
+def _latent(spec: LatentAttention, hidden: int) -> Specs:
+    """The down projections make what all heads share and are not split."""
+    found: list[ParameterSpec] = []
+    queries = spec.heads * spec.key_dim
+    if spec.query_rank is None:
+        found += column("query", queries, hidden, bias=False)
+    else:
+        found += whole("query_down", spec.query_rank, hidden, spec.bias)
+        found += norm("query_norm", "rmsnorm", spec.query_rank)
+        found += column("query_up", queries, spec.query_rank, bias=False)
+    found += whole("kv_down", spec.kv_rank + spec.rope_dim, hidden, spec.bias)
+    found += norm("kv_norm", "rmsnorm", spec.kv_rank)
+    width = spec.heads * (spec.nope_dim + spec.value_dim)
+    found += column("kv_up", width, spec.kv_rank, bias=False)
+    return (*found, *row("output", hidden, spec.heads * spec.value_dim, spec.bias))
+
+
+def _convolution(channels: int, kernel: int, bias: bool) -> Specs:
+    """A causal convolution of each channel on its own."""
+    weight = ParameterSpec(name="conv.weight", shape=(channels, kernel), split_dim=0)
+    offset = ParameterSpec(name="conv.bias", shape=(channels,), split_dim=0, initial="zeros")
+    return (weight, offset) if bias else (weight,)
+
+
+def _state_space(spec: StateSpace, hidden: int) -> Specs:
+    return (
+        *column("gate", spec.inner_dim, hidden, spec.bias),
+        *column("mixed", spec.conv_dim, hidden, spec.bias),
+        *column("step", spec.heads, hidden, spec.bias),
+        *_convolution(spec.conv_dim, spec.conv_kernel, spec.conv_bias),
+        *(per_head(name, spec.heads) for name in ("step_bias", "decay", "skip")),
+        *norm("mixer_norm", "rmsnorm", spec.inner_dim, split=True),
+        *row("output", hidden, spec.inner_dim, spec.bias),
+    )
+
+
+def _delta_rule(spec: DeltaRule, hidden: int) -> Specs:
+    return (
+        *column("mixed", spec.conv_dim, hidden, bias=False),
+        *column("gate", spec.inner_dim, hidden, bias=False),
+        *column("rates", 2 * spec.value_heads, hidden, bias=False),
+        *_convolution(spec.conv_dim, spec.conv_kernel, bias=False),
+        *(per_head(name, spec.value_heads) for name in ("step_bias", "decay")),
+        ParameterSpec(
+            name="mixer_norm.weight",
+            shape=(spec.value_dim,),
+            initial="ones",
+            partial_gradient="always",
+        ),
+        *row("output", hidden, spec.inner_dim, bias=False),
+    )
+
+
+def _mlp(mlp: Mlp, hidden: int, prefix: str = "") -> Specs:
+    found: list[ParameterSpec] = []
+    for name in ("gate", "up") if mlp.gated else ("up",):
+        found += column(f"{prefix}{name}", mlp.ffn, hidden, mlp.bias)
+    return (*found, *row(f"{prefix}down", hidden, mlp.ffn, mlp.bias))
+
+
+def _moe(block: BlockLayer) -> Specs:
+    """Router, experts as tensors with a first dimension of experts, shared experts."""
+    moe, hidden = block.mlp, block.hidden
+    if not isinstance(moe, Moe):
+        return ()
+    found = [*whole("router", moe.experts, hidden, moe.router_bias)]
+    inner = hidden if moe.latent is None else moe.latent
+    if moe.latent is not None:
+        found += whole("latent_down", inner, hidden, moe.bias)
+        found += whole("latent_up", hidden, inner, moe.bias)
+    for name in ("gate", "up") if moe.gated else ("up",):
+        found += _experts(f"experts_{name}", (moe.experts, moe.ffn, inner), 1, moe.bias)
+    found += _experts("experts_down", (moe.experts, inner, moe.ffn), 2, moe.bias)
+    if moe.shared_ffn:
+        shared = Mlp(ffn=moe.shared_ffn, activation=moe.activation, bias=moe.bias)
+        found += _mlp(shared, hidden, "shared_")
+    if moe.shared_gate:
+        found.append(replicated("shared_expert_gate.weight", (1, hidden)))
+    return tuple(found)
+
+
+def _experts(name: str, shape: tuple[int, int, int], split_dim: int, bias: bool) -> Specs:
+    """The weights of all experts, (experts, out, in)."""
+    weight = ParameterSpec(name=f"{name}.weight", shape=shape, split_dim=split_dim, expert=True)
+    if not bias:
+        return (weight,)
+    offset = ParameterSpec(
+        name=f"{name}.bias",
+        shape=shape[:2],
+        split_dim=1 if split_dim == 1 else None,
+        initial="zeros",
+        expert=True,
+    )
+    return (weight, offset)

@@ -1,0 +1,54 @@
+"""Dense decoder blocks: pre-norm, causal self-attention and an MLP; what compiled blocks are."""
+
+from __future__ import annotations
+
+from ..errors import NotBuiltError
+from .feed_forward import Mlp
+from .layers import BlockLayer
+from .mixers import Attention
+
+PLAIN_ACTIVATIONS = ("gelu", "gelu_tanh", "swiglu")
+
+
+def dense_parts(block: BlockLayer) -> tuple[Attention, Mlp]:
+    """Attention and MLP of a dense decoder block.
+
+    Raises:
+        NotBuiltError: a block of another kind.
+    """
+    attention, mlp = block.attention, block.mlp
+    if reason := dense_reason(block):
+        raise NotBuiltError(reason, "run a dense decoder")
+    if not isinstance(attention, Attention) or not isinstance(mlp, Mlp):
+        raise RuntimeError("dense_reason let another kind through")
+    return attention, mlp
+
+
+def dense_reason(block: BlockLayer) -> str | None:
+    """Why a block is no dense decoder block; None if it is one."""
+    attention, mlp = block.attention, block.mlp
+    if not isinstance(attention, Attention):
+        return f"{getattr(attention, 'kind', 'no')} attention is no plain attention"
+    if not isinstance(mlp, Mlp):
+        return f"{getattr(mlp, 'kind', 'no')} feed-forward is no MLP"
+    if mlp.activation not in PLAIN_ACTIVATIONS:
+        return f"activation {mlp.activation} is none of {', '.join(PLAIN_ACTIVATIONS)}"
+    plain = Attention(
+        heads=attention.heads,
+        kv_heads=attention.kv_heads,
+        head_dim=attention.head_dim,
+        rotary=attention.rotary,
+        rope_theta=attention.rope_theta,
+        qkv_bias=attention.qkv_bias,
+        out_bias=attention.out_bias,
+        qk_norm=attention.qk_norm,
+        window=attention.window,
+    )
+    if attention != plain or block.cross_attention is not None:
+        return "attention other than causal self-attention"
+    if block.norm_placement != "pre" or block.parallel:
+        return "blocks other than pre-norm in series"
+    return None
+
+
+__all__ = ["PLAIN_ACTIVATIONS", "dense_parts", "dense_reason"]

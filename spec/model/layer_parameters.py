@@ -1,0 +1,119 @@
+"""The parameters of every layer kind: names, shapes, how tensor parallelism splits them.
+
+The executor builds these tensors and the cost model counts them, so both read this table.
+"""
+
+from __future__ import annotations
+
+from ..errors import InputError
+from .block_parameters import block_parameters
+from .feed_forward import Moe
+from .layers import (
+    BlockLayer,
+    ClassifierLayer,
+    EmbeddingLayer,
+    HeadLayer,
+    Layer,
+    MultiTokenLayer,
+    NormLayer,
+    PatchLayer,
+    ProjectorLayer,
+)
+from .parameter_spec import ParameterSpec, Specs, column, norm, replicated, row, split_range, whole
+
+__all__ = ["ParameterSpec", "active_elements", "layer_elements", "layer_parameters", "split_range"]
+
+
+def layer_parameters(layer: Layer, seq_len: int | None = None) -> Specs:
+    """The parameters of a layer in the order the model holds them.
+
+    Args:
+        layer: the layer.
+        seq_len: rows of a learned position table whose length the model leaves open.
+    """
+    if isinstance(layer, BlockLayer):
+        return block_parameters(layer)
+    if isinstance(layer, EmbeddingLayer):
+        return _embedding(layer, seq_len)
+    if isinstance(layer, HeadLayer):
+        return _head(layer)
+    if isinstance(layer, MultiTokenLayer):
+        return _multi_token(layer)
+    if isinstance(layer, PatchLayer):
+        return _patches(layer)
+    if isinstance(layer, ProjectorLayer):
+        return _projector(layer)
+    if isinstance(layer, NormLayer):
+        return norm("norm", layer.norm, layer.hidden)
+    return _classifier(layer)
+
+
+def layer_elements(layer: Layer, seq_len: int | None = None) -> int:
+    """Elements of all parameters of a layer; ``seq_len`` as for :func:`layer_parameters`."""
+    return sum(spec.elements for spec in layer_parameters(layer, seq_len))
+
+
+def active_elements(layer: Layer, seq_len: int | None = None) -> int:
+    """Elements that one token uses: topk of the experts, and everything else."""
+    specs = layer_parameters(layer, seq_len)
+    total = sum(spec.elements for spec in specs)
+    block = layer.block if isinstance(layer, MultiTokenLayer) else layer
+    if not isinstance(block, BlockLayer) or not isinstance(block.mlp, Moe):
+        return total
+    experts = sum(spec.elements for spec in specs if spec.expert)
+    return total - experts + experts // block.mlp.experts * block.mlp.topk
+
+
+def _embedding(layer: EmbeddingLayer, seq_len: int | None) -> Specs:
+    positions = seq_len if layer.positions is None else layer.positions
+    if positions is None:
+        raise InputError("seq_len", None, "a sequence length: the position table has no size")
+    found = [ParameterSpec(name="tokens.weight", shape=(layer.vocab, layer.hidden), split_dim=0)]
+    for name, rows in (("positions", positions), ("token_types", layer.token_types)):
+        if rows:
+            found.append(replicated(f"{name}.weight", (rows, layer.hidden)))
+    return (*found, *norm("norm", layer.norm, layer.hidden))
+
+
+def _head(layer: HeadLayer) -> Specs:
+    transform: list[ParameterSpec] = []
+    if layer.transform:
+        transform += whole("transform", layer.hidden, layer.hidden, bias=True)
+        transform += norm("transform_norm", "layernorm", layer.hidden)
+    projection = column("projection", layer.vocab, layer.hidden, layer.bias)
+    return (*norm("norm", layer.norm, layer.hidden), *transform, *projection)
+
+
+def _multi_token(layer: MultiTokenLayer) -> Specs:
+    """Embedding and output weights are the model's own and not counted again."""
+    return (
+        *norm("embedding_norm", layer.norm, layer.hidden),
+        *norm("hidden_norm", layer.norm, layer.hidden),
+        *column("join", layer.hidden, 2 * layer.hidden, bias=False),
+        *block_parameters(layer.block),
+        *norm("norm", layer.norm, layer.hidden),
+    )
+
+
+def _patches(layer: PatchLayer) -> Specs:
+    pixels = layer.channels * layer.frames * layer.patch * layer.patch
+    found = [*whole("patches", layer.hidden, pixels, layer.bias)]
+    if layer.class_token:
+        found.append(replicated("class_token", (layer.hidden,)))
+    if layer.positions:
+        found.append(replicated("positions.weight", (layer.tokens, layer.hidden)))
+    return (*found, *norm("norm", layer.norm, layer.hidden))
+
+
+def _classifier(layer: ClassifierLayer) -> Specs:
+    first = norm("norm", layer.norm, layer.hidden)
+    return (*first, *whole("projection", layer.classes, layer.hidden, layer.bias))
+
+
+def _projector(layer: ProjectorLayer) -> Specs:
+    width = layer.hidden * layer.merge
+    first = norm("norm", layer.norm, layer.hidden)
+    if not layer.inner:
+        return (*first, *whole("projection", layer.out, width, layer.bias))
+    up = column("up", layer.inner, width, layer.bias)
+    return (*first, *up, *row("down", layer.out, layer.inner, layer.bias))

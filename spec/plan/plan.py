@@ -1,0 +1,332 @@
+"""Plan: every decision of a run and nothing else; hashed, canonical, checked as a whole.
+
+A plan holds programs (one for plain training). A program is a model and a workload placed on
+pipeline stages; a stage lists its devices and, for each virtual stage, runs of layers with
+one strategy each. Ranks in no stage are idle. Predictions and rates are not in a plan: a new
+cost model changes reports, never plans.
+
+Batch geometry: ``schedule.micro_batch`` is the samples of one micro-batch that each replica
+of the *first* layer processes, so the whole micro-batch holds ``micro_batch × dp(first layer)``
+samples and a layer with another data-parallel degree takes its own equal share of them. Device
+groups of one stage may take unequal shares (:mod:`batch_partition`): ``micro_batch`` is then the
+mean over the first layer's replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from .. import codec
+from ..cluster.cluster_spec import ClusterSpec
+from ..errors import InputError
+from ..model.experts import experts_of
+from ..model.model_spec import Layer, ModelSpec
+from ..parallel.batch_partition import divides_alike
+from ..schedules.action_text import order_of
+from ..schedules.stage_order import SPLIT_KINDS, Pass, ScheduleKind, chunk_place, chunk_position
+from ..strategy import LayerStrategy
+from ..techniques import TECHNIQUES, Values
+from ..workload.workload import Workload
+
+SCHEMA_VERSION = 1
+RESERVED_KEYS = ("phases", "transitions", "policies", "data", "tables")
+Positive = Annotated[int, Field(ge=1)]
+Index = Annotated[int, Field(ge=0)]
+LayerRef = tuple[str, Index, Index]
+"""``(tower, first, last)``: 0-based and inclusive, embedding and head counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageDevices:
+    """``count`` consecutive devices of one group.
+
+    ``batch_share`` is the fraction of every micro-batch's samples that they take, in equal parts;
+    None: as many for each as for the stage's other devices.
+    """
+
+    device_group: str
+    first_rank: Index
+    count: Positive
+    batch_share: Annotated[float, Field(gt=0, le=1)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerPlan:
+    """One strategy for a run of layers; ``by_device_group`` overrides it on some devices.
+
+    The device groups of a stage hold its layers together, so an override may recompute otherwise
+    and use other techniques, and splits and shards alike.
+    """
+
+    layers: LayerRef
+    strategy: LayerStrategy = field(default_factory=LayerStrategy)
+    by_device_group: dict[str, LayerStrategy] = field(default_factory=dict)
+
+    def strategy_on(self, device_group: str | None) -> LayerStrategy:
+        """The strategy on the devices of a group (None: the one that is not overridden)."""
+        if device_group is None:
+            return self.strategy
+        return self.by_device_group.get(device_group, self.strategy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One pipeline stage: devices, the order of its mesh axes (outer first), virtual stages."""
+
+    devices: tuple[StageDevices, ...]
+    mesh_order: tuple[Literal["dp", "cp", "tp"], ...] = ("dp", "cp", "tp")
+    virtual_stages: tuple[tuple[LayerPlan, ...], ...]
+
+    @property
+    def device_count(self) -> int:
+        """Devices of the stage."""
+        return sum(part.count for part in self.devices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Pipeline schedule; ``actions`` spells out each stage's passes (None: the kind's own).
+
+    A line of words a stage, see :mod:`action_text`; ``kind`` then says only where chunks lie.
+    """
+
+    kind: ScheduleKind = "1f1b"
+    micro_batch: Positive
+    microbatches: Positive
+    actions: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A model trained on a workload by some stages; ``after`` names programs to wait for."""
+
+    name: str = "main"
+    model: str = "main"
+    workload: str = "main"
+    role: Literal["train"] = "train"
+    after: tuple[str, ...] = ()
+    stages: tuple[Stage, ...]
+    schedule: Schedule
+    techniques: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def chunks_per_stage(self) -> int:
+        """Virtual stages on each stage (1 unless interleaved or in the shape of a V)."""
+        return len(self.stages[0].virtual_stages)
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether some backward passes come in two parts."""
+        if self.schedule.actions is not None:
+            return any("W" in line for line in self.schedule.actions)
+        return self.schedule.kind in SPLIT_KINDS
+
+    def passes(self, stage: int) -> tuple[Pass, ...]:
+        """The passes of a stage in the order it runs them."""
+        schedule, stages = self.schedule, len(self.stages)
+        count, chunks = schedule.microbatches, self.chunks_per_stage
+        return order_of(schedule.kind, stage, stages, chunks, count, schedule.actions)
+
+    def chunks(self) -> Iterator[tuple[int, int, tuple[LayerPlan, ...]]]:
+        """``(stage, virtual stage, layer plans)`` in the order that data flows through them."""
+        stages = len(self.stages)
+        for position in range(stages * self.chunks_per_stage):
+            index, virtual = chunk_place(self.schedule.kind, position, stages)
+            yield index, virtual, self.stages[index].virtual_stages[virtual]
+
+    def enters_alike(self, stage: int, chunk: int) -> bool:
+        """Whether the ranks that feed a chunk cut the batch as its own do, rank by rank."""
+        stages = self.stages
+        position = chunk_position(self.schedule.kind, stage, chunk, len(stages))
+        if position == 0:
+            return True
+        before, _ = chunk_place(self.schedule.kind, position - 1, len(stages))
+        return before == stage or divides_alike(stages[before], stages[stage])
+
+    @property
+    def first_strategy(self) -> LayerStrategy:
+        """Strategy of the first layer, on which the micro-batch is defined."""
+        return self.stages[0].virtual_stages[0][0].strategy
+
+    @property
+    def micro_batch_samples(self) -> int:
+        """Samples of one micro-batch over all data-parallel replicas."""
+        stage = self.stages[0]
+        return self.schedule.micro_batch * self.first_strategy.data_parallel(stage.device_count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One broken rule of a plan: where and what."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The whole decision, as a document."""
+
+    schema_version: Literal[1] = 1
+    models: dict[str, ModelSpec]
+    cluster: ClusterSpec
+    workloads: dict[str, Workload]
+    programs: tuple[Program, ...]
+    techniques: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def program(self) -> Program:
+        """The only program of a plan that has one."""
+        if len(self.programs) != 1:
+            raise InputError("programs", f"{len(self.programs)} programs", "exactly one here")
+        return self.programs[0]
+
+    @property
+    def model(self) -> ModelSpec:
+        """The model of the only program."""
+        return self.models[self.program.model]
+
+    @property
+    def workload(self) -> Workload:
+        """The workload of the only program."""
+        return self.workloads[self.program.workload]
+
+    @property
+    def hash(self) -> str:
+        """Identity of the decisions: sha256 of the canonical JSON."""
+        return codec.content_hash(self)
+
+    def to_document(self) -> dict[str, Any]:
+        """JSON-ready form, defaults left out, the schema version always there."""
+        return {"schema_version": self.schema_version, **codec.to_document(self)}
+
+    def layer_strategies(self) -> tuple[LayerStrategy, ...]:
+        """The strategy of every layer of the only program, by layer number."""
+        found: dict[int, LayerStrategy] = {}
+        for _, _, plans in self.program.chunks():
+            for part in plans:
+                found |= dict.fromkeys(self._numbers(part), part.strategy)
+        return tuple(found[i] for i in sorted(found))
+
+    def stage_strategies(
+        self, stage: int, every: tuple[LayerStrategy, ...] | None = None
+    ) -> list[LayerStrategy]:
+        """Strategies along every chunk of a stage, each after the layout it gets activations in.
+
+        That is the layout of the layer before the chunk, or where the stage before cuts the batch
+        otherwise, that of the chunk's first layer.
+
+        Args:
+            stage: its number.
+            every: :meth:`layer_strategies`, where whoever asks for many stages has them.
+        """
+        every = self.layer_strategies() if every is None else every
+        found: list[LayerStrategy] = []
+        for chunk, parts in enumerate(self.program.stages[stage].virtual_stages):
+            before = max(self._numbers(parts[0]).start - 1, 0)
+            alike = self.program.enters_alike(stage, chunk)
+            found.append(every[before] if alike else parts[0].strategy)
+            for part in parts:
+                found += repeat(part.strategy, len(self._numbers(part)))
+        return found
+
+    def expert_strategies(self, stage: int) -> list[LayerStrategy]:
+        """Strategies of the layers of a stage that have experts."""
+        if not any(experts_of(layer) for layer in self.model.kinds()):
+            return []
+        return [
+            strategy
+            for parts in self.program.stages[stage].virtual_stages
+            for _, layer, strategy in self.chunk_layers(parts)
+            if experts_of(layer) is not None
+        ]
+
+    def _tower_offset(self, name: str) -> int:
+        offset = 0
+        for tower in self.model.towers:
+            if tower.name == name:
+                return offset
+            offset += tower.layer_count
+        raise InputError("layers[0]", name, "a tower of the model")
+
+    def _numbers(self, part: LayerPlan) -> range:
+        """The numbers of a part's layers, counted over all towers."""
+        tower, first, last = part.layers
+        offset = self._tower_offset(tower)
+        return range(offset + first, offset + last + 1)
+
+    def chunk_layers(
+        self, plans: tuple[LayerPlan, ...], device_group: str | None = None
+    ) -> tuple[tuple[int, Layer, LayerStrategy], ...]:
+        """``(layer number, layer, strategy)`` for each layer of a chunk, in order.
+
+        Args:
+            plans: the chunk's layers.
+            device_group: whose own strategies are meant, where it has any.
+        """
+        layers = self.model.layers()
+        found = []
+        for part in plans:
+            strategy = part.strategy_on(device_group)
+            found += [(index, layers[index], strategy) for index in self._numbers(part)]
+        return tuple(found)
+
+    def check(self, techniques: Values = TECHNIQUES) -> list[Violation]:
+        """Every rule that the plan breaks, not only the first; empty for a legal plan.
+
+        Args:
+            techniques: those that are known.
+        """
+        from ..rules.plan_rules import plan_violations
+
+        return plan_violations(self, techniques)
+
+
+def load_plan(text: str | bytes, where: str, techniques: Values = TECHNIQUES) -> Plan:
+    """A legal plan from JSON text: a Plan, or any document with a ``plan`` key.
+
+    Args:
+        text: what was read.
+        where: how to name it in an error, such as its path.
+        techniques: those that are known.
+
+    Raises:
+        InputError: not a plan, of a newer schema, or breaking a rule (the first is named and
+            the others are counted).
+    """
+    document = codec.parse_json(text, where)
+    if isinstance(document, dict) and "plan" in document:
+        document = document["plan"]
+    if not isinstance(document, dict):
+        raise InputError(where, type(document).__name__, "a plan: a JSON object")
+    version = document.get("schema_version", SCHEMA_VERSION)
+    if version != SCHEMA_VERSION:
+        allowed = f"schema_version {SCHEMA_VERSION}; a newer plan needs a newer shardwright"
+        raise InputError(f"{where}: schema_version", version, allowed)
+    for key in RESERVED_KEYS:
+        if key in document:
+            raise InputError(f"{where}: {key}", "a reserved key", "keys of this schema version")
+    plan = plan_of(document, where, techniques)
+    violations = plan.check(techniques)
+    if violations:
+        more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
+        first = violations[0]
+        raise InputError(f"{where}: {first.path}", first.message + more, "a legal plan")
+    return plan
+
+
+def plan_of(document: Any, where: str, techniques: Values = TECHNIQUES) -> Plan:
+    """A plan, legal or not, from its document.
+
+    Raises:
+        InputError: not a plan.
+    """
+    return codec.from_document(Plan, document, where, {"techniques": techniques})

@@ -1,0 +1,62 @@
+"""Prices: what a person pays for devices and nodes by the hour, and what a plan's step costs.
+
+A device group is priced by its own name, else by its device's catalogue name. A plan pays for the
+devices in its stages, and for the nodes that hold any of them; what stays idle costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..cluster.cluster_spec import ClusterSpec, DeviceGroup
+from .plan import Plan
+
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """A price list: ``currency`` per device-hour and per node-hour, by device group or device."""
+
+    currency: str
+    device_hour: Mapping[str, float] = field(hash=False)
+    node_hour: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    def device_per_s(self, group: DeviceGroup) -> float:
+        """Currency per second of one device of a group (KeyError if it has no price)."""
+        named = group.name if group.name in self.device_hour else group.device
+        return self.device_hour[named] / SECONDS_PER_HOUR
+
+    def node_per_s(self, group: DeviceGroup) -> float:
+        """Currency per second of one node of a group beside its devices; 0 if it has no price."""
+        named = group.name if group.name in self.node_hour else group.device
+        return self.node_hour.get(named, 0.0) / SECONDS_PER_HOUR
+
+    def group_per_s(self, group: DeviceGroup, devices: int, nodes: int) -> float:
+        """Currency per second of so many devices of a group, in so many nodes."""
+        return devices * self.device_per_s(group) + nodes * self.node_per_s(group)
+
+    def unpriced(self, cluster: ClusterSpec) -> DeviceGroup | None:
+        """The first device group without a price of its devices; None if all have one."""
+        known = self.device_hour
+        return next((g for g in cluster.groups if not {g.name, g.device} & set(known)), None)
+
+
+def plan_per_s(plan: Plan, prices: Prices) -> float:
+    """Currency per second while a plan runs.
+
+    Args:
+        plan: its stages name the devices.
+        prices: with one for every device group that is used.
+    """
+    ranks: dict[str, set[int]] = {}
+    for part in (part for stage in plan.program.stages for part in stage.devices):
+        members = range(part.first_rank, part.first_rank + part.count)
+        ranks.setdefault(part.device_group, set()).update(members)
+    total = 0.0
+    for name, used in ranks.items():
+        group = plan.cluster.group(name)
+        nodes = len({rank // group.devices_per_node for rank in used})
+        total += prices.group_per_s(group, len(used), nodes)
+    return total

@@ -1,0 +1,78 @@
+"""What techniques come to over a whole plan: which are used, their rank groups, whether all run.
+
+Apart from :mod:`techniques`, which strategies need, and plans are made of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..parallel.rank_groups import RankGroup
+from ..strategy import LayerStrategy
+from ..techniques import (
+    TECHNIQUES,
+    Values,
+    split_run_reason,
+    technique_groups,
+    technique_run_reason,
+)
+from .plan import Plan, Stage
+
+
+def stage_strategies(stage: Stage) -> Iterator[LayerStrategy]:
+    """The strategies of a stage's layers, those of single device groups too."""
+    for parts in stage.virtual_stages:
+        for part in parts:
+            yield part.strategy
+            yield from part.by_device_group.values()
+
+
+def used_techniques(plan: Plan) -> set[str]:
+    """The techniques that any layer of a plan holds."""
+    return {
+        name
+        for stage in plan.program.stages
+        for strategy in stage_strategies(stage)
+        for name in strategy.techniques
+    }
+
+
+def stage_technique_groups(
+    plan: Plan, stage: int, techniques: Values = TECHNIQUES
+) -> list[tuple[str, RankGroup]]:
+    """Names of techniques and their own groups of more than one rank on a stage, sorted.
+
+    Args:
+        plan: the plan.
+        stage: number of the stage.
+        techniques: those that are known.
+    """
+    place = plan.program.stages[stage]
+    strategies = {id(s): s for s in stage_strategies(place) if s.techniques}
+    return sorted(
+        {
+            (name, group)
+            for strategy in strategies.values()
+            for name, groups in technique_groups(strategy, place.device_count, techniques).items()
+            for group in groups
+        }
+    )
+
+
+def plan_run_reason(plan: Plan, techniques: Values = TECHNIQUES) -> str | None:
+    """Why a technique of a plan is not run for a layer that holds it, or not under its schedule.
+
+    None if all are.
+    """
+    if not used_techniques(plan):
+        return None
+    for _, _, parts in plan.program.chunks():
+        groups = {group: None for part in parts for group in (None, *part.by_device_group)}
+        for group in groups:
+            for _, layer, strategy in plan.chunk_layers(parts, group):
+                reason = technique_run_reason(layer, strategy, techniques)
+                if reason is None and plan.program.splits_backward:
+                    reason = split_run_reason(strategy, techniques)
+                if reason:
+                    return reason
+    return None

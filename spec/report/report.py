@@ -1,0 +1,254 @@
+"""Report: what is predicted of a plan, how it was found and what was assumed.
+
+A report refers to a plan by hash and is never part of it. ``breakdown_s`` names where the
+step goes on its critical stage (the stage whose compute stream is busy longest; the lowest
+number on a tie); the terms add up to ``step_time_s``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..choices import Objective
+from ..plan.plan import Plan
+
+BREAKDOWN_TERMS = (
+    "matmul",
+    "attention",
+    "elementwise",
+    "recompute",
+    "exposed_tp",
+    "exposed_dp",
+    "exposed_pp",
+    "exposed_cp",
+    "exposed_ep",
+    "bubble",
+    "optimizer",
+    "host",
+    "unattributed",
+)
+MEMORY_TERMS = (
+    "parameters",
+    "gradients",
+    "optimizer",
+    "activations",
+    "workspace",
+    "communication",
+    "fragmentation",
+    "context",
+)
+INTERVAL_LEVEL = 0.8
+"""The share of measured steps that an interval of the step time is meant to hold."""
+FLOPS_CONVENTION = (
+    "model FLOPs: matrix products and full (not halved) attention, backward twice the forward, "
+    "recomputation left out; hfu counts recomputation too"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRow:
+    """Peak bytes of one memory tier on one device of a stage; ``by`` adds up to ``reserved``."""
+
+    program: str
+    stage: int
+    device_group: str
+    tier: Literal["hbm", "host", "nvme"] = "hbm"
+    allocated_bytes: int
+    reserved_bytes: int
+    capacity_bytes: int
+    by: dict[str, int]
+
+    @property
+    def excess_bytes(self) -> int:
+        """How far ``reserved_bytes`` is over the capacity; 0 if it fits."""
+        return max(0, self.reserved_bytes - self.capacity_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Time, throughput and memory of one step of a plan; SI units, fractions not per cent.
+
+    What it costs is there where prices were given: of the devices in stages and their nodes.
+    """
+
+    feasible: bool
+    step_time_s: float
+    step_time_interval_s: tuple[float, float]
+    samples_per_s: float
+    tokens_per_s_per_device: float
+    flops_per_s_per_device: float
+    mfu: float
+    hfu: float
+    memory: tuple[MemoryRow, ...]
+    breakdown_s: dict[str, float]
+    interval_level: float = INTERVAL_LEVEL
+    flops_convention: str = FLOPS_CONVENTION
+    cost_per_token: float | None = None
+    cost_per_million_tokens: float | None = None
+    cost_per_step: float | None = None
+    currency: str | None = None
+
+    def to_document(self) -> dict[str, Any]:
+        """JSON-ready form with every key present, those of cost where there are prices."""
+        from dataclasses import asdict
+
+        document = asdict(self)
+        return {key: value for key, value in document.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """A value nobody gave: where it went, what it is and why."""
+
+    path: str
+    value: Any
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveResult:
+    """What was asked to be best, and the best found.
+
+    No plan of the space has a better value than ``bound``: a lower one of seconds a step or of
+    cost per token, a higher one of a size. None where nothing is proven.
+    """
+
+    name: Objective
+    unit: str
+    value: float
+    bound: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TieSet:
+    """The simulated plans that no error of the model tells from the best.
+
+    Their objective is within the fraction ``within`` of the best one's. ``simplest`` is the hash
+    of the one with the fewest distinct strategies, of which it has ``strategies``.
+    """
+
+    within: float
+    size: int
+    simplest: str
+    strategies: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Largest:
+    """How the largest batch or sequence was found.
+
+    ``beyond`` is the next size, which does not fit: proven of every plan where
+    ``beyond_proven``, else none was found in the work allowed. It is None where ``limited_by`` is
+    not memory. ``tried`` says of every size that was asked for whether it fits.
+    """
+
+    what: Literal["global_batch", "seq_len"]
+    size: int
+    grain: int
+    beyond: int | None
+    beyond_proven: bool
+    limited_by: Literal["memory", "model", "deadline"]
+    tried: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """What a small change of one resource does to the step time, both as fractions."""
+
+    resource: str
+    change: float
+    step_time_change: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """How far the search got: every plan of ``space`` takes at least ``lower_bound_s``.
+
+    ``gap`` is that of the objective: how far the best is above its proven bound.
+    """
+
+    seconds: float
+    candidates: int
+    lower_bound_s: float
+    gap: float
+    stopped_by: Literal["proof", "work", "deadline"]
+    space: dict[str, list[Any]]
+    left_out: list[dict[str, str]]
+    objective: ObjectiveResult
+    tie_set: TieSet
+    largest: Largest | None = None
+
+    def to_document(self) -> dict[str, Any]:
+        """JSON-ready form; ``largest`` where that was asked for."""
+        from dataclasses import asdict
+
+        document = asdict(self)
+        if self.largest is None:
+            del document["largest"]
+        return document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What the figures rest on."""
+
+    stack: str
+    calibration: str
+    tables: list[str]
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """Another plan, how it fares and why it lost."""
+
+    plan: Plan
+    prediction: Prediction
+    lost_by: str
+    simplest: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The answer to ``plan`` or ``simulate`` (without search and alternatives)."""
+
+    plan: Plan
+    prediction: Prediction
+    assumptions: tuple[Assumption, ...]
+    source_share: dict[str, float]
+    provenance: Provenance
+    search: SearchResult | None = None
+    alternatives: tuple[Alternative, ...] = ()
+    sensitivities: tuple[Sensitivity, ...] = ()
+    execute: dict[str, Any] | None = field(default=None)
+
+    def to_document(self) -> dict[str, Any]:
+        """The ``--json`` document of the contract."""
+        from dataclasses import asdict
+
+        document: dict[str, Any] = {
+            "plan": self.plan.to_document(),
+            "plan_hash": self.plan.hash,
+            "prediction": self.prediction.to_document(),
+            "assumptions": [asdict(item) for item in self.assumptions],
+            "source_share": self.source_share,
+            "provenance": asdict(self.provenance),
+        }
+        if self.search is not None:
+            document["search"] = self.search.to_document()
+            document["alternatives"] = [_alternative(item) for item in self.alternatives]
+        if self.sensitivities or self.search is not None:
+            document["sensitivities"] = [asdict(item) for item in self.sensitivities]
+        if self.execute is not None:
+            document["execute"] = self.execute
+        return document
+
+
+def _alternative(item: Alternative) -> dict[str, Any]:
+    document = {
+        "plan": item.plan.to_document(),
+        "prediction": item.prediction.to_document(),
+        "lost_by": item.lost_by,
+    }
+    return {**document, "simplest": True} if item.simplest else document

@@ -1,0 +1,88 @@
+"""The rules that a block's parts obey: which sizes of mixers and experts go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..errors import nearest_divisor
+from ..model.feed_forward import Moe
+from ..model.layers import BlockLayer
+from ..model.mixers import Attention, DeltaRule, LatentAttention, Mixer, StateSpace
+from .problem import Problem
+
+
+def block_problems(block: BlockLayer) -> Iterator[Problem]:
+    """What keeps a block from being planned."""
+    if block.attention is None and block.mlp is None:
+        yield Problem("block", "neither mixer nor feed-forward part", "at least one of them")
+    if block.attention is not None:
+        yield from _mixer_problems(block.attention)
+    if block.cross_attention is not None:
+        yield from _cross_problems(block)
+    if isinstance(block.mlp, Moe):
+        yield from _expert_problems(block.mlp)
+    if block.shared_norm and not block.parallel:
+        yield Problem("shared_norm", "true", "false, or parallel parts that share the norm")
+    both = block.attention is not None and block.mlp is not None and block.cross_attention is None
+    if block.parallel and not (both and block.norm_placement == "pre"):
+        allowed = "a mixer and a feed-forward part, normed before and without cross-attention"
+        yield Problem("parallel", "true", allowed)
+
+
+def _mixer_problems(mixer: Mixer) -> Iterator[Problem]:
+    if isinstance(mixer, Attention):
+        yield from _attention_problems(mixer)
+    if isinstance(mixer, LatentAttention) and mixer.rope_dim % 2:
+        yield Problem("rope_dim", mixer.rope_dim, "an even number", mixer.rope_dim + 1)
+    if isinstance(mixer, StateSpace) and mixer.heads % mixer.groups:
+        near = nearest_divisor(mixer.groups, mixer.heads)
+        yield Problem("groups", mixer.groups, f"a divisor of heads {mixer.heads}", near)
+    if isinstance(mixer, DeltaRule) and mixer.value_heads % mixer.key_heads:
+        near = nearest_divisor(mixer.key_heads, mixer.value_heads)
+        allowed = f"a divisor of value_heads {mixer.value_heads}"
+        yield Problem("key_heads", mixer.key_heads, allowed, near)
+
+
+def _attention_problems(spec: Attention) -> Iterator[Problem]:
+    heads, kv_heads, head_dim = spec.heads, spec.kv_heads, spec.head_dim
+    if heads % kv_heads:
+        near = nearest_divisor(kv_heads, heads)
+        yield Problem("kv_heads", kv_heads, f"a divisor of heads {heads}", near)
+    if not spec.rotary:
+        return
+    if spec.rotary_dim is None:
+        if head_dim % 2:
+            yield Problem("head_dim", head_dim, "an even number (rotary positions)", head_dim + 1)
+    elif spec.rotary_dim % 2 or spec.rotary_dim > head_dim:
+        near = min(spec.rotary_dim // 2 * 2 or 2, head_dim // 2 * 2)
+        allowed = f"an even number of at most head_dim {head_dim}"
+        yield Problem("rotary_dim", spec.rotary_dim, allowed, near)
+
+
+def _cross_problems(block: BlockLayer) -> Iterator[Problem]:
+    spec = block.cross_attention
+    if spec is None:
+        return
+    yield from _attention_problems(spec)
+    if spec.mask != "full" or spec.window is not None:
+        allowed = "the mask full and no window: it sees the whole of the other tower"
+        yield Problem("cross_attention", f"mask {spec.mask}, window {spec.window}", allowed)
+
+
+def _expert_problems(moe: Moe) -> Iterator[Problem]:
+    if moe.topk > moe.experts:
+        yield Problem("topk", moe.topk, f"at most the {moe.experts} experts", moe.experts)
+    if moe.experts % moe.groups:
+        near = nearest_divisor(moe.groups, moe.experts)
+        yield Problem("groups", moe.groups, f"a divisor of the {moe.experts} experts", near)
+        return
+    if moe.groups_per_token > moe.groups:
+        allowed = f"at most the {moe.groups} groups"
+        yield Problem("groups_per_token", moe.groups_per_token, allowed, moe.groups)
+        return
+    reach = moe.experts // moe.groups * moe.groups_per_token
+    if moe.topk > reach and moe.topk <= moe.experts:
+        allowed = f"at most the {reach} experts of {moe.groups_per_token} groups"
+        yield Problem("topk", moe.topk, allowed, reach)
+    if moe.shared_gate and not moe.shared_ffn:
+        yield Problem("shared_gate", "true", "false without shared experts")

@@ -1,0 +1,84 @@
+"""The rules for layers whose sequence is split inside attention: rings and Ulysses.
+
+A ring (cp) splits each sequence into 2·cp pieces, of which rank i holds piece i and piece
+2·cp - 1 - i, so that causal work is even (Llama 3, arXiv:2407.21783, section 3.3.2). With
+Ulysses (arXiv:2309.14509) the tp ranks hold consecutive tokens of what is left and exchange
+them for heads.
+"""
+
+from __future__ import annotations
+
+from ..model.layers import BlockLayer, ClassifierLayer, Layer, MultiTokenLayer, ProjectorLayer
+from ..model.mixers import Attention, DeltaRule, Mixer, StateSpace
+from ..model.tensor_split import head_sizes
+from ..strategy import LayerStrategy
+
+
+def context_reason(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str | None:
+    """Why ``layer`` may not have its sequence split so; None if it may.
+
+    Args:
+        layer: the layer.
+        strategy: its decisions.
+        seq_len: tokens of a sample.
+    """
+    if strategy.sequence_parallel == "ulysses" and strategy.tp == 1:
+        return "sequence_parallel ulysses needs tp > 1"
+    if strategy.cp == 1 and not strategy.ulysses:
+        return None
+    return (
+        _tokens_reason(strategy, seq_len)
+        or _layer_reason(layer, strategy, seq_len)
+        or _heads_reason(layer, strategy)
+    )
+
+
+def _tokens_reason(strategy: LayerStrategy, seq_len: int) -> str | None:
+    cp = strategy.cp
+    if cp > 1 and seq_len % (2 * cp):
+        return f"cp {cp} needs tokens in multiples of {2 * cp}, two pieces a rank, not {seq_len}"
+    local = seq_len // cp
+    if strategy.layout[2] and local % strategy.tp:
+        return f"tp {strategy.tp} does not divide the {local} tokens that cp {cp} leaves a rank"
+    return None
+
+
+def _layer_reason(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str | None:
+    how = f"cp {strategy.cp}" if strategy.cp > 1 else "ulysses"
+    if isinstance(layer, MultiTokenLayer):
+        return _layer_reason(layer.block, strategy, seq_len)
+    if isinstance(layer, ClassifierLayer):
+        return f"{how} leaves the token that a classifier reads to one rank"
+    if isinstance(layer, ProjectorLayer) and layer.merge > 1:
+        return f"{how} would cut the neighbouring tokens that a projector merges"
+    if not isinstance(layer, BlockLayer):
+        return None
+    if layer.cross_attention is not None:
+        return f"{how} with cross-attention is not built yet"
+    return _mixer_reason(layer.attention, strategy, seq_len) if layer.attention else None
+
+
+def _mixer_reason(mixer: Mixer, strategy: LayerStrategy, seq_len: int) -> str | None:
+    ring = strategy.cp > 1
+    how = f"cp {strategy.cp}" if ring else "ulysses"
+    if isinstance(mixer, (StateSpace, DeltaRule)):
+        return f"{how} would split the state that a {mixer.kind} mixer hands on along the sequence"
+    if not isinstance(mixer, Attention):
+        return None
+    if mixer.relative_buckets or mixer.shared_bias:
+        return f"{how} with learned relative positions is not built yet"
+    if ring and mixer.window is not None and mixer.window < seq_len:
+        return f"{how} with a window of {mixer.window} tokens is not built yet; use ulysses"
+    if ring and mixer.sinks:
+        return f"{how} with attention sinks is not built yet; use ulysses"
+    return None
+
+
+def _heads_reason(layer: Layer, strategy: LayerStrategy) -> str | None:
+    """Ulysses splits heads and leaves weights whole; keys and values are not repeated."""
+    if not strategy.ulysses:
+        return None
+    for name, size in head_sizes(layer).items():
+        if size % strategy.tp:
+            return f"tp {strategy.tp} with ulysses does not divide {name} {size}"
+    return None

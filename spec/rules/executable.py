@@ -1,0 +1,159 @@
+"""Which layers and models the bundled executor runs, and why it does not run the rest.
+
+Decoders, encoders (BERT, ViT) and encoder-decoders (T5) of attention and MLPs or experts.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ..model.feed_forward import Mlp, Moe
+from ..model.layers import (
+    BlockLayer,
+    ClassifierLayer,
+    EmbeddingLayer,
+    HeadLayer,
+    Layer,
+    NormLayer,
+    PatchLayer,
+)
+from ..model.mixers import Attention, LatentAttention
+from ..model.model_spec import ModelSpec
+from ..model.towers import crosses
+from .executable_experts import mixture_run_reason
+
+if TYPE_CHECKING:
+    from ..plan.plan import Plan
+    from ..strategy import LayerStrategy
+    from ..workload.workload import Workload
+
+RUN_ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "swiglu", "geglu_tanh")
+RUN_MODELS = "a decoder, an encoder or both, of attention and MLPs or experts"
+"""What errors call the models that run."""
+
+
+def block_run_reason(block: BlockLayer) -> str | None:
+    """Why the executor cannot run a block; None if it can."""
+    mixer, mlp = block.attention, block.mlp
+    if not isinstance(mixer, (Attention, LatentAttention)):
+        return f"{getattr(mixer, 'kind', 'no')} attention is planned but not run yet"
+    if mlp is None:
+        return "no feed-forward is planned but not run yet"
+    if isinstance(mlp, Moe) and (reason := mixture_run_reason(mlp)):
+        return reason
+    if isinstance(mlp, Mlp) and mlp.activation not in RUN_ACTIVATIONS:
+        return f"activation {mlp.activation} is planned but not run yet"
+    own = _attention_reason(mixer) if isinstance(mixer, Attention) else None
+    return own or _cross_reason(block)
+
+
+def _attention_reason(attention: Attention) -> str | None:
+    for name, given in (
+        ("a part of each head turned", attention.rotary_dim is not None),
+        ("attention sinks", attention.sinks),
+        ("a gate on attention's output", attention.output_gate),
+        ("capped scores", attention.softcap is not None),
+    ):
+        if given:
+            return f"{name}: planned but not run yet"
+    if attention.relative_buckets and attention.shared_bias:
+        return "a table of relative positions beside a shared bias: not run"
+    return None
+
+
+def _cross_reason(block: BlockLayer) -> str | None:
+    cross = block.cross_attention
+    if cross is None:
+        return None
+    if cross.rotary or cross.qk_norm or cross.relative_buckets or cross.shared_bias:
+        return "cross-attention with positions or norms of its own is planned but not run yet"
+    if block.norm_placement == "sandwich":
+        return "cross-attention between sandwich norms is planned but not run yet"
+    return _attention_reason(cross)
+
+
+def layer_run_reason(layer: Layer) -> str | None:
+    """Why the executor cannot run a layer; None if it can."""
+    if isinstance(layer, BlockLayer):
+        return block_run_reason(layer)
+    if isinstance(layer, PatchLayer) and layer.frames > 1:
+        return "patches of several frames are planned but not run yet"
+    if isinstance(layer, (EmbeddingLayer, HeadLayer, PatchLayer, ClassifierLayer, NormLayer)):
+        return None
+    return f"a {layer.kind} layer is planned but not run yet"
+
+
+def model_run_reason(model: ModelSpec, seq_len: int) -> str | None:
+    """Why the executor cannot run a model on sequences of this length; None if it can."""
+    if reason := towers_run_reason(model):
+        return reason
+    for layer in model.kinds():
+        if reason := layer_run_reason(layer) or window_run_reason(layer, seq_len):
+            return reason
+    return None
+
+
+def towers_run_reason(model: ModelSpec) -> str | None:
+    """Why the executor cannot run a model's towers; None if it can."""
+    if model.shared_embedding and not model.tie_embeddings:
+        return "embeddings that are one but not tied to the head are planned but not run yet"
+    if len(model.towers) == 1:
+        return None
+    reads_tokens = all(isinstance(t.layers[0].layer, EmbeddingLayer) for t in model.towers)
+    reader = any(crosses(layer) for layer in model.towers[-1].expand())
+    if len(model.towers) == 2 and reads_tokens and reader:
+        return None
+    return "towers other than an encoder and its decoder of tokens are planned but not run yet"
+
+
+def split_run_reason(model: ModelSpec, strategy: LayerStrategy, workload: Workload) -> str | None:
+    """Why the executor cannot train a model with a layer's strategy; None if it can."""
+    if _is_one_plain_tower(model):
+        return None
+    kind = "in a model of two towers or of learned relative positions"
+    if strategy.cp > 1:
+        return f"cp {strategy.cp} {kind} is planned but not run yet; use cp 1"
+    if strategy.ulysses:
+        return f"Ulysses {kind} is planned but not run yet; use Megatron's sequence parallelism"
+    if workload.adapters is not None:
+        return f"adapters {kind} are planned but not run yet; train full"
+    return None
+
+
+@lru_cache(maxsize=256)
+def _is_one_plain_tower(model: ModelSpec) -> bool:
+    """Whether a model is one tower without learned relative positions."""
+    mixers = (layer.attention for layer in model.kinds() if isinstance(layer, BlockLayer))
+    learns = any(isinstance(x, Attention) and (x.relative_buckets or x.shared_bias) for x in mixers)
+    return len(model.towers) == 1 and not learns
+
+
+def combination_run_reason(plan: Plan) -> str | None:
+    """Why the executor cannot train a plan's model with its strategies; None if it can."""
+    for strategy in dict.fromkeys(plan.layer_strategies()):
+        if reason := split_run_reason(plan.model, strategy, plan.workload):
+            return reason
+    return None
+
+
+def window_run_reason(layer: Layer, seq_len: int) -> str | None:
+    """Why the executor cannot run a layer on sequences of this length; None if it can."""
+    mixer = layer.attention if isinstance(layer, BlockLayer) else None
+    window = mixer.window if isinstance(mixer, Attention) else None
+    if window is not None and window < seq_len:
+        return f"a sliding window of {window} in {seq_len} tokens is planned but not run yet"
+    return None
+
+
+__all__ = [
+    "RUN_ACTIVATIONS",
+    "RUN_MODELS",
+    "block_run_reason",
+    "combination_run_reason",
+    "layer_run_reason",
+    "model_run_reason",
+    "split_run_reason",
+    "towers_run_reason",
+    "window_run_reason",
+]

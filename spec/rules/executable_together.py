@@ -1,0 +1,33 @@
+"""What the bundled executor runs each by itself, and not together yet.
+
+It says why: adapters stand beside projections of one matrix.
+"""
+
+from __future__ import annotations
+
+from ..model.feed_forward import Moe
+from ..model.layers import BlockLayer, Layer
+from ..plan.plan import Plan
+from ..workload.workload import Workload
+
+
+def layer_together_reason(layer: Layer, workload: Workload) -> str | None:
+    """Why a layer does not run under a workload that others run under."""
+    if not isinstance(layer, BlockLayer):
+        return None
+    if isinstance(layer.mlp, Moe) and workload.adapters is not None:
+        for name in workload.adapters.targets:
+            if name.startswith("experts_"):
+                return f"lora beside {name}, the matrices of all experts, is not built; freeze them"
+    return None
+
+
+def together_reason(plan: Plan) -> str | None:
+    """Why the executor does not run a plan whose parts it runs; None if it does."""
+    for layer in plan.model.kinds():
+        if reason := layer_together_reason(layer, plan.workload):
+            return reason
+    return None
+
+
+__all__ = ["layer_together_reason", "together_reason"]

@@ -1,0 +1,135 @@
+"""The rules that models, clusters and workloads obey on their own, before any plan is made.
+
+A rule yields what it finds as :class:`Problem`: callers that hold a document raise the first
+as an error, :meth:`Plan.check` lists them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..cluster.cluster_spec import LEVEL_ORDER, ClusterSpec
+from ..model.model_spec import MAX_LAYERS, EmbeddingLayer, ModelSpec
+from ..model.towers import placed_tokens
+from ..workload.workload import Workload
+from .model_rules import model_problems
+from .problem import Problem
+
+__all__ = [
+    "MAX_LAYERS",
+    "Problem",
+    "cluster_problems",
+    "cluster_reason",
+    "model_problems",
+    "model_reason",
+    "workload_reason",
+]
+
+
+def model_reason(model: ModelSpec) -> str | None:
+    """Why the model cannot be planned; None if it can."""
+    found = next(model_problems(model), None)
+    return found and f"{found.field} {found.reason}"
+
+
+def cluster_problems(cluster: ClusterSpec) -> Iterator[Problem]:
+    """What keeps a cluster from being priced: its groups, and levels that do not nest."""
+    if not cluster.groups:
+        yield Problem("groups", "0 device groups", "at least one")
+    elif len(cluster.groups) == 1:
+        if cluster.groups[0].levels:
+            yield Problem("groups.0.levels", "levels", "none: one group has them in levels")
+        yield from _group_problems(cluster, "")
+    else:
+        yield from _joint_problems(cluster)
+
+
+def _joint_problems(cluster: ClusterSpec) -> Iterator[Problem]:
+    """What is wrong with a cluster of several groups."""
+    names = [group.name for group in cluster.groups]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            yield Problem(f"groups.{number}.name", name, "a name that no other group has")
+            return
+    for number, name in enumerate(names):
+        yield from _group_problems(cluster.alone(name), f"groups.{number}.")
+    for number, group in enumerate(cluster.groups):
+        if not group.zone and cluster.zones != ("",):
+            yield Problem(f"groups.{number}.zone", "none", "a zone, for other groups name one")
+            return
+    yield from _joining_problems(cluster)
+
+
+def _joining_problems(cluster: ClusterSpec) -> Iterator[Problem]:
+    """What is wrong with the levels that join groups, and zones where there are several."""
+    wanted, allowed = ["inter_rack"], "one inter_rack level that joins the groups"
+    if len(cluster.zones) > 1:
+        wanted = ["inter_rack", "inter_zone"]
+        allowed = "inter_rack, which joins the groups of a zone, and inter_zone, which joins zones"
+    names = [level.level for level in cluster.levels]
+    if names != wanted:
+        yield Problem("levels", ", ".join(names) or "none", allowed)
+        return
+    counts = zip(cluster.levels, cluster.joined_counts, strict=True)
+    for number, (level, devices) in enumerate(counts):
+        if level.group_size < devices:
+            which = "all" if number + 1 == len(wanted) else "a zone's"
+            path, given = f"levels.{number}.group_size", str(level.group_size)
+            yield Problem(path, given, f"{which} {devices} devices", devices)
+            return
+
+
+def _group_problems(cluster: ClusterSpec, prefix: str) -> Iterator[Problem]:
+    """What is wrong with the levels of a cluster of one group; ``prefix`` leads to them."""
+    for problem in _nesting_problems(cluster):
+        yield problem._replace(field=prefix + problem.field)
+    devices = cluster.device_count
+    joined = cluster.levels[-1].group_size if cluster.levels else 1
+    if joined < devices:
+        given = f"group_size {joined}" if cluster.levels else "none"
+        allowed = f"an outermost level that joins all {devices} devices"
+        yield Problem(f"{prefix}levels", given, allowed, devices)
+    per_node = cluster.groups[0].devices_per_node
+    for number, level in enumerate(cluster.levels):
+        if level.level == "intra_node" and level.group_size != per_node:
+            path = f"{prefix}levels.{number}.group_size"
+            yield Problem(path, level.group_size, f"devices_per_node {per_node}")
+
+
+def _nesting_problems(cluster: ClusterSpec) -> Iterator[Problem]:
+    size, order = 1, -1
+    for number, level in enumerate(cluster.levels):
+        path, given = f"levels.{number}", level.group_size
+        if level.level == "inter_zone":
+            allowed = "levels inside a device group: " + ", ".join(LEVEL_ORDER[:-1])
+            yield Problem(f"{path}.level", level.level, allowed)
+        if LEVEL_ORDER.index(level.level) <= order:
+            yield Problem(f"{path}.level", level.level, "levels once each, innermost first")
+        if given % size:
+            near = max(1, (given + size // 2) // size) * size
+            allowed = f"a multiple of the level below, {size}"
+            yield Problem(f"{path}.group_size", given, allowed, near)
+        size, order = given, LEVEL_ORDER.index(level.level)
+
+
+def cluster_reason(cluster: ClusterSpec) -> str | None:
+    """Why a cluster cannot be priced; None if it can."""
+    found = next(cluster_problems(cluster), None)
+    return found and f"{found.field} {found.reason}"
+
+
+def workload_reason(model: ModelSpec, workload: Workload) -> str | None:
+    """Why the model cannot take this sequence length; None if it can."""
+    if reason := model_reason(model):
+        return reason
+    own = model.towers[0].seq_len
+    if len(model.towers) == 1 and own is not None and workload.seq_len != own:
+        return f"seq_len {workload.seq_len} is not the {own} tokens of an image"
+    for layer in model.kinds():
+        positions = layer.positions if isinstance(layer, EmbeddingLayer) else None
+        if positions and workload.seq_len > positions:
+            return f"seq_len {workload.seq_len} exceeds the {positions} learned positions"
+    placed = placed_tokens(model, workload.seq_len)
+    if placed > workload.seq_len:
+        return f"seq_len {workload.seq_len} has no room for the {placed} tokens of an image"
+    return None

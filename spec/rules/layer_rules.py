@@ -1,0 +1,258 @@
+"""The rules for one layer's strategy and for a pipeline's shape, each with a name.
+
+A rule is a function that returns the reason why something is illegal, or None. The planner
+generates only what passes :func:`layer_reason`, and reports the rest by that reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ..choices import RECOMPUTES, Recompute
+from ..model.experts import expert_reason
+from ..model.model_spec import (
+    BlockLayer,
+    EmbeddingLayer,
+    HeadLayer,
+    Layer,
+    ModelSpec,
+    MultiTokenLayer,
+)
+from ..model.tensor_split import split_sizes
+from ..model.towers import shared_tables
+from ..schedules.stage_order import V_KINDS, ScheduleKind
+from ..strategy import LayerStrategy
+from ..techniques import TECHNIQUES, Values, technique_stack_reason
+from ..workload.workload import DtypeRecord, Workload
+from .context_parallel_rules import context_reason
+
+if TYPE_CHECKING:
+    from ..cluster.stack_spec import StackSpec
+
+CORE = "cpu"
+"""The catalogue's name of one core of a machine, which talks over gloo, all others over NCCL."""
+
+
+def recomputes_of(layer: Layer) -> tuple[Recompute, ...]:
+    """What a layer may recompute: its block, where it holds one."""
+    return RECOMPUTES if isinstance(layer, (BlockLayer, MultiTokenLayer)) else ("none",)
+
+
+def layer_reason(
+    layer: Layer, strategy: LayerStrategy, stage_ranks: int, batch_samples: int, seq_len: int
+) -> str | None:
+    """Why ``layer`` may not run under ``strategy``; None if it may.
+
+    Args:
+        layer: the layer.
+        strategy: its decisions.
+        stage_ranks: ranks of the stage that holds it.
+        batch_samples: samples of one micro-batch over the whole stage.
+        seq_len: tokens of a sample.
+    """
+    return (
+        _degree_reason(strategy, stage_ranks, batch_samples)
+        or context_reason(layer, strategy, seq_len)
+        or _tensor_parallel_reason(layer, strategy, seq_len)
+        or expert_reason(layer, strategy, stage_ranks)
+        or _sharding_reason(strategy, stage_ranks)
+        or _recompute_reason(layer, strategy)
+    )
+
+
+def _degree_reason(strategy: LayerStrategy, ranks: int, batch_samples: int) -> str | None:
+    if ranks % strategy.width:
+        name, size = ("tp", strategy.tp) if strategy.cp == 1 else ("tp x cp", strategy.width)
+        return f"{name} {size} does not divide the stage's {ranks} ranks"
+    data_parallel = strategy.data_parallel(ranks)
+    if batch_samples % data_parallel:
+        return f"dp {data_parallel} does not divide the micro-batch's {batch_samples} samples"
+    return None
+
+
+def _tensor_parallel_reason(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str | None:
+    tp = strategy.weight_split
+    if strategy.sequence_parallel == "megatron":
+        if tp == 1:
+            return "sequence_parallel megatron needs tp > 1"
+        if seq_len % tp:
+            return f"tp {tp} with sequence parallelism does not divide the {seq_len} tokens"
+    for name, size in split_sizes(layer).items():
+        if size % tp:
+            return f"tp {tp} does not divide {name} {size}"
+    if not isinstance(layer, (EmbeddingLayer, HeadLayer)):
+        return None
+    if -(-layer.vocab // tp) * (tp - 1) >= layer.vocab:
+        return f"tp {tp} leaves a rank without rows of vocab {layer.vocab}"
+    return None
+
+
+def _sharding_reason(strategy: LayerStrategy, ranks: int) -> str | None:
+    same, dp = strategy.state_ranks(ranks), strategy.data_parallel(ranks)
+    shard, second = strategy.shard, strategy.shard.secondary_parameters
+    for name in ("parameters", "secondary_parameters", "gradients", "optimizer"):
+        degree = getattr(shard, name)
+        if same % degree:
+            holders = f"dp {dp}" if same == dp else f"the {same} ranks that hold equal weights"
+            return f"shard.{name} {degree} does not divide {holders}"
+    if second != 1 and (shard.parameters % second or shard.parameters == second):
+        return f"shard.secondary_parameters {second} must divide shard.parameters and be below it"
+    if shard.gradients % shard.parameters or shard.optimizer % shard.gradients:
+        return "shard degrees must nest: parameters divides gradients divides optimizer"
+    return None
+
+
+def _recompute_reason(layer: Layer, strategy: LayerStrategy) -> str | None:
+    if strategy.recompute not in recomputes_of(layer):
+        return f"recompute {strategy.recompute} applies to blocks, not to the {layer.kind}"
+    return None
+
+
+def stack_reason(
+    strategy: LayerStrategy, stack: StackSpec, techniques: Values = TECHNIQUES
+) -> str | None:
+    """Why the stack cannot say this strategy; None if it can.
+
+    Args:
+        strategy: of a layer.
+        stack: the software that runs it.
+        techniques: those that are known.
+    """
+    if stack.state_layout == "contiguous" and strategy.shard.gradients > 1:
+        return f"the stack {stack.name} shards optimizer states only (zero0 or zero1)"
+    if strategy.recompute not in stack.recompute:
+        return f"the stack {stack.name} recomputes {' or '.join(stack.recompute)} only"
+    if strategy.cp > 1 and stack.attention != "flash":
+        return f"cp {strategy.cp} merges parts of flash attention, not of {stack.attention}"
+    return technique_stack_reason(strategy, stack, techniques)
+
+
+def executable_reason(strategy: LayerStrategy, workload: Workload) -> str | None:
+    """Why the bundled executor cannot run this; None if it can."""
+    if reason := dtype_reason(workload.dtype):
+        return reason
+    if reason := training_reason(workload):
+        return reason
+    if reason := _adapters_reason(strategy, workload):
+        return reason
+    shard = strategy.shard
+    if shard.gradients not in (1, shard.optimizer) or shard.parameters not in (1, shard.optimizer):
+        degrees = f"{shard.parameters}/{shard.gradients}/{shard.optimizer}"
+        return f"shard {degrees} is planned but not run yet: each state over one degree or none"
+    return None
+
+
+def training_reason(workload: Workload) -> str | None:
+    """Why the bundled executor cannot train so; None if it can."""
+    if workload.optimizer != "adamw":
+        return f"optimizer {workload.optimizer} is planned but not run yet; use adamw"
+    if workload.frozen:
+        return "frozen towers are planned but not run yet; train full"
+    adapters, param = workload.adapters, workload.dtype.param
+    if adapters is not None and adapters.base_dtype not in (None, param):
+        return f"frozen weights in {adapters.base_dtype} are planned but not run yet; use {param}"
+    return None
+
+
+def _adapters_reason(strategy: LayerStrategy, workload: Workload) -> str | None:
+    """Why the bundled executor cannot train adapters under a strategy; None if it can."""
+    if workload.adapters is None:
+        return None
+    if strategy.techniques:
+        return f"{min(strategy.techniques)} beside lora is planned but not run yet"
+    param = workload.dtype.param
+    if param != "fp32" and strategy.shard.optimizer > 1:
+        return f"lora beside sharded {param} weights is planned but not run yet; use fp32 or zero0"
+    return None
+
+
+def dtype_reason(dtype: DtypeRecord) -> str | None:
+    """Why the bundled executor cannot keep its states in these formats; None if it can.
+
+    It holds weights, gradients and moments in fp32, reduces gradients in fp32 and computes in
+    fp32, bf16 or, with loss scaling, fp16: the formats that ``--dtype`` and one of them mean.
+    """
+    if dtype.matmul is not None:
+        return f"products in {dtype.matmul} are planned but not run yet; use bf16 or fp32"
+    for role in ("gradient", "master", "moments", "communication"):
+        given = getattr(dtype, role)
+        if given != "fp32":
+            return f"dtype.{role} {given} is not run yet; use fp32"
+    return None
+
+
+def schedule_reason(
+    kind: ScheduleKind, stages: int, chunks: int, microbatches: int, layer_count: int
+) -> str | None:
+    """Why a schedule is illegal for this pipeline shape; None if it is legal."""
+    if stages * chunks > layer_count:
+        return f"{stages} stages x {chunks} virtual stages exceed the {layer_count} layers"
+    if kind == "interleaved":
+        if stages == 1 or chunks == 1:
+            return "interleaved needs pp > 1 and vpp > 1"
+        if microbatches % stages:
+            return f"interleaved needs microbatches ({microbatches}) in multiples of pp ({stages})"
+    elif kind in V_KINDS:
+        return _v_reason(kind, stages, chunks, microbatches)
+    elif kind == "zero_bubble" and stages == 1:
+        return "zero_bubble needs pp > 1: one stage has no bubble to fill"
+    elif chunks != 1:
+        return f"{kind} runs one virtual stage a stage, not {chunks}; use interleaved"
+    return None
+
+
+def _v_reason(kind: ScheduleKind, stages: int, chunks: int, microbatches: int) -> str | None:
+    if stages == 1 or chunks != 2:
+        return f"{kind} needs pp > 1 and vpp 2 (two chunks a stage, in the shape of a V)"
+    if kind == "dualpipe" and microbatches < 2 * stages:
+        return f"dualpipe needs at least 2 x pp ({2 * stages}) microbatches, not {microbatches}"
+    return None
+
+
+def schedule_stack_reason(
+    kind: ScheduleKind, stack: StackSpec, written: bool = False
+) -> str | None:
+    """Why the stack cannot say a schedule; None if it can.
+
+    Args:
+        kind: of the schedule.
+        stack: the software that runs it.
+        written: whether the plan spells out its order of passes.
+    """
+    listed = f"the stack {stack.name} has {', '.join(stack.schedules)} only"
+    if kind not in stack.schedules:
+        return listed
+    return f"{listed}, and no order of one's own" if written and stack.fixed_orders else None
+
+
+def devices_run_reason(devices: Iterable[str]) -> str | None:
+    """Why the bundled executor cannot join devices in one run; None if it can.
+
+    Args:
+        devices: catalogue names of the plan's ranks.
+    """
+    kinds = sorted(set(devices))
+    if CORE in kinds and len(kinds) > 1:
+        return f"{', '.join(kinds)}: cores and accelerators have no communication in common"
+    return None
+
+
+def tied_reason(
+    model: ModelSpec, strategies: tuple[LayerStrategy, ...], tables: tuple[int, ...] | None = None
+) -> str | None:
+    """Tied embedding and head share one weight, so they need one tp, sp and sharding.
+
+    Args:
+        model: the model.
+        strategies: of all its layers.
+        tables: the layers that share a table, where they are known already.
+    """
+    ends = [strategies[i] for i in (shared_tables(model) if tables is None else tables)]
+    if any((s.tp, s.shard, s.sequence_parallel) != _shared(ends[0]) for s in ends):
+        return "tied embedding and head need the same tp, sequence_parallel and shard"
+    return None
+
+
+def _shared(strategy: LayerStrategy) -> tuple[object, ...]:
+    return (strategy.tp, strategy.shard, strategy.sequence_parallel)

@@ -1,0 +1,269 @@
+"""The rules that make a whole plan legal; planner, executor and Plan.check share them.
+
+Rules for one layer are in :mod:`layer_rules`, those for a model or a cluster in
+:mod:`input_rules`; this module applies them to a plan and adds what only a plan can break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from itertools import accumulate, groupby
+from typing import TYPE_CHECKING
+
+from ..model.towers import shared_tables
+from ..techniques import TECHNIQUES, Values, by_name, technique_reason
+from .action_rules import order_reason
+from .input_rules import (
+    MAX_LAYERS,
+    cluster_problems,
+    cluster_reason,
+    model_problems,
+    model_reason,
+    workload_reason,
+)
+from .layer_rules import (
+    devices_run_reason,
+    dtype_reason,
+    executable_reason,
+    layer_reason,
+    schedule_reason,
+    schedule_stack_reason,
+    stack_reason,
+    tied_reason,
+)
+from .shared_stage_rules import (
+    device_problems,
+    override_problems,
+    shared_layer_reason,
+    shares_reason,
+    tied_stages_reason,
+)
+
+if TYPE_CHECKING:
+    from ..model.model_spec import Layer, ModelSpec
+    from ..plan.plan import LayerPlan, Plan, Program, Stage, Violation
+    from ..workload.workload import Workload
+
+__all__ = [
+    "MAX_LAYERS",
+    "cluster_reason",
+    "devices_run_reason",
+    "dtype_reason",
+    "executable_reason",
+    "layer_reason",
+    "model_reason",
+    "plan_violations",
+    "schedule_reason",
+    "schedule_stack_reason",
+    "stack_reason",
+    "tied_reason",
+    "workload_reason",
+]
+
+
+def plan_violations(plan: Plan, techniques: Values = TECHNIQUES) -> list[Violation]:
+    """All rules that ``plan`` breaks.
+
+    Args:
+        plan: the plan.
+        techniques: those that are known.
+    """
+    found: list[Violation] = []
+    if len(plan.programs) != 1:
+        _add(found, "programs", f"{len(plan.programs)} programs; one is built so far")
+    for problem in cluster_problems(plan.cluster):
+        _add(found, f"cluster.{problem.field}", problem.reason)
+    broken = _check_models(found, plan)
+    for index, program in enumerate(plan.programs):
+        path = f"programs.{index}"
+        if program.model not in plan.models or program.workload not in plan.workloads:
+            _add(found, path, "model or workload names no entry of the plan")
+            continue
+        if not _shape_ok(found, path, program):
+            continue
+        _check_devices(found, path, plan, program)
+        if program.model not in broken and _check_layers(found, path, plan, program):
+            _check_strategies(found, path, plan, program, techniques)
+    for path, used, known in _technique_maps(plan, techniques):
+        for name in used:
+            if name not in known:
+                _add(found, path, f"technique {name!r} is not built yet")
+    return found
+
+
+def _check_models(found: list[Violation], plan: Plan) -> set[str]:
+    """The names of the models that break a rule of their own."""
+    broken = set()
+    for name, model in plan.models.items():
+        for problem in model_problems(model):
+            _add(found, f"models.{name}.{problem.field}", problem.reason)
+            broken.add(name)
+    return broken
+
+
+def _technique_maps(
+    plan: Plan, techniques: Values
+) -> Iterable[tuple[str, dict[str, object], Container[str]]]:
+    """Where techniques stand in a plan, which there are, and which may be."""
+    known = by_name(techniques)
+    yield "techniques", plan.techniques, ()
+    for index, program in enumerate(plan.programs):
+        yield f"programs.{index}.techniques", program.techniques, ()
+        for s, stage in enumerate(program.stages):
+            for parts in stage.virtual_stages:
+                for part in parts:
+                    for strategy in (part.strategy, *part.by_device_group.values()):
+                        yield f"programs.{index}.stages.{s}", strategy.techniques, known
+
+
+def _add(found: list[Violation], path: str, message: str) -> None:
+    from ..plan.plan import Violation
+
+    found.append(Violation(path=path, message=message))
+
+
+def _shape_ok(found: list[Violation], path: str, program: Program) -> bool:
+    """Whether the program has stages, and every stage the same number of virtual stages."""
+    before = len(found)
+    if not program.stages:
+        _add(found, f"{path}.stages", "a program needs at least one stage")
+        return False
+    chunks = len(program.stages[0].virtual_stages)
+    for s, stage in enumerate(program.stages):
+        where = f"{path}.stages.{s}"
+        if not stage.devices:
+            _add(found, f"{where}.devices", "a stage needs devices")
+        if len(stage.virtual_stages) != chunks or chunks == 0:
+            _add(found, f"{where}.virtual_stages", "every stage needs the same number, at least 1")
+        if any(not parts for parts in stage.virtual_stages):
+            _add(found, f"{where}.virtual_stages", "a virtual stage needs layers")
+        if sorted(stage.mesh_order) != ["cp", "dp", "tp"] or stage.mesh_order[-1] != "tp":
+            _add(found, f"{where}.mesh_order", "must be dp, cp and tp once each, tp innermost")
+    return len(found) == before
+
+
+def _check_devices(found: list[Violation], path: str, plan: Plan, program: Program) -> None:
+    sizes = {group.name: group.device_count for group in plan.cluster.groups}
+    taken: dict[str, list[tuple[int, int, str]]] = {name: [] for name in sizes}
+    for s, stage in enumerate(program.stages):
+        where = f"{path}.stages.{s}.devices"
+        for problem in device_problems(stage):
+            _add(found, where, f"{problem.given}; {problem.allowed}")
+        for part in stage.devices:
+            if part.device_group not in sizes:
+                _add(found, where, f"no device group {part.device_group!r} in the cluster")
+                continue
+            size, end = sizes[part.device_group], part.first_rank + part.count
+            if end > size:
+                _add(found, where, f"{part.device_group} has only {size} devices")
+                continue
+            taken[part.device_group].append((part.first_rank, end, where))
+    for spans in taken.values():
+        _check_overlaps(found, spans)
+
+
+def _check_overlaps(found: list[Violation], spans: list[tuple[int, int, str]]) -> None:
+    """Device numbers ``first`` to before ``end`` of each stage must not overlap another's."""
+    free = 0
+    for first, end, where in sorted(spans):
+        if first < free:
+            _add(found, where, "a device is in two stages")
+        free = max(free, end)
+
+
+def _check_layers(found: list[Violation], path: str, plan: Plan, program: Program) -> bool:
+    """Whether the chunks hold every layer of the model once, tower after tower, in order."""
+    where, towers = f"{path}.stages", plan.models[program.model].towers
+    sizes = {tower.name: tower.layer_count for tower in towers}
+    starts = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
+    following = 0
+    for part in (part for _, _, parts in program.chunks() for part in parts):
+        name, first, last = part.layers
+        if name not in sizes or not first <= last < sizes[name]:
+            _add(found, where, f"layers {list(part.layers)} are not in the model")
+            return False
+        if starts[name] + first != following:
+            break
+        following = starts[name] + last + 1
+    else:
+        if following == sum(sizes.values()):
+            return True
+    _add(found, where, "the chunks must hold every layer exactly once, in order")
+    return False
+
+
+def _check_strategies(
+    found: list[Violation], path: str, plan: Plan, program: Program, techniques: Values
+) -> None:
+    workload, model = plan.workloads[program.workload], plan.models[program.model]
+    schedule, samples = program.schedule, program.micro_batch_samples
+    layers = model.layers()
+    if reason := workload_reason(model, workload):
+        _add(found, "workloads", reason)
+    if samples * schedule.microbatches != workload.global_batch:
+        _add(
+            found,
+            f"{path}.schedule",
+            f"{samples} samples x {schedule.microbatches} microbatches is not the global batch "
+            f"{workload.global_batch}",
+        )
+    stages, chunks = len(program.stages), program.chunks_per_stage
+    if reason := schedule_reason(schedule.kind, stages, chunks, schedule.microbatches, len(layers)):
+        _add(found, f"{path}.schedule", reason)
+    elif schedule.actions is not None:
+        shape = (schedule.kind, schedule.actions, stages, chunks, schedule.microbatches)
+        if reason := order_reason(*shape):
+            _add(found, f"{path}.schedule.actions", reason)
+    for s, stage in enumerate(program.stages):
+        _check_stage(found, f"{path}.stages.{s}", model, workload, stage, samples, techniques)
+    strategies = [
+        part.strategy
+        for _, _, parts in program.chunks()
+        for part in parts
+        for _ in range(part.layers[1], part.layers[2] + 1)
+    ]
+    tables = shared_tables(model)
+    reason = tied_reason(model, tuple(strategies), tables)
+    if reason := reason or tied_stages_reason(model, program, tables):
+        _add(found, f"{path}.stages", reason)
+
+
+def _check_stage(
+    found: list[Violation],
+    where: str,
+    model: ModelSpec,
+    workload: Workload,
+    stage: Stage,
+    samples: int,
+    techniques: Values,
+) -> None:
+    """The strategies of a stage's layers, on each of its device groups."""
+    several = len(stage.devices) > 1
+    if several and (reason := shares_reason(stage, samples)):
+        _add(found, f"{where}.devices", reason)
+        return
+    for part in (part for parts in stage.virtual_stages for part in parts):
+        place = f"{where}: layers {part.layers[1]}-{part.layers[2]}"
+        broken = list(override_problems(stage, part, techniques))
+        for problem in broken:
+            _add(found, place, f"by_device_group {problem.given}: {problem.allowed}")
+        kinds = dict.fromkeys(_kinds(model, part, workload.seq_len))
+        strategies = dict.fromkeys(part.strategy_on(p.device_group) for p in stage.devices)
+        for strategy in strategies if not broken else ():
+            for layer, tokens in kinds:
+                if several:
+                    reason = shared_layer_reason(layer, strategy, stage, samples, tokens)
+                else:
+                    ranks = stage.device_count
+                    reason = layer_reason(layer, strategy, ranks, samples, tokens)
+                own = (layer, strategy, stage.device_count, workload.dtype)
+                if reason := reason or technique_reason(*own, techniques):
+                    _add(found, place, reason)
+
+
+def _kinds(model: ModelSpec, part: LayerPlan, seq_len: int) -> Iterator[tuple[Layer, int]]:
+    """The layers of a part, runs as one, with the tokens of a sample that pass through them."""
+    name, first, last = part.layers
+    tower = model.tower(name)
+    for _, run in groupby(tower.expand()[first : last + 1], key=id):
+        yield next(run), tower.seq_len or seq_len

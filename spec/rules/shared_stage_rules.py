@@ -1,0 +1,126 @@
+"""The rules for stages that several device groups hold together, each with its share of the batch.
+
+All devices of such a stage hold its layers: weights are split inside each device group, states
+are replicated or sharded over all ranks as on any stage, and gradients are summed over all of
+them, weighted by samples. So device groups differ in how many samples they take, what they
+recompute and which techniques they use, and in nothing that decides which slice a rank holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..model.layers import Layer
+from ..parallel.batch_partition import parts_reason, shares_reason
+from ..strategy import LayerStrategy
+from ..techniques import TECHNIQUES, Values, technique_groups
+from .layer_rules import layer_reason
+from .problem import Problem
+
+if TYPE_CHECKING:
+    from ..model.model_spec import ModelSpec
+    from ..plan.plan import LayerPlan, Program, Stage
+
+
+def device_problems(stage: Stage) -> Iterator[Problem]:
+    """What is wrong with the device groups of a stage, whatever the cluster has."""
+    names = [part.device_group for part in stage.devices]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            allowed = "a device group once a stage: consecutive devices"
+            yield Problem("devices", f"{name} twice", allowed)
+    if len(names) == 1 and stage.devices[0].batch_share not in (None, 1.0):
+        given = f"batch_share {stage.devices[0].batch_share:g}"
+        yield Problem("devices", given, "none where one device group takes the whole batch")
+
+
+def override_problems(
+    stage: Stage, part: LayerPlan, techniques: Values = TECHNIQUES
+) -> Iterator[Problem]:
+    """What is wrong with ``by_device_group`` of some layers of a stage.
+
+    Args:
+        stage: the stage.
+        part: the layers.
+        techniques: those that are known.
+    """
+    names, ranks = [place.device_group for place in stage.devices], stage.device_count
+    joined = technique_groups(part.strategy, ranks, techniques)
+    for name, own in part.by_device_group.items():
+        if len(names) == 1 or name not in names:
+            allowed = f"one of {', '.join(names)}" if len(names) > 1 else "no override: one group"
+            yield Problem("by_device_group", name, f"{allowed} on this stage")
+        elif replace(own, recompute="none", techniques={}) != replace(
+            part.strategy, recompute="none", techniques={}
+        ):
+            allowed = (
+                "the stage's own splits and sharding, since device groups hold the layers "
+                "together; only recompute and techniques may differ"
+            )
+            yield Problem("by_device_group", name, allowed)
+        elif technique_groups(own, ranks, techniques) != joined:
+            allowed = "techniques whose ranks talk to each other on every device group, or on none"
+            yield Problem("by_device_group", name, allowed)
+
+
+def shared_layer_reason(
+    layer: Layer, strategy: LayerStrategy, stage: Stage, samples: int, seq_len: int
+) -> str | None:
+    """Why a layer may not run under a strategy on a stage of several device groups; None if it may.
+
+    Args:
+        layer: the layer.
+        strategy: its decisions on one of the device groups.
+        stage: the stage.
+        samples: of a micro-batch over the whole stage.
+        seq_len: tokens of a sample.
+    """
+    ranks = stage.device_count
+    if reason := parts_reason(stage, strategy, samples):
+        return reason
+    replicas = strategy.data_parallel(ranks)
+    if reason := layer_reason(layer, strategy, ranks, replicas, seq_len):
+        return reason
+    experts = strategy.ep * strategy.etp
+    for part in stage.devices:
+        if part.count % experts:
+            return f"ep x etp {experts} does not divide the {part.count} ranks of its device groups"
+    return None
+
+
+def tied_stages_reason(model: ModelSpec, program: Program, tables: tuple[int, ...]) -> str | None:
+    """Why stages that hold one vocabulary table may not; None if they may, or one holds it.
+
+    Each rank sums the table's gradient with its counterpart on the other stage.
+
+    Args:
+        model: the model.
+        program: its stages.
+        tables: numbers of the layers that share a table.
+    """
+    starts, start = {}, 0
+    for tower in model.towers:
+        starts[tower.name], start = start, start + tower.layer_count
+    widths = {
+        stage.device_count
+        for stage in program.stages
+        for parts in stage.virtual_stages
+        for part in parts
+        for name, first, last in [part.layers]
+        if any(first <= index - starts[name] <= last for index in tables)
+    }
+    if len(widths) > 1:
+        wide = " and ".join(map(str, sorted(widths)))
+        return f"tied embedding and head on stages of {wide} ranks: they need equally many"
+    return None
+
+
+__all__ = [
+    "device_problems",
+    "override_problems",
+    "shared_layer_reason",
+    "shares_reason",
+    "tied_stages_reason",
+]

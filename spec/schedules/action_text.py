@@ -1,0 +1,68 @@
+"""The passes of a stage in order: those of the schedule's kind, or words that a plan spells out.
+
+A word is a letter, the chunk, a dot and the micro-batch: ``F0.3`` forward, ``B0.3`` a whole
+backward, ``I0.3`` and ``W0.3`` the gradients of the input and those of the weights of a split one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from ..errors import InputError
+from .passes import BackwardPart, Pass
+from .stage_order import ScheduleKind, stage_order
+
+Lines = tuple[str, ...] | None
+"""Written orders, one line a stage; None: those of the schedule's kind."""
+WORD = re.compile(r"([FBIW])(\d{1,6})\.(\d{1,9})")
+PARTS: dict[str, BackwardPart] = {"B": "whole", "I": "input", "W": "weight"}
+LETTERS = {part: letter for letter, part in PARTS.items()}
+ALLOWED = "words such as F0.1 B0.1 I0.1 W0.1 (letter, chunk, micro-batch) with spaces between"
+
+
+@lru_cache(maxsize=4096)
+def read_order(line: str) -> tuple[Pass, ...]:
+    """The passes of one stage.
+
+    Raises:
+        InputError: a word that is no pass.
+    """
+    found = []
+    for word in line.split():
+        match = WORD.fullmatch(word)
+        if match is None:
+            raise InputError("schedule.actions", word, ALLOWED)
+        letter, chunk, micro_batch = match.groups()
+        forward = letter == "F"
+        part: BackwardPart = "whole" if forward else PARTS[letter]
+        found.append(Pass(forward, int(chunk), int(micro_batch), part))
+    return tuple(found)
+
+
+def write_order(order: Sequence[Pass]) -> str:
+    """The inverse of :func:`read_order`; passes that overlap are written one after the other."""
+    letters = ((item, "F" if item.forward else LETTERS[item.part]) for item in order)
+    return " ".join(f"{letter}{item.chunk}.{item.micro_batch}" for item, letter in letters)
+
+
+def order_of(
+    kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int, lines: Lines
+) -> tuple[Pass, ...]:
+    """The passes of ``stage`` in the order it runs them; arguments as ``stage_order``.
+
+    Args:
+        kind: schedule name.
+        stage: 0-based stage number.
+        stages: pipeline degree.
+        chunks: virtual stages a stage.
+        micro_batches: of a step.
+        lines: the written orders of all stages, if there are any.
+    """
+    if lines is None:
+        return stage_order(kind, stage, stages, chunks, micro_batches)
+    return read_order(lines[stage])
+
+
+__all__ = ["Lines", "order_of", "read_order", "write_order"]

@@ -1,0 +1,101 @@
+"""Workload: what is asked of the model; inputs that are never searched unless asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ..choices import Objective, Optimizer
+from ..errors import InputError, nearest_name
+from ..model.model_spec import ModelSpec
+from .number_formats import SHORTHANDS, Dtype, MatmulFormat, Scaling
+from .training import LayerTraining, Lora, layer_trainings
+
+Task = Literal["pretrain", "sft"]
+
+TASKS: tuple[Task, ...] = ("pretrain", "sft")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DtypeRecord:
+    """The number format of every kind of state.
+
+    ``param`` is what kernels compute in; ``gradient`` what gradients accumulate in;
+    ``master`` what the optimizer updates; ``moments`` its two averages; ``communication``
+    what gradients are reduced in between ranks. ``matmul`` is what the products of linear
+    layers in blocks read (None: as ``param``); ``scaling`` says whether fp8_tensor takes the
+    scale of each tensor from itself (current) or from earlier steps (delayed).
+    """
+
+    param: Dtype = "bf16"
+    gradient: Dtype = "fp32"
+    master: Dtype = "fp32"
+    moments: Dtype = "fp32"
+    communication: Dtype = "fp32"
+    matmul: MatmulFormat | None = None
+    scaling: Scaling = "current"
+
+    @classmethod
+    def from_shorthand(cls, name: str) -> DtypeRecord:
+        """``bf16``/``fp16``: that compute type with fp32 for the rest; ``fp32``: all fp32.
+
+        ``fp8``, ``fp8-delayed``, ``fp8-block``, ``mxfp8``, ``nvfp4``: as bf16, with linear
+        layers' products in that format.
+        """
+        if name not in SHORTHANDS:
+            known = list(SHORTHANDS)
+            allowed = ", ".join(known[:-1]) + " or " + known[-1]
+            raise InputError("--dtype", name, allowed, nearest_name(name, known))
+        param, matmul, scaling = SHORTHANDS[name]
+        return cls(param=param, matmul=matmul, scaling=scaling)
+
+    @property
+    def products(self) -> str:
+        """The format of linear layers' products, as calibrations tell them apart.
+
+        Devices run bf16 and fp16 at one rate; every narrower format has kernels of its own.
+        """
+        if self.matmul is not None:
+            return str(self.matmul)
+        return "16-bit" if self.param in ("bf16", "fp16") else str(self.param)
+
+    @property
+    def shorthand(self) -> str:
+        """What ``--dtype`` calls these computations; the rest of the record may differ."""
+        key = (self.param, self.matmul, self.scaling)
+        return next((name for name, value in SHORTHANDS.items() if value == key), self.param)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One training task: batch and sequence in samples and tokens, number formats, optimizer.
+
+    ``gradient_clip_norm`` is the global norm to which gradients are clipped, None for none.
+    ``sft`` is the work of ``pretrain`` on packed sequences. ``frozen`` towers are not trained.
+    """
+
+    task: Task = "pretrain"
+    global_batch: Annotated[int, Field(ge=1, le=2**40)]
+    seq_len: Annotated[int, Field(ge=1, le=2**40)]
+    dtype: DtypeRecord = DtypeRecord()
+    optimizer: Optimizer = "adamw"
+    trainable: Literal["full"] | Lora = "full"
+    frozen: tuple[str, ...] = ()
+    objective: Objective = "throughput"
+    gradient_clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
+
+    @property
+    def adapters(self) -> Lora | None:
+        """The adapters that are trained instead of the weights; None where those are."""
+        return None if self.trainable == "full" else self.trainable
+
+    def layer_trainings(self, model: ModelSpec) -> tuple[LayerTraining, ...]:
+        """What training does to each layer of ``model``, by layer number."""
+        return layer_trainings(model, self.adapters, self.frozen)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens in one optimizer step."""
+        return self.global_batch * self.seq_len

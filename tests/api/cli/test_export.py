@@ -1,0 +1,104 @@
+"""``plan export --to html``: one file that fetches nothing and runs only what it names."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardwright.api.html.page_file import SCRIPTS, web_text
+
+Plan = Callable[..., Any]
+GPT2 = ("--model", "gpt2", "--cluster", "8xH100", "--global-batch", "64", "--seq-len", "1024")
+MARKUP = "<img src=x onerror=alert(1)></script><b>"
+DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
+
+
+@pytest.fixture
+def page(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The page of a pipeline."""
+    monkeypatch.chdir(tmp_path)
+    flags = ("--tp", "2", "--pp", "2", "--shard", "zero2", "--json", "a.json")
+    assert plan("simulate", *GPT2, *flags).code == 0
+    done = plan("export", "a.json", "--to", "html")
+    assert (done.code, done.out) == (0, "")
+    assert "wrote a.html" in done.err
+    return Path("a.html").read_text(encoding="utf-8")
+
+
+def data_of(text: str) -> dict[str, Any]:
+    found = DATA.search(text)
+    assert found is not None
+    document: dict[str, Any] = json.loads(found[1])
+    return document
+
+
+def test_only_what_the_policy_names_runs(page: str) -> None:
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    assert policy[1].startswith("default-src 'none'")
+    assert "unsafe" not in policy[1]
+    for tag, rule in (("style", "style-src"), ("script", "script-src")):
+        (body,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()
+        assert f"{rule} 'sha256-{digest}'" in policy[1]
+
+
+def test_nothing_is_fetched_and_no_text_becomes_markup(page: str) -> None:
+    assert not re.search(r'(?:src|href)\s*=\s*"', page.split("<script>")[0])
+    for name in (*SCRIPTS, "style.css"):
+        text = web_text(name)
+        assert not re.search(r"https?://|innerHTML|insertAdjacent|document\.write|eval\(", text), (
+            name
+        )
+        assert "@import" not in text
+        assert "url(" not in text
+
+
+def test_the_data_are_those_of_a_simulation(page: str, plan: Plan) -> None:
+    data, report = data_of(page), json.loads(Path("a.json").read_text())
+    assert data["plan"] == report["plan"]
+    view, step_s = data["view"], report["prediction"]["step_time_s"]
+    assert view["plan_hash"] == report["plan_hash"]
+    assert view["step_time_s"] == step_s
+    assert math.isclose(sum(term["seconds"] for term in view["terms"]), step_s, rel_tol=1e-6)
+    assert [row["stage"] for row in view["stages"] if row["stage"]] == ["0", "1"]
+    assert all(len(row["tiers"]) == (1 if row["devices"] else 0) for row in view["stages"])
+    assert len(view["assumptions"]) == 3
+    plan("simulate", "a.json", "--trace", "trace.json")
+    assert data["trace"] == json.loads(Path("trace.json").read_text())
+
+
+def test_names_cannot_leave_their_place(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert plan("simulate", *GPT2, "--json", "a.json").code == 0
+    document = json.loads(Path("a.json").read_text())["plan"]
+    document["models"]["main"]["name"] = MARKUP
+    Path("b.json").write_text(json.dumps(document))
+    assert plan("export", "b.json", "--to", "html", "--out", "odd.html").code == 0
+    text = Path("odd.html").read_text(encoding="utf-8")
+    assert "<img" not in text
+    assert text.count("</script>") == 2
+    assert data_of(text)["view"]["title"].startswith(MARKUP)
+
+
+def test_a_plan_that_does_not_fit_says_so(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = ("--model", "llama-3-70b", "--cluster", "8xH100", "--global-batch", "8")
+    assert plan("simulate", *flags, "--seq-len", "4096", "--tp", "8", "--json", "a.json").code == 0
+    assert plan("export", "a.json", "--to", "html").code == 0
+    view = data_of(Path("a.html").read_text(encoding="utf-8"))["view"]
+    assert not view["feasible"]
+    assert "over by" in view["excess"][0]
+    assert view["memory"]["share"] > 1

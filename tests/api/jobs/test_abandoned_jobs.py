@@ -1,0 +1,58 @@
+"""A process that searches again and again keeps nothing of the searches that are over."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from typing import Any
+
+import pytest
+from service.request_bodies import PLAN
+
+import shardwright as sw
+from shardwright.api.server.compute.operations import answer
+from shardwright.api.server.compute.progress_events import SearchTelling
+from shardwright.planner.search.branch_and_bound import Search
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Search]]:
+    """Every search from now on."""
+    found: list[weakref.ref[Search]] = []
+    begin = Search.__init__
+
+    def init(self: Search, *given: Any) -> None:
+        found.append(weakref.ref(self))
+        begin(self, *given)
+
+    monkeypatch.setattr(Search, "__init__", init)
+    return found
+
+
+def test_a_search_is_gone_with_its_answer(made: list[weakref.ref[Search]]) -> None:
+    pins = PLAN["constraints"]["pins"]
+    sw.plan(PLAN["model"], PLAN["cluster"], **PLAN["workload"], pins=pins)
+    assert {search() for search in made} == {None}
+
+
+def test_so_is_one_that_somebody_watched(made: list[weakref.ref[Search]]) -> None:
+    told: list[str] = []
+    status, _ = answer("plan", json.dumps(PLAN).encode(), 60.0, lambda name, _: told.append(name))
+    assert (status, told[-1]) == (200, "best")
+    assert {search() for search in made} == {None}
+
+
+def test_watching_keeps_nothing_alive() -> None:
+    class Seen:
+        """Of a search what is looked at."""
+
+        best_value = float("inf")
+
+        class evaluator:  # noqa: N801
+            count = 3
+
+    watching, seen = SearchTelling(lambda name, text: None), Seen()
+    watching(seen, True)  # type: ignore[arg-type]
+    kept = weakref.ref(seen)
+    del seen
+    assert kept() is None

@@ -1,0 +1,84 @@
+"""What the launcher makes of heartbeats: standstill, and ranks that the others wait for."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardwright.executor.launch.fault_injection import Fault, FaultList, attempt_of, faults_of
+from shardwright.executor.launch.watchdog import SLOW_BEATS, Watch
+from shardwright.spec.errors import InputError
+
+STAGES = [range(2), range(2, 3)]
+
+
+def beating(shares: dict[int, float], busy: dict[int, float], beats: int = SLOW_BEATS) -> Watch:
+    """Three ranks in two stages: how often each waits for others, and how busy it is."""
+    watch = Watch(3, silent_after_s=5.0, stalled_after_s=10.0)
+    watch.begin("running", "a job", 0.0)
+    for second in range(1, beats + 1):
+        for rank in range(3):
+            waits = second * shares[rank] % 1 < shares[rank]
+            beat = {"count": 0, "where": "a pass", "cpu_s": second * busy[rank], "waits": waits}
+            watch.heard(rank, float(second))
+            watch.beat(rank, float(second), beat)
+    return watch
+
+
+BUSY = dict.fromkeys(range(3), 0.9)
+
+
+def test_a_rank_that_its_peers_wait_for_is_slow_and_told_of_once() -> None:
+    watch = beating({0: 0.8, 1: 0.0, 2: 0.9}, BUSY)
+    (told,) = watch.newly_slow(STAGES)
+    assert told == (
+        "rank 1 is slow: the others of its stage wait for it 80% of the time, it waits 0%"
+    )
+    assert watch.newly_slow(STAGES) == []
+
+
+@pytest.mark.parametrize("shares", [{0: 0.5, 1: 0.3, 2: 0.0}, {0: 0.9, 1: 0.8, 2: 0.0}])
+def test_ranks_that_wait_alike_or_in_other_stages_are_not_slow(shares: dict[int, float]) -> None:
+    assert beating(shares, BUSY).newly_slow(STAGES) == []
+
+
+def test_a_few_heartbeats_say_nothing() -> None:
+    assert beating({0: 0.8, 1: 0.0, 2: 0.9}, BUSY, SLOW_BEATS - 1).newly_slow(STAGES) == []
+
+
+def test_all_ranks_idle_is_a_standstill_and_one_at_work_is_none() -> None:
+    idle = dict.fromkeys(range(3), 0.001)
+    assert beating({0: 1.0, 1: 0.0, 2: 1.0}, idle).stalled(SLOW_BEATS)
+    assert not beating({0: 1.0, 1: 0.0, 2: 1.0}, {**idle, 2: 0.1}).stalled(SLOW_BEATS)
+    failure = beating({0: 1.0, 1: 0.0, 2: 1.0}, idle).diagnose(SLOW_BEATS)
+    assert failure.message == (
+        "rank 1 hangs in a pass, and the others wait for it: rank 0 is in a pass, "
+        "rank 2 is in a pass"
+    )
+    everyone = beating(dict.fromkeys(range(3), 1.0), idle).diagnose(SLOW_BEATS)
+    assert everyone.message.startswith("no rank makes progress: rank 0 is in a pass")
+
+
+def test_faults_of_an_environment() -> None:
+    assert faults_of({}) == []
+    text = '[{"rank": 1, "step": 3, "how": "raise", "attempt": 1}]'
+    (found,) = faults_of({"SHARDWRIGHT_FAULTS": text})
+    assert found == {"rank": 1, "step": 3, "how": "raise", "attempt": 1}
+    with pytest.raises(InputError, match=r"SHARDWRIGHT_FAULTS: faults\.0\.how: got burn"):
+        faults_of({"SHARDWRIGHT_FAULTS": '[{"rank": 1, "step": 3, "how": "burn"}]'})
+    assert [attempt_of({}), attempt_of({"TORCHELASTIC_RESTART_COUNT": "2"})] == [0, 2]
+
+
+def test_a_fault_strikes_at_its_rank_step_moment_and_attempt() -> None:
+    fault = Fault(rank=1, step=3, how="raise", at="update", attempt=1)
+    faults = FaultList(faults=(fault,))
+    for moment in (
+        (0, 3, "update", 1),
+        (1, 2, "update", 1),
+        (1, 3, "begin", 1),
+        (1, 3, "update", 0),
+    ):
+        faults.strike(*moment)
+    with pytest.raises(ValueError, match="asked for in step 3"):
+        faults.strike(1, 3, "update", 1)
+    with pytest.raises(InputError, match=r"fault\.step: got 0"):
+        Fault(rank=0, step=0, how="kill")

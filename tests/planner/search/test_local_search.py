@@ -1,0 +1,84 @@
+"""Plans near a good one: descent ends where no change of one layer, or of all alike, is faster."""
+
+from __future__ import annotations
+
+import numpy as np
+from generators.samples import random_problem
+from published.planning import search_of
+
+from shardwright.planner.candidates.evaluator import Decision, Outcome
+from shardwright.planner.heuristics.local_search import OPTIONS_TRIED, _lowered, descend
+from shardwright.planner.search.branch_and_bound import Search
+from shardwright.planner.tables.option_table import OptionTable
+
+NUMBER, PLENTY_BYTES = 254, 2**40
+SCARCE, SCARCE_BYTES = (11, 8), 3_939_625_269
+EQUAL = 1e-9
+
+
+def _start() -> tuple[Search, list[OptionTable], Outcome]:
+    """A search of six layers on two devices, and its slowest plan by estimates."""
+    search = search_of(random_problem(NUMBER, 8).with_memory(PLENTY_BYTES))
+    search._bound_shapes()
+    shape = next(s for s in search._shapes if (s.stages, s.ranks, s.microbatches) == (1, 2, 8))
+    tables = search._layer_tables(shape)
+    slowest = tuple(t.strategies[int(np.argmax(t.step_estimate_s))] for t in tables)
+    outcome = search.evaluator(Decision(shape, (0, len(tables)), slowest))
+    assert outcome is not None
+    return search, tables, outcome
+
+
+def _descended(most: int) -> tuple[Outcome, int, Search, list[OptionTable]]:
+    """The best plan that was met, and how many were tried."""
+    search, tables, start = _start()
+    met, tries = [start], [0]
+
+    def attempt(decision: Decision, give_up_s: float) -> Outcome | None:
+        tries[0] += 1
+        found = search.evaluator(decision, give_up_s) if tries[0] <= most else None
+        met.extend([] if found is None else [found])
+        return found
+
+    descend(start, tables, attempt, search._free_bytes)
+    return min(met, key=lambda o: o.step_time_s), tries[0], search, tables
+
+
+def test_no_change_of_one_layer_is_faster_where_it_ends() -> None:
+    best, _, search, tables = _descended(10**6)
+    assert best.step_time_s < _start()[2].step_time_s
+    compared = 0
+    for layer, table in enumerate(tables):
+        for row in np.argsort(table.step_estimate_s, kind="stable")[:OPTIONS_TRIED].tolist():
+            strategies = list(best.decision.strategies)
+            strategies[layer] = table.strategies[row]
+            found = search.evaluator(best.decision._replace(strategies=tuple(strategies)))
+            if found is not None:
+                assert found.step_time_s >= best.step_time_s * (1 - EQUAL)
+                compared += 1
+    assert compared > 50
+
+
+def test_two_changes_at_once_are_tried_where_memory_binds() -> None:
+    """What one layer must give up for another's gain: singly the first only costs time."""
+    search = search_of(random_problem(*SCARCE).with_memory(SCARCE_BYTES))
+    search._bound_shapes()
+    search._look_in_likely()
+    start = min(search._outcomes.values(), key=search.rank)
+    tables = search._layer_tables(start.decision.shape)
+    lowest = _lowered(start, tables, search.evaluator)
+    met = [lowest]
+
+    def attempt(decision: Decision, give_up_s: float) -> Outcome | None:
+        found = search.evaluator(decision, give_up_s)
+        met.extend([found] if found is not None and found.feasible else [])
+        return found
+
+    descend(lowest, tables, attempt, search._free_bytes)
+    best = min(met, key=lambda o: o.step_time_s)
+    assert best.step_time_s < lowest.step_time_s * 0.8
+
+
+def test_it_ends_where_no_more_may_be_tried() -> None:
+    few, tries, *_ = _descended(3)
+    assert tries < 10**4
+    assert few.step_time_s <= _start()[2].step_time_s

@@ -1,0 +1,57 @@
+"""Tables of layer options agree with the passes that the simulator times."""
+
+from __future__ import annotations
+
+import pytest
+from generators.samples import random_problem
+from published.planning import search_of
+
+from shardwright.costmodel.lowering.chunk import StageChunk, StageLayer
+from shardwright.costmodel.lowering.stage_passes import PassKind
+from shardwright.costmodel.simulation.pass_time import pass_time
+from shardwright.planner.search.branch_and_bound import Search
+from shardwright.planner.space.pipeline_shape import Shape
+from shardwright.spec.strategy import LayerStrategy
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_rows_are_what_a_lone_layer_takes(seed: int) -> None:
+    """Without neighbours nothing hides: computation and traffic add up to the pass."""
+    search = search_of(random_problem(seed, 8))
+    shape = max(search.space.shapes(), key=lambda s: (len(_middle(search, s)), s))
+    tied = search._tied(shape)
+    for layer, table in enumerate(search._layer_tables(shape)):
+        members = tied.get(layer, (layer,))
+        if not members:
+            continue
+        every = max(1, len(table.strategies) // 7)
+        for row, strategy in list(enumerate(table.strategies))[::every]:
+            whole_s = _whole_step_s(search, shape, layer, members, strategy)
+            assert table.step_bound_s[row] <= whole_s * (1 + 1e-9)
+            if not search.pricer.hides_sharding:
+                assert table.step_bound_s[row] == pytest.approx(whole_s, rel=1e-9)
+                assert table.step_estimate_s[row] == pytest.approx(whole_s, rel=1e-9)
+
+
+def _middle(search: Search, shape: Shape) -> tuple[LayerStrategy, ...]:
+    samples = search.request.workload.global_batch // shape.microbatches
+    kinds = search.space.kinds
+    return search.space.options(kinds[len(kinds) // 2], shape.ranks, samples)
+
+
+def _whole_step_s(
+    search: Search, shape: Shape, layer: int, members: tuple[int, ...], strategy: LayerStrategy
+) -> float:
+    """Seconds of a layer's passes over all micro-batches, timed one by one."""
+    lowering, ranks = search.evaluator.simulator.lowering, shape.ranks
+    samples = search.request.workload.global_batch // shape.microbatches
+    lowered = lowering.layer(layer, strategy, None, ranks, samples)
+    unit = lowering.unit(members, strategy, ranks)
+    entry = StageLayer(layer, lowering.layers[layer], strategy, lowered, unit)
+    pricer = search.pricer.reaching(search._reach(shape))
+    last = shape.microbatches - 1
+    return sum(
+        pass_time(StageChunk((entry,), 0, 0), PassKind(way, 0, m == 0, m == last), pricer).time_s
+        for way in (True, False)
+        for m in range(shape.microbatches)
+    )

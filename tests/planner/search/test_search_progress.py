@@ -1,0 +1,63 @@
+"""A search that is watched: the same answer, and at every moment a legal plan with a sound gap."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shardwright.api.planning.plan_and_simulate import evaluator_of, search_plan
+from shardwright.api.problem.resolve import Inputs, resolve
+from shardwright.api.server.compute.progress_events import SearchTelling
+from shardwright.planner.search.branch_and_bound import Search, SoFar
+from shardwright.planner.search.work_limits import Limits
+from shardwright.spec.codec import parse_json
+
+ASKED = Inputs(model="gpt2", cluster="8xH100", global_batch=64, seq_len=1024, calibration="none")
+
+
+def test_every_glimpse_is_legal_and_sound() -> None:
+    glimpses: list[SoFar] = []
+
+    def look(search: Search) -> None:
+        if (found := search.so_far()) is not None:
+            glimpses.append(found)
+
+    problem = resolve(ASKED)
+    found = Search(evaluator_of(problem), Limits(), watch=look).run()
+    alone = Search(evaluator_of(problem), Limits()).run()
+    assert [o.decision for o in found.outcomes] == [o.decision for o in alone.outcomes]
+    assert (found.lower_bound, found.simulated) == (alone.lower_bound, alone.simulated)
+    best = found.outcomes[0].step_time_s
+    assert len({glimpse.value for glimpse in glimpses}) > 1
+    for before, glimpse in zip([glimpses[0], *glimpses], glimpses, strict=False):
+        assert glimpse.outcome.feasible
+        glimpse.outcome.plan.check()
+        assert glimpse.value <= before.value
+        assert glimpse.lower_bound <= best * (1 + 1e-12)
+        assert glimpse.gap >= 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "tells_best"),
+    [({}, True), ({"cluster": "4xH100+4xA100"}, False), ({"objective": "largest-batch:8"}, False)],
+)
+def test_best_plans_are_told_where_they_would_be_the_answer(
+    changes: dict[str, Any], tells_best: bool
+) -> None:
+    told: list[tuple[str, Any]] = []
+    telling = SearchTelling(lambda name, body: told.append((name, parse_json(body, "event"))))
+    if "objective" in changes:
+        changes = {**changes, "global_batch": None}
+    problem = resolve(replace(ASKED, **changes))
+    report = search_plan(problem, deadline_s=3, progress=telling.progress, watch=telling)
+    names = [name for name, _ in told]
+    assert ("best" in names) == tells_best
+    assert "progress" in names
+    counts = [data["candidates"] for _, data in told]
+    assert counts == sorted(counts)
+    for name, data in told:
+        if name == "best":
+            assert data["lower_bound_s"] <= report.prediction.step_time_s * (1 + 1e-12)
+            assert data["plan"]["cluster"] == report.plan.to_document()["cluster"]

@@ -1,0 +1,158 @@
+"""What the executor is asked to run and cannot, said before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from generators.family_cases import FamilyCase, bert, t5, vit
+from generators.plan_cases import Case
+from ranks.expert_runs import FOUR, LATENT, MIXTRAL, ExpertSizes
+
+from shardwright.datasets.models.load import presets
+from shardwright.spec.model.feed_forward import Moe
+from shardwright.spec.model.layer_parameters import layer_parameters
+from shardwright.spec.model.model_spec import Attention, BlockLayer, ModelSpec, Tower
+from shardwright.spec.rules.executable import combination_run_reason, model_run_reason
+from shardwright.spec.rules.executable_experts import mixture_run_reason
+from shardwright.spec.rules.executable_together import together_reason
+from shardwright.spec.strategy import LayerStrategy
+from shardwright.spec.workload.training import Lora, adapter_specs
+
+
+def _windowed(window: int) -> ModelSpec:
+    model = presets()["shardwright-demo"].model
+    runs = []
+    for run in model.towers[0].layers:
+        layer = run.layer
+        if isinstance(layer, BlockLayer) and isinstance(layer.attention, Attention):
+            layer = replace(layer, attention=replace(layer.attention, window=window))
+        runs.append(replace(run, layer=layer))
+    return replace(model, towers=(Tower(name="decoder", layers=tuple(runs)),))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["shardwright-demo", "gpt2", "llama-3-8b", "qwen3-8b", "bert-large", "vit-h", "t5-large"],
+)
+def test_dense_decoders_encoders_and_both_run(name: str) -> None:
+    assert model_run_reason(presets()[name].model, 256) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["mixtral-8x7b", "qwen3-30b-a3b", "moonlight", "deepseek-v2", "kimi-k2"]
+)
+def test_experts_and_latent_attention_run(name: str) -> None:
+    assert model_run_reason(presets()[name].model, 256) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"capacity_factor": 1.25}, "a capacity factor of 1.25, which drops tokens,"),
+        ({"bias": True}, "experts with biases"),
+        ({"latent": 512}, "experts in a latent of 512"),
+    ],
+)
+def test_other_mixtures_are_planned_and_not_run(fields: dict[str, object], words: str) -> None:
+    reason = mixture_run_reason(Moe(experts=8, topk=2, ffn=64, **fields))  # type: ignore[arg-type]
+    assert reason is not None
+    assert reason.startswith(words)
+    assert reason.endswith("planned but not run yet")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gpt-oss-120b", "activation clamped_swiglu"),
+        ("qwen3-next-80b-a3b", "delta_rule attention"),
+        ("nemotron-h-8b", "state_space attention"),
+        ("nemotron-4-340b", "activation relu2"),
+        ("llava-1.5-7b", "towers other than an encoder and its decoder"),
+    ],
+)
+def test_the_rest_is_planned_and_not_run(name: str, words: str) -> None:
+    reason = model_run_reason(presets()[name].model, 256)
+    assert reason is not None
+    assert reason.startswith(words) or words in reason
+    assert "planned but not run yet" in reason
+
+
+def test_a_window_runs_where_it_hides_nothing() -> None:
+    assert model_run_reason(_windowed(256), 256) is None
+    reason = model_run_reason(_windowed(255), 256)
+    assert reason == "a sliding window of 255 in 256 tokens is planned but not run yet"
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "words"),
+    [
+        (t5(), {"cp": 2}, "cp 2 in a model of two towers or of learned relative positions"),
+        (t5(), {"tp": 2, "sequence_parallel": "ulysses"}, "Ulysses in a model of two towers"),
+        (bert(), {"cp": 2}, None),
+        (vit(), {"tp": 2, "sequence_parallel": "ulysses"}, None),
+    ],
+)
+def test_splits_of_the_sequence_that_one_tower_runs(
+    model: ModelSpec, given: dict[str, object], words: str | None
+) -> None:
+    plan = FamilyCase(name="", model=model, seq_len=64).plan()
+    assert combination_run_reason(plan) is None
+    own = LayerStrategy(**given)  # type: ignore[arg-type]
+    stages = tuple(
+        replace(
+            stage,
+            virtual_stages=tuple(
+                tuple(replace(part, strategy=own) for part in parts)
+                for parts in stage.virtual_stages
+            ),
+        )
+        for stage in plan.program.stages
+    )
+    split = replace(plan, programs=(replace(plan.program, stages=stages),))
+    reason = combination_run_reason(split)
+    if words is None:
+        assert reason is None
+    else:
+        assert reason is not None
+        assert reason.startswith(words)
+        assert "planned but not run yet" in reason
+
+
+def test_adapters_beside_one_tower_alone() -> None:
+    lora = Lora(rank=4, targets=("query",))
+    assert combination_run_reason(FamilyCase(name="", model=bert(), adapters=lora).plan()) is None
+    reason = combination_run_reason(FamilyCase(name="", model=t5(), adapters=lora).plan())
+    assert reason is not None
+    assert reason.startswith("adapters in a model of two towers")
+
+
+ADAPTED = ExpertSizes(moe=FOUR, latent=LATENT)
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (Case(name="", sizes=ADAPTED, adapters=Lora(targets=("kv_down", "output"))), None),
+        (Case(name="", sizes=ADAPTED, stages=2, kind="zero_bubble", micro_batch=2), None),
+        (Case(name="", adapters=Lora(), stages=2, kind="zero_bubble", micro_batch=2), None),
+        (
+            Case(name="", sizes=MIXTRAL, adapters=Lora(targets=("query", "experts_down"))),
+            "lora beside experts_down, the matrices of all experts, is not built",
+        ),
+    ],
+)
+def test_what_runs_beside_what(case: Case, words: str | None) -> None:
+    reason = together_reason(case.plan())
+    assert (reason is None) == (words is None)
+    assert (reason or "").startswith(words or "")
+
+
+def test_adapters_of_whole_projections_have_parts_of_gradients_as_these_do() -> None:
+    block = next(x for x in ADAPTED.model().layers() if isinstance(x, BlockLayer))
+    specs = {spec.name: spec for spec in layer_parameters(block)}
+    lora = Lora(targets=("kv_down", "kv_up"))
+    whole, split = (adapter_specs(specs[f"{n}.weight"], lora) for n in lora.targets)
+    assert [spec.partial_gradient for spec in whole] == ["sequence_parallel"] * 2
+    assert [spec.partial_gradient for spec in split] == ["never"] * 2
+    assert [spec.split_dim for spec in split] == [None, 0]

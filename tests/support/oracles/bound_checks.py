@@ -1,0 +1,110 @@
+"""Every bound that the search uses, against plans it speaks for."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from generators.random_plans import Draft, Drawer, capped
+from generators.random_spaces import PLENTY_BYTES
+from oracles.brute_force import Space, simulator_of
+from published.planning import RULE, search_of
+
+from shardwright.costmodel.pricing.group_pricer import stage_group
+from shardwright.costmodel.simulation.overlapped_passes import PAIRED_KINDS
+from shardwright.costmodel.simulation.simulator import Simulation, Simulator, kind_counts
+from shardwright.planner.dynamic_programming.enumeration import bounded_plans
+from shardwright.planner.heterogeneous.branch_and_bound import MixedSearch
+from shardwright.planner.search.branch_and_bound import Search
+from shardwright.planner.space.search_space import Shape
+from shardwright.planner.tables.option_table import OptionTable
+from shardwright.spec.schedules.stage_order import EVERY_KIND
+
+ROUNDING = 1e-12
+
+
+@dataclass
+class Tightness:
+    """Largest and mean ratio of each bound to the simulated step, and what was above it."""
+
+    plans: int = 0
+    largest: dict[str, float] = field(default_factory=dict)
+    total: dict[str, float] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def note(self, name: str, bound_s: float, step_s: float, draft: Draft) -> None:
+        ratio = bound_s / step_s
+        self.largest[name] = max(self.largest.get(name, 0.0), ratio)
+        self.total[name] = self.total.get(name, 0.0) + ratio
+        if ratio > 1 + ROUNDING:
+            self.faults.append(f"{name} {ratio:.6f} of {draft}")
+
+    @property
+    def mean(self) -> dict[str, float]:
+        return {name: total / self.plans for name, total in self.total.items()}
+
+
+def check_bounds(space: Space, plans: int, seed: int) -> Tightness:
+    """Random plans on devices that hold just what each needs, which is where bounds are tight."""
+    drawer = Drawer(space, random.Random(f"bounds {seed}"), EVERY_KIND)
+    search, simulator = search_of(space.with_memory(PLENTY_BYTES)), simulator_of(space)
+    found = Tightness()
+    for _ in range(plans):
+        draft = drawer.draft()
+        plan = draft.plan(space)
+        simulation = simulator.run(plan)
+        assert simulation is not None
+        note_bounds(found, search, simulator, draft, simulation)
+    return found
+
+
+def note_bounds(
+    found: Tightness, search: Search, simulator: Simulator, draft: Draft, simulation: Simulation
+) -> None:
+    """Every bound that speaks for a plan, on devices that hold just what it needs."""
+    reserved = max(row.reserved_bytes for row in simulation.memory)
+    cluster = capped(search_space(search), reserved, RULE.margin).cluster
+    search.request = replace(search.request, cluster=cluster)
+    found.plans += 1
+    p = draft.pipeline
+    shape = Shape(p.stages, p.width, p.kind, p.chunks, p.microbatches)
+    step_s, end_s = simulation.step_time_s, search.work.end_s(shape)
+    if abs(end_s - simulation.norm_s - simulation.host_s) > 1e-9 * end_s:
+        found.faults.append(f"end of the step {end_s}: {draft}")
+    found.note("shape", search._shape_bound(shape), step_s, draft)
+    tables = [
+        _row(table, draft, number) for number, table in enumerate(search._layer_tables(shape))
+    ]
+    budget = search._live_budget(shape)
+    own = list(bounded_plans(shape, draft.cuts, tables, budget, float("inf")))
+    if not own:
+        found.faults.append(f"live budget {budget} cuts {draft}")
+    else:
+        found.note("plan", own[0][0] + end_s, step_s, draft)
+    plan = draft.plan(search_space(search))
+    if p.kind not in PAIRED_KINDS:
+        counts = kind_counts(p.kind, p.microbatches, p.chunks)
+        groups = [stage_group(stage) for stage in plan.program.stages]
+        reaches = [each[0] for each in simulator.reaches(plan)]
+        held = zip(simulation.chunks, groups, reaches, strict=True)
+        times = [simulator._times(counts, *of_stage) for of_stage in held]
+        found.note("give up", simulator.least_s(counts, times), step_s, draft)
+
+
+def search_space(search: Search | MixedSearch) -> Space:
+    """The space of a search, to build its plans in."""
+    request = search.request
+    return Space(
+        model=request.model,
+        cluster=request.cluster,
+        workload=request.workload,
+        stack=request.stack,
+    )
+
+
+def _row(table: OptionTable, draft: Draft, number: int) -> OptionTable:
+    wanted = draft.strategies[number]
+    rows = np.array([strategy == wanted for strategy in table.strategies])
+    assert rows.sum() == 1, (wanted, number)
+    return table.only(rows)

@@ -1,0 +1,76 @@
+"""A census on real ranks."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from toys.census_value import NAME, TECHNIQUE, groups, mode_of
+
+from shardwright.executor.technique import (
+    LivePlace,
+    LiveTechnique,
+    NamedState,
+    Placement,
+    RunTechniques,
+    TechniqueRun,
+)
+
+FADE = 0.5
+COPIES = "copies"
+
+
+class LiveCensus(LiveTechnique):
+    """Running sums of squares, of every block that holds a census."""
+
+    def __init__(self, place: LivePlace) -> None:
+        self._place = place
+        self._sums: dict[int, Tensor] = {}
+        self._held: dict[int, list[Tensor]] = {}
+        for layer, strategy in place.strategies.items():
+            if mode_of(strategy) == "each":
+                self._sums[layer] = torch.zeros(1, device=place.device)
+            else:
+                parts = place.parameters[layer]
+                self._held[layer] = [torch.zeros_like(part.data) for part in parts]
+
+    def _gradients(self, layer: int) -> list[Tensor]:
+        parts = self._place.parameters[layer]
+        return [grad for part in parts if (grad := part.grad) is not None]
+
+    def gradients_ready(self, layer: int) -> None:
+        """Count the squares, at once or in place."""
+        gradients = self._gradients(layer)
+        if layer in self._held:
+            torch._foreach_addcmul_(self._held[layer], gradients, gradients)
+            return
+        norms = torch._foreach_norm(gradients)
+        total = torch.stack(norms).square().sum().reshape(1)
+        strategy, ranks = self._place.strategies[layer], self._place.book.stage_ranks
+        for shape in groups(strategy, ranks):
+            if shape.size > 1:
+                with self._place.on(COPIES):
+                    dist.all_reduce(total, group=self._place.group(shape))
+        self._sums[layer].add_(total)
+
+    def before_update(self) -> None:
+        """Held squares fade."""
+        for held in self._held.values():
+            torch._foreach_mul_(held, FADE)
+
+    def state(self) -> dict[str, NamedState]:
+        """One number a layer, equal on all ranks; or squares, cut as the parameters are."""
+        found = {}
+        for layer, total in self._sums.items():
+            (group,) = groups(self._place.strategies[layer], self._place.book.stage_ranks)
+            everywhere = Placement(kind="replicated", group=group)
+            found[f"{layer}.sum"] = NamedState(tensor=total, placement=everywhere)
+        for layer, held in self._held.items():
+            for part, squares in zip(self._place.parameters[layer], held, strict=True):
+                own = NamedState(tensor=squares, placement=Placement(kind="own"))
+                found[f"{layer}.{part.name}"] = own
+        return found
+
+
+RUN = TechniqueRun(name=NAME, start=LiveCensus, streams=(COPIES,))
+RUNS = RunTechniques(values=(TECHNIQUE,), runs=(RUN,))

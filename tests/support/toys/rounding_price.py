@@ -1,0 +1,33 @@
+"""What rounding costs: two casts of n activation elements each way, 6n bytes each."""
+
+from __future__ import annotations
+
+import math
+
+from toys.rounding_value import COUNTS, NAME, TECHNIQUE
+
+from shardwright.costmodel.layers.layer import Segment
+from shardwright.costmodel.sharding.fsdp_unit import Unit
+from shardwright.costmodel.sharding.param_groups import UnitShape
+from shardwright.costmodel.symbolic.layer_shape import LayerShape, activation_shape
+from shardwright.costmodel.technique import Added, LayerAddition, TechniquePrice, with_addition
+from shardwright.spec.report.work_items import streamed
+from shardwright.spec.workload.number_formats import ELEMENT_BYTES
+
+BYTES_OF_BOTH = 4 + 2
+
+
+def layer(segment: Segment, shape: LayerShape) -> LayerAddition:
+    """Casts down and up, of the input going forward and of its gradient going backward."""
+    elements = math.prod(activation_shape(shape, shape.strategy, shape.seq_len, segment.hidden))
+    size = elements * BYTES_OF_BOTH
+    casts = (streamed("cast", elements, size, "bf16"), streamed("cast", elements, size, "fp32"))
+    return LayerAddition(forward=Added(items=casts), backward=Added(items=casts[::-1]))
+
+
+def unit(shape: UnitShape, own: Unit) -> Unit:
+    """A layer's states beside the counts that a run keeps."""
+    return with_addition(own, NAME, resident_bytes=COUNTS * ELEMENT_BYTES["int64"])
+
+
+PRICE = TechniquePrice(value=TECHNIQUE, layer=layer, unit=unit)

@@ -1,0 +1,59 @@
+"""Small spaces in which techniques are chosen among: a few hundred plans each."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from generators.plan_cases import Sizes
+from oracles.brute_force import Answer, Restriction, Space, solve
+
+from shardwright.api.problem.resolve import Inputs, resolve
+from shardwright.planner.technique import KnownTechniques
+
+FEW = (
+    Restriction(axis="recompute", allowed=("none",)),
+    Restriction(axis="cp", allowed=(1,)),
+    Restriction(axis="schedule", allowed=("1f1b",)),
+    Restriction(axis="micro_batch", allowed=(1, 2)),
+    Restriction(axis="tp", allowed=(1,)),
+)
+"""What keeps a space small while techniques differ: data parallelism without recomputation."""
+TWO = Restriction(axis="dp", allowed=(2,))
+
+
+@cache
+def solved(space: Space) -> Answer:
+    """The space's brute force, done once."""
+    return solve(space, check_every=7)
+
+
+def small_space(
+    known: KnownTechniques,
+    name: str,
+    words: tuple[str, ...],
+    *more: Restriction,
+    cluster: str = "1x2xA100-80GB",
+    sizes: Sizes = Sizes(blocks=2, hidden=256, ffn=512, vocab=512),  # noqa: B008
+    dtype: str = "fp32",
+) -> Space:
+    """Two blocks on two devices, with words of a technique to choose among.
+
+    Args:
+        known: the technique, and others that may be there.
+        name: the technique.
+        words: that blocks may have of it.
+        more: restrictions that keep the space small.
+        cluster: where.
+        sizes: of the model.
+        dtype: number formats.
+    """
+    found = resolve(Inputs(model="gpt2", cluster=cluster, global_batch=2, seq_len=64, dtype=dtype))
+    return Space(
+        model=sizes.model(),
+        cluster=found.cluster,
+        workload=found.workload,
+        stack=found.stack,
+        profile=found.machine.profile,
+        restrictions=(Restriction(axis=name, allowed=words), *more),
+        techniques=known,
+    )

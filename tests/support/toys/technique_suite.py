@@ -1,0 +1,307 @@
+"""What every technique is held to without ranks: a test class inherits this and names its roles.
+
+Runs are held to :mod:`toys.technique_ranks`.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from generators.plan_cases import PLAIN, Case, Sizes
+from generators.random_plans import Drawer
+from generators.random_spaces import random_cap
+from oracles.bound_checks import check_bounds
+from oracles.brute_force import Restriction, Space, simulator_of
+from published.planning import RULE, compare, planned
+from rich.console import Console
+from toys.technique_spaces import solved
+
+from shardwright.api.planning.plan_and_simulate import search_plan
+from shardwright.api.problem.lossy import allowing, lossy_notes
+from shardwright.api.problem.pins import resolve_pins
+from shardwright.api.problem.resolve import Inputs, Problem, resolve
+from shardwright.api.terminal.plan import print_report
+from shardwright.costmodel.explain.breakdown import breakdown
+from shardwright.costmodel.lowering.layer_lowering import lower_layer
+from shardwright.costmodel.lowering.plan_lowering import Lowering
+from shardwright.costmodel.pricing.machine import Machine
+from shardwright.costmodel.pricing.pricer import Pricer
+from shardwright.costmodel.simulation.simulator import Simulator
+from shardwright.costmodel.technique import TechniquePrice
+from shardwright.datasets.catalogue.stack import stack
+from shardwright.planner.space.pins import CORE_KEYS, PIPELINE_KEYS
+from shardwright.planner.technique import KnownTechniques, TechniqueChoice
+from shardwright.spec.codec import canonical_json, json_schema
+from shardwright.spec.errors import InputError
+from shardwright.spec.model.model_spec import Layer
+from shardwright.spec.plan.plan import Plan, load_plan
+from shardwright.spec.report.report import BREAKDOWN_TERMS
+from shardwright.spec.schedules.stage_order import EVERY_KIND
+from shardwright.spec.strategy import LayerStrategy
+from shardwright.spec.technique import OFF, TechniqueValue
+from shardwright.spec.techniques import technique_reason, with_value
+from shardwright.spec.workload.workload import DtypeRecord
+
+FP32 = DtypeRecord.from_shorthand("fp32")
+LONGEST_REASON = 160
+SIZES = Sizes(blocks=3, hidden=64, ffn=128, vocab=256)
+PLANS = 12
+"""Random plans that bounds are held against."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused:
+    """A place where a value is not legal, and a word of the reason."""
+
+    word: str
+    because: str
+    strategy: LayerStrategy = PLAIN
+    ranks: int = 1
+    layer: int = 1
+    dtype: DtypeRecord = FP32
+
+
+class TechniqueSuite(ABC):
+    """The checks of one technique.
+
+    ``spaces`` are small ones whose restrictions name the technique's words, so that a brute force
+    sees every plan; ``refused`` are places where it may not be. ``base`` on ``ranks`` is a strategy
+    that every word may stand in; ``asked`` is what a question needs beside the usual, ``pinned``
+    what is pinned beside a word, so that a search is short.
+    """
+
+    known: KnownTechniques
+    name: str
+    refused: tuple[Refused, ...]
+    base = LayerStrategy()
+    ranks = 1
+    asked: Mapping[str, Any] = MappingProxyType({})
+    pinned: tuple[str, ...] = ()
+
+    @abstractmethod
+    def spaces(self) -> list[Space]: ...
+
+    @cached_property
+    def value(self) -> TechniqueValue:
+        return next(value for value in self.known.values if value.name == self.name)
+
+    @cached_property
+    def price(self) -> TechniquePrice:
+        return next(price for price in self.known.prices if price.name == self.name)
+
+    @cached_property
+    def choice(self) -> TechniqueChoice:
+        return next(choice for choice in self.known.choices if choice.name == self.name)
+
+    @cached_property
+    def named(self) -> dict[str, Any]:
+        """Every word with its value."""
+        return {word: self.value.from_word(word) for word in self.value.words}
+
+    @cached_property
+    def plain(self) -> Plan:
+        return Case(name="plain", sizes=SIZES, ranks=1, micro_batch=4).plan()
+
+    def plan_with(self, word: str) -> Plan:
+        """A plan all of whose blocks hold a value."""
+        strategy = with_value(self.base, self.name, self.named[word])
+        values = self.known.values
+        case = Case(name=word, sizes=SIZES, ranks=self.ranks, micro_batch=4, strategies=strategy)
+        return replace(case, techniques=values).plan()
+
+    def test_its_name_is_its_own(self) -> None:
+        assert self.price.name == self.choice.name == self.value.name == self.name
+        assert self.name.isidentifier()
+        assert self.name == self.name.casefold()
+        assert self.name not in (*BREAKDOWN_TERMS, *CORE_KEYS, *PIPELINE_KEYS, "technique")
+
+    def test_values_are_frozen_and_read_from_their_words(self) -> None:
+        assert OFF not in self.value.words
+        assert self.value.from_word("no such word") is None
+        assert len({*self.named.values()}) == len(self.named)
+        for word, value in self.named.items():
+            assert isinstance(value, self.value.value)
+            assert self.value.word_of(value) == word
+            with pytest.raises(FrozenInstanceError):
+                setattr(value, fields(value)[0].name, None)
+
+    def test_plans_survive_json(self) -> None:
+        schema = json_schema(self.value.value)
+        assert {field.name for field in fields(self.value.value)} == {*schema["properties"]}
+        hashes = {self.plain.hash}
+        for word in self.named:
+            plan = self.plan_with(word)
+            text = canonical_json(plan.to_document())
+            again = load_plan(text, "plan", self.known.values)
+            assert again == plan
+            assert {self.value.text_of(s) for s in again.layer_strategies()} == {OFF, word}
+            hashes.add(again.hash)
+        assert len(hashes) == 1 + len(self.named)
+
+    def test_off_costs_nothing(self) -> None:
+        absent = replace(
+            self.known,
+            values=tuple(v for v in self.known.values if v.name != self.name),
+            prices=tuple(p for p in self.known.prices if p.name != self.name),
+            choices=tuple(c for c in self.known.choices if c.name != self.name),
+        )
+        off = with_value(with_value(LayerStrategy(), self.name, None), self.name, None)
+        assert off == LayerStrategy()
+        text = canonical_json(self.plain.to_document())
+        assert self.name not in text
+        assert load_plan(text, "plan", absent.values).hash == self.plain.hash
+        off_only = (Restriction(axis=self.name, allowed=(OFF,)),)
+        for space in self.spaces():
+            others = tuple(r for r in space.restrictions if r.axis != self.name)
+            without = planned(replace(space, restrictions=others, techniques=absent))
+            held_off = planned(replace(space, restrictions=(*others, *off_only)))
+            assert without is not None
+            assert held_off is not None
+            assert held_off.outcomes[0].plan.hash == without.outcomes[0].plan.hash
+            assert held_off.outcomes[0].step_time_s == without.outcomes[0].step_time_s
+            assert held_off.lower_bound_s == without.lower_bound_s
+            assert held_off.simulated == without.simulated
+
+    def test_reasons_are_one_line(self) -> None:
+        layers = self.plain.model.layers()
+        places = [*self.refused, Refused(word=self.value.words[0], because="applies to", layer=0)]
+        for place in places:
+            strategy = with_value(place.strategy, self.name, self.named[place.word])
+            reason = self._reason(layers[place.layer], strategy, place)
+            assert reason is not None, place
+            assert place.because in reason
+            assert "\n" not in reason
+            assert len(reason) < LONGEST_REASON
+        alone = with_value(LayerStrategy(), self.name, next(iter(self.named.values())))
+        usual = Refused(word="", because="")
+        assert self._reason(layers[1], alone, usual) is None
+
+    def _reason(self, layer: Layer, strategy: LayerStrategy, place: Refused) -> str | None:
+        return technique_reason(layer, strategy, place.ranks, place.dtype, self.known.values)
+
+    def test_what_lacks_a_role_is_refused_in_one_line(self) -> None:
+        plan = self.plan_with(self.value.words[0])
+        assert plan.check(self.known.values) == []
+        broken = [str(violation) for violation in plan.check(())]
+        assert broken
+        assert all(f"technique '{self.name}' is not built yet" in text for text in broken)
+        unpriced = Simulator.for_plan(plan, Machine(plan.cluster), stack("shardwright"), ())
+        with pytest.raises(InputError, match=f"techniques.{self.name}: got no price"):
+            unpriced.run(plan)
+        asked = replace(self.problem(), techniques=replace(self.known, choices=()))
+        with pytest.raises(InputError, match=f"got {self.name}"):
+            resolve_pins((f"{self.name}={self.value.words[0]}",), asked)
+
+    def problem(self) -> Problem:
+        cluster = f"1x{self.ranks}xA100-80GB"
+        asked = {"cluster": cluster, "global_batch": 2, "seq_len": 64, "dtype": "fp32"}
+        found = resolve(Inputs(model=SIZES.model(), **asked, **self.asked))  # type: ignore[arg-type]
+        return replace(found, techniques=self.known)
+
+    def test_pins_choose_it(self) -> None:
+        asked = self.problem()
+        for word in self.named:
+            pins = resolve_pins((*self.pinned, f"{self.name}={word}"), asked)
+            report = search_plan(asked, pins)
+            words = [self.value.text_of(s) for s in report.plan.layer_strategies()]
+            assert words == [OFF, *[word] * SIZES.blocks, OFF]
+            assert report.plan.check(self.known.values) == []
+            assert report.search is not None
+            assert report.search.space[self.name] == sorted({OFF, word})
+            assert report.search.lower_bound_s <= report.prediction.step_time_s
+        with pytest.raises(InputError, match=f"--pin {self.name}: got fast-and-free"):
+            resolve_pins((f"{self.name}=fast-and-free",), asked)
+
+    def test_lossy_values_are_taken_only_where_they_are_allowed(self) -> None:
+        lossy = {word for word, value in self.named.items() if self.value.lossy(value)}
+        for word in self.named:
+            notes = lossy_notes(self.plan_with(word), self.known.values)
+            assert [note.value for note in notes] == [f"{self.name}={word}"] * (word in lossy)
+        if not lossy or self.choice.tried is None:
+            with pytest.raises(InputError, match="--allow: got"):
+                allowing(self.known, self.name)
+            return
+        asked = self.problem()
+        unasked = search_plan(asked)
+        assert unasked.search is not None
+        assert not lossy & {*unasked.search.space[self.name]}
+        assert any("--allow" in entry["why"] for entry in unasked.search.left_out)
+        allowed = search_plan(replace(asked, techniques=allowing(self.known, self.name)))
+        assert allowed.search is not None
+        assert lossy <= {*allowed.search.space[self.name]}
+        pinned = search_plan(asked, resolve_pins((f"{self.name}={min(lossy)}",), asked))
+        assert pinned.assumptions[0].path == f"lossy.{self.name}"
+        out = Console(record=True, width=200, file=io.StringIO())
+        print_report(out, pinned, RULE, ())
+        assert out.export_text().startswith(f"lossy: {self.name}={min(lossy)} (")
+
+    def test_prices_are_finite_and_grow_with_the_work(self) -> None:
+        machine = Machine(self.plain.cluster)
+        pricer = Pricer(machine, stack("shardwright"))
+        for word in (OFF, *self.named):
+            before_s = 0.0
+            for batch in (1, 2, 4, 8):
+                time_s = self._block_s(pricer, word, batch)
+                assert math.isfinite(time_s)
+                assert time_s >= before_s
+                if self.price.at_least == "work":
+                    assert time_s >= self._block_s(pricer, OFF, batch)
+                before_s = time_s
+
+    def _block_s(self, pricer: Pricer, word: str, batch: int) -> float:
+        """Seconds of a block's micro-batch both ways, and of what follows its gradients."""
+        own = with_value(self.base, self.name, self.named.get(word))
+        workload, prices = self.plain.workload, self.known.prices
+        lowering = Lowering(self.plain.model, workload, stack("shardwright"), prices)
+        lowered = lower_layer(lowering.layers[1], lowering.shape(1, own, None, batch, False))
+        unit = lowering.unit((1,), own, self.ranks)
+        assert unit.added_bytes >= 0
+        for work in (lowered.forward, lowered.backward, unit.added):
+            assert work.peak_bytes >= 0
+            assert all(entry.technique in ("", self.name) for entry in work.entries)
+        assert {name for name, _ in unit.added_update} <= {self.name}
+        updates = [pricer.split(items) for _, items in unit.added_update]
+        passes_s = sum(
+            pricer.passes(ways).time_s
+            for ways in ((lowered.forward,), (lowered.backward, unit.added))
+        )
+        return passes_s + sum(copies_s + wires_s for copies_s, wires_s in updates)
+
+    def test_terms_add_up_and_name_it(self) -> None:
+        named = 0
+        for space in self.spaces():
+            simulator, drawer = simulator_of(space), Drawer(space, random.Random(0), EVERY_KIND)
+            for _ in range(PLANS):
+                plan = drawer.draft().plan(space)
+                simulation = simulator.run(plan)
+                assert simulation is not None
+                terms = breakdown(simulation)
+                assert math.isclose(sum(terms.values()), simulation.step_time_s, rel_tol=1e-9)
+                assert min(terms.values()) >= -1e-9 * simulation.step_time_s
+                assert {*terms} <= {*BREAKDOWN_TERMS, *(v.name for v in self.known.values)}
+                named += terms.get(self.name, 0.0) > 0
+        adds = self.price.layer is not None or self.price.unit is not None
+        assert (named > 0) == adds
+
+    def test_no_bound_is_above_a_random_plan(self) -> None:
+        for space in self.spaces():
+            found = check_bounds(space, PLANS, seed=0)
+            assert found.faults == []
+            assert found.plans == PLANS
+
+    def test_the_planner_equals_the_brute_force(self) -> None:
+        for number, space in enumerate(self.spaces()):
+            answer = solved(space)
+            capacity = random_cap(random.Random(f"{self.name} {number}"), answer, RULE)
+            found = compare(number, space, answer, capacity)
+            assert found.faults == []
+            assert found.feasible > 0
