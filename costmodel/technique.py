@@ -15,37 +15,37 @@ from ..spec.cluster.stack_spec import StackSpec
 from ..spec.errors import InputError
 from ..spec.strategy import LayerStrategy
 from ..spec.technique import TechniqueValue
-from .symbolic.lowered_pass import NO_PASS, HostWork, LoweredPass, in_turn
-from .symbolic.tape import Entry, Item
+from .symbolic.lowered_pass import NO_PASS, HostWork, LoweredPass, chain_passes
+from .symbolic.tape import TapeEntry, WorkItem
 
 if TYPE_CHECKING:
-    from .layers.layer import Segment
-    from .sharding.fsdp_unit import Unit
+    from .layers.layer import LayerSegment
+    from .sharding.fsdp_unit import FsdpUnit
     from .sharding.param_groups import UnitShape
     from .symbolic.layer_shape import LayerShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Added:
+class AddedWork:
     """Work that a technique adds to a pass, in line, with what it needs while it runs.
 
     ``items`` are kernels and collectives in order, ``scratch_bytes`` live while they run, and
     ``host_s`` is host time beside their launches.
     """
 
-    items: tuple[Item, ...] = ()
+    items: tuple[WorkItem, ...] = ()
     scratch_bytes: int = 0
     host_s: float = 0.0
 
     def lowered(self, name: str) -> LoweredPass:
         """The work as a pass of its own, under a technique's name."""
-        entries = tuple(Entry(item, False, technique=name) for item in self.items)
+        entries = tuple(TapeEntry(item, False, technique=name) for item in self.items)
         kernels = len(LoweredPass(entries, 0, 0).kernels())
         host = HostWork(kernels, once_s=self.host_s) if self.host_s else None
         return LoweredPass(entries, self.scratch_bytes, 0, host=host)
 
 
-NOTHING = Added()
+NO_WORK = AddedWork()
 Tier = Literal["host", "nvme"]
 TIERS: tuple[Tier, ...] = ("host", "nvme")
 TierBytes = tuple[tuple[Tier, int], ...]
@@ -63,13 +63,13 @@ class LayerAddition:
 
     ``kept_bytes`` of device memory are held from a forward to its backward; below 0: so many of
     the layer's own are not held in between, and are back before the backward begins.
-    ``kept_elsewhere`` is held in between on other tiers.
+    ``kept_tier_bytes`` is held in between on other tiers.
     """
 
-    forward: Added = NOTHING
-    backward: Added = NOTHING
+    forward: AddedWork = NO_WORK
+    backward: AddedWork = NO_WORK
     kept_bytes: int = 0
-    kept_elsewhere: TierBytes = ()
+    kept_tier_bytes: TierBytes = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +90,11 @@ class TechniquePrice:
     value: TechniqueValue
     at_least: Literal["work", "products", "nothing"] = "work"
     stack: Callable[[StackSpec, LayerStrategy], StackSpec] | None = None
-    host_work: Callable[[LayerStrategy, tuple[Entry, ...], int, bool], HostWork | None] | None = (
-        None
-    )
-    layer: Callable[[Segment, LayerShape], LayerAddition] | None = None
-    unit: Callable[[UnitShape, Unit], Unit] | None = None
+    host_work: (
+        Callable[[LayerStrategy, tuple[TapeEntry, ...], int, bool], HostWork | None] | None
+    ) = None
+    layer: Callable[[LayerSegment, LayerShape], LayerAddition] | None = None
+    unit: Callable[[UnitShape, FsdpUnit], FsdpUnit] | None = None
 
     @property
     def name(self) -> str:
@@ -102,10 +102,12 @@ class TechniquePrice:
         return self.value.name
 
 
-Prices = tuple[TechniquePrice, ...]
+TechniquePrices = tuple[TechniquePrice, ...]
 
 
-def prices_of(strategy: LayerStrategy, known: Mapping[str, TechniquePrice]) -> Prices:
+def technique_prices(
+    strategy: LayerStrategy, known: Mapping[str, TechniquePrice]
+) -> TechniquePrices:
     """The prices of the techniques of a layer's strategy, in their order.
 
     Raises:
@@ -118,7 +120,7 @@ def prices_of(strategy: LayerStrategy, known: Mapping[str, TechniquePrice]) -> P
     return tuple(price for price in known.values() if price.name in strategy.techniques)
 
 
-def stack_with(stack: StackSpec, strategy: LayerStrategy, prices: Prices) -> StackSpec:
+def stack_with(stack: StackSpec, strategy: LayerStrategy, prices: TechniquePrices) -> StackSpec:
     """The stack as a layer meets it under its techniques."""
     for price in prices:
         if price.stack is not None:
@@ -128,10 +130,10 @@ def stack_with(stack: StackSpec, strategy: LayerStrategy, prices: Prices) -> Sta
 
 def host_work_of(
     strategy: LayerStrategy,
-    entries: tuple[Entry, ...],
+    entries: tuple[TapeEntry, ...],
     additions: int,
     forward: bool,
-    prices: Prices,
+    prices: TechniquePrices,
 ) -> HostWork | None:
     """The host's part of a pass as the technique says that has any; else None.
 
@@ -151,7 +153,7 @@ def host_work_of(
     return next(iter(found.values()), None)
 
 
-def within_parts(prices: Prices) -> Prices:
+def within_parts(prices: TechniquePrices) -> TechniquePrices:
     """What techniques change inside the parts of a layer, without what they add to the whole."""
     return tuple(
         replace(price, layer=None, unit=None)
@@ -167,20 +169,20 @@ class AddedPasses:
     forward: LoweredPass
     backward: LoweredPass
     kept_bytes: int
-    kept_elsewhere: TierBytes = ()
+    kept_tier_bytes: TierBytes = ()
 
 
-def added_passes(layer: Segment, shape: LayerShape) -> AddedPasses | None:
+def added_passes(layer: LayerSegment, shape: LayerShape) -> AddedPasses | None:
     """What the techniques of a layer add to every micro-batch; None for nothing."""
     forward, backward, kept_bytes = NO_PASS, NO_PASS, 0
     elsewhere: TierBytes = ()
     for price in shape.prices:
         if price.layer is not None:
             found = price.layer(layer, shape)
-            forward = in_turn(forward, found.forward.lowered(price.name))
-            backward = in_turn(backward, found.backward.lowered(price.name))
+            forward = chain_passes(forward, found.forward.lowered(price.name))
+            backward = chain_passes(backward, found.backward.lowered(price.name))
             kept_bytes += found.kept_bytes
-            elsewhere += found.kept_elsewhere
+            elsewhere += found.kept_tier_bytes
     if (forward, backward, kept_bytes, elsewhere) == (NO_PASS, NO_PASS, 0, ()):
         return None
     if not shape.training.backward:
@@ -191,7 +193,7 @@ def added_passes(layer: Segment, shape: LayerShape) -> AddedPasses | None:
 
 def added_backward(own: LoweredPass, added: AddedPasses) -> LoweredPass:
     """A layer's backward with what techniques add: bytes that are back are there from its start."""
-    whole = in_turn(added.backward, own)
+    whole = chain_passes(added.backward, own)
     return replace(
         whole,
         peak_bytes=whole.peak_bytes + max(0, -added.kept_bytes),
@@ -199,7 +201,7 @@ def added_backward(own: LoweredPass, added: AddedPasses) -> LoweredPass:
     )
 
 
-def unit_with(shape: UnitShape, unit: Unit, prices: Prices) -> Unit:
+def unit_with(shape: UnitShape, unit: FsdpUnit, prices: TechniquePrices) -> FsdpUnit:
     """The states of a layer under its techniques."""
     for price in prices:
         if price.unit is not None:
@@ -208,13 +210,13 @@ def unit_with(shape: UnitShape, unit: Unit, prices: Prices) -> Unit:
 
 
 def with_addition(
-    unit: Unit,
+    unit: FsdpUnit,
     name: str,
-    gradient: Added = NOTHING,
-    update: tuple[Item, ...] = (),
+    gradient: AddedWork = NO_WORK,
+    update: tuple[WorkItem, ...] = (),
     resident_bytes: int = 0,
-    resident_elsewhere: TierBytes = (),
-) -> Unit:
+    resident_tier_bytes: TierBytes = (),
+) -> FsdpUnit:
     """A unit with a technique's own work and state.
 
     Args:
@@ -224,12 +226,12 @@ def with_addition(
             micro-batch's backward.
         update: done with the optimizer's update.
         resident_bytes: of device memory, held from step to step.
-        resident_elsewhere: the same on other tiers.
+        resident_tier_bytes: the same on other tiers.
     """
     return replace(
         unit,
-        added=in_turn(unit.added, gradient.lowered(name)),
+        added=chain_passes(unit.added, gradient.lowered(name)),
         added_update=(*unit.added_update, (name, update)) if update else unit.added_update,
         added_bytes=unit.added_bytes + resident_bytes,
-        added_elsewhere=(*unit.added_elsewhere, *resident_elsewhere),
+        added_tier_bytes=(*unit.added_tier_bytes, *resident_tier_bytes),
     )

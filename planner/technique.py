@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ..costmodel.technique import Prices
+from ..costmodel.technique import TechniquePrices
 from ..spec.cluster.cluster_spec import ClusterSpec
 from ..spec.model.layers import Layer
 from ..spec.strategy import LayerStrategy
@@ -36,18 +36,18 @@ class TechniqueChoice:
     a workload, beside leaving the technique off; None: only what pins and lists of values ask for,
     and then ``untried`` says why. A value that is not legal is not taken, so none need be left out
     for that. ``device_reason``: what a value needs that a device of a catalogue name is not;
-    ``cluster_reason``: why nothing is tried on a cluster, None where it is.
+    ``cluster_violation``: why nothing is tried on a cluster, None where it is.
     """
 
     name: str
     tried: Callable[[Layer, LayerStrategy, int, Workload], Iterable[Any]] | None = None
     untried: str = ""
     device_reason: Callable[[Any, str], str | None] = _needs_nothing
-    cluster_reason: Callable[[ClusterSpec], str | None] = _on_any
+    cluster_violation: Callable[[ClusterSpec], str | None] = _on_any
 
     def untried_reason(self, cluster: ClusterSpec) -> str | None:
         """Why only what is asked for is tried on a cluster; None: other values are too."""
-        return self.untried if self.tried is None else self.cluster_reason(cluster)
+        return self.untried if self.tried is None else self.cluster_violation(cluster)
 
 
 Choices = tuple[TechniqueChoice, ...]
@@ -61,7 +61,7 @@ class KnownTechniques:
     """
 
     values: Values
-    prices: Prices
+    prices: TechniquePrices
     choices: Choices
     allowed: frozenset[str] = frozenset()
 

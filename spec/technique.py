@@ -76,7 +76,8 @@ class TechniqueValue:
     ``value``: a frozen dataclass whose every default is the usual choice; it is hashable and reads
     from JSON. ``words``: what a flag or pin may say, beside ``none``, as errors list it;
     ``from_word`` gives the value of a word (None: it is not one) and ``word_of`` its word.
-    ``legality_reason`` and ``stack_reason``: why a value may not stand in a layer's strategy, or a
+    ``legality_violation`` and ``stack_violation``: why a value may not stand in a layer's
+    strategy, or a
     stack cannot say it; one line each, None where it may. ``lossy``: how far a value changes
     results; None: it is exact. ``groups``: the rank groups of its own inside a stage, which a run
     makes up front and whose communicators are counted. ``joins_backward``: whether a run makes all
@@ -90,10 +91,10 @@ class TechniqueValue:
     words: tuple[str, ...]
     word_of: Callable[[Any], str]
     from_word: Callable[[str], Any]
-    legality_reason: Callable[[Layer, LayerStrategy, int, DtypeRecord], str | None] = (
+    legality_violation: Callable[[Layer, LayerStrategy, int, DtypeRecord], str | None] = (
         _no_layer_reason
     )
-    stack_reason: Callable[[LayerStrategy, StackSpec], str | None] = _no_stack_reason
+    stack_violation: Callable[[LayerStrategy, StackSpec], str | None] = _no_stack_reason
     lossy: Callable[[Any], Lossy | None] = _exact
     groups: Callable[[LayerStrategy, int], tuple[RankGroup, ...]] = _no_groups
     joins_backward: Callable[[LayerStrategy], bool] = never_joins
@@ -110,7 +111,9 @@ class TechniqueValue:
         return OFF if found is None else self.word_of(found)
 
 
-def kind_reason(technique: TechniqueValue, layer: Layer, kinds: tuple[str, ...]) -> str | None:
+def layer_kind_violation(
+    technique: TechniqueValue, layer: Layer, kinds: tuple[str, ...]
+) -> str | None:
     """Why a technique is not for a layer's kind; None if it is one of ``kinds``."""
     if layer.kind in kinds:
         return None

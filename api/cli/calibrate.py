@@ -13,14 +13,14 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...spec.cluster.calibration import NAME_PATTERN, TAKEN_NAMES
+from ...spec.cluster.calibration import NAME_PATTERN, RESERVED_NAMES
 from ...spec.errors import InputError
 from .output import check_targets, emit
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ...spec.cluster.calibration import Calibration, Place
+    from ...spec.cluster.calibration import Calibration, CalibrationScope
 
 
 def calibrate_command(given: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ def _of_memory(name: str, path: Path) -> dict[str, Any]:
     return _saved(base.with_memory(memory)) | found.counts
 
 
-def _stored(name: str, place: Place) -> Calibration | None:
+def _stored(name: str, place: CalibrationScope) -> Calibration | None:
     """The calibration of that name; what it has of the other kind of table is kept.
 
     Raises:
@@ -99,7 +99,7 @@ def _saved(fitted: Calibration) -> dict[str, Any]:
 def _name(text: str | None) -> str:
     if text is None:
         raise InputError("--name", "nothing", "what the calibration shall be called")
-    if not re.fullmatch(NAME_PATTERN, text) or text in TAKEN_NAMES:
+    if not re.fullmatch(NAME_PATTERN, text) or text in RESERVED_NAMES:
         allowed = "1 to 64 letters, digits, dots, dashes or underscores, and not none or fit"
         raise InputError("--name", text, allowed)
     return text

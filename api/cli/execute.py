@@ -65,9 +65,9 @@ def execute_command(given: dict[str, Any]) -> None:
 
 def _unrunnable(workload: Workload) -> tuple[str, str]:
     """The flag, and its value, that asks for what is not run."""
-    from ...spec.rules.plan_rules import dtype_reason
+    from ...spec.rules.plan_rules import unsupported_dtype
 
-    if dtype_reason(workload.dtype):
+    if unsupported_dtype(workload.dtype):
         return "--dtype", workload.dtype.shorthand
     if workload.optimizer != "adamw":
         return "--optimizer", workload.optimizer
@@ -81,17 +81,17 @@ def require_runnable(problem: Problem) -> None:
         InputError: another machine's devices, or a model or number format that is not run.
     """
     from ...datasets.models.load import DEFAULT_MODEL
-    from ...spec.rules.executable import model_run_reason, split_run_reason
-    from ...spec.rules.plan_rules import executable_reason
+    from ...spec.rules.executable import unsupported_model, unsupported_strategy
+    from ...spec.rules.plan_rules import unsupported_run
     from ...spec.strategy import LayerStrategy
     from ..problem.this_machine import require_devices
 
     require_devices(problem.cluster, "--cluster with --execute")
-    if reason := model_run_reason(problem.model, problem.workload.seq_len):
+    if reason := unsupported_model(problem.model, problem.workload.seq_len):
         allowed = f"what --execute can run ({reason})"
         raise InputError("--model", problem.model.name, allowed, DEFAULT_MODEL)
     plain, model, workload = LayerStrategy(), problem.model, problem.workload
-    if reason := executable_reason(plain, workload) or split_run_reason(model, plain, workload):
+    if reason := unsupported_run(plain, workload) or unsupported_strategy(model, plain, workload):
         flag, given = _unrunnable(problem.workload)
         raise InputError(flag, given, f"what --execute can run ({reason})")
 

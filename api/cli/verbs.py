@@ -13,7 +13,7 @@ from ...spec.choices import (
     RECOMPUTES,
     SEQUENCE_PARALLELS,
 )
-from ...spec.schedules.stage_order import EVERY_KIND
+from ...spec.schedules.stage_order import ALL_KINDS
 from .flags import (
     CHECKPOINTS,
     CLUSTER_WORD,
@@ -45,7 +45,7 @@ STRATEGY = together(
                  help="Sequence parallelism: none, megatron or ulysses (tp splits heads)."),
     click.option("--shard", type=Word("S", lambda: SHARD_LEVELS),
                  help="zero0 to zero3, hsdp or hpz[:LEVEL|:DEGREE], or P/G/O (degrees or levels)."),
-    click.option("--schedule", type=Word("S", lambda: EVERY_KIND),
+    click.option("--schedule", type=Word("S", lambda: ALL_KINDS),
                  help="gpipe, 1f1b, interleaved, zero_bubble, zbv or dualpipe."),
     click.option("--micro-batch", type=WholeNumber(), help="Samples of a micro-batch."),
     click.option("--recompute", type=Word("R", lambda: RECOMPUTES),

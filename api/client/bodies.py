@@ -16,7 +16,7 @@ from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.codec import to_document
 from ...spec.errors import InputError
 from ...spec.model.model_spec import ModelSpec
-from ...spec.plan.rental_prices import Prices
+from ...spec.plan.rental_prices import RentalPrices
 from ..problem.model_and_cluster import cluster_of, model_of
 from ..problem.price_file import WHAT, PricesLike
 from ..problem.resolve import DEFAULT_BATCH, DEFAULT_SEQ_LEN
@@ -84,7 +84,7 @@ def prices_body(given: PricesLike | None) -> Any:
     Raises:
         InputError: a file that cannot be read.
     """
-    if isinstance(given, Prices):
+    if isinstance(given, RentalPrices):
         return to_document(given)
     if isinstance(given, (str, Path)):
         return dict(read_document(Path(given).expanduser(), WHAT))

@@ -21,10 +21,10 @@ from ...spec.errors import InputError
 from ...spec.huggingface.config import ModelAndAssumptions
 from ...spec.model.layers import EmbeddingLayer
 from ...spec.model.model_spec import ModelSpec
-from ...spec.model.towers import placed_tokens
+from ...spec.model.towers import inserted_tokens
 from ...spec.report.report import Assumption
 from ...spec.report.work_items import SCANS
-from ...spec.rules.executable import model_run_reason
+from ...spec.rules.executable import unsupported_model
 from ...spec.strategy import LayerStrategy
 from ..catalogue.clusters import level_rows
 from ..catalogue.model_sizes import model_kind
@@ -158,7 +158,7 @@ def usual_seq_len(model: ModelSpec) -> int:
         return own
     limits = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
     seq_len = min([USUAL_SEQ_LEN, *limits])
-    return max(seq_len, placed_tokens(model, seq_len))
+    return max(seq_len, inserted_tokens(model, seq_len))
 
 
 def _figures(problem: Problem, lowering: Lowering) -> tuple[Figure, ...]:
@@ -177,7 +177,7 @@ def _model(model: ModelSpec, seq_len: int, layers: list[dict[str, Any]]) -> dict
         "parameters": model.param_count(seq_len),
         "active_parameters": model.active_param_count(seq_len),
         "layers": layers,
-        "run": model_run_reason(model, seq_len),
+        "run": unsupported_model(model, seq_len),
     }
 
 

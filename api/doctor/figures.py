@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...costmodel.kernel_latency.device_latency import DeviceLatency
-from ...costmodel.kernel_latency.roofline import formula_figures
+from ...costmodel.kernel_latency.roofline import formula_constants
 from ...datasets.catalogue.device import CPU, Device, device
 from ...datasets.catalogue.fabric import COLLECTIVES, fabric
 from ...datasets.catalogue.node import node, nodes
@@ -111,7 +111,7 @@ def _device_figures(
 
 
 def _formula_figures(item: Device, flash: int | None, scans: bool) -> Iterator[Figure]:
-    for own in formula_figures(item, flash, scans):
+    for own in formula_constants(item, flash, scans):
         yield Figure(
             part="formula",
             of=item.name,

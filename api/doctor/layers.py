@@ -8,8 +8,8 @@ from ...costmodel.lowering.plan_lowering import Lowering
 from ...spec.errors import NotBuiltError
 from ...spec.model.layers import Layer
 from ...spec.model.model_spec import ModelSpec
-from ...spec.rules.executable import layer_run_reason, towers_run_reason, window_run_reason
-from ...spec.rules.plan_rules import layer_reason
+from ...spec.rules.executable import unsupported_layer, unsupported_towers, unsupported_window
+from ...spec.rules.plan_rules import layer_violation
 from ...spec.strategy import LayerStrategy
 from ..catalogue.layer_names import layer_name
 from ..views.stage_table import ranges
@@ -45,8 +45,8 @@ def layer_rows(lowering: Lowering) -> list[dict[str, Any]]:
 
 
 def _support(lowering: Lowering, layer: Layer, index: int) -> dict[str, Any]:
-    tokens = lowering.places[index].tokens
-    planned = layer_reason(layer, ALONE, 1, 1, tokens)
+    tokens = lowering.contexts[index].tokens
+    planned = layer_violation(layer, ALONE, 1, 1, tokens)
     reasons = {
         "planned": planned,
         "simulated": planned or _lowering_reason(lowering, index),
@@ -67,5 +67,5 @@ def _lowering_reason(lowering: Lowering, index: int) -> str | None:
 
 
 def _run_reason(model: ModelSpec, layer: Layer, tokens: int) -> str | None:
-    own = layer_run_reason(layer) or window_run_reason(layer, tokens)
-    return own or towers_run_reason(model)
+    own = unsupported_layer(layer) or unsupported_window(layer, tokens)
+    return own or unsupported_towers(model)

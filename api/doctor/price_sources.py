@@ -11,12 +11,12 @@ from ...costmodel.explain.price_sources import SOURCES, SourceSeconds, SourceSum
 from ...costmodel.lowering.plan_lowering import Lowering
 from ...costmodel.pricing.machine import Machine
 from ...costmodel.pricing.pricer import Pricer
-from ...costmodel.sharding.optimizers import joined, update_work
+from ...costmodel.sharding.optimizers import merged_share, update_work
 from ...spec.choices import SequenceParallel
 from ...spec.model.experts import experts_of
 from ...spec.model.layers import Layer
 from ...spec.report.report import BREAKDOWN_TERMS
-from ...spec.rules.plan_rules import layer_reason
+from ...spec.rules.plan_rules import layer_violation
 from ...spec.strategy import LayerStrategy, Sharding
 from ..problem.resolve import Problem
 
@@ -63,11 +63,11 @@ def usual_strategy(lowering: Lowering, per_node: int, ranks: int) -> LayerStrate
         per_node: devices of a node.
         ranks: devices of the group.
     """
-    kinds = {(x, place.tokens) for x, place in zip(lowering.layers, lowering.places, strict=True)}
+    kinds = {(x, place.tokens) for x, place in zip(lowering.layers, lowering.contexts, strict=True)}
     for strategy in _candidates(lowering, per_node, ranks):
         samples = strategy.data_parallel(ranks)
         if not any(
-            layer_reason(x, of_layer(x, strategy), ranks, samples, tokens) for x, tokens in kinds
+            layer_violation(x, of_layer(x, strategy), ranks, samples, tokens) for x, tokens in kinds
         ):
             return strategy
     return LayerStrategy()
@@ -104,7 +104,10 @@ def _terms(
         found.add_layer(layers[key], times)
     for key, times in Counter(map(id, units)).items():
         found.add_unit(next(unit for unit in units if id(unit) == key), times)
-    share, clips = joined(unit.update for unit in units), workload.gradient_clip_norm is not None
+    share, clips = (
+        merged_share(unit.update for unit in units),
+        workload.gradient_clip_norm is not None,
+    )
     found.add_update(update_work(share, 0, workload.optimizer, workload.dtype, clips))
     return _in_order(found.seconds())
 

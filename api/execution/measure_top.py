@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ...costmodel.calibration.fit import MOST_ROWS, MeasuredStep, fit_calibration
+from ...costmodel.calibration.fit import MAX_ROWS, MeasuredStep, fit_calibration
 from ...costmodel.lowering.plan_lowering import Lowering
 from ...costmodel.pricing.machine import Machine
 from ...costmodel.pricing.pricer import Pricer
@@ -57,8 +57,8 @@ def check_count(count: int) -> int:
     Raises:
         InputError: none, or too many.
     """
-    if not 1 <= count <= MOST_ROWS:
-        raise InputError(FLAG, count, f"1 to {MOST_ROWS} plans", min(max(count, 1), MOST_ROWS))
+    if not 1 <= count <= MAX_ROWS:
+        raise InputError(FLAG, count, f"1 to {MAX_ROWS} plans", min(max(count, 1), MAX_ROWS))
     return count
 
 

@@ -10,7 +10,7 @@ from ...costmodel.explain.step_cost import with_cost
 from ...planner.candidates.evaluator import Outcome
 from ...planner.search.branch_and_bound import Found, Search
 from ...planner.search.tie_set import complexity, tie_set
-from ...spec.plan.rental_prices import Prices
+from ...spec.plan.rental_prices import RentalPrices
 from ...spec.report.report import Alternative, Prediction, TieSet
 
 TIE_WITHIN = 0.05
@@ -67,14 +67,16 @@ def standing(search: Search, found: Found, simple: bool) -> Standing:
     return Standing(search=search, chosen=chosen, outcomes=outcomes, tied=tied)
 
 
-def predicted(outcome: Outcome, search: Search, prices: Prices | None) -> Prediction:
+def predicted(outcome: Outcome, search: Search, prices: RentalPrices | None) -> Prediction:
     """The prediction of a simulated plan, with what it costs."""
     evaluator = search.evaluator
     made = predict(outcome.plan, outcome.simulation, evaluator.simulator, evaluator.rule)
     return with_cost(made, outcome.plan, prices)
 
 
-def alternatives(standing: Standing, top: int, prices: Prices | None) -> tuple[Alternative, ...]:
+def alternatives(
+    standing: Standing, top: int, prices: RentalPrices | None
+) -> tuple[Alternative, ...]:
     """The next best plans of other shapes, and the simplest within the model's error.
 
     The best plan is among them where the simplest answers.

@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import __version__
 from ...costmodel.galvatron.job import MB, GalvatronJob, usable_mb
-from ...costmodel.galvatron.plan_cost import GalvatronPlan, Price
+from ...costmodel.galvatron.plan_cost import GalvatronCost, GalvatronPlan
 from ...costmodel.galvatron.predict import predict
 from ...planner.galvatron.best_uniform import best_uniform
 from ...planner.galvatron.coverage import left_out, space
@@ -85,7 +85,7 @@ class _Answers:
     def __init__(self, problem: Problem, job: GalvatronJob, budget_mb: int) -> None:
         self._problem, self._job, self._budget_mb = problem, job, budget_mb
 
-    def of(self, found: GalvatronPlan, price: Price) -> Answer:
+    def of(self, found: GalvatronPlan, price: GalvatronCost) -> Answer:
         """The plan as ours, legal, and what is predicted of it."""
         asked = self._problem
         plan = plan_of(asked.model, asked.cluster, asked.workload, found)
@@ -167,7 +167,7 @@ def _notes(job: GalvatronJob, budget_mb: int, found: GalvatronFound) -> tuple[As
          "layers rounded up to whole MB; --costs ours prices by ours"),
         ("costs.withheld_bytes", withheld * MB, reserve),
         ("costs.schedule", "1f1b", "its default; gradients reduced beside the last backward"),
-        ("costs.change_of_degree_s", found.price.change_s,
+        ("costs.change_of_degree_s", found.price.reshard_s,
          "neighbours of a stage with other degrees pay its charge, about 100x the bandwidth's"),
         ("costs.layer_types", list(job.layers), "blocks of each type of its profile, in order"),
     ]  # fmt: skip

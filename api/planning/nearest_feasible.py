@@ -19,7 +19,7 @@ from ...datasets.clusters.parse import parse_cluster
 from ...planner.space.pins import Pin
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.errors import InfeasibleError, InputError
-from ...spec.rules.plan_rules import workload_reason
+from ...spec.rules.plan_rules import workload_violation
 from ...spec.units import GIB, format_number
 from ..problem.resolve import Problem
 
@@ -139,7 +139,7 @@ def _shorter(problem: Problem, pins: tuple[Pin, ...], fits: Fits) -> Change | No
 
     def short_enough(tokens: int) -> bool:
         shorter = problem.sized(seq_len=tokens)
-        return workload_reason(shorter.model, shorter.workload) is None and fits(shorter, pins)
+        return workload_violation(shorter.model, shorter.workload) is None and fits(shorter, pins)
 
     halves = _halves(given)
     if not halves or not short_enough(halves[-1]):

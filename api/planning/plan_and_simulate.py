@@ -17,7 +17,7 @@ from ...costmodel.lowering.plan_lowering import Lowering
 from ...costmodel.memory.feasibility import DEFAULT_RISK, MemoryRule
 from ...costmodel.memory.library_workspace import calibrated_stack
 from ...costmodel.pricing.pricer import Pricer
-from ...costmodel.pricing.rate_changes import AS_LISTED, ChangedRates
+from ...costmodel.pricing.rate_changes import NO_RATE_CHANGES, RateChanges
 from ...costmodel.simulation.simulator import Simulation, Simulator
 from ...planner.candidates.evaluator import Evaluator
 from ...planner.heterogeneous.branch_and_bound import MixedLimits, MixedSearch
@@ -77,7 +77,7 @@ def simulate_plan(
     measured: Measured | None,
     assumptions: tuple[Assumption, ...],
     risk: float = DEFAULT_RISK,
-    rates: ChangedRates = AS_LISTED,
+    rates: RateChanges = NO_RATE_CHANGES,
     techniques: KnownTechniques = SHIPPED,
 ) -> Simulated:
     """Simulate one plan, whether it fits or not.

@@ -10,12 +10,12 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ...costmodel.lowering.plan_lowering import Lowering
-from ...costmodel.memory.pass_memory_cache import PassEffects
+from ...costmodel.memory.pass_memory_cache import PassMemoryCache
 from ...costmodel.pricing.machine import Machine
 from ...costmodel.pricing.pricer import Pricer
-from ...costmodel.pricing.rate_changes import AS_LISTED, ChangedRates
+from ...costmodel.pricing.rate_changes import NO_RATE_CHANGES, RateChanges
 from ...costmodel.simulation.simulator import Simulator
-from ...costmodel.technique import Prices
+from ...costmodel.technique import TechniquePrices
 from ...costmodel.techniques import TECHNIQUES
 from ...spec.cluster.calibration import Calibration
 from ...spec.cluster.cluster_spec import ClusterSpec
@@ -33,8 +33,8 @@ def simulator_for(
     plan: Plan,
     measured: Measured | None,
     stack: StackSpec,
-    rates: ChangedRates = AS_LISTED,
-    techniques: Prices = TECHNIQUES,
+    rates: RateChanges = NO_RATE_CHANGES,
+    techniques: TechniquePrices = TECHNIQUES,
 ) -> Simulator:
     """A simulator of a plan's model and workload on its cluster.
 
@@ -57,16 +57,20 @@ def _simulator(
     model: ModelSpec,
     workload: Workload,
     stack: StackSpec,
-    techniques: Prices,
+    techniques: TechniquePrices,
     cluster: ClusterSpec,
     measured: Calibration | None,
-    rates: ChangedRates,
+    rates: RateChanges,
 ) -> Simulator:
     return _on(model, workload, stack, techniques, Machine(cluster, measured, rates=rates))
 
 
 def _on(
-    model: ModelSpec, workload: Workload, stack: StackSpec, techniques: Prices, machine: Machine
+    model: ModelSpec,
+    workload: Workload,
+    stack: StackSpec,
+    techniques: TechniquePrices,
+    machine: Machine,
 ) -> Simulator:
     lowering, effects = _unpriced(model, workload, stack, techniques)
     return Simulator(lowering, Pricer(machine, stack), effects)
@@ -74,7 +78,7 @@ def _on(
 
 @lru_cache(maxsize=KEPT)
 def _unpriced(
-    model: ModelSpec, workload: Workload, stack: StackSpec, techniques: Prices
-) -> tuple[Lowering, PassEffects]:
+    model: ModelSpec, workload: Workload, stack: StackSpec, techniques: TechniquePrices
+) -> tuple[Lowering, PassMemoryCache]:
     """What no rate changes: layers and units, and what their passes do to memory."""
-    return Lowering(model, workload, stack, techniques), PassEffects(stack)
+    return Lowering(model, workload, stack, techniques), PassMemoryCache(stack)

@@ -8,12 +8,12 @@ from typing import Any
 from ...planner.technique import TechniqueChoice
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.errors import InputError
-from ...spec.model.towers import layer_places
+from ...spec.model.towers import layer_contexts
 from ...spec.plan.plan import Plan
-from ...spec.rules.plan_rules import layer_reason, stack_reason
+from ...spec.rules.plan_rules import layer_violation, stack_violation
 from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.technique import OFF, TechniqueValue
-from ...spec.techniques import technique_reason, with_word
+from ...spec.techniques import technique_violation, with_word
 from ..problem.resolve import Problem
 from .uniform_chunks import own_strategy
 
@@ -32,9 +32,9 @@ def refuse(problem: Problem, strategy: LayerStrategy, ranks: int, plan: Plan) ->
     """
     known = problem.techniques
     for value, _ in known.plannable:
-        if reason := value.stack_reason(strategy, problem.stack):
+        if reason := value.stack_violation(strategy, problem.stack):
             raise _unsaid(value, strategy, problem.stack, reason)
-    if reason := stack_reason(strategy, problem.stack, known.values):
+    if reason := stack_violation(strategy, problem.stack, known.values):
         raise _stack_error(problem, strategy, ranks, reason)
     samples = plan.program.micro_batch_samples
     if reason := _layers_reason(problem, strategy, ranks, samples):
@@ -52,7 +52,7 @@ def _unsaid(
 ) -> InputError:
     """The error of a technique's word that the stack cannot say, with those that it can."""
     other = (with_word(strategy, value, word, value.name) for word in value.words)
-    said = [value.text_of(each) for each in other if value.stack_reason(each, stack) is None]
+    said = [value.text_of(each) for each in other if value.stack_violation(each, stack) is None]
     allowed = f"{' or '.join([OFF, *said])} ({reason})"
     return InputError(_flag(value), value.text_of(strategy), allowed, OFF)
 
@@ -74,7 +74,7 @@ def _technique_reason(
         return None
     for layer in problem.model.kinds():
         own = own_strategy(layer, strategy, problem.techniques.values)
-        if reason := technique_reason(layer, own, ranks, dtype, (value,)):
+        if reason := technique_violation(layer, own, ranks, dtype, (value,)):
             return reason
     devices = (group.device for group in problem.cluster.groups)
     reasons = (choice.device_reason(chosen, device) for device in devices)
@@ -112,11 +112,11 @@ def _layers_reason(
 ) -> str | None:
     """Why some layer kind may not run under the strategy; None if all may."""
     model = problem.model
-    places = layer_places(model, problem.workload.seq_len)
+    places = layer_contexts(model, problem.workload.seq_len)
     kinds = dict.fromkeys((x, p.tokens) for x, p in zip(model.layers(), places, strict=True))
     for layer, tokens in kinds:
         own = own_strategy(layer, strategy, problem.techniques.values)
-        if reason := layer_reason(layer, own, ranks, samples, tokens):
+        if reason := layer_violation(layer, own, ranks, samples, tokens):
             return reason
     return None
 

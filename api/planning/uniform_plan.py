@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ...costmodel.simulation.simulator import most_microbatches
+from ...costmodel.simulation.simulator import max_microbatches
 from ...planner.space.shard_levels import with_degrees
 from ...spec.choices import RECOMPUTES, SEQUENCE_PARALLELS
 from ...spec.errors import InputError, NotBuiltError, Word, nearest_divisor, one_of
 from ...spec.model.experts import experts_of
 from ...spec.plan.plan import LayerPlan, Plan, Program, Schedule, Stage
 from ...spec.report.report import Assumption
-from ...spec.rules.plan_rules import schedule_reason, schedule_stack_reason
-from ...spec.schedules.stage_order import EVERY_KIND, V_KINDS, ScheduleKind, chunk_position
+from ...spec.rules.plan_rules import schedule_stack_violation, schedule_violation
+from ...spec.schedules.stage_order import ALL_KINDS, V_KINDS, ScheduleKind, chunk_position
 from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.techniques import with_word
 from ..problem.argument_types import check_types
@@ -75,8 +75,8 @@ def uniform_plan(
     strategy = _strategy(flags, problem, (tp, cp, dp), notes)
     strategy = replace(strategy, ep=degrees["ep"], etp=degrees["etp"])
     micro_batch = _degree("micro-batch", flags.micro_batch, notes)
-    given = flags.schedule if flags.schedule in EVERY_KIND else "1f1b"
-    most = most_microbatches(pp, vpp, given)
+    given = flags.schedule if flags.schedule in ALL_KINDS else "1f1b"
+    most = max_microbatches(pp, vpp, given)
     microbatches = _microbatches(problem, micro_batch, dp, most)
     kind = _schedule(flags.schedule, vpp, notes)
     chunks = cut(problem.model, pp * vpp, strategy)
@@ -178,7 +178,7 @@ def _microbatches(problem: Problem, micro_batch: int, dp: int, most: int) -> int
 
 def _schedule(given: str | None, vpp: int, notes: list[Assumption]) -> ScheduleKind:
     usual: ScheduleKind = "interleaved" if vpp > 1 else "1f1b"
-    return _word("schedule", given, usual, EVERY_KIND, notes)
+    return _word("schedule", given, usual, ALL_KINDS, notes)
 
 
 def _build(
@@ -190,9 +190,9 @@ def _build(
     batch: tuple[int, int],
 ) -> Plan:
     pp, vpp, ranks = shape
-    if reason := schedule_reason(kind, pp, vpp, batch[1], len(problem.model.layers())):
+    if reason := schedule_violation(kind, pp, vpp, batch[1], len(problem.model.layers())):
         raise InputError("--schedule", kind, reason)
-    if reason := schedule_stack_reason(kind, problem.stack):
+    if reason := schedule_stack_violation(kind, problem.stack):
         raise InputError("--schedule", kind, f"one that the stack can say ({reason})", "1f1b")
     places = place_stages(problem.cluster, pp, ranks)
     stages = tuple(

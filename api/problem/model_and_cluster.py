@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...costmodel.simulation.simulator import most_microbatches
+from ...costmodel.simulation.simulator import max_microbatches
 from ...datasets.catalogue.device import device
 from ...datasets.catalogue.device_formats import require_dtype, require_format
 from ...datasets.clusters.check import check_cluster
@@ -108,7 +108,7 @@ def check_plan(plan: Plan, where: str) -> Plan:
             if workload.dtype.matmul is not None:
                 require_format(found, workload.dtype.matmul, f"{path}.matmul")
     count = plan.program.schedule.microbatches
-    most = most_microbatches(len(plan.program.stages), plan.program.chunks_per_stage)
+    most = max_microbatches(len(plan.program.stages), plan.program.chunks_per_stage)
     if count > most:
         path = f"{where}: programs.0.schedule.microbatches"
         raise InputError(path, count, f"at most {most} with these stages", most)

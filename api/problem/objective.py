@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from ...spec.choices import OBJECTIVES, Objective
 from ...spec.errors import InputError, nearest_name
 from ...spec.model.model_spec import EmbeddingLayer, ModelSpec
-from ...spec.model.towers import placed_tokens
+from ...spec.model.towers import inserted_tokens
 
 FIELD = "--objective"
 GRAINS: dict[Objective, int] = {"largest-batch": 1, "largest-sequence": 1024}
@@ -58,7 +58,7 @@ def sequence_limits(model: ModelSpec, goal: Goal) -> tuple[int, int]:
     if most < goal.grain:
         given, near = f"{goal.objective}:{goal.grain}", f"{goal.objective}:{most}"
         raise InputError(FIELD, given, f"a grain of at most the model's {most} positions", near)
-    least = max(goal.grain, placed_tokens(model, most))
+    least = max(goal.grain, inserted_tokens(model, most))
     return -(-least // goal.grain) * goal.grain, most
 
 

@@ -13,18 +13,18 @@ from ...planner.space.shard_levels import with_degrees
 from ...spec.errors import InputError, nearest_divisor
 from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import Layer
-from ...spec.model.towers import layer_places
-from ...spec.rules.executable import split_run_reason
+from ...spec.model.towers import layer_contexts
+from ...spec.rules.executable import unsupported_strategy
 from ...spec.rules.plan_rules import (
-    executable_reason,
-    layer_reason,
-    schedule_reason,
-    schedule_stack_reason,
+    layer_violation,
+    schedule_stack_violation,
+    schedule_violation,
+    unsupported_run,
 )
 from ...spec.schedules.stage_order import V_KINDS, ScheduleKind
 from ...spec.strategy import LayerStrategy, Sharding
-from ...spec.technique import OFF, kind_reason
-from ...spec.techniques import technique_reason, technique_stack_reason, with_word
+from ...spec.technique import OFF, layer_kind_violation
+from ...spec.techniques import technique_stack_violation, technique_violation, with_word
 from .resolve import Problem
 
 FIELD = "--pin"
@@ -75,8 +75,8 @@ def _run_reason(pin: Pin, problem: Problem) -> str | None:
         strategy = LayerStrategy(tp=2, sequence_parallel=pin.value)  # type: ignore[arg-type]
     else:
         strategy = LayerStrategy(cp=int(pin.value) if pin.key == "cp" else 1)
-    reason = executable_reason(strategy, problem.workload)
-    return reason or split_run_reason(problem.model, strategy, problem.workload)
+    reason = unsupported_run(strategy, problem.workload)
+    return reason or unsupported_strategy(problem.model, strategy, problem.workload)
 
 
 def _meet(first: Pin, second: Pin) -> bool:
@@ -94,7 +94,7 @@ def _whole(pins: Iterable[Pin], key: str) -> int | None:
 
 def _check_degree(pin: Pin, problem: Problem, layers: tuple[Layer, ...], field: str) -> None:
     """Degrees that some layer under the pin cannot have."""
-    places = layer_places(problem.model, problem.workload.seq_len)
+    places = layer_contexts(problem.model, problem.workload.seq_len)
     covered = {(x, places[n].tokens): None for n, x in enumerate(layers) if pin.covers(n)}
     if pin.key in ("ep", "etp"):
         covered = {key: None for key in covered if experts_of(key[0])}
@@ -123,7 +123,7 @@ def _degree_reason(key: str, degree: int, layer: Layer, tokens: int) -> str | No
         ways.append(replace(ways[0], sequence_parallel="megatron"))
         if experts_of(layer):
             ways.append(replace(ways[0], etp=degree))
-    reasons = [layer_reason(layer, way, degree, degree, tokens) for way in ways]
+    reasons = [layer_violation(layer, way, degree, degree, tokens) for way in ways]
     return None if None in reasons else reasons[0]
 
 
@@ -149,9 +149,9 @@ def _check_shard(
         raise InputError(field, pin.text, "degrees that divide one another", "shard=1/1/8")
     strategy = LayerStrategy(shard=Sharding.from_text(text, ranks, field))
     layer = problem.model.layers()[1]
-    if reason := layer_reason(layer, strategy, ranks, ranks, problem.workload.seq_len):
+    if reason := layer_violation(layer, strategy, ranks, ranks, problem.workload.seq_len):
         raise InputError(field, pin.text, f"nested degrees ({reason})", "shard=1/1/8")
-    if executable and (reason := executable_reason(strategy, problem.workload)):
+    if executable and (reason := unsupported_run(strategy, problem.workload)):
         raise InputError(field, pin.text, f"what --execute can run ({reason})", "shard=zero1")
 
 
@@ -162,16 +162,16 @@ def _check_technique(pin: Pin, problem: Problem, layers: tuple[Layer, ...], fiel
     alone = with_word(LayerStrategy(), value, str(pin.value), field)
     kinds = value.kinds.plannable
     spoken = {x: None for n, x in enumerate(layers) if pin.covers(n)}
-    spoken = {x: None for x in spoken if kind_reason(value, x, kinds) is None}
+    spoken = {x: None for x in spoken if layer_kind_violation(value, x, kinds) is None}
     dtype, groups = problem.workload.dtype, problem.cluster.groups
     sharded = replace(alone, shard=Sharding.from_text("zero3", 2))
     reasons = [
-        technique_reason(x, alone, 1, dtype, known.values)
-        if technique_reason(x, sharded, 2, dtype, known.values)
+        technique_violation(x, alone, 1, dtype, known.values)
+        if technique_violation(x, sharded, 2, dtype, known.values)
         else None
         for x in spoken
     ]
-    reasons.append(technique_stack_reason(alone, problem.stack, known.values))
+    reasons.append(technique_stack_violation(alone, problem.stack, known.values))
     if (own := value.of(alone)) is not None:
         needs = [choice.device_reason(own, group.device) for group in groups]
         reasons += [f"it needs {need}" for need in needs if need]
@@ -193,11 +193,11 @@ def _check_schedule(pins: tuple[Pin, ...], problem: Problem, field: str) -> None
         return
     if kind is None:
         kind = "interleaved" if vpp != 1 else "1f1b"
-    if reason := schedule_stack_reason(kind, problem.stack):
+    if reason := schedule_stack_violation(kind, problem.stack):
         raise InputError(field, f"schedule={kind}", f"one that the stack can say ({reason})")
     usual = 2 if kind == "interleaved" or kind in V_KINDS else 1
     stages, chunks = pp or min(2, layers), vpp or usual
-    if reason := schedule_reason(kind, stages, chunks, 2 * stages, layers):
+    if reason := schedule_violation(kind, stages, chunks, 2 * stages, layers):
         given = ", ".join(p.text for p in pins if p.key in ("pp", "vpp", "schedule"))
         raise InputError(field, given, f"pins that agree ({reason})")
 

@@ -1,4 +1,4 @@
-"""Prices as a person types them, in YAML or JSON.
+"""RentalPrices as a person types them, in YAML or JSON.
 
     currency: USD
     device_hour:                # of one device; a catalogue device, or a device group's name
@@ -21,21 +21,21 @@ from ...datasets.catalogue.documents import read_document
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.errors import InputError, nearest_name
 from ...spec.inputs.typed_keys import TypedKeys
-from ...spec.plan.rental_prices import Prices
+from ...spec.plan.rental_prices import RentalPrices
 from ...spec.report.report import Assumption
 
 FIELD = "--prices"
 KEYS = ("currency", "device_hour", "node_hour")
 LONGEST_CURRENCY = 16
 WHAT = "a price file: currency and device_hour, with a price for each device type"
-PricesLike = str | Path | Mapping[str, Any] | Prices
+PricesLike = str | Path | Mapping[str, Any] | RentalPrices
 
 
-def prices_of(given: PricesLike | None, cluster: ClusterSpec) -> Prices | None:
+def prices_of(given: PricesLike | None, cluster: ClusterSpec) -> RentalPrices | None:
     """The prices that were given; None where none were.
 
     Args:
-        given: a file's path, the content of one, or Prices.
+        given: a file's path, the content of one, or RentalPrices.
         cluster: whose device groups must each have a price.
 
     Raises:
@@ -43,7 +43,7 @@ def prices_of(given: PricesLike | None, cluster: ClusterSpec) -> Prices | None:
     """
     if given is None:
         return None
-    if isinstance(given, Prices):
+    if isinstance(given, RentalPrices):
         return _complete(given, cluster, FIELD)
     if isinstance(given, (str, Path)):
         path = Path(given).expanduser()
@@ -53,7 +53,7 @@ def prices_of(given: PricesLike | None, cluster: ClusterSpec) -> Prices | None:
     return _read(given, cluster, FIELD)
 
 
-def price_notes(prices: Prices | None, cluster: ClusterSpec) -> list[Assumption]:
+def price_notes(prices: RentalPrices | None, cluster: ClusterSpec) -> list[Assumption]:
     """The prices that count here, as the report lists them."""
     if prices is None:
         return []
@@ -67,14 +67,14 @@ def price_notes(prices: Prices | None, cluster: ClusterSpec) -> list[Assumption]
     return notes
 
 
-def _read(document: Mapping[str, Any], cluster: ClusterSpec, where: str) -> Prices:
+def _read(document: Mapping[str, Any], cluster: ClusterSpec, where: str) -> RentalPrices:
     keys = TypedKeys(document, where)
     keys.refuse_unknown(KEYS)
     keys.require(("currency", "device_hour"))
     currency = keys.text("currency")
     if len(currency) > LONGEST_CURRENCY or not currency.isprintable():
         raise keys.error("currency", f"a name of at most {LONGEST_CURRENCY} characters", "USD")
-    found = Prices(
+    found = RentalPrices(
         currency=currency,
         device_hour=_hours(keys, "device_hour", cluster, free=False),
         node_hour=_hours(keys, "node_hour", cluster, free=True),
@@ -83,7 +83,7 @@ def _read(document: Mapping[str, Any], cluster: ClusterSpec, where: str) -> Pric
 
 
 def _hours(keys: TypedKeys, key: str, cluster: ClusterSpec, free: bool) -> dict[str, float]:
-    """Prices by device group or catalogue device; ``free``: 0 is one, too."""
+    """RentalPrices by device group or catalogue device; ``free``: 0 is one, too."""
     if not keys.has(key):
         return {}
     rows = keys.document[key]
@@ -113,7 +113,7 @@ def _meant(name: str, cluster: ClusterSpec, where: str) -> str:
         raise InputError(where, name, allowed + ", ".join(groups), near) from None
 
 
-def _complete(prices: Prices, cluster: ClusterSpec, where: str) -> Prices:
+def _complete(prices: RentalPrices, cluster: ClusterSpec, where: str) -> RentalPrices:
     group = prices.unpriced(cluster)
     if group is not None:
         allowed = f"a price of {group.device}, of which the cluster has {group.device_count}"

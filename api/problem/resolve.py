@@ -20,12 +20,12 @@ from ...spec.cluster.measured import Measured
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.errors import InputError, one_of
 from ...spec.model.model_spec import EmbeddingLayer, ModelSpec
-from ...spec.model.towers import placed_tokens
+from ...spec.model.towers import inserted_tokens
 from ...spec.plan.plan import Plan
 from ...spec.plan.relative_position_bias import table_blocks
-from ...spec.plan.rental_prices import Prices
+from ...spec.plan.rental_prices import RentalPrices
 from ...spec.report.report import Assumption
-from ...spec.rules.plan_rules import schedule_stack_reason, stack_reason, workload_reason
+from ...spec.rules.plan_rules import schedule_stack_violation, stack_violation, workload_violation
 from ...spec.workload.workload import TASKS, DtypeRecord, Workload
 from .argument_types import check_types
 from .lossy import allowing
@@ -85,7 +85,7 @@ class Problem:
     expansion: str
     machine: Machine = field(compare=False)
     goal: Goal = THROUGHPUT
-    prices: Prices | None = None
+    prices: RentalPrices | None = None
     techniques: KnownTechniques = SHIPPED
 
     def sized(self, global_batch: int | None = None, seq_len: int | None = None) -> Problem:
@@ -123,7 +123,7 @@ def resolve(inputs: Inputs) -> Problem:
     found = _least_able(cluster)
     dtype = dtype_of(inputs.dtype, found, [device(g.device) for g in cluster.groups], notes)
     workload = _workload(inputs, model, dtype, bare, goal, notes)
-    if reason := workload_reason(model, workload):
+    if reason := workload_violation(model, workload):
         raise _wrong_length(model, workload, reason)
     biased = bool(table_blocks(model))
     chosen = stack_of(*_software(inputs), found, dtype.param, notes, biased)
@@ -158,10 +158,10 @@ def plan_pricing(
     biased = bool(table_blocks(plan.model))
     chosen, measured, notes = pricing_on(plan.cluster, plan.workload.dtype, inputs, biased)
     reasons = [
-        stack_reason(strategy, chosen) for strategy in dict.fromkeys(plan.layer_strategies())
+        stack_violation(strategy, chosen) for strategy in dict.fromkeys(plan.layer_strategies())
     ]
     schedule = plan.program.schedule
-    own = schedule_stack_reason(schedule.kind, chosen, schedule.actions is not None)
+    own = schedule_stack_violation(schedule.kind, chosen, schedule.actions is not None)
     for reason in (*reasons, own):
         if reason:
             raise InputError("--stack", chosen.name, f"one that can say the plan ({reason})")
@@ -197,7 +197,7 @@ def _wrong_length(model: ModelSpec, workload: Workload, reason: str) -> InputErr
     own = model.towers[0].seq_len
     if own is not None and len(model.towers) == 1:
         return InputError("--seq-len", workload.seq_len, f"{own} ({reason})", own)
-    placed = placed_tokens(model, workload.seq_len)
+    placed = inserted_tokens(model, workload.seq_len)
     if placed > workload.seq_len:
         return InputError("--seq-len", workload.seq_len, f"at least {placed} ({reason})", placed)
     limits = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]

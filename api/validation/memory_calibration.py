@@ -6,15 +6,15 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from ...costmodel.calibration.fit import MOST_ROWS
+from ...costmodel.calibration.fit import MAX_ROWS
 from ...costmodel.calibration.memory_fit import MeasuredPeak, fit_memory
 from ...datasets.published.runs import PublishedRun
 from ...spec.cluster.calibration import (
     MEMORY_AS_SHIPPED,
     Calibration,
+    CalibrationScope,
     MemoryCalibration,
     MemoryConstants,
-    Place,
     unfitted,
 )
 from ...spec.errors import InputError, NotBuiltError
@@ -88,14 +88,14 @@ def memory_calibrations(rows: Sequence[PublishedRun], asked: str) -> dict[str, C
     Raises:
         InputError: no calibration of that name, or one without constants of memory.
     """
-    places: dict[Place, list[PricedRun]] = {}
+    places: dict[CalibrationScope, list[PricedRun]] = {}
     for row in priced_peaks(rows):
         places.setdefault(row.place, []).append(row)
-    known: dict[Place, Calibration] = {}
+    known: dict[CalibrationScope, Calibration] = {}
     if asked == "fit":
         for place, own in places.items():
             peaks = measured_peaks(own)
-            few = drawn(peaks, min(MOST_ROWS, len(peaks) // 2))
+            few = drawn(peaks, min(MAX_ROWS, len(peaks) // 2))
             if few:
                 base = unfitted(name="fit", device=place.device, stack=place.stack)
                 known[place] = base.with_memory(fitted_memory(few))

@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...costmodel.memory.library_workspace import recounted, state_bytes, workspace_bytes
+from ...costmodel.memory.library_workspace import recalibrated_row, state_bytes, workspace_bytes
 from ...datasets.catalogue.device import device
 from ...datasets.published.runs import PublishedRun
-from ...spec.cluster.calibration import MEMORY_AS_SHIPPED, Calibration, MemoryConstants, Place
+from ...spec.cluster.calibration import (
+    MEMORY_AS_SHIPPED,
+    Calibration,
+    CalibrationScope,
+    MemoryConstants,
+)
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.report.report import MemoryRow, Prediction, Report
 from ...spec.units import GIB
@@ -45,9 +50,9 @@ class PricedRun:
     memory: MemoryConstants = MEMORY_AS_SHIPPED
 
     @property
-    def place(self) -> Place:
+    def place(self) -> CalibrationScope:
         """Which calibration of memory it is for."""
-        return Place(self.device, self.stack.name)
+        return CalibrationScope(self.device, self.stack.name)
 
     @property
     def predicted_s(self) -> float:
@@ -75,7 +80,8 @@ class PricedRun:
     def bytes_under(self, constants: MemoryConstants) -> float:
         """The same peak under constants of memory, where this was priced without any."""
         rows = (
-            recounted(row, self.stack, self.device, constants) for row in self.prediction.memory
+            recalibrated_row(row, self.stack, self.device, constants)
+            for row in self.prediction.memory
         )
         prediction = replace(self.prediction, memory=tuple(rows))
         return replace(self, prediction=prediction, memory=constants).predicted_bytes

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...datasets.published.runs import PublishedRun
-from ...spec.cluster.calibration import Calibration, Place, unfitted
+from ...spec.cluster.calibration import Calibration, CalibrationScope, unfitted
 from ...spec.errors import InputError
 from .memory_calibration import (
     check_bytes,
@@ -87,7 +87,7 @@ def _counts(
     return {"rows_read": len(runs), "rows_usable": len(rows), "held_out": held_out}
 
 
-def _one_place(places: set[Place], what: str) -> Place:
+def _one_place(places: set[CalibrationScope], what: str) -> CalibrationScope:
     if len(places) > 1:
         found = ", ".join(map(str, sorted(places)))
         raise InputError("--data", found, f"rows of {what}")

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ...costmodel.calibration.fit import MOST_ROWS, MeasuredStep, fit_calibration
+from ...costmodel.calibration.fit import MAX_ROWS, MeasuredStep, fit_calibration
 from ...costmodel.lowering.plan_lowering import Lowering
 from ...costmodel.pricing.machine import Machine
 from ...costmodel.pricing.pricer import Pricer
 from ...costmodel.simulation.simulator import Simulator
 from ...datasets.published.runs import PublishedRun
-from ...spec.cluster.calibration import SHIPPED, Calibration, Factors, Place, unfitted
+from ...spec.cluster.calibration import SHIPPED, Calibration, CalibrationScope, Factors, unfitted
 from ...spec.errors import InputError, NotBuiltError
 from .priced_run import measured_s
 from .published_run import Asked, asked_plan, question_of
@@ -34,11 +34,11 @@ class Usable:
     step_s: float
 
     @property
-    def place(self) -> Place:
+    def place(self) -> CalibrationScope:
         """Which calibration it is for."""
         plan = self.asked.plan
         stack = self.asked.problem.stack.name
-        return Place(plan.cluster.groups[0].device, stack, plan.workload.dtype.products)
+        return CalibrationScope(plan.cluster.groups[0].device, stack, plan.workload.dtype.products)
 
 
 def usable(run: PublishedRun) -> Usable:
@@ -66,7 +66,7 @@ def usable_rows(runs: Sequence[PublishedRun]) -> list[Usable]:
     return found
 
 
-def drawn(rows: Sequence[Row], most: int = MOST_ROWS) -> list[Row]:
+def drawn(rows: Sequence[Row], most: int = MAX_ROWS) -> list[Row]:
     """So many rows drawn by :data:`SEED`, in their order; all where there are no more."""
     if len(rows) <= most:
         return list(rows)

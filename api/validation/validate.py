@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...costmodel.calibration.fit import MOST_ROWS
+from ...costmodel.calibration.fit import MAX_ROWS
 from ...costmodel.explain.accuracy import Pair
 from ...datasets.published.runs import TABLE, PublishedRun, is_of_memory, published_runs
-from ...spec.cluster.calibration import Calibration, Place
+from ...spec.cluster.calibration import Calibration, CalibrationScope
 from ...spec.errors import InputError, NotBuiltError
 from ..problem.stored_calibrations import load_calibration
 from .memory_calibration import NO_PEAK, memory_calibrations
@@ -112,11 +112,11 @@ def _calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibrations:
     if asked == "none":
         return Calibrations()
     read = {row.run.id: row for row in usable_rows(rows)}
-    places: dict[Place, list[Usable]] = {}
+    places: dict[CalibrationScope, list[Usable]] = {}
     for row in read.values():
         places.setdefault(row.place, []).append(row)
     if asked == "fit":
-        drawn_rows = {p: drawn(own, min(MOST_ROWS, len(own) // 2)) for p, own in places.items()}
+        drawn_rows = {p: drawn(own, min(MAX_ROWS, len(own) // 2)) for p, own in places.items()}
         found = {p: calibrated("fit", few) for p, few in drawn_rows.items() if few}
         return Calibrations(by_run=_of_each(places, found), without=TOO_FEW, read=read)
     stored = load_calibration(asked)
@@ -137,8 +137,8 @@ def _memory_calibrations(rows: Sequence[PublishedRun], asked: str) -> Calibratio
 
 
 def _of_each(
-    places: Mapping[Place, Sequence[Usable]],
-    known: Mapping[Place, Calibration],
+    places: Mapping[CalibrationScope, Sequence[Usable]],
+    known: Mapping[CalibrationScope, Calibration],
 ) -> dict[str, Calibration]:
     return {row.run.id: known[p] for p, own in places.items() if p in known for row in own}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ...planner.what_if.question import SCALES, Question, Sweep
 from ...planner.what_if.setting import Value
 from ...spec.errors import InputError, one_of
-from ...spec.inputs.what_if_keys import CHANGE_KEYS
+from ...spec.inputs.what_if_keys import WHAT_IF_KEYS
 from ..problem.model_and_cluster import ClusterLike, cluster_of
 
 SET_EXAMPLE = "inter_node.bandwidth=2x"
@@ -67,7 +67,7 @@ def _set(given: str | tuple[str, Value]) -> tuple[str, Value]:
 def _with_value(path: str, example: str) -> str:
     """What was typed with a value, where it could be a key."""
     name = path.strip()
-    known = [key.path.rpartition(".")[2] for key in CHANGE_KEYS]
+    known = [key.path.rpartition(".")[2] for key in WHAT_IF_KEYS]
     is_key = name.rpartition(".")[2] in known
     return f"{name}={example.partition('=')[2]}" if is_key else example
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checks import live_bytes_check as bytes_check
-from checks import lowering_check
+from checks import live_bytes_check, lowering_check
 from generators.family_cases import FamilyCase
 from generators.plan_cases import Case
 from ranks import rank_pools
@@ -27,7 +26,7 @@ GLANCE = int(os.environ.get("EVIDENCE_TESTS", "0"))
 _plain_run = rank_pools.RankPool.run
 _plain_compare = lowering_check.compare
 _plain_equal = lowering_check.check_kernels_equal
-_plain_apart = bytes_check.peak_apart
+_plain_apart = live_bytes_check.peak_apart
 
 
 def write(**document: Any) -> None:
@@ -82,7 +81,7 @@ def _equal(found: lowering_check.Comparison, rank: int) -> None:
 rank_pools.RankPool.run = _run  # type: ignore[method-assign]
 lowering_check.compare = _compare
 lowering_check.check_kernels_equal = _equal
-bytes_check.peak_apart = _apart
+live_bytes_check.peak_apart = _apart
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,34 +8,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwright.planner.bounds import (
-    knapsack_bounds as bounds,
-)
-from shardwright.planner.bounds import (
+    knapsack_bounds,
     shape_costs,
-)
-from shardwright.planner.bounds import (
-    shape_relaxations as path_costs,
+    shape_relaxations,
 )
 from shardwright.planner.bounds.knapsack_bounds import ShapeBounds
 from shardwright.planner.bounds.shape_costs import ShapeCosts
 from shardwright.planner.bounds.shape_relaxations import PathCosts
 from shardwright.planner.bounds.shape_values import ShapeValues
-from shardwright.planner.candidates import evaluator as candidates
+from shardwright.planner.candidates import evaluator
 from shardwright.planner.candidates.evaluator import Decision, Outcome
-from shardwright.planner.chains import pass_chains as chains
-from shardwright.planner.dynamic_programming import enumeration as exhaustive
-from shardwright.planner.relaxation import column_generation as step
+from shardwright.planner.chains import pass_chains
+from shardwright.planner.dynamic_programming import enumeration
+from shardwright.planner.relaxation import column_generation
 from shardwright.planner.relaxation.stage_feasibility import StageContents
 from shardwright.planner.search import proof
 from shardwright.planner.search.branch_and_bound import Search
 from shardwright.planner.search.incumbents import Trials
 from shardwright.planner.search.proof import Proof
-from shardwright.planner.space import layer_splits as splits
-from shardwright.planner.space import search_space as space
+from shardwright.planner.space import layer_splits, search_space
 from shardwright.planner.space.layer_splits import Splits
 from shardwright.planner.space.search_space import SearchSpace, Shape
-from shardwright.planner.tables import layer_costs as layer_rows
-from shardwright.planner.tables import option_table as options
+from shardwright.planner.tables import layer_costs, option_table
 from shardwright.planner.tables.option_table import OptionTable, OptionTables
 from shardwright.planner.tables.pass_table import PassTable
 from shardwright.spec.strategy import Sharding
@@ -88,8 +82,8 @@ def _dearer(plain: Any) -> Any:
     """Prices of a relaxed step that make layers cost more than they do."""
 
     def least(*arguments: Any) -> tuple[float, list[int]]:
-        seconds, options = plain(*arguments)
-        return seconds * 1.03, options
+        seconds, option_table = plain(*arguments)
+        return seconds * 1.03, option_table
 
     return least
 
@@ -307,36 +301,39 @@ MUTANTS: tuple[Mutant, ...] = (
             scaled(1.5)),
     _mutant("shape bound 1.02", "bounds of shapes 2 % too high", ShapeCosts, "_shape_bound",
             scaled(1.02)),
-    _mutant("plan bound 1.05", "bounds of plans 5 % too high", exhaustive, "_bounds",
+    _mutant("plan bound 1.05", "bounds of plans 5 % too high", enumeration, "_bounds",
             scaled(1.05)),
     _mutant("closed form", "interleaved stages bounded by the closed form of 1F1B", ShapeBounds,
             "bound", _closed_form_always),
-    _mutant("ramp", "plans of interleaved stages bounded with the whole fill", exhaustive,
+    _mutant("ramp", "plans of interleaved stages bounded with the whole fill", enumeration,
             "_bounds", _ramp_always),
     _mutant("one device's memory", "shapes bounded with the memory of one stage", ShapeBounds,
             "bound", _one_stage_memory),
     _mutant("estimates as bounds", "estimates of overlapped passes taken for bounds",
             OptionTables, "_seconds", _likely_as_bound),
-    _mutant("a micro-batch more", "layers bounded with one micro-batch too many", options,
+    _mutant("a micro-batch more", "layers bounded with one micro-batch too many", option_table,
             "_pass_counts", _more_micro_batches),
-    _mutant("greedy hull", "relaxed knapsack 1 % too high", bounds, "least_total", scaled(1.01)),
+    _mutant("greedy hull", "relaxed knapsack 1 % too high", knapsack_bounds, "least_total",
+            scaled(1.01)),
     _mutant("live budget 0.9", "a tenth of the memory is not used", ShapeCosts, "_live_budget",
             scaled(0.9)),
-    _mutant("states twice", "optimizer states counted twice", layer_rows, "resident_bytes",
+    _mutant("states twice", "optimizer states counted twice", layer_costs, "resident_bytes",
             _states_twice),
     _mutant("kept twice", "activations counted twice", OptionTables, "table", _kept_twice),
     _mutant("one more in flight", "one micro-batch too many in flight", Shape, "first_in_flight",
             _one_more_held),
     _mutant("chains 1.05", "chains of passes 5 % too long", PathCosts, "bound", _longer(1.05)),
-    _mutant("one chain more", "passes of a stage counted twice in chains", chains, "_stage_counts",
+    _mutant("one chain more", "passes of a stage counted twice in chains", pass_chains,
+            "_stage_counts",
             _twice),
-    _mutant("free cuts 1.1", "stages without fixed cuts bounded 10 % too high", path_costs,
+    _mutant("free cuts 1.1", "stages without fixed cuts bounded 10 % too high", shape_relaxations,
             "free_cut_bound", scaled(1.1)),
     _mutant("runs 1.05", "what stages may hold bounded 5 % too high", StageContents, "_seconds",
             scaled(1.05)),
     _mutant("held 1.1", "stages bounded with a tenth more bytes", PassTable, "bytes_at",
             scaled(1.1)),
-    _mutant("relaxed 1.03", "relaxed steps bounded 3 % too high", step, "least", _dearer),
+    _mutant("relaxed 1.03", "relaxed steps bounded 3 % too high", column_generation, "least",
+            _dearer),
     _mutant("first cuts only", "one way to cut the layers is enumerated", shape_costs, "all_cuts",
             _first_cuts),
     _mutant("every second plan", "every second plan is enumerated", proof, "bounded_plans",
@@ -348,18 +345,19 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant("half a proof", "the proof leaves out half of the shapes", Proof, "_prove",
             _later_proof),
     _mutant("impatient", "simulations end 3 % too early", Trials, "_keep_s", _impatient),
-    _mutant("no hsdp", "sharding over a part of the ranks is left out", space, "shardings",
+    _mutant("no hsdp", "sharding over a part of the ranks is left out", search_space, "shardings",
             _without_hsdp),
-    _mutant("no zero1", "zero1 is left out", space, "shardings", NOT_ONE),
-    _mutant("no zero2", "zero2 is left out", space, "shardings", NOT_TWO),
+    _mutant("no zero1", "zero1 is left out", search_space, "shardings", NOT_ONE),
+    _mutant("no zero2", "zero2 is left out", search_space, "shardings", NOT_TWO),
     _mutant("no selective", "selective recomputation is left out", Splits, "recomputes",
             _no_recompute("selective")),
     _mutant("no full", "full recomputation is left out", Splits, "recomputes",
             _no_recompute("full")),
     _mutant("no sequence parallelism", "Megatron sequence parallelism is left out", Splits,
             "_sequences", kept_if(lambda sp: sp != "megatron", iter)),
-    _mutant("powers of two", "parts of the batch are powers of two", space, "divisors", POWERS),
-    _mutant("degrees of two", "degrees are powers of two", splits, "divisors", POWERS),
+    _mutant("powers of two", "parts of the batch are powers of two", search_space, "divisors",
+            POWERS),
+    _mutant("degrees of two", "degrees are powers of two", layer_splits, "divisors", POWERS),
     _mutant("no idle devices", "every device must work", SearchSpace, "shapes", _all_devices),
     _mutant("no interleaving", "interleaved stages are left out", SearchSpace, "shapes",
             kept_if(lambda s: s.kind != "interleaved", iter)),
@@ -367,13 +365,13 @@ MUTANTS: tuple[Mutant, ...] = (
             "_make_options", _without_last),
     _mutant("value lists", "lists of allowed values are not heeded by pipelines", SearchSpace,
             "_allowed", _pins_only),
-    _mutant("pins", "pins on layers are not heeded", space, "layer_allows", answering(True)),
-    _mutant("layer rules", "rules of layers are not heeded", splits, "layer_reason",
+    _mutant("pins", "pins on layers are not heeded", search_space, "layer_allows", answering(True)),
+    _mutant("layer rules", "rules of layers are not heeded", layer_splits, "layer_violation",
             answering(None)),
-    _mutant("stack rules", "rules of the stack are not heeded", space, "stack_reason",
+    _mutant("stack rules", "rules of the stack are not heeded", search_space, "stack_violation",
             answering(None)),
-    _mutant("tied rule", "embedding and head that share a weight may differ", candidates,
-            "tied_reason", answering(None)),
+    _mutant("tied rule", "embedding and head that share a weight may differ", evaluator,
+            "tied_embedding_violation", answering(None)),
     _mutant("tied twice", "a shared weight is counted twice", ShapeCosts, "_tied", _own_embedding),
     _mutant("memory ignored", "every plan fits", Outcome, "feasible", _always_fits),
     _mutant("no margin", "the margin of memory is forgotten", Outcome, "feasible",
@@ -381,5 +379,5 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant("slowest first", "plans are answered slowest first", ShapeValues, "rank",
             _slowest_first),
     _mutant("cuts swapped", "plans of two stages are written with their cuts swapped",
-            candidates, "build_plan", _two_stages_reversed),
+            evaluator, "build_plan", _two_stages_reversed),
 )  # fmt: skip

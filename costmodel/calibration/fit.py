@@ -36,9 +36,9 @@ from ...spec.cluster.calibration import (
     Factors,
 )
 from .interval import OWN_SPREAD, half_width
-from .robust_regression import Regression, Vector, fitted, median_error
+from .robust_regression import FitVector, Regression, fitted, median_error
 
-MOST_ROWS = 10
+MAX_ROWS = 10
 DOUBT = {
     "matmul": 0.2,
     "attention": 0.4,
@@ -71,14 +71,14 @@ def fit_calibration(
         name: what it shall be called.
         device: catalogue name of the devices of all rows.
         stack: name of the stack of all rows.
-        rows: one to :data:`MOST_ROWS` measured steps.
+        rows: one to :data:`MAX_ROWS` measured steps.
         products: the format of products of all rows.
 
     Raises:
         ValueError: no rows, or too many.
     """
-    if not 1 <= len(rows) <= MOST_ROWS:
-        raise ValueError(f"1 to {MOST_ROWS} rows, not {len(rows)}")
+    if not 1 <= len(rows) <= MAX_ROWS:
+        raise ValueError(f"1 to {MAX_ROWS} rows, not {len(rows)}")
     found = fitted(
         Regression(
             residuals=partial(_residuals, rows),
@@ -106,23 +106,23 @@ def fit_calibration(
     )
 
 
-def _factors(logs: Vector) -> Factors:
+def _factors(logs: FitVector) -> Factors:
     values = {kind: round(math.exp(x), 6) for kind, x in zip(FACTOR_NAMES, logs, strict=True)}
     return replace(SHIPPED, **values)
 
 
-def _residuals(rows: Sequence[MeasuredStep], logs: Vector) -> Vector:
+def _residuals(rows: Sequence[MeasuredStep], logs: FitVector) -> FitVector:
     """Logarithms of simulated over measured seconds."""
     factors = _factors(logs)
     return np.array([math.log(row.simulate(factors) / row.step_s) for row in rows])
 
 
-def _weights(residuals: Vector) -> Vector:
+def _weights(residuals: FitVector) -> FitVector:
     """Huber's: a residual beyond :data:`OUTLIER` counts as much as one at it pulls."""
     return np.minimum(1.0, OUTLIER / np.maximum(np.abs(residuals), 1e-12))
 
 
-def _misses(residuals: Vector) -> float:
+def _misses(residuals: FitVector) -> float:
     size = np.abs(residuals)
     huber = np.where(size <= OUTLIER, size**2, 2 * OUTLIER * size - OUTLIER**2)
     return float(huber.sum() / OWN_SPREAD**2)

@@ -40,10 +40,12 @@ from ...spec.report.report import INTERVAL_LEVEL
 OWN_SPREAD = 0.05
 """By how much a run differs from itself: successive releases of one source drift by 3 to 10 %."""
 PRIOR_ROWS = 3.0
-Vector = NDArray[np.float64]
+ResidualVector = NDArray[np.float64]
 
 
-def half_width(residuals: Vector, weights: Vector, own_shares: Vector) -> float:
+def half_width(
+    residuals: ResidualVector, weights: ResidualVector, own_shares: ResidualVector
+) -> float:
     """By what factor, less one, a row may differ from its prediction, from the rows of a fit.
 
     Args:

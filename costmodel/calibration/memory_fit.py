@@ -36,8 +36,8 @@ from ...spec.cluster.calibration import (
     MemoryConstants,
 )
 from ...spec.units import GIB
-from .fit import MOST_ROWS
-from .robust_regression import Regression, Vector, fitted, median_error
+from .fit import MAX_ROWS
+from .robust_regression import FitVector, Regression, fitted, median_error
 
 OWN_SPREAD = 0.02
 """Assumed: the same test of Megatron-LM on one device, recorded with two containers."""
@@ -61,13 +61,13 @@ def fit_memory(rows: Sequence[MeasuredPeak]) -> MemoryCalibration:
     """The constants that the rows call for.
 
     Args:
-        rows: one to :data:`~fit.MOST_ROWS` measured peaks of one device and stack.
+        rows: one to :data:`~fit.MAX_ROWS` measured peaks of one device and stack.
 
     Raises:
         ValueError: no rows, or too many.
     """
-    if not 1 <= len(rows) <= MOST_ROWS:
-        raise ValueError(f"1 to {MOST_ROWS} rows, not {len(rows)}")
+    if not 1 <= len(rows) <= MAX_ROWS:
+        raise ValueError(f"1 to {MAX_ROWS} rows, not {len(rows)}")
     found = fitted(
         Regression(
             residuals=partial(_residuals, rows),
@@ -89,7 +89,7 @@ def fit_memory(rows: Sequence[MeasuredPeak]) -> MemoryCalibration:
     )
 
 
-def _constants(point: Vector) -> MemoryConstants:
+def _constants(point: FitVector) -> MemoryConstants:
     least, largest = math.log(LEAST_FACTOR) + 1e-6, math.log(LARGEST_FACTOR) - 1e-6
     states, activations = (round(math.exp(x), 6) for x in np.clip(point[:2], least, largest))
     return MemoryConstants(
@@ -97,23 +97,23 @@ def _constants(point: Vector) -> MemoryConstants:
     )
 
 
-def _residuals(rows: Sequence[MeasuredPeak], point: Vector) -> Vector:
+def _residuals(rows: Sequence[MeasuredPeak], point: FitVector) -> FitVector:
     """Logarithms of predicted over measured bytes."""
     constants = _constants(point)
     return np.array([math.log(max(1.0, r.predict(constants)) / r.peak_bytes) for r in rows])
 
 
-def _weights(residuals: Vector) -> Vector:
+def _weights(residuals: FitVector) -> FitVector:
     """Cauchy's: half at a residual of :data:`OWN_SPREAD`, and ever less beyond it."""
-    found: Vector = 1 / (1 + (residuals / OWN_SPREAD) ** 2)
+    found: FitVector = 1 / (1 + (residuals / OWN_SPREAD) ** 2)
     return found
 
 
-def _misses(residuals: Vector) -> float:
+def _misses(residuals: FitVector) -> float:
     return float(np.log1p((residuals / OWN_SPREAD) ** 2).sum())
 
 
-def _deviation(left_out: Vector) -> float:
+def _deviation(left_out: FitVector) -> float:
     """Relative deviation of measured bytes around those predicted from the other rows."""
     found = NORMAL * statistics.median(abs(math.expm1(-x)) for x in left_out)
     return round(max(found, OWN_SPREAD), 6)

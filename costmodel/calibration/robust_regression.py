@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 LEAST_OTHERS = 0.05
 """Least part of a row's fitted value that is taken to come from the other rows."""
-Vector = NDArray[np.float64]
+FitVector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 
@@ -30,11 +30,11 @@ class Regression(NamedTuple):
     moved for its derivative, ``limits`` the least and the largest of any.
     """
 
-    residuals: Callable[[Vector], Vector]
-    weights: Callable[[Vector], Vector]
-    misses: Callable[[Vector], float]
+    residuals: Callable[[FitVector], FitVector]
+    weights: Callable[[FitVector], FitVector]
+    misses: Callable[[FitVector], float]
     spread: float
-    doubt: Vector
+    doubt: FitVector
     steps: tuple[float, ...]
     rounds: int
     limits: tuple[float, float] = (-math.inf, math.inf)
@@ -43,15 +43,15 @@ class Regression(NamedTuple):
 class Fitted(NamedTuple):
     """Constants, residuals before and after, each row's share in its own fitted value."""
 
-    point: Vector
-    shipped: Vector
-    residuals: Vector
-    own_shares: Vector
+    point: FitVector
+    shipped: FitVector
+    residuals: FitVector
+    own_shares: FitVector
 
     @property
-    def left_out(self) -> Vector:
+    def left_out(self) -> FitVector:
         """Residuals of each row predicted from the others."""
-        found: Vector = self.residuals / np.maximum(1 - self.own_shares, LEAST_OTHERS)
+        found: FitVector = self.residuals / np.maximum(1 - self.own_shares, LEAST_OTHERS)
         return found
 
 
@@ -69,12 +69,12 @@ def fitted(problem: Regression) -> Fitted:
     return Fitted(point, shipped, residuals, own)
 
 
-def median_error(residuals: Vector) -> float:
+def median_error(residuals: FitVector) -> float:
     """The median of what residuals are as shares of what was measured."""
     return round(statistics.median(abs(math.expm1(x)) for x in residuals), 6)
 
 
-def _slopes(problem: Regression, point: Vector, residuals: Vector) -> Matrix:
+def _slopes(problem: Regression, point: FitVector, residuals: FitVector) -> Matrix:
     """How each row's residual changes with each constant."""
     columns = []
     for number, step in enumerate(problem.steps):
@@ -84,16 +84,16 @@ def _slopes(problem: Regression, point: Vector, residuals: Vector) -> Matrix:
     return np.column_stack(columns)
 
 
-def _objective(problem: Regression, residuals: Vector, point: Vector) -> float:
+def _objective(problem: Regression, residuals: FitVector, point: FitVector) -> float:
     return float(problem.misses(residuals) + ((point / problem.doubt) ** 2).sum())
 
 
-def _normal(problem: Regression, slopes: Matrix, weights: Vector) -> Matrix:
+def _normal(problem: Regression, slopes: Matrix, weights: FitVector) -> Matrix:
     scaled: Matrix = slopes.T * (weights / problem.spread**2)
     return scaled @ slopes + np.diag(1 / problem.doubt**2)
 
 
-def _move(problem: Regression, slopes: Matrix, residuals: Vector, point: Vector) -> Vector:
+def _move(problem: Regression, slopes: Matrix, residuals: FitVector, point: FitVector) -> FitVector:
     """The step of Gauss and Newton."""
     weights = problem.weights(residuals)
     pull = slopes.T @ (weights * residuals) / problem.spread**2 + point / problem.doubt**2
@@ -102,8 +102,8 @@ def _move(problem: Regression, slopes: Matrix, residuals: Vector, point: Vector)
 
 
 def _downhill(
-    problem: Regression, point: Vector, residuals: Vector, move: Vector
-) -> tuple[Vector, Vector] | None:
+    problem: Regression, point: FitVector, residuals: FitVector, move: FitVector
+) -> tuple[FitVector, FitVector] | None:
     """The whole move, or a part of it, where that is better; None where none is."""
     best = _objective(problem, residuals, point)
     for part in (1.0, 0.5, 0.25):
@@ -114,9 +114,9 @@ def _downhill(
     return None
 
 
-def _own_shares(problem: Regression, slopes: Matrix, residuals: Vector) -> Vector:
+def _own_shares(problem: Regression, slopes: Matrix, residuals: FitVector) -> FitVector:
     """Each row's share in its own fitted value: its leverage."""
     weights = problem.weights(residuals)
     spread = np.linalg.solve(_normal(problem, slopes, weights), slopes.T)
-    found: Vector = weights / problem.spread**2 * np.einsum("rk,kr->r", slopes, spread)
+    found: FitVector = weights / problem.spread**2 * np.einsum("rk,kr->r", slopes, spread)
     return found

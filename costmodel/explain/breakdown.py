@@ -40,15 +40,15 @@ def breakdown(simulation: Simulation) -> dict[str, float]:
     for number, seconds in enumerate(run.terms_s()):
         if number != TECHNIQUE:
             terms[PASS_TERMS[number]] += seconds
-    named_s = run.named_s()
-    updating_s = sum(run.update_named_s.values())
+    technique_s = run.technique_s()
+    updating_s = sum(run.update_technique_s.values())
     terms["exposed_pp"] += run.message_s
-    terms["exposed_pp"] += run.tied_sum_s
-    terms["exposed_tp"] += run.tensor_sums_s
+    terms["exposed_pp"] += run.tied_reduction_s
+    terms["exposed_tp"] += run.pending_reductions_s
     terms["exposed_dp"] += run.gathers_s
     terms["optimizer"] += simulation.norm_s + (run.update_s - updating_s)
     terms["host"] += simulation.host_s
-    terms |= named_s
+    terms |= technique_s
     rest_s = simulation.step_time_s - sum(terms.values())
     if abs(rest_s) > ROUNDING * simulation.step_time_s:
         terms["bubble" if rest_s > 0 else "unattributed"] = rest_s

@@ -13,8 +13,8 @@ from ...spec.report.work_items import Kernel
 from ..kernel_latency.profile_table import Source
 from ..lowering.layer_lowering import LoweredLayer
 from ..pricing.pricer import Pricer
-from ..sharding.fsdp_unit import Unit
-from ..symbolic.tape import Item
+from ..sharding.fsdp_unit import FsdpUnit
+from ..symbolic.tape import WorkItem
 
 SOURCES: tuple[Source, ...] = ("measured", "learned", "analytic")
 SourceSeconds = Mapping[str, Mapping[Source, float]]
@@ -37,21 +37,21 @@ class SourceSum:
     def add_layer(self, lowered: LoweredLayer, times: int = 1) -> None:
         """Forward and backward of one micro-batch through a layer, so many ``times``."""
         for entry in (*lowered.forward.entries, *lowered.backward.entries):
-            self._add(entry.work, entry.counts_under, times)
+            self._add(entry.work, entry.breakdown_term, times)
 
-    def add_unit(self, unit: Unit, times: int = 1) -> None:
+    def add_unit(self, unit: FsdpUnit, times: int = 1) -> None:
         """What sharding adds to a step of one micro-batch: gathers, and a sum of the gradients."""
         again = unit.gather_backward if unit.gathers_each_use else ()
-        for item in (*unit.gather, *again, *unit.reduce, *unit.publish):
+        for item in (*unit.gather, *again, *unit.reduce, *unit.post_update):
             term = "elementwise" if isinstance(item, Kernel) else "exposed_dp"
             self._add(item, term, times)
 
-    def add_update(self, work: Iterable[Item]) -> None:
+    def add_update(self, work: Iterable[WorkItem]) -> None:
         """The optimizer's update."""
         for item in work:
             self._add(item, "optimizer", 1)
 
-    def _add(self, item: Item, term: str, times: int) -> None:
+    def _add(self, item: WorkItem, term: str, times: int) -> None:
         pricer = self._pricer
         price = pricer.kernel(item) if isinstance(item, Kernel) else pricer.collective(item)
         self._found[term][price.source] += price.time_s * times

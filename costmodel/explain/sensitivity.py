@@ -14,7 +14,7 @@ from dataclasses import replace
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.plan.plan import Plan
 from ...spec.report.report import Sensitivity
-from ..pricing.rate_changes import ChangedLink, ChangedRates
+from ..pricing.rate_changes import LinkRateChange, RateChanges
 from ..simulation.simulator import Simulator
 
 CHANGE = 0.01
@@ -40,7 +40,7 @@ def sensitivities(plan: Plan, simulator: Simulator, step_time_s: float) -> tuple
     return tuple(found)
 
 
-def _better(cluster: ClusterSpec, rates: ChangedRates) -> Iterator[tuple[str, ChangedRates]]:
+def _better(cluster: ClusterSpec, rates: RateChanges) -> Iterator[tuple[str, RateChanges]]:
     """Each resource by its name in ``plan what-if``, with the rates that have more of it."""
     more = 1 + CHANGE
     yield "device.flops", replace(rates, flops_factor=rates.flops_factor * more)
@@ -51,7 +51,7 @@ def _better(cluster: ClusterSpec, rates: ChangedRates) -> Iterator[tuple[str, Ch
     inside = [level for group in cluster.groups for level in cluster.alone(group.name).levels]
     known = {link.level: link for link in rates.links}
     for name in dict.fromkeys(level.level for level in (*inside, *cluster.levels)):
-        link = known.get(name, ChangedLink(level=name))
+        link = known.get(name, LinkRateChange(level=name))
         others = tuple(other for other in rates.links if other.level != name)
         wider = replace(link, bandwidth_factor=link.bandwidth_factor * more)
         yield f"{name}.bandwidth", replace(rates, links=(*others, wider))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...spec.plan.plan import Plan
-from ...spec.plan.rental_prices import Prices, plan_per_s
+from ...spec.plan.rental_prices import RentalPrices, plan_per_s
 from ...spec.report.report import Prediction
 
 MILLION = 1_000_000
 
 
-def with_cost(prediction: Prediction, plan: Plan, prices: Prices | None) -> Prediction:
+def with_cost(prediction: Prediction, plan: Plan, prices: RentalPrices | None) -> Prediction:
     """The prediction with what the plan costs.
 
     cost_per_token = Σ over used devices and their nodes of price_per_s x step_time_s / tokens.

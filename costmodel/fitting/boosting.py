@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..kernel_latency.forest import Forest, Rows
 
-Vector = NDArray[np.float64]
+TargetVector = NDArray[np.float64]
 SETTINGS: dict[str, Any] = {
     "max_depth": 7,
     "learning_rate": 0.06,
@@ -32,7 +32,7 @@ AGREEMENT = 1e-4
 """How far a flattened forest may be from the library's own sum in 32 bits."""
 
 
-def fit_forest(rows: Rows, targets: Vector, trees: int = TREES, **settings: Any) -> Forest:
+def fit_forest(rows: Rows, targets: TargetVector, trees: int = TREES, **settings: Any) -> Forest:
     """The trees that predict ``targets`` from ``rows``; the same rows give the same trees.
 
     Raises:

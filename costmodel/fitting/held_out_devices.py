@@ -33,7 +33,7 @@ LIMIT_W = {"L40S-48GB": 350.0, "RTX-PRO-6000-96GB": 600.0}
 OTHER_CARD = {"L40S-48GB": "RTX-PRO-6000-96GB", "RTX-PRO-6000-96GB": "L40S-48GB"}
 
 
-def blind(targets: Collection[str], fitted: Collection[str]) -> Callable[[str], Device]:
+def untimed_devices(targets: Collection[str], fitted: Collection[str]) -> Callable[[str], Device]:
     """What is known of devices by name when nothing of ``targets`` was timed.
 
     Args:

@@ -14,7 +14,7 @@ from ...datasets.models.load import presets
 from ...spec.choices import SequenceParallel
 from ...spec.model.layers import Layer
 from ...spec.report.work_items import Kernel
-from ...spec.rules.plan_rules import layer_reason
+from ...spec.rules.plan_rules import layer_violation
 from ...spec.strategy import LayerStrategy
 from ..lowering.layer_lowering import lower_layer
 from ..symbolic.layer_shape import LayerShape
@@ -36,7 +36,7 @@ def preset_products() -> frozenset[tuple[int, ...]]:
                 split: SequenceParallel = "none" if degree == 1 else "megatron"
                 strategy = LayerStrategy(tp=degree, sequence_parallel=split)
                 for tokens in TOKENS:
-                    if layer_reason(layer, strategy, degree, 1, tokens) is None:
+                    if layer_violation(layer, strategy, degree, 1, tokens) is None:
                         found |= _products(layer, strategy, tokens)
     return frozenset(found)
 

@@ -18,8 +18,8 @@ from ..kernel_latency.forest import Rows
 from ..kernel_latency.gemm_features import gemm, gemm_features
 from ..kernel_latency.roofline import kernel_seconds
 
-Vector = NDArray[np.float64]
-Words = NDArray[np.str_]
+SampleVector = NDArray[np.float64]
+StringArray = NDArray[np.str_]
 NOT_GATED = frozenset(
     {
         (2688, 1856, 6, 128),
@@ -31,7 +31,7 @@ NOT_GATED = frozenset(
 )
 """Hidden, ffn, topk and experts of the models whose experts have no gate: Nemotron-3 (squared
 ReLU; NVIDIA, Nemotron 3, 2025)."""
-Known = Callable[[str], Device]
+DeviceLookup = Callable[[str], Device]
 """What is known of a device by name: the catalogue's figures, or less."""
 
 
@@ -44,16 +44,16 @@ class Samples:
     """
 
     features: Rows
-    base_s: Vector
-    time_s: Vector
-    device: Words
-    dtype: Words
+    base_s: SampleVector
+    time_s: SampleVector
+    device: StringArray
+    dtype: StringArray
     sizes: Mapping[str, NDArray[np.int64]]
 
     @property
-    def targets(self) -> Vector:
+    def targets(self) -> SampleVector:
         """log(measured / base)."""
-        found: Vector = np.log(self.time_s / self.base_s)
+        found: SampleVector = np.log(self.time_s / self.base_s)
         return found
 
     def where(self, keep: NDArray[np.bool_]) -> Samples:
@@ -68,7 +68,7 @@ class Samples:
         )
 
 
-def gemm_samples(known: Known = device) -> Samples:
+def gemm_samples(known: DeviceLookup = device) -> Samples:
     """Every matrix product of the grid."""
     grid = timed_grid("gemm")
 
@@ -79,7 +79,7 @@ def gemm_samples(known: Known = device) -> Samples:
     return _samples(grid, row)
 
 
-def attention_samples(known: Known = device) -> Samples:
+def attention_samples(known: DeviceLookup = device) -> Samples:
     """Every causal forward attention of the grid."""
 
     def row(
@@ -92,7 +92,7 @@ def attention_samples(known: Known = device) -> Samples:
     return _samples(timed_grid("attention"), row)
 
 
-def experts_samples(known: Known = device) -> Samples:
+def experts_samples(known: DeviceLookup = device) -> Samples:
     """Every fused layer of experts of the grid; ``model`` is its number in the grid."""
     models = expert_models()
 

@@ -27,7 +27,7 @@ from ...datasets.catalogue.device import Device
 from ...datasets.measured.timed_grid import timed_grid
 from ..kernel_latency.log_grid import filled
 from .boosting import DEEPER, fit_forest
-from .held_out_devices import blind
+from .held_out_devices import untimed_devices
 from .preset_products import preset_products
 from .samples import Samples, attention_samples, expert_models, experts_samples, gemm_samples
 
@@ -220,7 +220,9 @@ def unseen_experts_device(name: str) -> Score:
 
 
 def _blind(targets: tuple[str, ...], grid: str) -> Callable[[str], Device]:
-    return blind(targets, [name for name, dtype in timed_grid(grid).tables if dtype == "bf16"])
+    return untimed_devices(
+        targets, [name for name, dtype in timed_grid(grid).tables if dtype == "bf16"]
+    )
 
 
 SPLITS: dict[str, Callable[[], Score]] = {

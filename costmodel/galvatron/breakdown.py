@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...spec.report.report import BREAKDOWN_TERMS, MEMORY_TERMS
-from .embedding_head import ends_memory, ends_seconds
+from .embedding_head import embedding_head_memory, embedding_head_seconds
 from .job import CONTEXT_MB, MB, GalvatronJob
 from .layer_memory import UNEVEN, layer_memory
 from .layer_time import layer_time
-from .plan_cost import GalvatronPlan, Price
+from .plan_cost import GalvatronCost, GalvatronPlan
 from .strategy import GalvatronStrategy
 
 ROUNDING = 1e-12
@@ -34,12 +34,12 @@ class StageBytes:
     by: dict[str, int]
 
 
-def breakdown(job: GalvatronJob, plan: GalvatronPlan, price: Price) -> dict[str, float]:
+def breakdown(job: GalvatronJob, plan: GalvatronPlan, price: GalvatronCost) -> dict[str, float]:
     """Seconds of the step by term on the busier of the first and last stage.
 
     The formula holds no other stage's work against the step.
     """
-    ends = ends_seconds(job, plan.ends, plan.microbatches)
+    ends = embedding_head_seconds(job, plan.ends, plan.microbatches)
     stages = [_stage_terms(job, plan, stage, ends[stage]) for stage in {0, len(plan.division) - 1}]
     busiest = max(stages, key=lambda parts: sum(parts.values()))
     found = dict.fromkeys(BREAKDOWN_TERMS, 0.0)
@@ -62,15 +62,15 @@ def _stage_terms(
         for name, seconds in zip(PARTS, parts, strict=True):
             found[name] += seconds
     found["matmul"] += ends_s
-    found["exposed_tp"] += plan.changes_s(job, stage)
+    found["exposed_tp"] += plan.stage_reshards_s(job, stage)
     return found
 
 
 def stage_bytes(
-    job: GalvatronJob, plan: GalvatronPlan, price: Price, withheld_mb: int
+    job: GalvatronJob, plan: GalvatronPlan, price: GalvatronCost, withheld_mb: int
 ) -> list[StageBytes]:
     """Bytes of each stage by term; rounding to whole MB and what is withheld are fragmentation."""
-    ends = ends_memory(job, plan.ends, plan.microbatches)
+    ends = embedding_head_memory(job, plan.ends, plan.microbatches)
     return [
         _stage_bytes(job, plan, stage, (ends[stage].states_mb, ends[stage].activation_mb),
                      used, withheld_mb)

@@ -17,7 +17,7 @@ from .layer_time import BACKWARD, MS
 from .strategy import GalvatronStrategy
 
 
-class EndMemory(NamedTuple):
+class EmbeddingHeadMemory(NamedTuple):
     """MB of embedding and head on a stage, and the device context that every stage has."""
 
     states_mb: float
@@ -29,7 +29,7 @@ class EndMemory(NamedTuple):
         return math.ceil(self.states_mb + self.activation_mb + CONTEXT_MB)
 
 
-def ends_seconds(
+def embedding_head_seconds(
     job: GalvatronJob, strategy: GalvatronStrategy, microbatches: int
 ) -> tuple[float, ...]:
     """Seconds of a micro-batch that does not reduce gradients, by stage."""
@@ -46,17 +46,17 @@ def ends_seconds(
     return (first, *[0.0] * (stages - 2), last)
 
 
-def ends_memory(
+def embedding_head_memory(
     job: GalvatronJob, strategy: GalvatronStrategy, microbatches: int
-) -> tuple[EndMemory, ...]:
+) -> tuple[EmbeddingHeadMemory, ...]:
     """MB by stage; the first of several keeps the activations of all that are in flight."""
     share = state_share(job, strategy.zero3, strategy.dp, strategy.shard_ranks, microbatches)
     samples = job.samples(microbatches, strategy.dp)
     stages, profiles = strategy.pp, _profiles(job, strategy.pp)
-    found = [EndMemory(0.0, 0.0)] * stages
+    found = [EmbeddingHeadMemory(0.0, 0.0)] * stages
     for place, in_flight in ((0, stages), (stages - 1, 1)):
         profile = profiles[0 if place == 0 else -1]
-        found[place] = EndMemory(
+        found[place] = EmbeddingHeadMemory(
             profile.states_mb[strategy.tp] * share,
             profile.activation_mb[strategy.degree] * (in_flight * samples),
         )
@@ -89,12 +89,12 @@ def _end_s(
     gathered_mb = profile.states_mb[strategy.tp] / 4 * (0.5 if job.half else 1.0) * 0.5
     gather_ms = gathered_mb * per_mb if strategy.zero3 else 0.0
     slowed = job.rates.slowdown
-    forward = _beside(gather_ms, forward_ms, slowed)
-    backward = _beside(gather_ms, forward_ms * BACKWARD, slowed)
+    forward = _overlapped(gather_ms, forward_ms, slowed)
+    backward = _overlapped(gather_ms, forward_ms * BACKWARD, slowed)
     return MS * (forward + backward + message_ms)
 
 
-def _beside(communication_ms: float, computation_ms: float, slowdown: float) -> float:
+def _overlapped(communication_ms: float, computation_ms: float, slowdown: float) -> float:
     """Computation, slowed while there is communication beside it."""
     if computation_ms * slowdown > communication_ms:
         return communication_ms + (computation_ms * slowdown - communication_ms) / slowdown

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from .embedding_head import ends_memory, ends_seconds
+from .embedding_head import embedding_head_memory, embedding_head_seconds
 from .job import MB, GalvatronJob
 from .layer_memory import layer_memory
 from .layer_time import layer_time
 from .pipeline import StageTime, exposed_seconds, work_seconds
-from .reshard import change_seconds
+from .reshard import reshard_seconds
 from .strategy import GalvatronStrategy
 
 
@@ -43,12 +43,12 @@ class GalvatronPlan:
         cuts = accumulate(self.division, initial=0)
         return [types[a:b] for a, b in pairwise(cuts)]
 
-    def changes_s(self, job: GalvatronJob, stage: int) -> float:
+    def stage_reshards_s(self, job: GalvatronJob, stage: int) -> float:
         """Seconds a micro-batch of the changes of degree inside a stage."""
         neighbours = zip(self.kinds(job)[stage][1:], pairwise(self.stages[stage]), strict=True)
         count, m = len(self.division), self.microbatches
         return sum(
-            change_seconds(job, kind, before.degree, after.degree, count, m)
+            reshard_seconds(job, kind, before.degree, after.degree, count, m)
             for kind, (before, after) in neighbours
         )
 
@@ -63,16 +63,16 @@ class GalvatronPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
+class GalvatronCost:
     """Seconds of a step by part, and bytes by stage, which are whole MB.
 
-    ``step_s`` is all of it, ``change_s`` the part that changes of degree add.
+    ``step_s`` is all of it, ``reshard_s`` the part that changes of degree add.
     """
 
     step_s: float
     work_s: float
     exposed_s: float
-    change_s: float
+    reshard_s: float
     used_bytes: tuple[int, ...]
 
 
@@ -88,27 +88,27 @@ def least_buffer_degree(job: GalvatronJob, microbatches: int, stages: int) -> in
     return max(1, ranks // max(1, min(job.global_batch // microbatches, ranks)))
 
 
-def priced(job: GalvatronJob, plan: GalvatronPlan) -> Price:
+def plan_cost(job: GalvatronJob, plan: GalvatronPlan) -> GalvatronCost:
     """The price of a plan.
 
     Raises:
         InputError: the profile lacks a figure that it needs.
     """
     m = plan.microbatches
-    ends_s = ends_seconds(job, plan.ends, m)
+    ends_s = embedding_head_seconds(job, plan.ends, m)
     with_changes, without = [], []
     for stage, (kinds, strategies) in enumerate(zip(plan.kinds(job), plan.stages, strict=True)):
         times = [layer_time(job, k, s, m) for k, s in zip(kinds, strategies, strict=True)]
-        own, added = ends_s[stage], plan.changes_s(job, stage)
+        own, added = ends_s[stage], plan.stage_reshards_s(job, stage)
         plain, reduce = sum(t.plain_s for t in times), sum(t.reduce_s for t in times)
         without.append(StageTime(plain + own, reduce - own))
         with_changes.append(StageTime(plain + added + own, reduce - own))
     work, exposed = _parts(with_changes, m)
-    return Price(
+    return GalvatronCost(
         step_s=work + exposed,
         work_s=work,
         exposed_s=exposed,
-        change_s=work + exposed - sum(_parts(without, m)),
+        reshard_s=work + exposed - sum(_parts(without, m)),
         used_bytes=tuple(mb * MB for mb in used_mb(job, plan)),
     )
 
@@ -121,7 +121,7 @@ def _parts(stages: Sequence[StageTime], microbatches: int) -> tuple[float, float
 def used_mb(job: GalvatronJob, plan: GalvatronPlan) -> tuple[int, ...]:
     """Whole MB of each stage, each layer rounded up, without what a budget withholds."""
     m, buffer = plan.microbatches, plan.buffer_mb(job)
-    ends = ends_memory(job, plan.ends, m)
+    ends = embedding_head_memory(job, plan.ends, m)
     return tuple(
         ends[stage].whole_mb
         + buffer

@@ -10,14 +10,14 @@ from ..kernel_latency.roofline import peak_flops_per_s
 from ..lowering.model_flops import flops_convention, forward_flops, model_flops_per_sample
 from .breakdown import breakdown, stage_bytes
 from .job import MB, GalvatronJob, usable_mb
-from .plan_cost import GalvatronPlan, Price
+from .plan_cost import GalvatronCost, GalvatronPlan
 
 HALF_WIDTH = 0.25
 """Half of the 80 % interval over the step time, that of prices nobody measured here."""
 
 
 def predict(
-    job: GalvatronJob, found: GalvatronPlan, price: Price, plan: Plan, budget_mb: int
+    job: GalvatronJob, found: GalvatronPlan, price: GalvatronCost, plan: Plan, budget_mb: int
 ) -> Prediction:
     """Time, throughput and memory of a step.
 
@@ -56,7 +56,7 @@ def _recomputed_flops(plan: Plan, found: GalvatronPlan) -> int:
 
 
 def _memory(
-    job: GalvatronJob, found: GalvatronPlan, price: Price, plan: Plan, budget_mb: int
+    job: GalvatronJob, found: GalvatronPlan, price: GalvatronCost, plan: Plan, budget_mb: int
 ) -> tuple[MemoryRow, ...]:
     withheld = budget_mb - usable_mb(budget_mb)
     return tuple(

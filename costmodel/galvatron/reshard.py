@@ -13,7 +13,7 @@ SECONDS_PER_BYTE = 1e-7
 """At 1 GB/s. The bandwidth itself would mean 1e-9."""
 
 
-def change_seconds(
+def reshard_seconds(
     job: GalvatronJob, layer_type: int, before: int, after: int, stages: int, microbatches: int
 ) -> float:
     """Seconds a micro-batch of a change of degree in front of a layer of a type.

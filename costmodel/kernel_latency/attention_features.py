@@ -38,7 +38,7 @@ class Flash(NamedTuple):
     dtype: str
 
 
-class _Work(NamedTuple):
+class _AttentionWork(NamedTuple):
     tiles: float
     math_s: float
     longest_s: float
@@ -46,7 +46,7 @@ class _Work(NamedTuple):
     memory_s: float
 
 
-def _work(flash: Flash, device: Device) -> _Work:
+def _work(flash: Flash, device: Device) -> _AttentionWork:
     rows = math.ceil(flash.seq / TILE)
     tile_flops = 4 * TILE * TILE * flash.head_dim
     flops = flash.batch * flash.heads * rows * (rows + 1) / 2 * tile_flops
@@ -54,7 +54,7 @@ def _work(flash: Flash, device: Device) -> _Work:
     longest_s = rows * tile_flops * device.sm_count / rate
     values = flash.batch * flash.seq * flash.head_dim * (2 * flash.heads + 4 * flash.kv_heads)
     bandwidth = device.memory_bandwidth_bytes_per_s * device.memory_ceiling
-    return _Work(
+    return _AttentionWork(
         tiles=flash.batch * flash.heads * rows,
         math_s=max(flops / rate, longest_s),
         longest_s=longest_s * rate / flops,
@@ -68,7 +68,7 @@ def base_seconds(flash: Flash, device: Device) -> float:
     return _base(_work(flash, device), device)
 
 
-def _base(work: _Work, device: Device) -> float:
+def _base(work: _AttentionWork, device: Device) -> float:
     return device.kernel_launch_s + work.math_s + work.memory_s
 
 

@@ -63,7 +63,12 @@ class AttentionGrid:
         batch, heads, kv_heads, seq, width = kernel.shape
         own = min(self._grids, key=lambda w: (abs(math.log(w / width)), w))
         folded = max(1.0, self._least_heads / heads)
-        sizes = (kv_place(kv_heads * folded, heads * folded), heads * folded, batch / folded, seq)
+        sizes = (
+            kv_axis_position(kv_heads * folded, heads * folded),
+            heads * folded,
+            batch / folded,
+            seq,
+        )
         log_s, (_, inside_heads, inside_batch, inside_seq) = self._grids[own].at(sizes)
         rows = batch * heads / (inside_batch * inside_heads)
         if rows < 1:
@@ -80,7 +85,7 @@ class AttentionGrid:
         return base_seconds(few, self._owner) / base_seconds(least, self._owner)
 
 
-def kv_place(kv_heads: float, heads: float) -> float:
+def kv_axis_position(kv_heads: float, heads: float) -> float:
     """Where so many key and value heads lie on the axis."""
     if kv_heads >= heads:
         return AS_MANY

@@ -18,7 +18,7 @@ from .attention_grid import DTYPES, learned_attention_grid, measured_attention_g
 from .experts_features import FusedExperts, base_seconds, experts_features
 from .gemm_features import OPERAND_BYTES
 from .gemm_grid import learned_gemm_grid, measured_gemm_grid
-from .profile_table import Price, Source
+from .profile_table import Latency, Source
 from .shipped_forests import shipped_forest
 
 SAME_CHIP = {
@@ -28,7 +28,7 @@ SAME_CHIP = {
     "B300-SXM-270GB": "GB300-279GB",
 }
 """Devices that were not measured, with the measured one of the same chip."""
-NOT_LIKE_THEM = ("MI",)
+UNCOVERED_PREFIXES = ("MI",)
 """Families that the fitted devices, all of NVIDIA, say nothing about."""
 
 
@@ -43,9 +43,9 @@ class DeviceLatency:
     def __init__(self, on: Device, flash_generation: int) -> None:
         self._device, self._generation = on, flash_generation
         self._measured = SAME_CHIP.get(on.name, on.name)
-        self._learns = on.sm_count > 1 and not on.family.startswith(NOT_LIKE_THEM)
+        self._learns = on.sm_count > 1 and not on.family.startswith(UNCOVERED_PREFIXES)
 
-    def price(self, kernel: Kernel) -> Price | None:
+    def price(self, kernel: Kernel) -> Latency | None:
         """Seconds of ``kernel`` alone, None where nothing comparable was measured."""
         if kernel.op == "matmul":
             return self._gemm(kernel)
@@ -83,23 +83,23 @@ class DeviceLatency:
     def _source(self) -> Source:
         return "measured" if self._measured == self._device.name else "learned"
 
-    def _gemm(self, kernel: Kernel) -> Price | None:
+    def _gemm(self, kernel: Kernel) -> Latency | None:
         source, grid = self._source, measured_gemm_grid(self._measured, kernel.dtype)
         if grid is None and self._learns:
             source, grid = "learned", learned_gemm_grid(self._device.name, kernel.dtype)
         if grid is None:
             return None
-        return Price(grid.seconds(kernel, self._device), source)
+        return Latency(grid.seconds(kernel, self._device), source)
 
-    def _attention(self, kernel: Kernel) -> Price | None:
+    def _attention(self, kernel: Kernel) -> Latency | None:
         source, grid = self._source, measured_attention_grid(self._measured)
         if grid is None and self._learns:
             source, grid = "learned", learned_attention_grid(self._device.name)
         if grid is None:
             return None
-        return Price(grid.seconds(kernel, self._device, self._generation), source)
+        return Latency(grid.seconds(kernel, self._device, self._generation), source)
 
-    def _experts(self, kernel: Kernel) -> Price | None:
+    def _experts(self, kernel: Kernel) -> Latency | None:
         if kernel.dtype not in self._device.peak_flops_per_s or kernel.dtype not in OPERAND_BYTES:
             return None
         tokens, hidden, ffn, topk, experts, tp, ep = kernel.shape
@@ -107,4 +107,4 @@ class DeviceLatency:
         layer = FusedExperts(tokens, hidden, ffn, topk, experts, tp, ep, gated, False, kernel.dtype)
         row = np.array([experts_features(layer, self._device)], dtype=np.float32)
         ratio = math.exp(float(shipped_forest("experts").at(row)[0]))
-        return Price(base_seconds(layer, self._device) * ratio, "learned")
+        return Latency(base_seconds(layer, self._device) * ratio, "learned")

@@ -54,7 +54,7 @@ class FusedExperts(NamedTuple):
     dtype: str
 
 
-class _Work(NamedTuple):
+class _ExpertsWork(NamedTuple):
     rows: float
     with_rows: float
     ffn: float
@@ -68,7 +68,7 @@ class _Work(NamedTuple):
     memory_s: float
 
 
-def _work(layer: FusedExperts, device: Device) -> _Work:
+def _work(layer: FusedExperts, device: Device) -> _ExpertsWork:
     local, ffn = layer.experts / layer.ep, layer.ffn / layer.tp
     rows = layer.tokens * layer.topk / layer.ep
     drawn = local * (1 - math.exp(-0.7 * rows / local)) if layer.uneven else min(local, rows)
@@ -81,7 +81,7 @@ def _work(layer: FusedExperts, device: Device) -> _Work:
     row_bytes = VALUE_BYTES * rows * (2 * layer.hidden + width + ffn)
     row_bytes += 2 * VALUE_BYTES * layer.tokens * layer.hidden
     bandwidth = device.memory_bandwidth_bytes_per_s * device.memory_ceiling
-    return _Work(
+    return _ExpertsWork(
         rows=rows,
         with_rows=with_rows,
         ffn=ffn,
@@ -116,7 +116,7 @@ def base_seconds(layer: FusedExperts, device: Device) -> float:
     return _base(_work(layer, device))
 
 
-def _base(work: _Work) -> float:
+def _base(work: _ExpertsWork) -> float:
     math_s = work.up_s + work.down_s
     slower, faster = max(math_s, work.memory_s), min(math_s, work.memory_s)
     return LAUNCH_S + slower + OVERLAP_LOSS * faster

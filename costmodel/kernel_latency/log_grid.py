@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Logs = NDArray[np.float64]
 
 
-class Place(NamedTuple):
+class GridPoint(NamedTuple):
     """Where sizes lie: log seconds there, after each size was brought inside the grid."""
 
     log_s: float
@@ -37,7 +37,7 @@ class LogGrid:
         self._edges = [(float(axis[0]), float(axis[-1])) for axis in axes]
         self._logs = [[math.log(size) for size in axis] for axis in axes]
 
-    def at(self, sizes: Sequence[float]) -> Place:
+    def at(self, sizes: Sequence[float]) -> GridPoint:
         """Log seconds at these sizes, held at the edge where they lie outside."""
         inside = tuple(
             min(max(size, low), high) for size, (low, high) in zip(sizes, self._edges, strict=True)
@@ -47,7 +47,7 @@ class LogGrid:
         for corner in product(*sides):
             weight = math.prod(share for _, share in corner)
             total += weight * float(self.log_s[tuple(number for number, _ in corner)])
-        return Place(total, inside)
+        return GridPoint(total, inside)
 
 
 def _sides(axis: Sequence[float], x: float) -> list[tuple[int, float]]:

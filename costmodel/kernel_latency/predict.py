@@ -1,6 +1,6 @@
 """Seconds of kernels on a catalogue device, each with an interval and where it comes from.
 
-    predict(kernels, "H100-SXM-80GB") -> one Prediction a kernel
+    predict(kernels, "H100-SXM-80GB") -> one KernelPrediction a kernel
 
 A price is what :class:`device_latency.DeviceLatency` finds, else the roofline's. Its interval of
 80 % is a factor either way, from what four in five errors stay below where such prices were scored
@@ -31,7 +31,7 @@ LEARNED = {"products": 0.25, "attention": 0.19, "experts": 0.23}
 ANALYTIC = 0.5
 
 
-class Prediction(NamedTuple):
+class KernelPrediction(NamedTuple):
     """Seconds of a kernel alone, the 80 % interval around them, and what they rest on."""
 
     time_s: float
@@ -41,7 +41,7 @@ class Prediction(NamedTuple):
 
 def predict(
     kernels: Iterable[Kernel], device_name: str, flash_generation: int = 3
-) -> tuple[Prediction, ...]:
+) -> tuple[KernelPrediction, ...]:
     """What each kernel takes when nothing else runs.
 
     Args:
@@ -58,7 +58,9 @@ def predict(
     return tuple(_prediction(kernel, latency, on, flash_generation) for kernel in kernels)
 
 
-def _prediction(kernel: Kernel, latency: DeviceLatency, on: Device, generation: int) -> Prediction:
+def _prediction(
+    kernel: Kernel, latency: DeviceLatency, on: Device, generation: int
+) -> KernelPrediction:
     found = latency.price(kernel)
     if found is not None:
         return _around(found.time_s, _half_width(kernel, found.source), found.source)
@@ -78,5 +80,5 @@ def _half_width(kernel: Kernel, source: Source) -> float:
     return (MEASURED if source == "measured" else LEARNED)[kind]
 
 
-def _around(time_s: float, half_width: float, source: Source) -> Prediction:
-    return Prediction(time_s, (time_s / (1 + half_width), time_s * (1 + half_width)), source)
+def _around(time_s: float, half_width: float, source: Source) -> KernelPrediction:
+    return KernelPrediction(time_s, (time_s / (1 + half_width), time_s * (1 + half_width)), source)

@@ -24,7 +24,7 @@ GridKey = tuple[str, str, str]
 """Operation, pattern of its sizes, type."""
 
 
-class Price(NamedTuple):
+class Latency(NamedTuple):
     """Seconds and where they come from."""
 
     time_s: float
@@ -74,7 +74,7 @@ class KernelTable:
             for key, rows in others.items()
         }
 
-    def price(self, kernel: Kernel) -> Price | None:
+    def price(self, kernel: Kernel) -> Latency | None:
         """Seconds of ``kernel`` in a step, or None where nothing comparable was measured."""
         if kernel.op in _SHAPED:
             return self._shaped(kernel)
@@ -85,14 +85,14 @@ class KernelTable:
         if curve is None:
             return None
         time_s = curve.at(kernel.traffic_bytes) * self._slowdown
-        return Price(time_s, "measured" if own else "analytic")
+        return Latency(time_s, "measured" if own else "analytic")
 
-    def _shaped(self, kernel: Kernel) -> Price | None:
+    def _shaped(self, kernel: Kernel) -> Latency | None:
         for pattern in _patterns(kernel.op, kernel.shape):
             grid = self._grids.get((kernel.op, pattern, kernel.dtype))
             if grid is not None:
                 time_s = _work(kernel.flops) / grid.rate(_sizes(kernel.op, kernel.shape))
-                return Price(time_s * self._slowdown, "measured")
+                return Latency(time_s * self._slowdown, "measured")
         return None
 
 

@@ -26,9 +26,8 @@ import math
 from typing import NamedTuple
 
 from ...datasets.catalogue.device import Device
-from ...spec.report.work_items import ATTENTIONS, GROUPED, SCANS, Kernel, done_share
-from . import flash_efficiency as flash_rates
-from . import stragglers as slowest_device
+from ...spec.report.work_items import ATTENTIONS, GROUPED, SCANS, Kernel, computed_fraction
+from . import flash_efficiency, stragglers
 from .flash_efficiency import flash_share
 
 TILES = ((256, 128), (128, 256), (128, 128), (64, 256), (256, 64), (64, 128), (128, 64), (64, 64))
@@ -44,7 +43,7 @@ kernels of flash-linear-attention) measured: mean error 7 % on H100, 10 % on H20
 other kernels differ (vLLM 0.24 with FlashInfer on H100 is four times as fast)."""
 
 
-class FormulaFigure(NamedTuple):
+class FormulaConstant(NamedTuple):
     """A constant of the formulas: what was measured for it, and the device families it was on."""
 
     name: str
@@ -59,7 +58,9 @@ class FormulaFigure(NamedTuple):
         return f"assumed: as on {', '.join(self.families)}; {self.measured}"
 
 
-def formula_figures(device: Device, flash: int | None, scans: bool) -> tuple[FormulaFigure, ...]:
+def formula_constants(
+    device: Device, flash: int | None, scans: bool
+) -> tuple[FormulaConstant, ...]:
     """The constants that analytic prices of kernels on ``device`` rest on.
 
     Args:
@@ -69,37 +70,41 @@ def formula_figures(device: Device, flash: int | None, scans: bool) -> tuple[For
     """
     gemm = "fitted to 11,520 bf16 products of the aiconfigurator-core gemm table"
     fitted = ("A100", "H100", "H200", "B200")
-    found = [FormulaFigure("overlap_loss", OVERLAP_LOSS, gemm, fitted)]
+    found = [FormulaConstant("overlap_loss", OVERLAP_LOSS, gemm, fitted)]
     if device.sm_count > 1:
-        found.append(FormulaFigure("wave_prologue_s", WAVE_PROLOGUE_S, gemm, fitted))
-        found.append(FormulaFigure("small_tile_exponent", SMALL_TILE_EXPONENT, gemm, fitted))
-        jobs = slowest_device
-        found.append(FormulaFigure("device_range", jobs.RANGE, jobs.PRINTED, jobs.FAMILIES))
+        found.append(FormulaConstant("wave_prologue_s", WAVE_PROLOGUE_S, gemm, fitted))
+        found.append(FormulaConstant("small_tile_exponent", SMALL_TILE_EXPONENT, gemm, fitted))
+        jobs = stragglers
+        found.append(
+            FormulaConstant("device_range", jobs.SPEED_VARIATION, jobs.PRINTED, jobs.FAMILIES)
+        )
     if flash is not None:
         found += _flash_figures(device, flash)
     if scans:
         gdn = "forward scans of the gated delta rule, aiconfigurator-core 0.12.0 gdn_perf"
         families = ("H100", "H200", "L40S")
-        found.append(FormulaFigure("scan_ceiling", SCAN_CEILING, gdn, families))
+        found.append(FormulaConstant("scan_ceiling", SCAN_CEILING, gdn, families))
     return tuple(found)
 
 
-def _flash_figures(device: Device, generation: int) -> list[FormulaFigure]:
+def _flash_figures(device: Device, generation: int) -> list[FormulaConstant]:
     """What prices of flash attention on ``device`` rest on."""
-    families, printed = tuple(flash_rates.CAUSAL), flash_rates.PRINTED
-    causal = flash_rates.CAUSAL.get(device.family)
+    families, printed = tuple(flash_efficiency.CAUSAL), flash_efficiency.PRINTED
+    causal = flash_efficiency.CAUSAL.get(device.family)
     found = [
-        FormulaFigure("flash_backward", flash_rates.BACKWARD, printed, ("A100",)),
-        FormulaFigure("flash_half_tokens", flash_rates.HALF_TOKENS, flash_rates.MEASURED, families),
+        FormulaConstant("flash_backward", flash_efficiency.BACKWARD, printed, ("A100",)),
+        FormulaConstant(
+            "flash_half_tokens", flash_efficiency.HALF_TOKENS, flash_efficiency.MEASURED, families
+        ),
     ]
     if causal is None:
-        ceiling = FormulaFigure("flash_ceiling", flash_rates.UNMEASURED, printed, ("A100",))
+        ceiling = FormulaConstant("flash_ceiling", flash_efficiency.UNMEASURED, printed, ("A100",))
     else:
-        ceiling = FormulaFigure("flash_ceiling", causal, flash_rates.MEASURED, families)
+        ceiling = FormulaConstant("flash_ceiling", causal, flash_efficiency.MEASURED, families)
     found.append(ceiling)
-    if generation == 2 and device.family in flash_rates.HOPPER:
-        share, why = flash_rates.SECOND_ON_HOPPER, flash_rates.PRINTED_3
-        found.append(FormulaFigure("flash_2_on_hopper", share, why, ("H100",)))
+    if generation == 2 and device.family in flash_efficiency.HOPPER:
+        share, why = flash_efficiency.SECOND_ON_HOPPER, flash_efficiency.PRINTED_3
+        found.append(FormulaConstant("flash_2_on_hopper", share, why, ("H100",)))
     return found
 
 
@@ -129,7 +134,7 @@ def _math_seconds(kernel: Kernel, device: Device, flash_generation: int) -> floa
     if kernel.op in ATTENTIONS:
         share = flash_share(kernel.op, kernel.shape, device, flash_generation)
         rate = peak_flops_per_s(device, kernel.dtype) * device.matmul_ceiling * share
-        return kernel.flops * done_share(kernel.op, kernel.shape) / rate
+        return kernel.flops * computed_fraction(kernel.op, kernel.shape) / rate
     if kernel.op in SCANS:
         rate = peak_flops_per_s(device, kernel.dtype) * device.matmul_ceiling * SCAN_CEILING
         return kernel.flops / rate

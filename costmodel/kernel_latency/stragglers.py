@@ -19,12 +19,14 @@ from __future__ import annotations
 
 from ...spec.report.work_items import Kernel
 
-RANGE = 0.08
+SPEED_VARIATION = 0.08
 """From the fastest device to the slowest, of the one in the middle."""
 PRINTED = "Sinha et al., Not All GPUs Are Created Equal, SC22, abstract: 8 % average variation"
 FAMILIES = ("V100",)
 
 
-def in_a_job(seconds: float, kernel: Kernel) -> float:
+def straggler_seconds(seconds: float, kernel: Kernel) -> float:
     """Seconds of a kernel that takes ``seconds`` on a device in the middle."""
-    return seconds * (1 + RANGE / 2) if kernel.term in ("matmul", "attention") else seconds
+    return (
+        seconds * (1 + SPEED_VARIATION / 2) if kernel.term in ("matmul", "attention") else seconds
+    )

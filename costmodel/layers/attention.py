@@ -7,13 +7,13 @@ from ...spec.strategy import LayerStrategy
 from ..ops.context import OpContext, norm, split_heads
 from ..ops.linear import column_linear, row_linear
 from ..ops.position import rope_both
-from ..symbolic.tape import Value
+from ..symbolic.tape import SymbolicTensor
 from .core_attention import core_attention
 
 
 def attention_mixer(
-    c: OpContext, spec: Attention, hidden: int, strategy: LayerStrategy, x: Value
-) -> Value:
+    c: OpContext, spec: Attention, hidden: int, strategy: LayerStrategy, x: SymbolicTensor
+) -> SymbolicTensor:
     """Self-attention; takes and gives what every :data:`mixer.LowerMixer` does."""
     tp = strategy.weight_split
     widths, names = [spec.query_dim, spec.kv_dim, spec.kv_dim], ["query", "key", "value"]
@@ -38,8 +38,13 @@ def attention_mixer(
 
 
 def cross_attention(
-    c: OpContext, spec: Attention, hidden: int, strategy: LayerStrategy, x: Value, source: Value
-) -> Value:
+    c: OpContext,
+    spec: Attention,
+    hidden: int,
+    strategy: LayerStrategy,
+    x: SymbolicTensor,
+    source: SymbolicTensor,
+) -> SymbolicTensor:
     """Attention of ``x`` to another tower's output ``source``, which has its own length."""
     tp = strategy.weight_split
     (query,) = column_linear(
@@ -56,7 +61,9 @@ def cross_attention(
     return row_linear(c, mixed, hidden, spec.out_bias, name="cross_output")
 
 
-def _positioned(c: OpContext, spec: Attention, query: Value, key: Value) -> tuple[Value, Value]:
+def _positioned(
+    c: OpContext, spec: Attention, query: SymbolicTensor, key: SymbolicTensor
+) -> tuple[SymbolicTensor, SymbolicTensor]:
     """Projections as query and key heads, with their norms and positions."""
     query = _heads(c, spec, spec.heads // c.tp, query)
     key = _heads(c, spec, spec.kv_heads // c.tp, key)
@@ -64,27 +71,27 @@ def _positioned(c: OpContext, spec: Attention, query: Value, key: Value) -> tupl
     return rope_both(c, query, key, spec.rotary_dim, repeats) if spec.rotary else (query, key)
 
 
-def _heads(c: OpContext, spec: Attention, heads: int, x: Value) -> Value:
+def _heads(c: OpContext, spec: Attention, heads: int, x: SymbolicTensor) -> SymbolicTensor:
     """A projection as query or key heads, with their norms."""
     reads_any_order = spec.qk_norm and not c.stack.fusion.norm
     x = split_heads(c, x, heads, ordered=spec.rotary or reads_any_order)
     return norm(c, x, "rmsnorm") if spec.qk_norm else x
 
 
-def _value_heads(c: OpContext, spec: Attention, heads: int, x: Value) -> Value:
+def _value_heads(c: OpContext, spec: Attention, heads: int, x: SymbolicTensor) -> SymbolicTensor:
     """A projection as value heads; repeating them going forward orders their gradient."""
     repeats = c.stack.attention == "unfused" and spec.heads > spec.kv_heads
     return split_heads(c, x, heads, repeats)
 
 
-def _gated_output(c: OpContext, mixed: Value, gate: Value) -> Value:
+def _gated_output(c: OpContext, mixed: SymbolicTensor, gate: SymbolicTensor) -> SymbolicTensor:
     """``mixed · sigmoid(gate)``; keeps both factors."""
     t = c.tape
     share = t.kernel("sigmoid", (gate,), t.like(gate))
     out = t.kernel("mul", (mixed, share), t.like(mixed))
-    kept = Value(mixed.shape, mixed.dtype, mixed.storage)
+    kept = SymbolicTensor(mixed.shape, mixed.dtype, mixed.storage)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         grad_mixed = t.kernel("mul", (grad, share), t.like(kept))
         grad_share = t.kernel("mul", (grad, kept), t.like(share))
         return (grad_mixed, t.kernel("sigmoid_backward", (grad_share, share), t.like(share)))

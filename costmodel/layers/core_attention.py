@@ -12,7 +12,7 @@ from ..ops.attention import attention
 from ..ops.context import OpContext
 from ..ops.position import score_bias
 from ..ops.recompute import recomputed
-from ..symbolic.tape import Value
+from ..symbolic.tape import SymbolicTensor
 from .ring_attention import ring_attention
 from .ulysses import heads_for_tokens, tokens_for_heads
 
@@ -21,10 +21,10 @@ def core_attention(
     c: OpContext,
     strategy: LayerStrategy,
     spec: Attention | LatentAttention,
-    query: Value,
-    key: Value,
-    value: Value,
-) -> Value:
+    query: SymbolicTensor,
+    key: SymbolicTensor,
+    value: SymbolicTensor,
+) -> SymbolicTensor:
     """Attention of local query heads over local key and value heads.
 
     Args:
@@ -47,7 +47,7 @@ def core_attention(
         tokens, heads = inputs[0].shape[0], inputs[0].shape[2]
         inputs.append(score_bias(c, spec, heads, tokens, inputs[1].shape[0]))
 
-    def run(*inputs: Value) -> tuple[Value, ...]:
+    def run(*inputs: SymbolicTensor) -> tuple[SymbolicTensor, ...]:
         kernel = attention if c.ring.size == 1 else ring_attention
         return (kernel(c, spec, *inputs),)
 

@@ -8,11 +8,11 @@ from typing import Any
 from ...spec.model.feed_forward import FeedForward, Mlp, Moe
 from ...spec.strategy import LayerStrategy
 from ..ops.context import OpContext
-from ..symbolic.tape import Value
+from ..symbolic.tape import SymbolicTensor
 from .mlp import mlp
 from .moe import mixture
 
-LowerFeedForward = Callable[[OpContext, Any, int, LayerStrategy, Value], Value]
+LowerFeedForward = Callable[[OpContext, Any, int, LayerStrategy, SymbolicTensor], SymbolicTensor]
 """What a block adds to each token on its own, before the residual.
 
 Takes context, part, width of the residual stream, the layer's decisions and the block's input,

@@ -12,7 +12,7 @@ from ..ops.activation import activation
 from ..ops.context import OpContext, norm
 from ..ops.linear import column_linear, whole_linear
 from ..ops.vocabulary import cross_entropy, embedding, linear_cross_entropy
-from ..symbolic.tape import Value
+from ..symbolic.tape import SymbolicTensor
 from .block import block
 
 
@@ -23,7 +23,9 @@ def local_vocab(vocab: int, tp: int, multiple: int) -> int:
     return stop - start
 
 
-def head(c: OpContext, layer: HeadLayer, strategy: LayerStrategy, x: Value) -> Value:
+def head(
+    c: OpContext, layer: HeadLayer, strategy: LayerStrategy, x: SymbolicTensor
+) -> SymbolicTensor:
     """Norm, perhaps a transform, the projection to the vocabulary, and the loss."""
     columns = local_vocab(layer.vocab, strategy.weight_split, c.stack.vocab_multiple)
     if layer.norm is not None:
@@ -46,7 +48,7 @@ def _goes_in_chunks(c: OpContext, layer: HeadLayer) -> bool:
     return plain and c.tp == 1 and c.training == FULLY_TRAINED and not c.tape.main_gradients
 
 
-def classifier(c: OpContext, layer: ClassifierLayer, x: Value) -> Value:
+def classifier(c: OpContext, layer: ClassifierLayer, x: SymbolicTensor) -> SymbolicTensor:
     """Norm of all tokens, projection of the first to the classes, and the loss.
 
     No rank splits it; with split sequences the rank that has the first token does the most.
@@ -56,7 +58,7 @@ def classifier(c: OpContext, layer: ClassifierLayer, x: Value) -> Value:
         x = norm(c, x, layer.norm)
     first = x.view(1, *shape[1:])
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         whole = t.kernel("zeros", (), t.new(shape, grad.dtype))
         t.kernel("copy", (grad,), t.constant(grad.shape, grad.dtype))
         return (whole,)
@@ -80,7 +82,9 @@ class MultiTokenEnd:
         return self.layer.hidden
 
 
-def multi_token(c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, x: Value) -> Value:
+def multi_token(
+    c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, x: SymbolicTensor
+) -> SymbolicTensor:
     """The loss of one token further ahead.
 
     The tables of embedding and head are the model's: their gradients are added to what is there.
@@ -90,8 +94,8 @@ def multi_token(c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, x
 
 
 def multi_token_input(
-    c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, x: Value
-) -> Value:
+    c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, x: SymbolicTensor
+) -> SymbolicTensor:
     """The next token's vector and the hidden state, each normalised, joined for the block."""
     t, tp = c.tape, strategy.weight_split
     rows = local_vocab(layer.vocab, tp, c.stack.vocab_multiple)
@@ -108,8 +112,8 @@ def multi_token_input(
 
 
 def multi_token_loss(
-    c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, hidden: Value
-) -> Value:
+    c: OpContext, layer: MultiTokenLayer, strategy: LayerStrategy, hidden: SymbolicTensor
+) -> SymbolicTensor:
     """Norm, the model's own head and the loss."""
     rows = local_vocab(layer.vocab, strategy.weight_split, c.stack.vocab_multiple)
     last = norm(c, hidden, layer.norm)
@@ -119,12 +123,12 @@ def multi_token_loss(
     return _loss(c, logits)
 
 
-def _loss(c: OpContext, logits: Value) -> Value:
+def _loss(c: OpContext, logits: SymbolicTensor) -> SymbolicTensor:
     targets = c.tape.constant((logits.elements // logits.shape[-1], 1), "int64")
     return cross_entropy(c, logits, targets)
 
 
-def _capped(c: OpContext, logits: Value) -> Value:
+def _capped(c: OpContext, logits: SymbolicTensor) -> SymbolicTensor:
     """``cap · tanh(logits / cap)``; keeps the tangent."""
     t = c.tape
     divided = t.kernel("div", (logits,), t.like(logits))
@@ -132,7 +136,7 @@ def _capped(c: OpContext, logits: Value) -> Value:
     del divided
     out = t.kernel("mul", (tangent,), t.like(logits))
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         grad = t.kernel("mul", (grad,), t.like(grad))
         grad = t.kernel("tanh_backward", (grad, tangent), t.like(grad))
         return (t.kernel("div", (grad,), t.like(grad)),)
@@ -141,21 +145,21 @@ def _capped(c: OpContext, logits: Value) -> Value:
     return out
 
 
-def _side_by_side(c: OpContext, first: Value, second: Value) -> Value:
+def _side_by_side(c: OpContext, first: SymbolicTensor, second: SymbolicTensor) -> SymbolicTensor:
     """Two activations joined along their width, a copy."""
     t, shape = c.tape, first.shape
     out = t.new((*shape[:-1], 2 * shape[-1]), first.dtype)
     t.kernel("copy", (first, second), out)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
-        halves = tuple(Value(shape, grad.dtype, grad.storage) for _ in range(2))
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
+        halves = tuple(SymbolicTensor(shape, grad.dtype, grad.storage) for _ in range(2))
         return halves
 
     t.record((out,), (first, second), backward)
     return out
 
 
-def _all_channels(c: OpContext, part: Value) -> Value:
+def _all_channels(c: OpContext, part: SymbolicTensor) -> SymbolicTensor:
     """Channels of all tensor-parallel ranks, then this rank's tokens where these are split."""
     if c.tp == 1:
         return part
@@ -166,7 +170,7 @@ def _all_channels(c: OpContext, part: Value) -> Value:
     out = t.kernel("copy", (whole,), t.new((seq, *whole.shape[1:]), part.dtype))
     del whole
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         grad = c.gather_sequence(grad)
         own = t.new(shape, grad.dtype)
         return (t.kernel("copy", (own,), own),)

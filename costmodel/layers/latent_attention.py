@@ -13,13 +13,13 @@ from ...spec.strategy import LayerStrategy
 from ..ops.context import OpContext, norm
 from ..ops.linear import column_linear, row_linear, whole_linear
 from ..ops.position import rope
-from ..symbolic.tape import Value
+from ..symbolic.tape import SymbolicTensor
 from .core_attention import core_attention
 
 
 def latent_mixer(
-    c: OpContext, spec: LatentAttention, hidden: int, strategy: LayerStrategy, x: Value
-) -> Value:
+    c: OpContext, spec: LatentAttention, hidden: int, strategy: LayerStrategy, x: SymbolicTensor
+) -> SymbolicTensor:
     """Latent attention; takes and gives what every :data:`mixer.LowerMixer` does."""
     heads = spec.heads // strategy.weight_split
     query = _queries(c, spec, heads, x)
@@ -39,7 +39,7 @@ def latent_mixer(
     return row_linear(c, mixed, hidden, spec.bias, name="output")
 
 
-def _queries(c: OpContext, spec: LatentAttention, heads: int, x: Value) -> Value:
+def _queries(c: OpContext, spec: LatentAttention, heads: int, x: SymbolicTensor) -> SymbolicTensor:
     """Query heads (seq, batch, heads, width of a key), the rotary part of each turned."""
     name = "query"
     if spec.query_rank is not None:
@@ -50,12 +50,12 @@ def _queries(c: OpContext, spec: LatentAttention, heads: int, x: Value) -> Value
     return rope(c, query.view(*query.shape[:2], heads, spec.key_dim), spec.rope_dim)
 
 
-def _parts(c: OpContext, down: Value, rank: int) -> tuple[Value, Value]:
+def _parts(c: OpContext, down: SymbolicTensor, rank: int) -> tuple[SymbolicTensor, SymbolicTensor]:
     """The latent and the rotary key, views of one projection; their gradients are joined."""
     lead, width = down.shape[:2], down.shape[-1]
     latent, turning = down.view(*lead, rank), down.view(*lead, 1, width - rank)
 
-    def backward(*grads: Value) -> tuple[Value | None, ...]:
+    def backward(*grads: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         joined = c.tape.new((*lead, width), c.dtype)
         return (c.tape.kernel("copy", grads, joined),)
 
@@ -63,7 +63,7 @@ def _parts(c: OpContext, down: Value, rank: int) -> tuple[Value, Value]:
     return latent, turning
 
 
-def _for_all_heads(c: OpContext, turning: Value) -> Value:
+def _for_all_heads(c: OpContext, turning: SymbolicTensor) -> SymbolicTensor:
     """The rotary key of all tokens on each rank; going backward its ranks' parts are summed."""
     if c.tp == 1:
         return turning
@@ -72,14 +72,14 @@ def _for_all_heads(c: OpContext, turning: Value) -> Value:
         dense = c.tape.kernel("copy", (turning,), c.tape.like(turning))
     whole = c.gather_sequence(dense)
     del dense
-    out = Value(whole.shape, whole.dtype, whole.storage)
+    out = SymbolicTensor(whole.shape, whole.dtype, whole.storage)
     c.tape.record((out,), (turning,), lambda grad: (c.reduce(grad),))
     return out
 
 
 def _keys_and_values(
-    c: OpContext, spec: LatentAttention, heads: int, up: Value, turning: Value
-) -> tuple[Value, Value]:
+    c: OpContext, spec: LatentAttention, heads: int, up: SymbolicTensor, turning: SymbolicTensor
+) -> tuple[SymbolicTensor, SymbolicTensor]:
     """Keys are copied together with the rotary part; values stay part of the projection."""
     t, lead = c.tape, up.shape[:2]
     plain = up.view(*lead, heads, spec.nope_dim)
@@ -88,7 +88,9 @@ def _keys_and_values(
     t.kernel("copy", (plain, turning), key)
     shape, narrow = up.shape, turning.shape
 
-    def backward(grad_key: Value, grad_value: Value) -> tuple[Value | None, ...]:
+    def backward(
+        grad_key: SymbolicTensor, grad_value: SymbolicTensor
+    ) -> tuple[SymbolicTensor | None, ...]:
         grad_up = t.kernel("copy", (grad_key, grad_value), t.new(shape, c.dtype))
         part = grad_key.view(*lead, heads, narrow[-1])
         return (grad_up, t.kernel("sum", (part,), t.new(narrow, c.dtype)))

@@ -18,8 +18,8 @@ from ...spec.model.layers import (
 )
 from ...spec.strategy import LayerStrategy
 from ..ops.context import OpContext, norm
-from ..ops.vocabulary import embedding, placed_among
-from ..symbolic.tape import Value
+from ..ops.vocabulary import embedding, insert_tower_tokens
+from ..symbolic.tape import SymbolicTensor
 from .block import block
 from .heads import (
     MultiTokenEnd,
@@ -32,7 +32,7 @@ from .heads import (
 )
 from .vision import patches, projector
 
-Segment = Layer | MultiTokenEnd
+LayerSegment = Layer | MultiTokenEnd
 """A layer, or a part of one that is lowered on its own."""
 
 
@@ -42,18 +42,18 @@ class Outputs(NamedTuple):
     ``inner`` is what the first part of a layer hands to its next part.
     """
 
-    following: Value | None
-    loss: Value | None
-    inner: Value | None = None
+    following: SymbolicTensor | None
+    loss: SymbolicTensor | None
+    inner: SymbolicTensor | None = None
 
 
 def run_layer(
     c: OpContext,
-    layer: Segment,
+    layer: LayerSegment,
     strategy: LayerStrategy,
-    x: Value,
+    x: SymbolicTensor,
     seq_len: int,
-    sources: tuple[Value, ...] = (),
+    sources: tuple[SymbolicTensor, ...] = (),
 ) -> Outputs:
     """The symbolic forward of a layer; nodes for its backward are left on the tape.
 
@@ -83,10 +83,10 @@ def _inner_layer(
     c: OpContext,
     layer: Layer,
     strategy: LayerStrategy,
-    x: Value,
+    x: SymbolicTensor,
     seq_len: int,
-    sources: tuple[Value, ...],
-) -> Value:
+    sources: tuple[SymbolicTensor, ...],
+) -> SymbolicTensor:
     if isinstance(layer, BlockLayer):
         return block(c, layer, strategy, x, *sources)
     if isinstance(layer, EmbeddingLayer):
@@ -104,19 +104,19 @@ def _embedding(
     c: OpContext,
     layer: EmbeddingLayer,
     strategy: LayerStrategy,
-    tokens: Value,
+    tokens: SymbolicTensor,
     seq_len: int,
-    sources: tuple[Value, ...],
-) -> Value:
+    sources: tuple[SymbolicTensor, ...],
+) -> SymbolicTensor:
     rows = local_vocab(layer.vocab, strategy.weight_split, c.stack.vocab_multiple)
     positions = seq_len if layer.positions is None else layer.positions
     x = embedding(c, layer, rows, positions, tokens)
     for source in sources:
-        x = placed_among(c, x, source)
+        x = insert_tower_tokens(c, x, source)
     return x if layer.norm is None else norm(c, x, layer.norm)
 
 
-def _handed_on(c: OpContext, x: Value) -> Value:
+def _handed_on(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
     """A multi-token layer's input for what follows it, counted as a tensor of its own.
 
     A second such layer reads it too instead of the first one's block, which is as wide.

@@ -10,11 +10,11 @@ from ...spec.strategy import LayerStrategy
 from ..ops.context import OpContext
 from ..ops.recurrent.delta_rule import delta_rule
 from ..ops.recurrent.state_space import state_space
-from ..symbolic.tape import Value
+from ..symbolic.tape import SymbolicTensor
 from .attention import attention_mixer
 from .latent_attention import latent_mixer
 
-LowerMixer = Callable[[OpContext, Any, int, LayerStrategy, Value], Value]
+LowerMixer = Callable[[OpContext, Any, int, LayerStrategy, SymbolicTensor], SymbolicTensor]
 """What a block adds by mixing its tokens, before the residual.
 
 Takes context, mixer, width of the residual stream, the layer's decisions and the block's input,

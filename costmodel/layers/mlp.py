@@ -7,12 +7,17 @@ from ...spec.strategy import LayerStrategy
 from ..ops.activation import activation
 from ..ops.context import OpContext
 from ..ops.linear import column_linear, row_linear
-from ..symbolic.tape import Value
+from ..symbolic.tape import SymbolicTensor
 
 
 def mlp(
-    c: OpContext, spec: Mlp, hidden: int, strategy: LayerStrategy, x: Value, prefix: str = ""
-) -> Value:
+    c: OpContext,
+    spec: Mlp,
+    hidden: int,
+    strategy: LayerStrategy,
+    x: SymbolicTensor,
+    prefix: str = "",
+) -> SymbolicTensor:
     """What an MLP makes of each token; its weights' names begin with ``prefix``."""
     local = spec.ffn // strategy.tp
     widths = (local, local) if spec.gated else (local,)

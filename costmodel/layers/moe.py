@@ -22,23 +22,23 @@ from ...spec.strategy import LayerStrategy
 from ..ops.activation import activation
 from ..ops.context import OpContext
 from ..ops.experts import (
+    copy_to_tensor_parallel,
     exchange,
     grouped_linear,
     join_rows,
-    share,
+    reduce_from_tensor_parallel,
     sort_by_expert,
     sum_rows,
-    total,
     weighted_activation,
 )
 from ..ops.linear import whole_linear
 from ..ops.routing import combine, expert_order, permute, permute_weights, route, weighted_combine
-from ..symbolic.tape import Value
+from ..symbolic.tape import SymbolicTensor
 from .mlp import mlp
 
 
 @dataclass(frozen=True, slots=True)
-class _Split:
+class _ExpertSplit:
     """How a rank's experts are split: ranks that hold others, ranks that hold parts.
 
     ``travels``: rows go to other ranks; otherwise tensor-parallel ranks share the tokens.
@@ -54,9 +54,11 @@ class _Split:
         return self.others.size * self.parts.size if self.travels else 1
 
 
-def mixture(c: OpContext, moe: Moe, hidden: int, strategy: LayerStrategy, x: Value) -> Value:
+def mixture(
+    c: OpContext, moe: Moe, hidden: int, strategy: LayerStrategy, x: SymbolicTensor
+) -> SymbolicTensor:
     """What a mixture of experts makes of each token of (seq, batch, hidden) ``x``."""
-    split = _Split(
+    split = _ExpertSplit(
         expert_group(strategy),
         expert_tensor_group(strategy),
         strategy.tp == 1 or strategy.sequence_parallel != "none",
@@ -66,10 +68,10 @@ def mixture(c: OpContext, moe: Moe, hidden: int, strategy: LayerStrategy, x: Val
     if moe.latent is not None:
         x = whole_linear(c, x, moe.latent, moe.bias, "latent_down")
     if not split.travels:
-        x, weights = share(c, x), share(c, weights)
+        x, weights = copy_to_tensor_parallel(c, x), copy_to_tensor_parallel(c, weights)
     out = _routed(c, moe, split, x, weights, chosen)
     if not split.travels:
-        out = total(c, out)
+        out = reduce_from_tensor_parallel(c, out)
     if moe.latent is not None:
         out = whole_linear(c, out, hidden, moe.bias, "latent_up")
     return out if shared is None else _added(c, out, shared)
@@ -83,8 +85,13 @@ def rows_of(moe: Moe, tokens: int) -> int:
 
 
 def _routed(
-    c: OpContext, moe: Moe, split: _Split, x: Value, weights: Value, chosen: Value
-) -> Value:
+    c: OpContext,
+    moe: Moe,
+    split: _ExpertSplit,
+    x: SymbolicTensor,
+    weights: SymbolicTensor,
+    chosen: SymbolicTensor,
+) -> SymbolicTensor:
     """The weighted sum of what its experts make of each token."""
     shape = x.shape
     order = expert_order(c.tape, chosen, rows_of(moe, x.elements // shape[-1]))
@@ -92,19 +99,19 @@ def _routed(
     carried = permute_weights(c, weights, order) if inside else None
     rows = permute(c, x, order)
     if split.travels and moe.capacity_factor is None:
-        _tell_counts(c, moe, split)
-    rows = _there(c, moe, split, rows)
+        _exchange_counts(c, moe, split)
+    rows = _dispatch(c, moe, split, rows)
     if carried is not None:
-        carried = _there(c, moe, split, carried)
+        carried = _dispatch(c, moe, split, carried)
     rows = _experts(c, moe, split, rows, carried)
     del carried
-    rows = _back(c, moe, split, rows)
+    rows = _return_rows(c, moe, split, rows)
     if inside:
         return combine(c, rows, order, shape)
     return weighted_combine(c, rows, permute_weights(c, weights, order), order, shape)
 
 
-def _tell_counts(c: OpContext, moe: Moe, split: _Split) -> None:
+def _exchange_counts(c: OpContext, moe: Moe, split: _ExpertSplit) -> None:
     """Ranks tell each other how many rows come to each expert, over ep and then over etp."""
     counts = c.tape.new((moe.experts,), "int64")
     if split.others.size > 1:
@@ -114,7 +121,7 @@ def _tell_counts(c: OpContext, moe: Moe, split: _Split) -> None:
         c.tape.collective("all_gather", split.parts, every, term="exposed_ep")
 
 
-def _there(c: OpContext, moe: Moe, split: _Split, rows: Value) -> Value:
+def _dispatch(c: OpContext, moe: Moe, split: _ExpertSplit, rows: SymbolicTensor) -> SymbolicTensor:
     """Rows of this rank's tokens become rows of this rank's experts."""
     if not split.travels:
         return rows
@@ -122,7 +129,9 @@ def _there(c: OpContext, moe: Moe, split: _Split, rows: Value) -> Value:
     return sort_by_expert(c, rows, moe.experts // split.others.size, split.ranks)
 
 
-def _back(c: OpContext, moe: Moe, split: _Split, rows: Value) -> Value:
+def _return_rows(
+    c: OpContext, moe: Moe, split: _ExpertSplit, rows: SymbolicTensor
+) -> SymbolicTensor:
     """Rows of this rank's experts become rows of this rank's tokens."""
     if not split.travels:
         return rows
@@ -130,7 +139,13 @@ def _back(c: OpContext, moe: Moe, split: _Split, rows: Value) -> Value:
     return exchange(c, sum_rows(c, rows, split.parts), split.others, moe.topk)
 
 
-def _experts(c: OpContext, moe: Moe, split: _Split, rows: Value, weights: Value | None) -> Value:
+def _experts(
+    c: OpContext,
+    moe: Moe,
+    split: _ExpertSplit,
+    rows: SymbolicTensor,
+    weights: SymbolicTensor | None,
+) -> SymbolicTensor:
     """What each expert makes of its rows; ``weights`` are applied where they came along."""
     experts, width = moe.experts // split.others.size, moe.ffn // split.parts.size
     inner = rows.shape[-1]
@@ -145,7 +160,9 @@ def _experts(c: OpContext, moe: Moe, split: _Split, rows: Value, weights: Value 
     return grouped_linear(c, hidden, experts, (inner,), moe.bias)[0]
 
 
-def _shared(c: OpContext, moe: Moe, hidden: int, strategy: LayerStrategy, x: Value) -> Value:
+def _shared(
+    c: OpContext, moe: Moe, hidden: int, strategy: LayerStrategy, x: SymbolicTensor
+) -> SymbolicTensor:
     """What the shared experts, an MLP of their joint width, make of every token."""
     spec = Mlp(ffn=moe.shared_ffn, activation=moe.activation, bias=moe.bias)
     out = mlp(c, spec, hidden, strategy, x, prefix="shared_")
@@ -158,12 +175,12 @@ def _shared(c: OpContext, moe: Moe, hidden: int, strategy: LayerStrategy, x: Val
     return _gated(c, out, gate)
 
 
-def _gated(c: OpContext, x: Value, gate: Value) -> Value:
+def _gated(c: OpContext, x: SymbolicTensor, gate: SymbolicTensor) -> SymbolicTensor:
     """``x`` times one number a token."""
     t = c.tape
     out = t.kernel("mul", (x, gate), t.like(x))
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         grad_gate = t.kernel("mul", (grad, x), t.like(x))
         grad_x = t.kernel("mul", (grad, gate), t.like(x))
         return grad_x, t.kernel("sum", (grad_gate,), t.like(gate))
@@ -172,7 +189,7 @@ def _gated(c: OpContext, x: Value, gate: Value) -> Value:
     return out
 
 
-def _added(c: OpContext, routed: Value, shared: Value) -> Value:
+def _added(c: OpContext, routed: SymbolicTensor, shared: SymbolicTensor) -> SymbolicTensor:
     t = c.tape
     out = t.kernel("add", (routed, shared), t.like(routed))
     t.record((out,), (routed, shared), lambda grad: (grad, grad))

@@ -25,12 +25,16 @@ from ...spec.model.mixers import Attention, LatentAttention
 from ..ops.attention import flash_backward, flash_forward
 from ..ops.attention_mask import Scores, scores_of
 from ..ops.context import OpContext, cast
-from ..symbolic.tape import Value
+from ..symbolic.tape import SymbolicTensor
 
 
 def ring_attention(
-    c: OpContext, spec: Attention | LatentAttention, query: Value, key: Value, value: Value
-) -> Value:
+    c: OpContext,
+    spec: Attention | LatentAttention,
+    query: SymbolicTensor,
+    key: SymbolicTensor,
+    value: SymbolicTensor,
+) -> SymbolicTensor:
     """Flash attention of local queries over the keys of the whole ring.
 
     Args:
@@ -57,8 +61,8 @@ def ring_attention(
 
 
 def _forward(
-    c: OpContext, scores: Scores, given: tuple[Value, Value, Value]
-) -> tuple[Value, Value]:
+    c: OpContext, scores: Scores, given: tuple[SymbolicTensor, SymbolicTensor, SymbolicTensor]
+) -> tuple[SymbolicTensor, SymbolicTensor]:
     t, steps = c.tape, c.ring.size
     query, *held = given
     coming = _pass_on(c, held)
@@ -77,10 +81,10 @@ def _forward(
 def _backward(
     c: OpContext,
     scores: Scores,
-    given: tuple[Value, Value, Value],
-    results: tuple[Value, Value],
-    grad: Value,
-) -> tuple[Value | None, ...]:
+    given: tuple[SymbolicTensor, SymbolicTensor, SymbolicTensor],
+    results: tuple[SymbolicTensor, SymbolicTensor],
+    grad: SymbolicTensor,
+) -> tuple[SymbolicTensor | None, ...]:
     t, steps = c.tape, c.ring.size
     query, *held = given
     coming = _pass_on(c, held)
@@ -99,12 +103,16 @@ def _backward(
         for mine, other in zip(own, travelled, strict=True):
             t.kernel("add", (mine, other), mine)
         del mine, other, travelled
-    home = _pass_on(c, own, beside=0)
+    home = _pass_on(c, own, overlapped_kernels=0)
     return (cast(t, grad_query, c.dtype), *home)
 
 
-def _pass_on(c: OpContext, held: list[Value], beside: int = 1) -> list[Value]:
+def _pass_on(
+    c: OpContext, held: list[SymbolicTensor], overlapped_kernels: int = 1
+) -> list[SymbolicTensor]:
     """Send to the next rank and receive from the one before, beside the next kernel."""
     coming = [c.tape.like(x) for x in held]
-    c.tape.collective("send_recv", c.ring, *held, term="exposed_cp", beside=beside)
+    c.tape.collective(
+        "send_recv", c.ring, *held, term="exposed_cp", overlapped_kernels=overlapped_kernels
+    )
     return coming

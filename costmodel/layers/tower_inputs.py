@@ -8,33 +8,34 @@ from __future__ import annotations
 
 from ...spec.strategy import LayerStrategy
 from ..ops.context import OpContext
-from ..ops.redistribute import move
+from ..ops.redistribute import redistribute
 from ..symbolic.layer_shape import LayerShape, activation_shape
-from ..symbolic.symbolic_tensor import Node, Value
+from ..symbolic.symbolic_tensor import Node, SymbolicTensor
 from ..symbolic.tape import Tape
 
 
-class Sources:
+class TowerInputs:
     """The ends of each source's path through a layer, for its gradient."""
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
-        self._leaves: list[tuple[Node, Value]] = []
+        self._leaves: list[tuple[Node, SymbolicTensor]] = []
         """Of sources that stay in their layout: others read them in it too."""
-        self._passed: list[tuple[tuple[Node, int], Value]] = []
+        self._passed: list[tuple[tuple[Node, int], SymbolicTensor]] = []
 
-    def enter(self, source: Value, moves: bool) -> None:
+    def enter(self, source: SymbolicTensor, redistributes: bool) -> None:
         """``source`` comes in: its gradient will be added to what later layers left.
 
-        Where it ``moves`` into another layout, nothing else reads it as it came from here on, and
+        Where it ``redistributes`` into another layout, nothing else reads it as it came from here
+        on, and
         the gradient that is moved back is the first.
         """
         leaf = Node((), 1, lambda *grads: grads)
         source.producer = (leaf, 0)
-        if not moves:
+        if not redistributes:
             self._leaves.append((leaf, source))
 
-    def leave(self, source: Value) -> None:
+    def leave(self, source: SymbolicTensor) -> None:
         """``source`` goes on in another layout than it came."""
         if source.producer is not None:
             gradient = self._tape.constant(source.shape, source.dtype)
@@ -53,9 +54,9 @@ class Sources:
                 self._tape.kernel("add", (gradient, source), source)
 
 
-def run_sources(
+def run_tower_inputs(
     c: OpContext, shape: LayerShape, before: LayerStrategy
-) -> tuple[tuple[Value, ...], Sources]:
+) -> tuple[tuple[SymbolicTensor, ...], TowerInputs]:
     """The sources that the layer reads, in its layout, and the ends of all of them.
 
     Args:
@@ -63,14 +64,14 @@ def run_sources(
         shape: the layer's shape.
         before: the layout in which the sources come.
     """
-    read: tuple[Value, ...] = ()
-    found = Sources(c.tape)
+    read: tuple[SymbolicTensor, ...] = ()
+    found = TowerInputs(c.tape)
     for source in shape.sources:
         sizes = activation_shape(shape, before, source.tokens, source.hidden)
         value = c.tape.constant(sizes, shape.dtype)
-        found.enter(value, moves=shape.before is not None)
+        found.enter(value, redistributes=shape.before is not None)
         if shape.before is not None:
-            value = move(c, value, before, shape.strategy)
+            value = redistribute(c, value, before, shape.strategy)
             found.leave(value)
         if source.read:
             read = (*read, value)

@@ -9,10 +9,10 @@ and the output take one all-to-all each, so with as many key heads as query head
 from __future__ import annotations
 
 from ..ops.context import OpContext, in_order
-from ..symbolic.tape import Value
+from ..symbolic.tape import SymbolicTensor
 
 
-def tokens_for_heads(c: OpContext, x: Value, ordered: bool = False) -> Value:
+def tokens_for_heads(c: OpContext, x: SymbolicTensor, ordered: bool = False) -> SymbolicTensor:
     """(tokens / P, batch, heads, width) as (tokens, batch, heads / P, width).
 
     Tokens are sent as they lie, so a gradient that attention gives in another order is copied
@@ -22,14 +22,14 @@ def tokens_for_heads(c: OpContext, x: Value, ordered: bool = False) -> Value:
         return x
     before, out = x.shape, _gather_tokens(c, x)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         return (_gather_heads(c, grad if ordered else in_order(c, grad), before),)
 
     c.tape.record((out,), (x,), backward)
     return out
 
 
-def heads_for_tokens(c: OpContext, x: Value, heads: int) -> Value:
+def heads_for_tokens(c: OpContext, x: SymbolicTensor, heads: int) -> SymbolicTensor:
     """(tokens, batch, heads / P · width) as (tokens / P, batch, heads · width).
 
     Args:
@@ -44,7 +44,7 @@ def heads_for_tokens(c: OpContext, x: Value, heads: int) -> Value:
     local = (tokens, batch, heads // ranks, joined * ranks // heads)
     out = _gather_heads(c, x, (tokens // ranks, batch, joined * ranks))
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         whole = grad.view(tokens // ranks, batch, heads, local[-1])
         return (_gather_tokens(c, whole).view(tokens, batch, joined),)
 
@@ -52,7 +52,7 @@ def heads_for_tokens(c: OpContext, x: Value, heads: int) -> Value:
     return out
 
 
-def _gather_tokens(c: OpContext, x: Value) -> Value:
+def _gather_tokens(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
     """Heads put in order of their ranks, sent; what comes is in order of tokens."""
     t, ranks = c.tape, c.head_exchange.size
     tokens, batch, heads, width = x.shape
@@ -62,7 +62,7 @@ def _gather_tokens(c: OpContext, x: Value) -> Value:
     return out
 
 
-def _gather_heads(c: OpContext, x: Value, shape: tuple[int, ...]) -> Value:
+def _gather_heads(c: OpContext, x: SymbolicTensor, shape: tuple[int, ...]) -> SymbolicTensor:
     """Tokens sent as they lie; the heads that come are put side by side."""
     t = c.tape
     received = t.new(shape, x.dtype)

@@ -8,10 +8,10 @@ from ..ops.activation import activation
 from ..ops.context import OpContext, norm
 from ..ops.linear import column_linear, row_linear, whole_linear
 from ..ops.residual import unfused_residual
-from ..symbolic.tape import Value
+from ..symbolic.tape import SymbolicTensor
 
 
-def patches(c: OpContext, layer: PatchLayer, pixels: Value) -> Value:
+def patches(c: OpContext, layer: PatchLayer, pixels: SymbolicTensor) -> SymbolicTensor:
     """Image tokens from (tokens, batch, values of a patch); a class token has a place too.
 
     No rank splits the projection; where the sequence is split each projects its own patches,
@@ -27,7 +27,7 @@ def patches(c: OpContext, layer: PatchLayer, pixels: Value) -> Value:
     return out if layer.norm is None else norm(c, out, layer.norm)
 
 
-def _placed(c: OpContext, layer: PatchLayer, out: Value, tokens: int) -> Value:
+def _placed(c: OpContext, layer: PatchLayer, out: SymbolicTensor, tokens: int) -> SymbolicTensor:
     """The class token joined (a copy), then each of ``tokens`` tokens' own vector added."""
     t, patches_only = c.tape, out.shape
     _, batch, hidden = patches_only
@@ -38,7 +38,7 @@ def _placed(c: OpContext, layer: PatchLayer, out: Value, tokens: int) -> Value:
         part = t.constant((tokens, hidden), c.dtype)
         joined = t.kernel("add", (joined, part), t.like(joined))
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         if layer.positions:
             table = t.kernel("zeros", (), t.new((layer.tokens, hidden), c.dtype))
             t.kernel("sum", (grad,), t.constant((tokens, hidden), c.dtype))
@@ -46,14 +46,16 @@ def _placed(c: OpContext, layer: PatchLayer, out: Value, tokens: int) -> Value:
         if layer.class_token:
             first = t.constant((1, batch, hidden), c.dtype)
             t.parameter_gradient(t.kernel("sum", (first,), t.new((hidden,), c.dtype)))
-            grad = Value(patches_only, grad.dtype, grad.storage)
+            grad = SymbolicTensor(patches_only, grad.dtype, grad.storage)
         return (grad,)
 
     t.record((joined,), (out,), backward)
     return joined
 
 
-def projector(c: OpContext, layer: ProjectorLayer, strategy: LayerStrategy, x: Value) -> Value:
+def projector(
+    c: OpContext, layer: ProjectorLayer, strategy: LayerStrategy, x: SymbolicTensor
+) -> SymbolicTensor:
     """Norm, neighbouring tokens side by side, then an MLP or a single projection."""
     c = unfused_residual(c)
     if layer.norm is not None:

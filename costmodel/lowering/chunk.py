@@ -8,10 +8,10 @@ from functools import cached_property
 from ...spec.model.model_spec import Layer
 from ...spec.schedules.passes import BackwardPart
 from ...spec.strategy import LayerStrategy
-from ..sharding.fsdp_unit import Unit
+from ..sharding.fsdp_unit import FsdpUnit
 from ..symbolic.lowered_pass import NO_PASS, LoweredPass
 from .layer_lowering import LoweredLayer
-from .tower_outputs import ChunkSource
+from .tower_outputs import ChunkTowerOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class StageLayer:
     layer: Layer
     strategy: LayerStrategy
     lowered: LoweredLayer
-    unit: Unit | None
+    unit: FsdpUnit | None
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class StageChunk:
     layers: tuple[StageLayer, ...]
     input_bytes: int
     output_bytes: int
-    sources: tuple[ChunkSource, ...] = ()
+    sources: tuple[ChunkTowerOutput, ...] = ()
 
     @cached_property
     def layer_ids(self) -> tuple[tuple[int, int], ...]:

@@ -17,15 +17,15 @@ from ...spec.model.model_spec import BlockLayer, EmbeddingLayer, MultiTokenLayer
 from ...spec.parallel.rank_groups import context_group, tensor_group
 from ...spec.strategy import LayerStrategy
 from ..layers.heads import MultiTokenEnd
-from ..layers.layer import Outputs, Segment, run_layer
-from ..layers.tower_inputs import run_sources
-from ..ops.context import ALONE, OpContext
+from ..layers.layer import LayerSegment, Outputs, run_layer
+from ..layers.tower_inputs import run_tower_inputs
+from ..ops.context import SINGLE_RANK, OpContext
 from ..ops.dropout import drops
 from ..ops.low_precision import Precision
-from ..ops.redistribute import move
+from ..ops.redistribute import redistribute
 from ..symbolic.layer_shape import LayerShape, activation_shape
-from ..symbolic.lowered_pass import LoweredPass, in_turn
-from ..symbolic.symbolic_tensor import Node, Value
+from ..symbolic.lowered_pass import LoweredPass, chain_passes
+from ..symbolic.symbolic_tensor import Node, SymbolicTensor
 from ..symbolic.tape import Tape
 from ..technique import TierBytes, added_backward, added_passes, host_work_of
 
@@ -39,23 +39,23 @@ class LoweredLayer:
     """Both directions of a layer; the second backward adds to gradients already there.
 
     ``keeps_input``: the forward pass saves its input for the backward pass. The tokens that an
-    embedding reads belong to the batch, not to a pass: its ``input_bytes`` are 0. ``elsewhere``:
+    embedding reads belong to the batch, not to a pass: its ``input_bytes`` are 0. ``tier_bytes``:
     what techniques keep on other tiers between the passes.
     """
 
-    layer: Segment
+    layer: LayerSegment
     shape: LayerShape
     forward: LoweredPass
     backward: LoweredPass
     input_bytes: int
     output_bytes: int
     keeps_input: bool
-    elsewhere: TierBytes = ()
+    tier_bytes: TierBytes = ()
 
     @property
-    def moves_input(self) -> bool:
+    def redistributes_input(self) -> bool:
         """Whether a seam brings the input into another layout, and lets go of it then."""
-        before = _moved_from(self.layer, self.shape)
+        before = _redistributed_from(self.layer, self.shape)
         return before is not None and before.layout != self.shape.strategy.layout
 
     def split_backward(self) -> SplitBackward:
@@ -73,7 +73,7 @@ class LoweredLayer:
 
 
 @lru_cache(maxsize=CACHE_ENTRIES)
-def lower_layer(layer: Segment, shape: LayerShape) -> LoweredLayer:
+def lower_layer(layer: LayerSegment, shape: LayerShape) -> LoweredLayer:
     """Lower one layer's micro-batch.
 
     Args:
@@ -89,7 +89,7 @@ def lower_layer(layer: Segment, shape: LayerShape) -> LoweredLayer:
         input_bytes=first.input_bytes,
         output_bytes=first.output_bytes,
         keeps_input=first.keeps_input,
-        elsewhere=first.elsewhere,
+        tier_bytes=first.tier_bytes,
     )
 
 
@@ -109,7 +109,7 @@ class SplitBackward:
 
 
 @lru_cache(maxsize=CACHE_ENTRIES)
-def lower_split_backward(layer: Segment, shape: LayerShape) -> SplitBackward:
+def lower_split_backward(layer: LayerSegment, shape: LayerShape) -> SplitBackward:
     """The backward of :func:`lower_layer` in two parts.
 
     Args:
@@ -121,12 +121,12 @@ def lower_split_backward(layer: Segment, shape: LayerShape) -> SplitBackward:
 
 
 @lru_cache(maxsize=CACHE_ENTRIES)
-def lower_accumulating(layer: Segment, shape: LayerShape) -> LoweredPass:
+def lower_accumulating(layer: LayerSegment, shape: LayerShape) -> LoweredPass:
     """The backward of :func:`lower_layer` where gradients are there already."""
     return _run(layer, shape, accumulating=True).backward
 
 
-class _Run(NamedTuple):
+class _TracedLayer(NamedTuple):
     """``weight`` is empty unless the backward is split."""
 
     forward: LoweredPass
@@ -135,10 +135,12 @@ class _Run(NamedTuple):
     input_bytes: int
     output_bytes: int
     keeps_input: bool
-    elsewhere: TierBytes = ()
+    tier_bytes: TierBytes = ()
 
 
-def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = False) -> _Run:
+def _run(
+    layer: LayerSegment, shape: LayerShape, accumulating: bool, splits: bool = False
+) -> _TracedLayer:
     frozen = not shape.training.weights
     tape = Tape(accumulating, shape.stack.fusion.weight_gradient_accumulation, splits, frozen)
     strategy = shape.strategy
@@ -150,7 +152,7 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
         sequence_parallel=strategy.megatron_sp,
         shares_weight=shape.shares_weight,
         ring=context_group(strategy),
-        head_exchange=tensor_group(strategy) if strategy.ulysses else ALONE,
+        head_exchange=tensor_group(strategy) if strategy.ulysses else SINGLE_RANK,
         precision=_precision(layer, shape),
         training=shape.training,
         drops=drops(shape.stack, layer),
@@ -164,22 +166,22 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
     leaf = Node((), 1, lambda *grads: grads)
     if data is None:
         x.producer = (leaf, 0)
-    moved_from = _moved_from(layer, shape)
+    moved_from = _redistributed_from(layer, shape)
     if moved_from is not None:
-        x = move(c, x, moved_from, strategy)
+        x = redistribute(c, x, moved_from, strategy)
     over_weights = _over_weights(strategy)
     with nullcontext() if shape.training.backward else tape.not_recording():
-        read, beside = run_sources(c, shape, before)
+        read, beside = run_tower_inputs(c, shape, before)
         outs = run_layer(c, layer, over_weights, x, shape.seq_len, read)
     del x, read
     output_bytes = 0 if outs.following is None else outs.following.size_bytes
     added = added_passes(layer, shape)
     forward = _take_pass(tape, start_bytes, shape, forward=True)
-    forward = forward if added is None else in_turn(forward, added.forward)
+    forward = forward if added is None else chain_passes(forward, added.forward)
     keeps_input = kept() is not None
     if not shape.training.backward:
         skipped, none = LoweredPass((), 0, input_bytes - output_bytes), LoweredPass((), 0, 0)
-        return _Run(forward, skipped, none, input_bytes, output_bytes, keeps_input)
+        return _TracedLayer(forward, skipped, none, input_bytes, output_bytes, keeps_input)
     _set_output_gradients(tape, outs)
     del outs
     beside.set_gradients()
@@ -191,16 +193,18 @@ def _run(layer: Segment, shape: LayerShape, accumulating: bool, splits: bool = F
     tape.run_weight_work()
     weight = _take_pass(tape, start_bytes, shape, backward.gradient_bytes)
     backward = backward if added is None else added_backward(backward, added)
-    elsewhere = () if added is None else added.kept_elsewhere
-    return _Run(forward, backward, weight, input_bytes, output_bytes, keeps_input, elsewhere)
+    tier_bytes = () if added is None else added.kept_tier_bytes
+    return _TracedLayer(
+        forward, backward, weight, input_bytes, output_bytes, keeps_input, tier_bytes
+    )
 
 
-def _moved_from(layer: Segment, shape: LayerShape) -> LayerStrategy | None:
+def _redistributed_from(layer: LayerSegment, shape: LayerShape) -> LayerStrategy | None:
     """The strategy whose layout the input comes in; None where it comes as the layer wants it."""
     return None if isinstance(layer, DATA_LAYERS) else shape.before
 
 
-def _precision(layer: Segment, shape: LayerShape) -> Precision | None:
+def _precision(layer: LayerSegment, shape: LayerShape) -> Precision | None:
     """The narrow format of a layer's linear products: blocks have one, their ends do not."""
     if shape.matmul is None or not isinstance(layer, BLOCKS):
         return None
@@ -225,7 +229,9 @@ def _set_output_gradients(tape: Tape, outs: Outputs) -> None:
         node.gradients[index] = tape.like(out)
 
 
-def _entry(tape: Tape, layer: Segment, shape: LayerShape, before: LayerStrategy) -> Value:
+def _entry(
+    tape: Tape, layer: LayerSegment, shape: LayerShape, before: LayerStrategy
+) -> SymbolicTensor:
     if isinstance(layer, EmbeddingLayer):
         return tape.new((shape.seq_len // shape.strategy.input_split, shape.batch), "int64")
     if isinstance(layer, PatchLayer):

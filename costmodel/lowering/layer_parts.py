@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from ...spec.model.feed_forward import Moe
 from ...spec.model.layers import BlockLayer, MultiTokenLayer
 from ...spec.strategy import LayerStrategy
-from ..layers.block import last_sum_keeps
+from ..layers.block import last_residual_saves
 from ..layers.heads import MultiTokenEnd
-from ..layers.layer import Segment
+from ..layers.layer import LayerSegment
 from ..symbolic.layer_shape import LayerShape
 from ..symbolic.lowered_pass import LoweredPass
 from ..technique import AddedPasses, added_passes, within_parts
@@ -31,7 +31,7 @@ from .plan_lowering import Lowering, split_key, split_only
 Passes = tuple[LoweredPass, ...]
 
 
-class Part:
+class LoweredSubLayer:
     """One part of a layer, lowered; its rarer passes are found when they are asked for.
 
     Args:
@@ -41,26 +41,26 @@ class Part:
 
     __slots__ = ("_accumulating", "_again", "_turns", "lowered")
 
-    def __init__(self, segment: Segment, shape: LayerShape) -> None:
+    def __init__(self, segment: LayerSegment, shape: LayerShape) -> None:
         self.lowered = lower_layer(segment, shape)
         self._accumulating: LoweredPass | None = None
         self._again: dict[bool, LoweredPass] = {}
         self._turns: dict[tuple[bool, bool], LoweredPass] = {}
 
-    def backward(self, adds: bool) -> LoweredPass:
-        """Its backward; ``adds``: to gradients that are there."""
-        if not adds:
+    def backward(self, accumulates: bool) -> LoweredPass:
+        """Its backward; ``accumulates``: to gradients that are there."""
+        if not accumulates:
             return self.lowered.backward
         if self._accumulating is None:
             self._accumulating = lower_accumulating(self.lowered.layer, self.lowered.shape)
         return self._accumulating
 
-    def weights(self, adds: bool) -> LoweredPass:
-        """Its weight gradients alone, of a backward in two parts; ``adds``: to those there."""
+    def weights(self, accumulates: bool) -> LoweredPass:
+        """Its weight gradients alone; ``accumulates``: to those there."""
         split = self.lowered.split_backward()
-        return split.accumulating_weight if adds else split.weight
+        return split.accumulating_weight if accumulates else split.weight
 
-    def again(self, whole: bool) -> LoweredPass:
+    def recomputed_forward(self, whole: bool) -> LoweredPass:
         """Its forward as recomputation, with the residual sum at its end or without."""
         if whole not in self._again:
             entries = self.lowered.forward.entries
@@ -68,14 +68,14 @@ class Part:
             self._again[whole] = LoweredPass(tuple(marked), 0, 0)
         return self._again[whole]
 
-    def turn(self, whole: bool, adds: bool) -> LoweredPass:
+    def recompute_then_backward(self, whole: bool, accumulates: bool) -> LoweredPass:
         """Recomputed and gone backward in one pass: what ends the one may hide the other's start.
 
         Without the residual sum between them the last product runs beside the first collective.
         """
-        key = (whole, adds)
+        key = (whole, accumulates)
         if key not in self._turns:
-            entries = (*self.again(whole).entries, *self.backward(adds).entries)
+            entries = (*self.recomputed_forward(whole).entries, *self.backward(accumulates).entries)
             self._turns[key] = LoweredPass(entries, 0, 0)
         return self._turns[key]
 
@@ -89,16 +89,16 @@ class LayerWork:
     techniques do more, where the parts do not have it.
     """
 
-    before: tuple[Part, ...]
-    block: tuple[Part, ...]
-    after: tuple[Part, ...]
+    before: tuple[LoweredSubLayer, ...]
+    block: tuple[LoweredSubLayer, ...]
+    after: tuple[LoweredSubLayer, ...]
     recomputes: bool
     stops_early: bool
     output_bytes: int
     added: AddedPasses | None = None
 
     @property
-    def _parts(self) -> tuple[Part, ...]:
+    def _parts(self) -> tuple[LoweredSubLayer, ...]:
         return (*self.before, *self.block, *self.after)
 
     @property
@@ -124,29 +124,29 @@ class LayerWork:
         own = tuple(part.lowered.forward for part in self._parts)
         return own if self.added is None else (*own, self.added.forward)
 
-    def backward(self, adds: bool) -> Passes:
-        """Going backward; ``adds``: to gradients that are there."""
-        own = self._own_backward(adds)
+    def backward(self, accumulates: bool) -> Passes:
+        """Going backward; ``accumulates``: to gradients that are there."""
+        own = self._own_backward(accumulates)
         return own if self.added is None else (self.added.backward, *own)
 
-    def _own_backward(self, adds: bool) -> Passes:
+    def _own_backward(self, accumulates: bool) -> Passes:
         after, block, before = (
-            tuple(part.backward(adds) for part in reversed(parts))
+            tuple(part.backward(accumulates) for part in reversed(parts))
             for parts in (self.after, self.block, self.before)
         )
         if not self.recomputes:
             return (*after, *block, *before)
         *first, last = self.block
-        again = tuple(part.again(True) for part in first)
-        turn = last.turn(not self.stops_early, adds)
-        return (*after, *again, turn, *block[1:], *before)
+        recomputed_forward = tuple(part.recomputed_forward(True) for part in first)
+        recompute_then_backward = last.recompute_then_backward(not self.stops_early, accumulates)
+        return (*after, *recomputed_forward, recompute_then_backward, *block[1:], *before)
 
-    def weight_part(self, adds: bool) -> Passes:
-        """Its weight gradients, of a backward in two parts; ``adds``: to those that are there."""
-        return tuple(part.weights(adds) for part in reversed(self._parts))
+    def weight_part(self, accumulates: bool) -> Passes:
+        """Its weight gradients; ``accumulates``: to those that are there."""
+        return tuple(part.weights(accumulates) for part in reversed(self._parts))
 
 
-class LayerWorks:
+class LayerWorkCache:
     """The work of the layers of a model, every part lowered once.
 
     Args:
@@ -155,7 +155,7 @@ class LayerWorks:
 
     def __init__(self, lowering: Lowering) -> None:
         self._lowering = lowering
-        self._parts: dict[tuple[object, ...], Part] = {}
+        self._parts: dict[tuple[object, ...], LoweredSubLayer] = {}
         self._works: dict[tuple[object, ...], LayerWork] = {}
 
     def of(
@@ -175,19 +175,21 @@ class LayerWorks:
         key = (*place, split_key(strategy))
         if key not in self._works:
 
-            def part(segment: Segment, own: LayerShape) -> Part:
+            def part(segment: LayerSegment, own: LayerShape) -> LoweredSubLayer:
                 known = (*place, segment, split_key(own.strategy))
                 if known not in self._parts:
-                    self._parts[known] = Part(segment, own)
+                    self._parts[known] = LoweredSubLayer(segment, own)
                 return self._parts[known]
 
             shape = self._lowering.shape(index, split_only(strategy), None, batch, shares_weight)
-            self._works[key] = put_together(self._lowering.layers[index], shape, part)
+            self._works[key] = assemble_layer_work(self._lowering.layers[index], shape, part)
         return self._works[key]
 
 
-def put_together(
-    layer: Segment, shape: LayerShape, part: Callable[[Segment, LayerShape], Part] = Part
+def assemble_layer_work(
+    layer: LayerSegment,
+    shape: LayerShape,
+    part: Callable[[LayerSegment, LayerShape], LoweredSubLayer] = LoweredSubLayer,
 ) -> LayerWork:
     """A layer's work from its parts.
 
@@ -200,8 +202,8 @@ def put_together(
     passes_on = shape.training.backward and not shape.sources and not joined
     before, block, after = _chain(layer) if passes_on else ((layer,), (), ())
 
-    def lowered(segments: tuple[Segment, ...]) -> tuple[Part, ...]:
-        return tuple(part(s, _own_shape(s, shape) if block else shape) for s in segments)
+    def lowered(segments: tuple[LayerSegment, ...]) -> tuple[LoweredSubLayer, ...]:
+        return tuple(part(s, _sub_layer_shape(s, shape) if block else shape) for s in segments)
 
     first, inner, last = lowered(before), lowered(block), lowered(after)
     handing = first if after else inner or first
@@ -216,12 +218,14 @@ def put_together(
     )
 
 
-def _last_sum_keeps(block: tuple[Segment, ...], shape: LayerShape) -> bool:
+def _last_sum_keeps(block: tuple[LayerSegment, ...], shape: LayerShape) -> bool:
     last = block[-1] if block else None
-    return isinstance(last, BlockLayer) and last_sum_keeps(last, shape.stack)
+    return isinstance(last, BlockLayer) and last_residual_saves(last, shape.stack)
 
 
-def _chain(layer: Segment) -> tuple[tuple[Segment, ...], tuple[Segment, ...], tuple[Segment, ...]]:
+def _chain(
+    layer: LayerSegment,
+) -> tuple[tuple[LayerSegment, ...], tuple[LayerSegment, ...], tuple[LayerSegment, ...]]:
     """What runs one after the other: before the block, the block's parts, after it."""
     if isinstance(layer, MultiTokenLayer) and (parts := _block_parts(layer.block)):
         return (MultiTokenEnd(layer, True),), parts, (MultiTokenEnd(layer, False),)
@@ -230,7 +234,7 @@ def _chain(layer: Segment) -> tuple[tuple[Segment, ...], tuple[Segment, ...], tu
     return (layer,), (), ()
 
 
-def _block_parts(block: BlockLayer) -> tuple[Segment, ...]:
+def _block_parts(block: BlockLayer) -> tuple[LayerSegment, ...]:
     """The mixer and the feed-forward part as blocks of their own; none if it is no such chain."""
     if block.parallel or block.cross_attention is not None or block.norm_placement == "post":
         return ()
@@ -239,7 +243,7 @@ def _block_parts(block: BlockLayer) -> tuple[Segment, ...]:
     return replace(block, mlp=None), replace(block, attention=None)
 
 
-def _own_shape(segment: Segment, shape: LayerShape) -> LayerShape:
+def _sub_layer_shape(segment: LayerSegment, shape: LayerShape) -> LayerShape:
     """The shape with only those decisions that mean something to the part."""
     strategy = shape.strategy
     mixes = isinstance(segment, BlockLayer) and segment.attention is not None

@@ -15,7 +15,7 @@ from functools import lru_cache
 from ...spec.cluster.stack_spec import KernelFusion, StackSpec
 from ...spec.model.experts import dropless
 from ...spec.model.model_spec import Layer, ModelSpec
-from ...spec.model.towers import LayerPlace, layer_places
+from ...spec.model.towers import LayerContext, layer_contexts
 from ...spec.report.report import FLOPS_CONVENTION
 from ...spec.report.work_items import GROUPED
 from ...spec.strategy import LayerStrategy
@@ -25,12 +25,12 @@ from ...spec.workload.workload import Workload
 from ..symbolic.layer_shape import LayerShape
 from ..symbolic.lowered_pass import LoweredPass
 from .layer_lowering import lower_layer
-from .tower_outputs import source_shapes
+from .tower_outputs import tower_input_shapes
 
 TRAINING_FACTOR = 3
 """A training step has the forward pass's model FLOPs three times: the backward is twice it."""
 LINEAR = GROUPED | {"matmul"}
-PLAIN = StackSpec(name="flops", version="0", fusion=KernelFusion(qkv=True))
+FLOPS_STACK = StackSpec(name="flops", version="0", fusion=KernelFusion(qkv=True))
 
 
 @lru_cache(maxsize=64)
@@ -39,7 +39,7 @@ def model_flops_per_sample(model: ModelSpec, workload: Workload) -> int:
 
     Every score of a causal mask counts, of a sliding window those that it lets be seen.
     """
-    places = layer_places(model, workload.seq_len)
+    places = layer_contexts(model, workload.seq_len)
     trainings = workload.layer_trainings(model)
     kinds = Counter(zip(model.layers(), places, trainings, strict=True))
     dtype = workload.dtype.param
@@ -48,13 +48,13 @@ def model_flops_per_sample(model: ModelSpec, workload: Workload) -> int:
 
 def forward_flops(model: ModelSpec, workload: Workload) -> tuple[int, ...]:
     """Model FLOPs of every layer's forward pass on one sample, unsplit and unpadded."""
-    places, dtype = layer_places(model, workload.seq_len), workload.dtype.param
+    places, dtype = layer_contexts(model, workload.seq_len), workload.dtype.param
     kinds = list(zip(model.layers(), places, strict=True))
     known = {kind: _forward(*kind, FULLY_TRAINED, dtype).flops for kind in dict.fromkeys(kinds)}
     return tuple(known[kind] for kind in kinds)
 
 
-def _layer_flops(layer: Layer, place: LayerPlace, training: LayerTraining, dtype: str) -> int:
+def _layer_flops(layer: Layer, place: LayerContext, training: LayerTraining, dtype: str) -> int:
     forward = _forward(layer, place, FULLY_TRAINED, dtype)
     if not training.backward:
         return forward.flops
@@ -67,15 +67,15 @@ def _layer_flops(layer: Layer, place: LayerPlace, training: LayerTraining, dtype
     return TRAINING_FACTOR * (forward.flops + adapters) - linear
 
 
-def _forward(layer: Layer, place: LayerPlace, training: LayerTraining, dtype: str) -> LoweredPass:
+def _forward(layer: Layer, place: LayerContext, training: LayerTraining, dtype: str) -> LoweredPass:
     shape = LayerShape(
         strategy=LayerStrategy(),
         before=None,
         batch=1,
         seq_len=place.tokens,
         dtype=dtype,
-        stack=PLAIN,
-        sources=source_shapes(place, moves=False),
+        stack=FLOPS_STACK,
+        sources=tower_input_shapes(place, redistributes=False),
         training=training,
     )
     return lower_layer(dropless(layer), shape).forward

@@ -8,7 +8,7 @@ from typing import Any
 from ...spec.choices import Recompute, SequenceParallel
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.model.model_spec import EmbeddingLayer, HeadLayer, Layer, ModelSpec
-from ...spec.model.towers import LayerPlace, layer_places
+from ...spec.model.towers import LayerContext, layer_contexts
 from ...spec.parallel.batch_partition import group_samples
 from ...spec.plan.plan import Plan
 from ...spec.plan.relative_position_bias import table_copies, with_table
@@ -16,17 +16,17 @@ from ...spec.strategy import LayerStrategy
 from ...spec.workload.number_formats import DTYPE_BYTES
 from ...spec.workload.training import LayerTraining
 from ...spec.workload.workload import Workload
-from ..sharding.fsdp_unit import Unit
+from ..sharding.fsdp_unit import FsdpUnit
 from ..sharding.param_groups import UnitShape
 from ..sharding.state_layouts import lower_unit
 from ..symbolic.layer_shape import LayerShape
-from ..technique import Prices, TechniquePrice, prices_of, stack_with, unit_with
+from ..technique import TechniquePrice, TechniquePrices, stack_with, technique_prices, unit_with
 from ..techniques import TECHNIQUES
 from .chunk import StageChunk, StageLayer
 from .layer_lowering import LoweredLayer, lower_layer
-from .tower_outputs import chunk_sources, source_shapes
+from .tower_outputs import chunk_tower_outputs, tower_input_shapes
 
-MOST_CHUNKS = 4096
+MAX_CACHED_CHUNKS = 4096
 """Chunks that are kept: plans that are enumerated have many in common."""
 
 
@@ -45,7 +45,7 @@ class Lowering:
         model: ModelSpec,
         workload: Workload,
         stack: StackSpec,
-        techniques: Prices = TECHNIQUES,
+        techniques: TechniquePrices = TECHNIQUES,
     ) -> None:
         self.model = model
         self.workload = workload
@@ -53,15 +53,15 @@ class Lowering:
         self.techniques: dict[str, TechniquePrice] = {each.name: each for each in techniques}
         self.layers = model.layers()
         self.trainings = workload.layer_trainings(model)
-        self.places = layer_places(model, workload.seq_len)
-        self.outputs = tuple(dict.fromkeys(s for place in self.places for s in place.sources))
-        numbers: dict[tuple[Layer, LayerTraining, LayerPlace], int] = {}
+        self.contexts = layer_contexts(model, workload.seq_len)
+        self.outputs = tuple(dict.fromkeys(s for place in self.contexts for s in place.sources))
+        numbers: dict[tuple[Layer, LayerTraining, LayerContext], int] = {}
         self.kinds = tuple(
             numbers.setdefault(kind, len(numbers))
-            for kind in zip(self.layers, self.trainings, self.places, strict=True)
+            for kind in zip(self.layers, self.trainings, self.contexts, strict=True)
         )
         self._lowered: dict[tuple[object, ...], LoweredLayer] = {}
-        self._units: dict[tuple[object, ...], Unit] = {}
+        self._units: dict[tuple[object, ...], FsdpUnit] = {}
         self._chunks: dict[tuple[object, ...], tuple[StageChunk, LayerStrategy | None]] = {}
 
     def layer(
@@ -85,8 +85,8 @@ class Lowering:
             shares_weight: whether its table is also the head's of its chunk.
             copies: whether it holds a copy of its tower's table of relative positions.
         """
-        place = self.places[index]
-        alone = place.begins and not place.sources
+        place = self.contexts[index]
+        alone = place.begins_tower and not place.sources
         layout = None if alone else differing_layout(before, strategy)
         batch = samples // strategy.data_parallel(ranks)
         key = (self.kinds[index], split_key(strategy), layout, batch, shares_weight, copies)
@@ -107,7 +107,7 @@ class Lowering:
         shares: bool,
     ) -> LayerShape:
         """What a layer is lowered under: its split, the differing layout before it, samples."""
-        place, prices = self.places[index], prices_of(split, self.techniques)
+        place, prices = self.contexts[index], technique_prices(split, self.techniques)
         return LayerShape(
             strategy=split,
             before=layout,
@@ -116,7 +116,7 @@ class Lowering:
             dtype=self.workload.dtype.param,
             stack=stack_with(self.stack, split, prices),
             shares_weight=shares,
-            sources=source_shapes(place, moves=layout is not None),
+            sources=tower_input_shapes(place, redistributes=layout is not None),
             matmul=self.workload.dtype.matmul,
             scaling=self.workload.dtype.scaling,
             training=self.trainings[index],
@@ -125,7 +125,7 @@ class Lowering:
 
     def unit(
         self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, copies: bool = False
-    ) -> Unit:
+    ) -> FsdpUnit:
         """The parameters of these layers under a strategy, as they move together.
 
         It is kept as long as this: numbers of units (id) are keys elsewhere, too.
@@ -137,7 +137,9 @@ class Lowering:
             self._units.setdefault(key, self._new_unit(members, strategy, ranks, copies))
         return self._units[key]
 
-    def passing_unit(self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int) -> Unit:
+    def uncached_unit(
+        self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int
+    ) -> FsdpUnit:
         """As :meth:`unit`, but not kept: tables of options need each of tens of thousands once."""
         known = self._units.get(self._unit_key(members, strategy, ranks, False))
         return self._new_unit(members, strategy, ranks, False) if known is None else known
@@ -147,29 +149,29 @@ class Lowering:
     ) -> tuple[object, ...]:
         kinds = tuple(self.kinds[i] for i in members)
         degrees = (strategy.tp, strategy.sequence_parallel, strategy.ep, strategy.etp)
-        techniques = self._of_states(strategy)
+        techniques = self._state_techniques(strategy)
         return (kinds, degrees, strategy.shard, ranks, techniques, copies)
 
     def _new_unit(
         self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, copies: bool
-    ) -> Unit:
+    ) -> FsdpUnit:
         shape = UnitShape(
             layers=tuple(with_table(self.model, i) if copies else self.layers[i] for i in members),
             strategy=replace(strategy, recompute="none", techniques={}),
             stage_ranks=ranks,
-            seq_len=self.places[members[0]].tokens,
+            seq_len=self.contexts[members[0]].tokens,
             dtype=self.workload.dtype,
             stack=self.stack,
             optimizer=self.workload.optimizer,
             trainings=tuple(self.trainings[i] for i in members),
         )
-        unit, techniques = lower_unit(shape), dict(self._of_states(strategy))
+        unit, techniques = lower_unit(shape), dict(self._state_techniques(strategy))
         if not techniques:
             return unit
         own = replace(shape.strategy, techniques=techniques)
-        return unit_with(replace(shape, strategy=own), unit, prices_of(own, self.techniques))
+        return unit_with(replace(shape, strategy=own), unit, technique_prices(own, self.techniques))
 
-    def _of_states(self, strategy: LayerStrategy) -> TechniqueKey:
+    def _state_techniques(self, strategy: LayerStrategy) -> TechniqueKey:
         """A strategy's techniques but those that leave the layer's states alone."""
         return tuple(
             (name, value)
@@ -198,7 +200,7 @@ class Lowering:
         key = (tuple([(i, id(s)) for i, s in layers]), id(before), ranks, samples, state_ranks)
         known = self._chunks.get(key)
         if known is None:
-            if len(self._chunks) >= MOST_CHUNKS:
+            if len(self._chunks) >= MAX_CACHED_CHUNKS:
                 self._chunks.clear()
             # What is kept keeps the strategies too, so that their ids stay theirs.
             chunk = self._new_chunk(layers, before, ranks, samples, state_ranks)
@@ -233,7 +235,7 @@ class Lowering:
             found.append(StageLayer(index, layer, strategy, lowered, unit))
             feeding, known = strategy, like
         first, last = found[0], found[-1]
-        ends = last.index + 1 == len(self.places) or self.places[last.index + 1].begins
+        ends = last.index + 1 == len(self.contexts) or self.contexts[last.index + 1].begins_tower
         itemsize = DTYPE_BYTES[self.workload.dtype.param]
 
         def local_bytes(tokens: int, hidden: int, strategy: LayerStrategy) -> int:
@@ -242,9 +244,9 @@ class Lowering:
 
         return StageChunk(
             tuple(found),
-            input_bytes=0 if self.places[first.index].begins else first.lowered.input_bytes,
+            input_bytes=0 if self.contexts[first.index].begins_tower else first.lowered.input_bytes,
             output_bytes=0 if ends else last.lowered.output_bytes,
-            sources=chunk_sources(self.places, self.outputs, layers, before, local_bytes),
+            sources=chunk_tower_outputs(self.contexts, self.outputs, layers, before, local_bytes),
         )
 
     def _tied_ends(self, layers: tuple[tuple[int, LayerStrategy], ...]) -> tuple[int, ...]:
@@ -289,7 +291,7 @@ class Lowering:
             held = plan.chunk_layers(parts, own.device_group if several else None)
             layers = tuple((i, strategy) for i, _, strategy in held)
             first = layers[0][0]
-            alike = first and program.enters_alike(stage, number)
+            alike = first and program.same_entry_partition(stage, number)
             before = every[first - 1] if alike else None
             ranks = place.device_count if several else None
             found.append(self.chunk(layers, before, own.count, samples, ranks))

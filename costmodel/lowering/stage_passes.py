@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...spec.plan.plan import Plan
-from ...spec.schedules.action_text import Lines, order_of
+from ...spec.schedules.action_text import ActionLines, order_of
 from ...spec.schedules.passes import BackwardPart, Pass
 from ...spec.schedules.stage_order import ScheduleKind
 
@@ -31,11 +31,11 @@ class PassKind(NamedTuple):
     part: BackwardPart = "whole"
 
 
-Together = tuple[PassKind, ...]
+ConcurrentPasses = tuple[PassKind, ...]
 """Passes that start together: one, or an overlapping pair."""
 
 
-def together(order: tuple[Pass, ...]) -> Iterator[tuple[Pass, ...]]:
+def concurrent_groups(order: tuple[Pass, ...]) -> Iterator[tuple[Pass, ...]]:
     """The passes of an order, those that overlap as pairs."""
     items = iter(order)
     for item in items:
@@ -53,19 +53,19 @@ class StagePasses:
     """The passes of a stage: ``order[i]`` is of kind ``kinds[rows[i]]``.
 
     ``groups`` are those of them that start together, one after another, as numbers into
-    ``together``: an overlapping pair, or one alone.
+    ``concurrent_groups``: an overlapping pair, or one alone.
     """
 
     order: tuple[Pass, ...]
     kinds: tuple[PassKind, ...]
     rows: NDArray[np.int64]
-    together: tuple[Together, ...]
+    concurrent_groups: tuple[ConcurrentPasses, ...]
     groups: NDArray[np.int64]
-    counts: dict[Together, int]
+    counts: dict[ConcurrentPasses, int]
 
     def sizes(self) -> NDArray[np.int64]:
         """Passes of each of ``groups``, shape (groups,)."""
-        return np.array([len(kinds) for kinds in self.together])[self.groups]
+        return np.array([len(kinds) for kinds in self.concurrent_groups])[self.groups]
 
 
 def passes_of(plan: Plan, stage: int) -> StagePasses:
@@ -84,7 +84,7 @@ def stage_passes(
     stages: int,
     chunks: int,
     micro_batches: int,
-    lines: Lines = None,
+    lines: ActionLines = None,
 ) -> StagePasses:
     """The passes of ``stage`` in the order it runs them; arguments as ``order_of``."""
     order = order_of(kind, stage, stages, chunks, micro_batches, lines)

@@ -1,7 +1,7 @@
 """All the work of one optimizer step on one stage's representative rank, as a flat list.
 
 This is the lowering that a recorded run is held against: every kernel and collective that a
-rank of the stage issues between two optimizer steps, in no particular order. Prices and
+rank of the stage issues between two optimizer steps, in no particular order. TechniquePrices and
 schedules use the same lowered layers and units.
 """
 
@@ -13,32 +13,32 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from ...spec.cluster.stack_spec import StackSpec
-from ...spec.model.towers import sources_after
-from ...spec.parallel.batch_partition import divides_alike
+from ...spec.model.towers import tower_outputs_after
+from ...spec.parallel.batch_partition import same_batch_partition
 from ...spec.plan.plan import Plan
 from ...spec.plan.stage_messages import boundary_blocks, boundary_messages
 from ...spec.report.work_items import Collective, streamed
-from ...spec.schedules.stage_order import chunk_place, chunk_position
+from ...spec.schedules.stage_order import chunk_location, chunk_position
 from ...spec.workload.number_formats import DTYPE_BYTES
 from ...spec.workload.workload import DtypeRecord
-from ..sharding.fsdp_unit import Unit
-from ..sharding.optimizers import joined, update_work
+from ..sharding.fsdp_unit import FsdpUnit
+from ..sharding.optimizers import merged_share, update_work
 from ..sharding.traffic import partial_sum_work
 from ..symbolic.layer_shape import activation_shape
-from ..symbolic.tape import Item
-from ..technique import Prices
+from ..symbolic.tape import WorkItem
+from ..technique import TechniquePrices
 from ..techniques import TECHNIQUES
 from .chunk import StageChunk, StageLayer
 from .plan_lowering import Lowering
-from .tied_bias import bias_sums
-from .tied_embeddings import holding_group, holding_stages
+from .tied_bias import tied_bias_reductions
+from .tied_embeddings import table_group, table_stages
 
 NORM_AND_LOSS_BYTES = 16
 
 
 def step_work(
-    plan: Plan, stack: StackSpec, stage: int, techniques: Prices = TECHNIQUES
-) -> list[Item]:
+    plan: Plan, stack: StackSpec, stage: int, techniques: TechniquePrices = TECHNIQUES
+) -> list[WorkItem]:
     """Every kernel and collective of one step on a rank of ``stage``.
 
     Args:
@@ -50,27 +50,35 @@ def step_work(
     lowering = Lowering(plan.model, plan.workload, stack, techniques)
     chunks = lowering.stage(plan, stage)
     micro_batches = plan.program.schedule.microbatches
-    work: list[Item] = []
+    work: list[WorkItem] = []
     for index, chunk in enumerate(chunks):
         for number in range(len(chunk.layers)):
             unadded = _last_reads(lowering, chunk.layers[number])
             work += _layer_work(chunk, number, micro_batches, unadded)
         work += _messages(plan, stage, index, chunk, micro_batches)
-    end = end_of_step(plan, stack, stage, chunks)
+    end = step_end_work(plan, stack, stage, chunks)
     added = [item for _, items in end.added for item in items]
-    return [*work, *end.tensor_sums, *end.tied_sum, end.norm, *added, *end.update, *end.gathers]
+    return [
+        *work,
+        *end.pending_reductions,
+        *end.tied_reduction,
+        end.norm,
+        *added,
+        *end.update,
+        *end.gathers,
+    ]
 
 
-def _last_reads(lowering: Lowering, entry: StageLayer) -> tuple[Item, ...]:
+def _last_reads(lowering: Lowering, entry: StageLayer) -> tuple[WorkItem, ...]:
     """Sums that the last layer to read another tower's output does not do.
 
     Equal layers are lowered once, each adding its gradient of the output to that of later readers.
-    The last reader finds none. Prices keep its sum, some bytes of one layer of a model.
+    The last reader finds none. TechniquePrices keep its sum, some bytes of one layer of a model.
     """
     index, shape = entry.index, entry.lowered.shape
-    following = sources_after(lowering.places, index)
+    following = tower_outputs_after(lowering.contexts, index)
     found = []
-    for source in lowering.places[index].read:
+    for source in lowering.contexts[index].read:
         if source not in following:
             sizes = activation_shape(shape, shape.strategy, source.tokens, source.hidden)
             elements = math.prod(sizes)
@@ -80,8 +88,8 @@ def _last_reads(lowering: Lowering, entry: StageLayer) -> tuple[Item, ...]:
 
 
 def _layer_work(
-    chunk: StageChunk, number: int, micro_batches: int, unadded: tuple[Item, ...]
-) -> Iterator[Item]:
+    chunk: StageChunk, number: int, micro_batches: int, unadded: tuple[WorkItem, ...]
+) -> Iterator[WorkItem]:
     forward, unit = chunk.layers[number].lowered.forward, chunk.layers[number].unit
     for micro_batch in range(micro_batches):
         backward = chunk.backward(number, first=micro_batch == 0)
@@ -96,11 +104,11 @@ def _layer_work(
         yield from (entry.work for entry in unit.added.entries)
 
 
-def _unit_work(unit: Unit, micro_batch: int, last: bool) -> Iterator[Item]:
+def _unit_work(unit: FsdpUnit, micro_batch: int, last: bool) -> Iterator[WorkItem]:
     if not unit.wrapped:
         return
     if micro_batch == 0:
-        yield from unit.refresh
+        yield from unit.outer_gather
     if unit.gathers_each_use:
         yield from (*unit.gather, *unit.gather_backward)
     elif micro_batch == 0:
@@ -113,12 +121,12 @@ def _unit_work(unit: Unit, micro_batch: int, last: bool) -> Iterator[Item]:
     else:
         yield from unit.accumulate_upcast if micro_batch else unit.upcast
     if last:
-        yield from unit.settle
+        yield from unit.outer_reduce
 
 
 def _messages(
     plan: Plan, stage: int, number: int, chunk: StageChunk, micro_batches: int
-) -> Iterator[Item]:
+) -> Iterator[WorkItem]:
     """Activations and gradients that cross between ranks at the chunk's ends.
 
     Outputs of other towers are messages of their own; prices take all that cross as one.
@@ -135,10 +143,10 @@ def _messages(
     ends += [(size, position, ("send", "recv")) for size in out]
     for size, boundary, kinds in ends:
         beyond = boundary if kinds[0] == "recv" else boundary + 1
-        neighbour = chunk_place(schedule, beyond, stages)[0] if size else stage
+        neighbour = chunk_location(schedule, beyond, stages)[0] if size else stage
         if neighbour == stage:
             continue
-        if divides_alike(plan.program.stages[stage], plan.program.stages[neighbour]):
+        if same_batch_partition(plan.program.stages[stage], plan.program.stages[neighbour]):
             distance = abs(first[neighbour] - first[stage])
             for kind in kinds:
                 message = Collective(kind, 2, distance, size, dtype)  # type: ignore[arg-type]
@@ -180,44 +188,45 @@ def _crossing(
                 yield Collective("send" if sends else "recv", 2, distance, size, dtype)
 
 
-class StepEnd(NamedTuple):
+class StepEndWork(NamedTuple):
     """What follows the last backward pass on a rank, in this order.
 
-    ``tensor_sums``: gradients summed over tensor-parallel ranks. ``tied_sum``: that of a weight
+    ``pending_reductions``: gradients summed over tensor-parallel ranks. ``tied_reduction``: that
+    of a weight
     which two stages share. ``norm``: the global norm with the loss. ``update``: norm, clipping,
     optimizer. ``gathers``: updated parameters, where they stay whole or quantised between steps.
     ``added``: what techniques do with the update, by name.
     """
 
-    tensor_sums: tuple[Item, ...]
-    tied_sum: tuple[Item, ...]
+    pending_reductions: tuple[WorkItem, ...]
+    tied_reduction: tuple[WorkItem, ...]
     norm: Collective
-    update: tuple[Item, ...]
-    gathers: tuple[Item, ...]
-    added: tuple[tuple[str, tuple[Item, ...]], ...] = ()
+    update: tuple[WorkItem, ...]
+    gathers: tuple[WorkItem, ...]
+    added: tuple[tuple[str, tuple[WorkItem, ...]], ...] = ()
 
 
-def end_of_step(
+def step_end_work(
     plan: Plan, stack: StackSpec, stage: int, chunks: tuple[StageChunk, ...]
-) -> StepEnd:
+) -> StepEndWork:
     """Sums that backward leaves open, the global norm, the update."""
     entries = [entry for chunk in chunks for entry in chunk.layers]
     units = [entry.unit for entry in entries if entry.unit is not None]
     dtype = plan.workload.dtype
-    tied_sum, tied_copy = _tied_sum(plan, stage, entries)
-    table_sums, table_copy = bias_sums(plan, stage)
-    return StepEnd(
-        tensor_sums=tuple(_tensor_sums(entries, dtype)),
-        tied_sum=(*tied_sum, *table_sums),
+    tied_reduction, tied_copy = _tied_reduction(plan, stage, entries)
+    table_sums, table_copy = tied_bias_reductions(plan, stage)
+    return StepEndWork(
+        pending_reductions=tuple(_pending_reductions(entries, dtype)),
+        tied_reduction=(*tied_reduction, *table_sums),
         norm=norm_sum(sum(s.device_count for s in plan.program.stages)),
         update=update_work(
-            joined(unit.update for unit in units),
+            merged_share(unit.update for unit in units),
             tied_copy + table_copy,
             plan.workload.optimizer,
             dtype,
             plan.workload.gradient_clip_norm is not None,
         ),
-        gathers=tuple(item for unit in units for item in unit.publish),
+        gathers=tuple(item for unit in units for item in unit.post_update),
         added=tuple(pair for unit in units for pair in unit.added_update),
     )
 
@@ -227,7 +236,7 @@ def norm_sum(devices: int) -> Collective:
     return Collective("all_reduce", devices, 1, NORM_AND_LOSS_BYTES, "fp64")
 
 
-def _tensor_sums(entries: list[StageLayer], dtype: DtypeRecord) -> Iterator[Item]:
+def _pending_reductions(entries: list[StageLayer], dtype: DtypeRecord) -> Iterator[WorkItem]:
     """One sum a tensor-parallel degree, over everything that is open at it."""
     by_degree: dict[int, tuple[int, ...]] = {}
     for entry in entries:
@@ -238,13 +247,15 @@ def _tensor_sums(entries: list[StageLayer], dtype: DtypeRecord) -> Iterator[Item
         yield from partial_sum_work(by_degree[degree], degree, dtype)
 
 
-def _tied_sum(plan: Plan, stage: int, entries: list[StageLayer]) -> tuple[tuple[Item, ...], int]:
+def _tied_reduction(
+    plan: Plan, stage: int, entries: list[StageLayer]
+) -> tuple[tuple[WorkItem, ...], int]:
     """The sum of a shared weight's gradient, and how many elements the norm leaves to another.
 
     Copies on one stage, as at the ends of a V, are added there, and each has the sum in the end;
     stages sum theirs. A frozen table has no gradient.
     """
-    stages = holding_stages(plan)
+    stages = table_stages(plan)
     if stage not in stages or len(plan.program.stages) == 1:
         return (), 0
     tied = [e.unit for e in entries if e.unit is not None and e.unit.tied_bytes]
@@ -252,9 +263,9 @@ def _tied_sum(plan: Plan, stage: int, entries: list[StageLayer]) -> tuple[tuple[
         return (), 0
     dtype, elements = plan.workload.dtype.master, tied[0].tied_elements
     traffic_bytes = 3 * elements * DTYPE_BYTES[dtype]
-    work: list[Item] = [streamed("add", elements, traffic_bytes, dtype)] * (len(tied) - 1)
+    work: list[WorkItem] = [streamed("add", elements, traffic_bytes, dtype)] * (len(tied) - 1)
     if len(stages) > 1:
-        group = holding_group(plan, stages)
+        group = table_group(plan, stages)
         work.append(Collective("all_reduce", *group, tied[0].tied_bytes, dtype))
     counted = 1 if stage == stages[0] else 0
     work += [streamed("copy", elements, 2 * elements * DTYPE_BYTES[dtype], dtype)] * (len(tied) - 1)

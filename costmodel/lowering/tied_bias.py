@@ -8,17 +8,17 @@ from ...spec.plan.relative_position_bias import TABLE, bias_holders
 from ...spec.report.work_items import Collective, streamed
 from ...spec.strategy import LayerStrategy
 from ...spec.workload.number_formats import DTYPE_BYTES
-from ..symbolic.tape import Item
-from .tied_embeddings import holding_group
+from ..symbolic.tape import WorkItem
+from .tied_embeddings import table_group
 
 
-def bias_sums(plan: Plan, stage: int) -> tuple[tuple[Item, ...], int]:
+def tied_bias_reductions(plan: Plan, stage: int) -> tuple[tuple[WorkItem, ...], int]:
     """The sums on a rank of a stage, and how many elements norms leave to other copies.
 
     Copies on one stage are added there, and each has the sum in the end; stages sum theirs.
     """
     dtype, left = plan.workload.dtype.master, 0
-    work: list[Item] = []
+    work: list[WorkItem] = []
     trainings = plan.workload.layer_trainings(plan.model)
     strategies, itemsize = plan.layer_strategies(), DTYPE_BYTES[dtype]
     for block, held in bias_holders(plan).items():
@@ -31,7 +31,7 @@ def bias_sums(plan: Plan, stage: int) -> tuple[tuple[Item, ...], int]:
         copies = len(own) - 1
         work += [streamed("add", elements, each[0], dtype)] * copies
         if len(stages) > 1:
-            group = holding_group(plan, stages)
+            group = table_group(plan, stages)
             work.append(Collective("all_reduce", *group, elements * itemsize, dtype))
         work += [streamed("copy", elements, each[1], dtype)] * copies
         left += elements * (len(own) - (block in own))

@@ -7,7 +7,7 @@ from ...spec.parallel.rank_groups import RankGroup
 from ...spec.plan.plan import Plan
 
 
-def holding_stages(plan: Plan) -> tuple[int, ...]:
+def table_stages(plan: Plan) -> tuple[int, ...]:
     """The stages with a copy of the shared table, in order; empty where no layers share one."""
     layers = shared_tables(plan.model)
     if not layers:
@@ -28,7 +28,7 @@ def holding_stages(plan: Plan) -> tuple[int, ...]:
     )
 
 
-def holding_group(plan: Plan, stages: tuple[int, ...]) -> RankGroup:
+def table_group(plan: Plan, stages: tuple[int, ...]) -> RankGroup:
     """The ranks that sum the table's gradient; with uneven distances, their mean."""
     apart = (stages[-1] - stages[0]) // (len(stages) - 1)
     between = plan.program.stages[stages[0] : stages[0] + apart]

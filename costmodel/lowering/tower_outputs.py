@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...spec.model.towers import LayerPlace, TowerOutput, sources_after
+from ...spec.model.towers import LayerContext, TowerOutput, tower_outputs_after
 from ...spec.strategy import LayerStrategy
-from ..symbolic.layer_shape import SourceShape
+from ..symbolic.layer_shape import TowerInputShape
 
 LocalBytes = Callable[[int, int, LayerStrategy], int]
 ChunkLayers = tuple[tuple[int, LayerStrategy], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkSource:
+class ChunkTowerOutput:
     """One tower's output in a chunk, on one rank.
 
     ``receives_bytes`` and ``sends_bytes`` cross the chunk's ends (0: it is made here, or read
@@ -33,22 +33,22 @@ class ChunkSource:
     kept: bool
 
 
-def source_shapes(place: LayerPlace, moves: bool) -> tuple[SourceShape, ...]:
+def tower_input_shapes(place: LayerContext, redistributes: bool) -> tuple[TowerInputShape, ...]:
     """What comes along to a layer; where the layout stays, what it does not read is no work."""
     return tuple(
-        SourceShape(source.tokens, source.hidden, source in place.read)
+        TowerInputShape(source.tokens, source.hidden, source in place.read)
         for source in place.sources
-        if moves or source in place.read
+        if redistributes or source in place.read
     )
 
 
-def chunk_sources(
-    places: tuple[LayerPlace, ...],
+def chunk_tower_outputs(
+    places: tuple[LayerContext, ...],
     outputs: tuple[TowerOutput, ...],
     layers: ChunkLayers,
     before: LayerStrategy | None,
     local_bytes: LocalBytes,
-) -> tuple[ChunkSource, ...]:
+) -> tuple[ChunkTowerOutput, ...]:
     """The outputs of towers that a chunk receives, makes or reads.
 
     Args:
@@ -62,7 +62,7 @@ def chunk_sources(
         return ()
     first, last = layers[0][0], layers[-1][0]
     strategies = dict(layers)
-    incoming, outgoing = places[first].sources, sources_after(places, last)
+    incoming, outgoing = places[first].sources, tower_outputs_after(places, last)
     made = [output for output in outputs if output.layer in strategies]
     found = []
     for source in dict.fromkeys((*incoming, *made)):
@@ -71,11 +71,11 @@ def chunk_sources(
         size = local_bytes(source.tokens, source.hidden, had)
         goes = local_bytes(source.tokens, source.hidden, layers[-1][1])
         found.append(
-            ChunkSource(
+            ChunkTowerOutput(
                 size_bytes=size,
                 receives_bytes=size if source in incoming else 0,
                 sends_bytes=goes if source in outgoing else 0,
-                kept=any(not places[i].begins for i in reads),
+                kept=any(not places[i].begins_tower for i in reads),
             )
         )
     return tuple(found)

@@ -14,7 +14,7 @@ from ...spec.cluster.measured import Measured, calibration_of
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.errors import InputError
 from ...spec.report.report import MemoryRow
-from .library_workspace import least_workspace_bytes
+from .library_workspace import min_workspace_bytes
 
 RELATIVE_DEVIATION = 0.02
 """Assumed; live tensors agree with traced runs to 0.1 %, what the allocator adds is uncertain."""
@@ -62,7 +62,7 @@ class MemoryRule:
             communicators: process groups that every plan in question has at least.
         """
         allocator = stack.allocator
-        fixed = allocator.context_bytes + least_workspace_bytes(stack)
+        fixed = allocator.context_bytes + min_workspace_bytes(stack)
         fixed += communicators * allocator.communicator_bytes
         room = capacity_bytes / self.margin - fixed + LEDGER_ROUNDING
         least = min(stack.memory.states, stack.memory.activations)

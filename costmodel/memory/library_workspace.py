@@ -25,7 +25,7 @@ def workspace_bytes(stack: StackSpec, device_name: str) -> int:
     return max(0, shipped + stack.memory.library_bytes)
 
 
-def least_workspace_bytes(stack: StackSpec) -> int:
+def min_workspace_bytes(stack: StackSpec) -> int:
     """Bytes of workspaces on any device, at least (for bounds)."""
     allocator = stack.allocator
     shipped = min(allocator.workspace_bytes, allocator.large_workspace_bytes)
@@ -40,7 +40,7 @@ def calibrated_stack(stack: StackSpec, measured: Measured | None) -> StackSpec:
     return replace(stack, memory=calibration.memory.constants)
 
 
-def scaled(live: dict[str, int], constants: MemoryConstants) -> dict[str, int]:
+def calibrated_bytes(live: dict[str, int], constants: MemoryConstants) -> dict[str, int]:
     """Bytes of live tensors by term, times the factors of a calibration."""
     if constants == MEMORY_AS_SHIPPED:
         return dict(live)
@@ -50,7 +50,7 @@ def scaled(live: dict[str, int], constants: MemoryConstants) -> dict[str, int]:
     }
 
 
-def recounted(
+def recalibrated_row(
     row: MemoryRow, stack: StackSpec, device_name: str, constants: MemoryConstants
 ) -> MemoryRow:
     """A row as predicted with a stack as shipped, under constants of memory; ``by`` stays."""

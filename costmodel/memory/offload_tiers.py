@@ -30,8 +30,8 @@ def tier_rows(
         passes: the stage's passes in order.
         chunks: the stage's lowered chunks.
     """
-    kept = [_sum(entry.lowered.elsewhere for entry in chunk.layers) for chunk in chunks]
-    states = _sum(e.unit.added_elsewhere for c in chunks for e in c.layers if e.unit is not None)
+    kept = [_sum(entry.lowered.tier_bytes for entry in chunk.layers) for chunk in chunks]
+    states = _sum(e.unit.added_tier_bytes for c in chunks for e in c.layers if e.unit is not None)
     found = []
     for tier in TIERS:
         each = [total_bytes(size, tier) for size in kept]

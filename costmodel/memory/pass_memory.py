@@ -13,14 +13,14 @@ from ...spec.report.report import MEMORY_TERMS
 from ..lowering.chunk import StageChunk
 from ..lowering.layer_lowering import LoweredLayer
 from ..lowering.stage_passes import PassKind
-from ..sharding.fsdp_unit import GatherBytes, Unit
+from ..sharding.fsdp_unit import FsdpUnit, GatherBytes
 from ..symbolic.lowered_pass import LoweredPass
 
 PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS, WORKSPACE, COMMUNICATION = range(6)
 LEDGER_TERMS = MEMORY_TERMS[:6]
 
 
-class PassEffect(NamedTuple):
+class PassMemory(NamedTuple):
     """Bytes by term against the start of a pass: at its fullest moment, and after it."""
 
     peak: tuple[int, ...]
@@ -51,7 +51,7 @@ class Ledger:
             self.peak = tuple(fullest)
 
 
-class PassPlayer:
+class PassMemoryModel:
     """Plays one pass of a chunk on a fresh ledger."""
 
     def __init__(self, stack: StackSpec, chunks: tuple[StageChunk, ...], prefetch: bool) -> None:
@@ -59,7 +59,7 @@ class PassPlayer:
         self.prefetch = prefetch
         self.contiguous = stack.state_layout == "contiguous"
 
-    def play(self, kind: PassKind) -> PassEffect:
+    def effect_of(self, kind: PassKind) -> PassMemory:
         """The effect of a pass on live bytes."""
         ledger = Ledger()
         chunk = self.chunks[kind.chunk]
@@ -69,7 +69,7 @@ class PassPlayer:
             self._weights(ledger, chunk, kind)
         else:
             self._backward(ledger, chunk, kind)
-        return PassEffect(ledger.peak, tuple(ledger.live))
+        return PassMemory(ledger.peak, tuple(ledger.live))
 
     def _forward(self, ledger: Ledger, chunk: StageChunk, kind: PassKind) -> None:
         ledger.add(ACTIVATIONS, chunk.receives_bytes)
@@ -108,11 +108,11 @@ class PassPlayer:
                 is counted twice: an upper bound where that is the fullest moment.
         """
         kept_bytes = lowered.input_bytes if received and not lowered.keeps_input else 0
-        if lowered.moves_input:
+        if lowered.redistributes_input:
             ledger.add(ACTIVATIONS, kept_bytes)
         ledger.touch(lowered.forward.peak_bytes)
         ledger.add(ACTIVATIONS, lowered.forward.change_bytes)
-        if not lowered.moves_input:
+        if not lowered.redistributes_input:
             ledger.add(ACTIVATIONS, kept_bytes)
 
     @staticmethod
@@ -166,7 +166,7 @@ class PassPlayer:
                 held += more
         ledger.add(COMMUNICATION, -reduced - held)
 
-    def _finished_unit(self, chunk: StageChunk, number: int) -> Unit | None:
+    def _finished_unit(self, chunk: StageChunk, number: int) -> FsdpUnit | None:
         """The sharded unit whose gradients are complete after layer ``number``'s backward.
 
         A head that shares the embedding's unit moves with it: that backward comes last.
@@ -191,7 +191,7 @@ class PassPlayer:
         ledger.add(GRADIENTS, 0 if self.contiguous else gradient_bytes)
 
     def _finish_unit(
-        self, ledger: Ledger, unit: Unit, kind: PassKind, reduced: int
+        self, ledger: Ledger, unit: FsdpUnit, kind: PassKind, reduced: int
     ) -> tuple[int, int]:
         """After a unit's backward: keep its gradients, or reduce them.
 
@@ -219,7 +219,7 @@ class PassPlayer:
         return unit.reduce_input_bytes, unit.replicated_bytes
 
     @staticmethod
-    def _keep_gradients(ledger: Ledger, unit: Unit, kind: PassKind) -> None:
+    def _keep_gradients(ledger: Ledger, unit: FsdpUnit, kind: PassKind) -> None:
         if not unit.upcast:
             return
         if kind.first:
@@ -228,7 +228,7 @@ class PassPlayer:
             ledger.add(GRADIENTS, -unit.gradient_bytes)
 
 
-def entry_unit(chunk: StageChunk, number: int) -> Unit | None:
+def entry_unit(chunk: StageChunk, number: int) -> FsdpUnit | None:
     """The unit that must be gathered before layer ``number`` runs forward."""
     entry = chunk.layers[number]
     if entry.unit is None:  # an embedding that shares the head's unit, gathered for the first

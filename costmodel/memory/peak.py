@@ -18,13 +18,13 @@ from ...spec.errors import InputError
 from ...spec.model.layers import BlockLayer, Layer, MultiTokenLayer
 from ...spec.model.mixers import rotary_channels
 from ...spec.plan.plan import Plan
-from ...spec.plan.send_buffers import sent_until, stays
+from ...spec.plan.send_buffers import same_stage_input, send_buffer_release
 from ...spec.report.report import MemoryRow
 from ...spec.workload.number_formats import DTYPE_BYTES
 from ..lowering.chunk import StageChunk
 from ..lowering.stage_passes import PassKind, StagePasses
-from ..sharding.fsdp_unit import Unit
-from .library_workspace import scaled, workspace_bytes
+from ..sharding.fsdp_unit import FsdpUnit
+from .library_workspace import calibrated_bytes, workspace_bytes
 from .pass_memory import (
     COMMUNICATION,
     GRADIENTS,
@@ -32,9 +32,9 @@ from .pass_memory import (
     OPTIMIZER,
     PARAMETERS,
     WORKSPACE,
-    PassEffect,
+    PassMemory,
 )
-from .pass_memory_cache import PassEffects
+from .pass_memory_cache import PassMemoryCache
 
 COUNTABLE_BYTES = 2**60
 
@@ -46,7 +46,7 @@ def stage_peak(
     passes: StagePasses,
     chunks: tuple[StageChunk, ...],
     prefetch: bool,
-    effects: PassEffects,
+    effects: PassMemoryCache,
 ) -> dict[str, int]:
     """Allocated bytes by term at the fullest moment of a step on a rank of a stage.
 
@@ -87,7 +87,7 @@ def stage_peak(
     return dict(zip(LEDGER_TERMS, moment.tolist(), strict=True))
 
 
-def _refuse_overflow(effects: list[PassEffect], resident: list[int], passes: int) -> None:
+def _refuse_overflow(effects: list[PassMemory], resident: list[int], passes: int) -> None:
     """The sums of all passes must stay within 64-bit integers."""
     every = [resident, *(sizes for effect in effects for sizes in effect)]
     largest = max(max(map(abs, sizes)) for sizes in every)
@@ -115,11 +115,11 @@ def _message_bytes(
     ]
     into_and_out = np.array(crossing, dtype=np.int64)
     received, sent = into_and_out[rows, 0], into_and_out[rows, 1]
-    until = sent_until(plan.program, stage)
+    until = send_buffer_release(plan.program, stage)
     if until is None:
         total: NDArray[np.int64] = np.append(received[1:], 0) + np.append(0, sent[:-1])
         return total
-    remote = [not stays(plan.program, stage, k.chunk, k.forward) for k in kinds]
+    remote = [not same_stage_input(plan.program, stage, k.chunk, k.forward) for k in kinds]
     received = received * np.array(remote)[rows]
     changes = np.zeros(len(rows) + 3, dtype=np.int64)
     np.add.at(changes, np.arange(1, len(rows) + 1), sent)
@@ -152,7 +152,7 @@ def _rotary_channels(layer: Layer) -> int:
     return rotary_channels(block.attention) if isinstance(block, BlockLayer) else 0
 
 
-def _units(chunks: tuple[StageChunk, ...]) -> list[Unit]:
+def _units(chunks: tuple[StageChunk, ...]) -> list[FsdpUnit]:
     return [e.unit for chunk in chunks for e in chunk.layers if e.unit is not None]
 
 
@@ -181,7 +181,7 @@ def memory_row(
         communicators: process groups that a rank is in.
     """
     allocator = stack.allocator
-    held = scaled(allocated, stack.memory)
+    held = calibrated_bytes(allocated, stack.memory)
     live = sum(held.values())
     by = {
         **held,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from ...spec.model.feed_forward import Activation
-from ..symbolic.tape import Value
+from ..symbolic.tape import SymbolicTensor
 from .context import OpContext
 
 
-def activation(c: OpContext, projected: tuple[Value, ...], kind: Activation, bias: bool) -> Value:
+def activation(
+    c: OpContext, projected: tuple[SymbolicTensor, ...], kind: Activation, bias: bool
+) -> SymbolicTensor:
     """The activation of one projection, or of a gate and what it gates.
 
     GELU and gated forms keep what went in, ReLU what came out, which the next product keeps too.
@@ -23,21 +25,21 @@ def activation(c: OpContext, projected: tuple[Value, ...], kind: Activation, bia
     op = "bias_gelu" if bias and c.stack.fusion.bias_activation else "gelu"
     out = t.kernel(op, (x,), t.like(x))
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         return (t.kernel(f"{op}_backward", (grad, x), t.like(x)),)
 
     t.record((out,), (x,), backward)
     return out
 
 
-def _relu(c: OpContext, x: Value, squared: bool) -> Value:
+def _relu(c: OpContext, x: SymbolicTensor, squared: bool) -> SymbolicTensor:
     """ReLU, perhaps squared (So et al., arXiv:2109.08668, section 4)."""
     t = c.tape
     positive = t.kernel("relu", (x,), t.like(x))
     out = t.kernel("pow", (positive,), t.like(x)) if squared else positive
-    kept = Value(positive.shape, positive.dtype, positive.storage)
+    kept = SymbolicTensor(positive.shape, positive.dtype, positive.storage)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         if squared:
             grad = t.kernel("mul", (grad, kept), t.like(kept))
         return (t.kernel("threshold_backward", (grad, kept), t.like(kept)),)
@@ -46,7 +48,7 @@ def _relu(c: OpContext, x: Value, squared: bool) -> Value:
     return out
 
 
-def _gated(c: OpContext, plain: str, gate: Value, up: Value) -> Value:
+def _gated(c: OpContext, plain: str, gate: SymbolicTensor, up: SymbolicTensor) -> SymbolicTensor:
     """``plain(gate) · up`` (Shazeer, arXiv:2002.05202); going backward the first is made again."""
     t = c.tape
     fused, in_place = c.stack.fusion.gated_activation, c.stack.fusion.in_place
@@ -57,7 +59,7 @@ def _gated(c: OpContext, plain: str, gate: Value, up: Value) -> Value:
         out = t.kernel(plain, (gate,), t.like(gate))
         t.kernel("mul", (out, up), out)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         if fused:
             grad_gate, grad_up = (gate, up) if in_place else (t.like(gate), t.like(gate))
             t.kernel(f"{name}_backward", (grad, gate, up, grad_up), grad_gate)
@@ -72,7 +74,7 @@ def _gated(c: OpContext, plain: str, gate: Value, up: Value) -> Value:
     return out
 
 
-def _clamped_swiglu(c: OpContext, gate: Value, up: Value) -> Value:
+def _clamped_swiglu(c: OpContext, gate: SymbolicTensor, up: SymbolicTensor) -> SymbolicTensor:
     """``(min(up) + 1) · g · sigmoid(alpha · g)`` with g = min(gate) (GPT-OSS), as autograd does it.
 
     ``min`` bounds the values; one kernel, keeping its two inputs, where the stack fuses.
@@ -88,7 +90,7 @@ def _clamped_swiglu(c: OpContext, gate: Value, up: Value) -> Value:
     raised = t.kernel("add", (raised,), t.like(up))
     out = t.kernel("mul", (raised, inner), t.like(up))
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         grad_up = t.kernel("mul", (grad, inner), t.like(up))
         grad_up = t.kernel("clamp_backward", (grad_up, up), t.like(up))
         grad_inner = t.kernel("mul", (grad, raised), t.like(gate))
@@ -105,11 +107,11 @@ def _clamped_swiglu(c: OpContext, gate: Value, up: Value) -> Value:
     return out
 
 
-def _fused_clamped_swiglu(c: OpContext, gate: Value, up: Value) -> Value:
+def _fused_clamped_swiglu(c: OpContext, gate: SymbolicTensor, up: SymbolicTensor) -> SymbolicTensor:
     t = c.tape
     out = t.kernel("clamped_swiglu", (gate, up), t.like(gate))
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         grad_up = t.like(up)
         grad_gate = t.like(gate)
         t.kernel("clamped_swiglu_backward", (grad, gate, up, grad_up), grad_gate)

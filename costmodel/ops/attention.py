@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ...spec.model.mixers import Attention, LatentAttention
 from ...spec.report.work_items import flash_name
-from ..symbolic.tape import Tape, Value
+from ..symbolic.tape import SymbolicTensor, Tape
 from .attention_mask import Scores, scores_of
 from .context import OpContext
 from .unfused_attention import unfused_attention
@@ -23,11 +23,11 @@ from .unfused_attention import unfused_attention
 def attention(
     c: OpContext,
     spec: Attention | LatentAttention,
-    query: Value,
-    key: Value,
-    value: Value,
-    bias: Value | None = None,
-) -> Value:
+    query: SymbolicTensor,
+    key: SymbolicTensor,
+    value: SymbolicTensor,
+    bias: SymbolicTensor | None = None,
+) -> SymbolicTensor:
     """Core attention by the stack's implementation; (seq, batch, heads · width of a value).
 
     Args:
@@ -52,11 +52,11 @@ def attention(
 def flash_attention(
     c: OpContext,
     scores: Scores,
-    query: Value,
-    key: Value,
-    value: Value,
-    bias: Value | None = None,
-) -> Value:
+    query: SymbolicTensor,
+    key: SymbolicTensor,
+    value: SymbolicTensor,
+    bias: SymbolicTensor | None = None,
+) -> SymbolicTensor:
     """One kernel that keeps its inputs, its output and a logarithm a row (Dao, 2023).
 
     The gradient of ``bias`` is written by the backward kernel; assumed: once a sample, and
@@ -68,7 +68,7 @@ def flash_attention(
     out, log_sum = flash_forward(c, scores, given)
     joined = out.view(seq, batch, heads * value.shape[-1])
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         each = None if bias is None else t.new((batch, *bias.shape), bias.dtype)
         gradients = flash_backward(c, scores, given, (out, log_sum), grad, each)
         if scores.sinks:
@@ -81,7 +81,9 @@ def flash_attention(
     return joined
 
 
-def flash_forward(c: OpContext, scores: Scores, given: tuple[Value, ...]) -> tuple[Value, Value]:
+def flash_forward(
+    c: OpContext, scores: Scores, given: tuple[SymbolicTensor, ...]
+) -> tuple[SymbolicTensor, SymbolicTensor]:
     """The kernel on query, key and value (and bias): output by heads, and a logarithm a row."""
     t = c.tape
     query, key, value, *_ = given
@@ -89,7 +91,7 @@ def flash_forward(c: OpContext, scores: Scores, given: tuple[Value, ...]) -> tup
     op, shape = _flash_shape(scores, query, key, value)
     out = t.new((seq, batch, heads, value.shape[-1]), query.dtype)
     log_sum = t.new((batch, heads, seq), "fp32")
-    flops = 2 * batch * heads * seq * scores.reach * (dim + value.shape[-1])
+    flops = 2 * batch * heads * seq * scores.visible_keys * (dim + value.shape[-1])
     traffic = sum(x.size_bytes for x in (*given, out, log_sum))
     t.shaped_kernel(op, shape, c.dtype, flops, traffic)
     return out, log_sum
@@ -98,11 +100,11 @@ def flash_forward(c: OpContext, scores: Scores, given: tuple[Value, ...]) -> tup
 def flash_backward(
     c: OpContext,
     scores: Scores,
-    given: tuple[Value, ...],
-    results: tuple[Value, Value],
-    grad: Value,
-    bias_gradient: Value | None = None,
-) -> tuple[Value, ...]:
+    given: tuple[SymbolicTensor, ...],
+    results: tuple[SymbolicTensor, SymbolicTensor],
+    grad: SymbolicTensor,
+    bias_gradient: SymbolicTensor | None = None,
+) -> tuple[SymbolicTensor, ...]:
     """The kernel that computes the scores again, then four products: gradients of q, k and v."""
     t = c.tape
     query, key, value, *_ = given
@@ -111,36 +113,36 @@ def flash_backward(
     gradients = tuple(t.like(x) for x in (query, key, value))
     written = gradients if bias_gradient is None else (*gradients, bias_gradient)
     traffic = sum(x.size_bytes for x in (grad, *given, *results, *written))
-    flops = 2 * batch * heads * seq * scores.reach * (3 * dim + 2 * value.shape[-1])
+    flops = 2 * batch * heads * seq * scores.visible_keys * (3 * dim + 2 * value.shape[-1])
     t.shaped_kernel(f"{op}_backward", shape, c.dtype, flops, traffic)
     return gradients
 
 
 def _flash_shape(
-    scores: Scores, query: Value, key: Value, value: Value
+    scores: Scores, query: SymbolicTensor, key: SymbolicTensor, value: SymbolicTensor
 ) -> tuple[str, tuple[int, ...]]:
     """The kernel's name and sizes; plain causal ones are known by five."""
     seq, batch, heads, dim = query.shape
     square = key.shape[0] == seq and value.shape[-1] == dim
-    plain = scores.mask == "causal" and square and scores.reach == seq
+    plain = scores.mask == "causal" and square and scores.visible_keys == seq
     op = flash_name(scores.mask, plain)
     if plain:
         return op, (batch, heads, key.shape[2], seq, dim)
     sizes = (batch, heads, key.shape[2], seq, key.shape[0], dim, value.shape[-1])
-    return op, sizes if scores.mask == "full" else (*sizes, scores.reach)
+    return op, sizes if scores.mask == "full" else (*sizes, scores.visible_keys)
 
 
-def _sink_gradient(c: OpContext, heads: int, log_sum: Value) -> None:
+def _sink_gradient(c: OpContext, heads: int, log_sum: SymbolicTensor) -> None:
     c.tape.parameter_gradient(c.tape.kernel("sum", (log_sum,), c.tape.new((heads,), c.dtype)))
 
 
-def _repeat_heads(t: Tape, x: Value, groups: int) -> Value:
+def _repeat_heads(t: Tape, x: SymbolicTensor, groups: int) -> SymbolicTensor:
     """Key or value heads repeated for their query heads, a copy."""
     shape = x.shape
     repeated = (*shape[:2], shape[2] * groups, shape[3])
     out = t.kernel("copy", (x,), t.new(repeated, x.dtype))
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         return (t.kernel("sum", (grad,), t.new(shape, grad.dtype)),)
 
     t.record((out,), (x,), backward)

@@ -11,19 +11,19 @@ from ...spec.model.mixers import Attention, LatentAttention, Mask
 class Scores:
     """The score matrix of one attention call.
 
-    ``reach`` is the most keys that a query sees; it is below the number of keys only with a
+    ``visible_keys`` is the most keys that a query sees; it is below the number of keys only with a
     sliding window. ``drops``: dropout follows the softmax.
     """
 
     mask: Mask
-    reach: int
+    visible_keys: int
     softcap: bool = False
     sinks: bool = False
     drops: bool = False
 
     def windowed(self, keys: int) -> bool:
         """Whether some earlier keys are out of reach too."""
-        return self.mask == "causal" and self.reach < keys
+        return self.mask == "causal" and self.visible_keys < keys
 
 
 def scores_of(spec: Attention | LatentAttention, queries: int, keys: int) -> Scores:
@@ -34,6 +34,6 @@ def scores_of(spec: Attention | LatentAttention, queries: int, keys: int) -> Sco
     if isinstance(spec, LatentAttention):
         return Scores("causal", keys)
     causal = spec.mask == "causal" and queries == keys
-    reach = min(spec.window or keys, keys) if causal else keys
+    visible_keys = min(spec.window or keys, keys) if causal else keys
     mask: Mask = "causal" if causal else "full"
-    return Scores(mask, reach, spec.softcap is not None, spec.sinks)
+    return Scores(mask, visible_keys, spec.softcap is not None, spec.sinks)

@@ -13,11 +13,11 @@ from ...spec.cluster.stack_spec import StackSpec
 from ...spec.model.model_spec import NormKind
 from ...spec.parallel.rank_groups import RankGroup
 from ...spec.workload.training import FULLY_TRAINED, LayerTraining
-from ..symbolic.tape import Tape, Value
+from ..symbolic.tape import SymbolicTensor, Tape
 from .low_precision import Precision
 
-Parameter = Value
-ALONE = RankGroup(1, 1)
+Parameter = SymbolicTensor
+SINGLE_RANK = RankGroup(1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class OpContext:
     tp: int
     sequence_parallel: bool
     shares_weight: bool = False
-    ring: RankGroup = ALONE
-    head_exchange: RankGroup = ALONE
+    ring: RankGroup = SINGLE_RANK
+    head_exchange: RankGroup = SINGLE_RANK
     precision: Precision | None = None
     training: LayerTraining = FULLY_TRAINED
     drops: bool = False
@@ -58,7 +58,7 @@ class OpContext:
         """The ranks that split the layer's weights."""
         return RankGroup(self.tp, 1)
 
-    def gather_sequence(self, x: Value) -> Value:
+    def gather_sequence(self, x: SymbolicTensor) -> SymbolicTensor:
         """All sequence shards joined; ``x`` itself without sequence parallelism."""
         if not self.sequence_parallel:
             return x
@@ -66,7 +66,7 @@ class OpContext:
         self.tape.collective("all_gather", self.tensor_group, out)
         return out
 
-    def reduce(self, x: Value) -> Value:
+    def reduce(self, x: SymbolicTensor) -> SymbolicTensor:
         """Sum over the tensor-parallel ranks, scattered along the sequence where it is split."""
         if self.tp == 1:
             return x
@@ -77,7 +77,7 @@ class OpContext:
         return self.tape.new((x.shape[0] // self.tp, *x.shape[1:]), x.dtype)
 
 
-def norm(c: OpContext, x: Value, kind: NormKind) -> Value:
+def norm(c: OpContext, x: SymbolicTensor, kind: NormKind) -> SymbolicTensor:
     """Layer norm or RMS norm over the last axis."""
     if kind == "layernorm":
         return _fused_norm(c, x, "layer_norm", parameters=2)
@@ -86,7 +86,7 @@ def norm(c: OpContext, x: Value, kind: NormKind) -> Value:
     return _plain_rms_norm(c, x)
 
 
-def _fused_norm(c: OpContext, x: Value, op: str, parameters: int) -> Value:
+def _fused_norm(c: OpContext, x: SymbolicTensor, op: str, parameters: int) -> SymbolicTensor:
     t, width = c.tape, x.shape[-1]
     weight = t.constant((parameters, width), c.dtype)
     gradients = t.constant((parameters, width), c.dtype)
@@ -94,7 +94,7 @@ def _fused_norm(c: OpContext, x: Value, op: str, parameters: int) -> Value:
     out = t.like(x)
     t.kernel(op, (x, weight, statistics), out)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         grad_x = t.like(x)
         t.kernel(f"{op}_backward", (grad, x, statistics, weight, gradients), grad_x)
         for _ in range(parameters):
@@ -105,7 +105,7 @@ def _fused_norm(c: OpContext, x: Value, op: str, parameters: int) -> Value:
     return out
 
 
-def _plain_rms_norm(c: OpContext, x: Value) -> Value:
+def _plain_rms_norm(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
     t, width = c.tape, x.shape[-1]
     weight = t.constant((width,), c.dtype)
     inverse_rms = t.new((x.elements // width,), "fp32")
@@ -116,7 +116,7 @@ def _plain_rms_norm(c: OpContext, x: Value) -> Value:
     t.kernel("mul", (out, weight), out)
     out = cast(t, out, x.dtype)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         normal = t.kernel("mul", (x, inverse_rms), t.like(x, "fp32"))
         product = t.kernel("mul", (grad, normal), t.like(x, "fp32"))
         grad_weight = t.kernel("sum", (product,), t.new((width,), "fp32"))
@@ -138,14 +138,14 @@ def _plain_rms_norm(c: OpContext, x: Value) -> Value:
     return out
 
 
-def cast(t: Tape, value: Value, dtype: str) -> Value:
+def cast(t: Tape, value: SymbolicTensor, dtype: str) -> SymbolicTensor:
     """The value in another format; itself where it is in that one."""
     if value.dtype == dtype:
         return value
     return t.kernel("cast", (value,), t.like(value, dtype))
 
 
-def split_heads(c: OpContext, x: Value, heads: int, ordered: bool) -> Value:
+def split_heads(c: OpContext, x: SymbolicTensor, heads: int, ordered: bool) -> SymbolicTensor:
     """(seq, batch, width) as heads.
 
     Attention gives its gradients batch-first, the unfused form heads-first too; if there are
@@ -159,7 +159,7 @@ def split_heads(c: OpContext, x: Value, heads: int, ordered: bool) -> Value:
     return out
 
 
-def in_order(c: OpContext, grad: Value) -> Value:
+def in_order(c: OpContext, grad: SymbolicTensor) -> SymbolicTensor:
     """Attention's gradient of (seq, batch, heads, width), copied where it is not in that order."""
     if not _out_of_order(c, grad):
         return grad
@@ -168,6 +168,6 @@ def in_order(c: OpContext, grad: Value) -> Value:
     return copy
 
 
-def _out_of_order(c: OpContext, heads: Value) -> bool:
+def _out_of_order(c: OpContext, heads: SymbolicTensor) -> bool:
     outer = heads.shape[1] * (1 if c.stack.attention == "flash" else heads.shape[2])
     return outer > 1 and c.stack.attention_gradient_copies

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.model.layers import BlockLayer, EmbeddingLayer, MultiTokenLayer
-from ..symbolic.tape import Value
+from ..symbolic.tape import SymbolicTensor
 from .context import OpContext
 
 
@@ -27,19 +27,19 @@ def drops(stack: StackSpec, layer: object) -> bool:
     return stack.dropout and isinstance(layer, BlockLayer) and layer.norm == "layernorm"
 
 
-def dropout(c: OpContext, x: Value) -> Value:
+def dropout(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
     """``x`` with elements dropped; keeps the mask."""
     t = c.tape
     out, mask = dropped(c, x)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         return (t.kernel("dropout_backward", (grad, mask), t.like(grad)),)
 
     t.record((out,), (x,), backward)
     return out
 
 
-def dropped(c: OpContext, x: Value) -> tuple[Value, Value]:
+def dropped(c: OpContext, x: SymbolicTensor) -> tuple[SymbolicTensor, SymbolicTensor]:
     """``x`` with elements dropped and the mask of them, for an operation that records both."""
     mask = c.tape.like(x, "bool")
     return c.tape.kernel("dropout", (x, mask), c.tape.like(x)), mask

@@ -12,18 +12,18 @@ import math
 from typing import Literal
 
 from ...spec.workload.number_formats import ELEMENT_BYTES
-from ..symbolic.tape import Tape, Value
+from ..symbolic.tape import SymbolicTensor, Tape
 
 Saves = Literal["input", "output", "nothing"]
 
 
-def parameter(t: Tape, shape: tuple[int, ...], dtype: str) -> Value:
+def parameter(t: Tape, shape: tuple[int, ...], dtype: str) -> SymbolicTensor:
     """A parameter: it lives anyway, and its gradient, if it is trained, is the layer's."""
     value = t.constant(shape, dtype)
     if t.frozen:
         return value
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         t.parameter_gradient(grad)
         return ()
 
@@ -31,17 +31,17 @@ def parameter(t: Tape, shape: tuple[int, ...], dtype: str) -> Value:
     return value
 
 
-def alias(x: Value) -> Value:
+def alias(x: SymbolicTensor) -> SymbolicTensor:
     """The same storage off the path of gradients, for a closure to hold."""
-    return Value(x.shape, x.dtype, x.storage)
+    return SymbolicTensor(x.shape, x.dtype, x.storage)
 
 
-def unary(t: Tape, op: str, x: Value, saves: Saves) -> Value:
+def unary(t: Tape, op: str, x: SymbolicTensor, saves: Saves) -> SymbolicTensor:
     """``op`` of each element; its derivative reads the input, the output or neither."""
     out = t.kernel(op, (x,), t.like(x))
     kept = {"input": (alias(x),), "output": (alias(out),), "nothing": ()}[saves]
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         return (t.kernel(f"{op}_backward", (grad, *kept), t.like(grad)),)
 
     if x.producer is not None:
@@ -49,19 +49,21 @@ def unary(t: Tape, op: str, x: Value, saves: Saves) -> Value:
     return out
 
 
-def cast(t: Tape, x: Value, dtype: str) -> Value:
+def cast(t: Tape, x: SymbolicTensor, dtype: str) -> SymbolicTensor:
     """``x`` in another type; itself where it has that type."""
     return x if x.dtype == dtype else copied(t, x, x.shape, dtype)
 
 
-def copied(t: Tape, x: Value, shape: tuple[int, ...], dtype: str | None = None) -> Value:
+def copied(
+    t: Tape, x: SymbolicTensor, shape: tuple[int, ...], dtype: str | None = None
+) -> SymbolicTensor:
     """A copy in another order, padded to a larger ``shape`` or of another type."""
     before, dtype_before = x.shape, x.dtype
     resized = math.prod(shape) != x.elements
     op = "copy" if dtype in (None, x.dtype) else "cast"
     out = t.kernel(op, (x,), t.new(shape, dtype or x.dtype))
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         if op == "cast" or resized:
             return (t.kernel(op, (grad,), t.new(before, dtype_before)),)
         return (grad.view(*before),)
@@ -71,12 +73,12 @@ def copied(t: Tape, x: Value, shape: tuple[int, ...], dtype: str | None = None) 
     return out
 
 
-def expanded(t: Tape, x: Value, shape: tuple[int, ...], op: str = "") -> Value:
+def expanded(t: Tape, x: SymbolicTensor, shape: tuple[int, ...], op: str = "") -> SymbolicTensor:
     """``x`` repeated to ``shape``: a view, or by kernel ``op`` a copy."""
     before, dtype = x.shape, x.dtype
-    out = t.kernel(op, (x,), t.new(shape, dtype)) if op else Value(shape, dtype, x.storage)
+    out = t.kernel(op, (x,), t.new(shape, dtype)) if op else SymbolicTensor(shape, dtype, x.storage)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         return (t.kernel("sum", (grad,), t.new(before, dtype)),)
 
     if x.producer is not None:
@@ -84,12 +86,12 @@ def expanded(t: Tape, x: Value, shape: tuple[int, ...], op: str = "") -> Value:
     return out
 
 
-def narrowed(t: Tape, x: Value, shape: tuple[int, ...]) -> Value:
+def narrowed(t: Tape, x: SymbolicTensor, shape: tuple[int, ...]) -> SymbolicTensor:
     """A part of ``x``: a view, whose gradient is zero elsewhere."""
     before = x.shape
-    out = Value(shape, x.dtype, x.storage)
+    out = SymbolicTensor(shape, x.dtype, x.storage)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         whole = t.kernel("zeros", (), t.new(before, grad.dtype))
         t.kernel("copy", (grad,), whole)
         return (whole,)
@@ -99,12 +101,12 @@ def narrowed(t: Tape, x: Value, shape: tuple[int, ...]) -> Value:
     return out
 
 
-def split(t: Tape, x: Value, widths: tuple[int, ...]) -> tuple[Value, ...]:
+def split(t: Tape, x: SymbolicTensor, widths: tuple[int, ...]) -> tuple[SymbolicTensor, ...]:
     """Parts of the last axis: views, whose gradients are joined again by a copy."""
     lead, shape = x.shape[:-1], x.shape
-    outs = tuple(Value((*lead, width), x.dtype, x.storage) for width in widths)
+    outs = tuple(SymbolicTensor((*lead, width), x.dtype, x.storage) for width in widths)
 
-    def backward(*grads: Value | None) -> tuple[Value | None, ...]:
+    def backward(*grads: SymbolicTensor | None) -> tuple[SymbolicTensor | None, ...]:
         found = tuple(grad for grad in grads if grad is not None)
         return (t.kernel("copy", found, t.new(shape, found[0].dtype)),)
 
@@ -113,15 +115,15 @@ def split(t: Tape, x: Value, widths: tuple[int, ...]) -> tuple[Value, ...]:
     return outs
 
 
-def mul(t: Tape, a: Value, b: Value) -> Value:
+def mul(t: Tape, a: SymbolicTensor, b: SymbolicTensor) -> SymbolicTensor:
     """Product of elements; each operand is saved where the other's gradient is wanted."""
     out = _combined(t, "mul", a, b)
     kept_a = alias(a) if b.producer is not None else None
     kept_b = alias(b) if a.producer is not None else None
     kinds = ((a.shape, a.dtype), (b.shape, b.dtype))
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
-        gradients: list[Value | None] = []
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
+        gradients: list[SymbolicTensor | None] = []
         for other, (shape, dtype) in zip((kept_b, kept_a), kinds, strict=True):
             if other is None:
                 gradients.append(None)
@@ -135,12 +137,12 @@ def mul(t: Tape, a: Value, b: Value) -> Value:
     return out
 
 
-def add(t: Tape, a: Value, b: Value, op: str = "add") -> Value:
+def add(t: Tape, a: SymbolicTensor, b: SymbolicTensor, op: str = "add") -> SymbolicTensor:
     """Sum (or difference) of elements; saves nothing."""
     out = _combined(t, op, a, b)
     kinds = [(x.shape, x.dtype) if x.producer is not None else None for x in (a, b)]
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         return tuple(_summed(t, grad, *kind) if kind is not None else None for kind in kinds)
 
     if a.producer is not None or b.producer is not None:
@@ -148,13 +150,13 @@ def add(t: Tape, a: Value, b: Value, op: str = "add") -> Value:
     return out
 
 
-def _combined(t: Tape, op: str, a: Value, b: Value) -> Value:
+def _combined(t: Tape, op: str, a: SymbolicTensor, b: SymbolicTensor) -> SymbolicTensor:
     shape = tuple(max(m, n) for m, n in zip(a.shape, b.shape, strict=True))
     dtype = max((a.dtype, b.dtype), key=lambda name: ELEMENT_BYTES[name])
     return t.kernel(op, (a, b), t.new(shape, dtype))
 
 
-def _summed(t: Tape, grad: Value, shape: tuple[int, ...], dtype: str) -> Value:
+def _summed(t: Tape, grad: SymbolicTensor, shape: tuple[int, ...], dtype: str) -> SymbolicTensor:
     """A gradient in the shape and type of the operand that it belongs to."""
     if math.prod(shape) != grad.elements:
         grad = t.kernel("sum", (grad,), t.new(shape, grad.dtype))
@@ -163,11 +165,11 @@ def _summed(t: Tape, grad: Value, shape: tuple[int, ...], dtype: str) -> Value:
     return grad
 
 
-def masked(t: Tape, x: Value, mask: Value) -> Value:
+def masked(t: Tape, x: SymbolicTensor, mask: SymbolicTensor) -> SymbolicTensor:
     """``x`` with the elements of a boolean mask replaced; saves the mask."""
     out = t.kernel("masked_fill", (x, mask), t.like(x))
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         return (t.kernel("masked_fill", (grad, mask), t.like(grad)),)
 
     if x.producer is not None:
@@ -175,12 +177,12 @@ def masked(t: Tape, x: Value, mask: Value) -> Value:
     return out
 
 
-def mean(t: Tape, x: Value, shape: tuple[int, ...]) -> Value:
+def mean(t: Tape, x: SymbolicTensor, shape: tuple[int, ...]) -> SymbolicTensor:
     """Mean (or sum) over axes of length 1 in ``shape``."""
     before = x.shape
     out = t.kernel("mean", (x,), t.new(shape, x.dtype))
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         return (t.kernel("div", (grad,), t.new(before, grad.dtype)),)
 
     if x.producer is not None:
@@ -188,7 +190,9 @@ def mean(t: Tape, x: Value, shape: tuple[int, ...]) -> Value:
     return out
 
 
-def product(t: Tape, a: Value, b: Value, sizes: tuple[int, int, int, int]) -> Value:
+def product(
+    t: Tape, a: SymbolicTensor, b: SymbolicTensor, sizes: tuple[int, int, int, int]
+) -> SymbolicTensor:
     """Batched product of ``sizes`` (batch, m, k, n); saves both operands."""
     batch, m, k, n = sizes
     out = _product(t, a, b, sizes)
@@ -196,7 +200,7 @@ def product(t: Tape, a: Value, b: Value, sizes: tuple[int, int, int, int]) -> Va
     kept_b = alias(b) if a.producer is not None else None
     shapes = a.shape, b.shape
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         grad_a = grad_b = None
         if kept_b is not None:
             grad_a = _product(t, grad, kept_b, (batch, m, n, k)).view(*shapes[0])
@@ -209,7 +213,9 @@ def product(t: Tape, a: Value, b: Value, sizes: tuple[int, int, int, int]) -> Va
     return out
 
 
-def _product(t: Tape, a: Value, b: Value, sizes: tuple[int, int, int, int]) -> Value:
+def _product(
+    t: Tape, a: SymbolicTensor, b: SymbolicTensor, sizes: tuple[int, int, int, int]
+) -> SymbolicTensor:
     batch, m, k, n = sizes
     out = t.new((batch, m, n), a.dtype)
     traffic_bytes = batch * (m * k + k * n + m * n) * ELEMENT_BYTES[a.dtype]

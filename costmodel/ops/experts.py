@@ -10,14 +10,14 @@ from __future__ import annotations
 from ...spec.model.feed_forward import Activation
 from ...spec.parallel.rank_groups import RankGroup
 from ...spec.workload.number_formats import rate_name, tensor_bytes
-from ..symbolic.tape import Value
+from ..symbolic.tape import SymbolicTensor
 from .context import OpContext
 from .low_precision import operand, quantised_weight
 
 
 def grouped_linear(
-    c: OpContext, x: Value, experts: int, widths: tuple[int, ...], bias: bool
-) -> tuple[Value, ...]:
+    c: OpContext, x: SymbolicTensor, experts: int, widths: tuple[int, ...], bias: bool
+) -> tuple[SymbolicTensor, ...]:
     """Projections of (rows, in) to local ``widths`` by the weights of ``experts`` experts.
 
     A stack that joins gate and up projection runs one product of their joint width. Kept for
@@ -38,7 +38,7 @@ def grouped_linear(
     kept = read if c.training.weights else None
     del read
 
-    def backward(*grads: Value) -> tuple[Value | None, ...]:
+    def backward(*grads: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         joined = _side_by_side(c, grads) if fused else grads
         narrow = tuple(operand(t, c.precision, grad) for grad in joined)
         grad_x = t.new((rows, inner), c.dtype)
@@ -67,7 +67,7 @@ def grouped_linear(
     return outs
 
 
-def _side_by_side(c: OpContext, grads: tuple[Value, ...]) -> tuple[Value, ...]:
+def _side_by_side(c: OpContext, grads: tuple[SymbolicTensor, ...]) -> tuple[SymbolicTensor, ...]:
     """Gradients of the parts of a joint projection as one tensor."""
     rows = grads[0].shape[0]
     joined = c.tape.new((rows, sum(grad.shape[1] for grad in grads)), c.dtype)
@@ -89,7 +89,9 @@ def _product(
     del weight
 
 
-def _weight_gradient(c: OpContext, experts: int, width: int, rows: int, inner: int) -> Value | None:
+def _weight_gradient(
+    c: OpContext, experts: int, width: int, rows: int, inner: int
+) -> SymbolicTensor | None:
     """Gradients of (experts, width, inner) weights; None if the product added them."""
     t, groups = c.tape, min(experts, rows)
     read, written = c.operand_format or c.dtype, groups * width * inner
@@ -101,13 +103,13 @@ def _weight_gradient(c: OpContext, experts: int, width: int, rows: int, inner: i
 
 
 def weighted_activation(
-    c: OpContext, projected: tuple[Value, ...], weights: Value, kind: Activation
-) -> Value:
+    c: OpContext, projected: tuple[SymbolicTensor, ...], weights: SymbolicTensor, kind: Activation
+) -> SymbolicTensor:
     """An activation times the weight of each row in one kernel; keeps what went in."""
     t = c.tape
     out = t.kernel(f"weighted_{kind}", (*projected, weights), t.like(projected[0]))
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         grads, grad_weights = tuple(t.like(x) for x in projected), t.like(weights)
         reads = (grad, *projected, weights, grad_weights, *grads[1:])
         t.kernel(f"weighted_{kind}_backward", reads, grads[0])
@@ -117,7 +119,7 @@ def weighted_activation(
     return out
 
 
-def exchange(c: OpContext, rows: Value, group: RankGroup, topk: int) -> Value:
+def exchange(c: OpContext, rows: SymbolicTensor, group: RankGroup, topk: int) -> SymbolicTensor:
     """Rows sent to the ranks of their experts, or back: an all-to-all of equal parts.
 
     Args:
@@ -131,7 +133,7 @@ def exchange(c: OpContext, rows: Value, group: RankGroup, topk: int) -> Value:
     t = c.tape
     copies = topk if c.stack.expert_dispatch == "tokens" else 1
 
-    def turn(value: Value) -> Value:
+    def turn(value: SymbolicTensor) -> SymbolicTensor:
         t.collective("all_to_all", group, value, term="exposed_ep", copies=copies)
         return t.like(value)
 
@@ -140,7 +142,7 @@ def exchange(c: OpContext, rows: Value, group: RankGroup, topk: int) -> Value:
     return out
 
 
-def join_rows(c: OpContext, rows: Value, group: RankGroup) -> Value:
+def join_rows(c: OpContext, rows: SymbolicTensor, group: RankGroup) -> SymbolicTensor:
     """The rows of all ranks that split the same experts."""
     if group.size == 1:
         return rows
@@ -149,7 +151,7 @@ def join_rows(c: OpContext, rows: Value, group: RankGroup) -> Value:
     return out
 
 
-def sum_rows(c: OpContext, rows: Value, group: RankGroup) -> Value:
+def sum_rows(c: OpContext, rows: SymbolicTensor, group: RankGroup) -> SymbolicTensor:
     """Each rank's own rows, summed over the ranks that split their experts."""
     if group.size == 1:
         return rows
@@ -158,24 +160,26 @@ def sum_rows(c: OpContext, rows: Value, group: RankGroup) -> Value:
     return out
 
 
-def _gather(c: OpContext, rows: Value, group: RankGroup) -> Value:
+def _gather(c: OpContext, rows: SymbolicTensor, group: RankGroup) -> SymbolicTensor:
     out = c.tape.new((rows.shape[0] * group.size, *rows.shape[1:]), rows.dtype)
     c.tape.collective("all_gather", group, out)
     return out
 
 
-def _scatter(c: OpContext, rows: Value, group: RankGroup) -> Value:
+def _scatter(c: OpContext, rows: SymbolicTensor, group: RankGroup) -> SymbolicTensor:
     c.tape.collective("reduce_scatter", group, rows)
     return c.tape.new((rows.shape[0] // group.size, *rows.shape[1:]), rows.dtype)
 
 
-def sort_by_expert(c: OpContext, rows: Value, experts: int, sources: int) -> Value:
+def sort_by_expert(
+    c: OpContext, rows: SymbolicTensor, experts: int, sources: int
+) -> SymbolicTensor:
     """Rows that came rank by rank, put expert by expert, or back: a copy."""
     if experts == 1 or sources == 1:
         return rows
     t = c.tape
 
-    def turn(value: Value) -> Value:
+    def turn(value: SymbolicTensor) -> SymbolicTensor:
         return t.kernel("copy", (value,), t.like(value))
 
     out = turn(rows)
@@ -183,7 +187,7 @@ def sort_by_expert(c: OpContext, rows: Value, experts: int, sources: int) -> Val
     return out
 
 
-def share(c: OpContext, x: Value) -> Value:
+def copy_to_tensor_parallel(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
     """Goes into work that tensor-parallel ranks split: gradients are summed over them."""
     if c.tp == 1:
         return x
@@ -192,7 +196,7 @@ def share(c: OpContext, x: Value) -> Value:
     return out
 
 
-def total(c: OpContext, x: Value) -> Value:
+def reduce_from_tensor_parallel(c: OpContext, x: SymbolicTensor) -> SymbolicTensor:
     """Sum over the tensor-parallel ranks of what each made of its part."""
     if c.tp == 1:
         return x

@@ -8,11 +8,13 @@ through a norm on the tape, so that both gradients meet there.
 from __future__ import annotations
 
 from ...spec.model.model_spec import NormKind
-from ..symbolic.tape import Value
+from ..symbolic.tape import SymbolicTensor
 from .context import OpContext
 
 
-def normalised(c: OpContext, x: Value, kind: NormKind) -> tuple[Value, Value]:
+def normalised(
+    c: OpContext, x: SymbolicTensor, kind: NormKind
+) -> tuple[SymbolicTensor, SymbolicTensor]:
     """The residual stream, and its norm."""
     t, width = c.tape, x.shape[-1]
     weight = _weight(c, kind, width)
@@ -24,8 +26,8 @@ def normalised(c: OpContext, x: Value, kind: NormKind) -> tuple[Value, Value]:
 
 
 def added_and_normalised(
-    c: OpContext, x: Value, branch: Value, kind: NormKind
-) -> tuple[Value, Value]:
+    c: OpContext, x: SymbolicTensor, branch: SymbolicTensor, kind: NormKind
+) -> tuple[SymbolicTensor, SymbolicTensor]:
     """``x + branch``, whose bias is negligible beside it, and the norm of the sum."""
     t, width = c.tape, x.shape[-1]
     weight = _weight(c, kind, width)
@@ -39,17 +41,19 @@ def added_and_normalised(
 def _record(
     c: OpContext,
     kind: NormKind,
-    outs: tuple[Value, Value],
-    inputs: tuple[Value, ...],
-    kept: Value,
-    statistics: Value,
+    outs: tuple[SymbolicTensor, SymbolicTensor],
+    inputs: tuple[SymbolicTensor, ...],
+    kept: SymbolicTensor,
+    statistics: SymbolicTensor,
 ) -> None:
     """The way back: one kernel, whose result is the gradient of every input."""
     t, width, parameters = c.tape, kept.shape[-1], _parameters(kind)
     weight, gradients = _weight(c, kind, width), _weight(c, kind, width)
     count = len(inputs)  # the way back holds nothing of the inputs but their number
 
-    def backward(grad_stream: Value | None, grad_normal: Value) -> tuple[Value | None, ...]:
+    def backward(
+        grad_stream: SymbolicTensor | None, grad_normal: SymbolicTensor
+    ) -> tuple[SymbolicTensor | None, ...]:
         reads = (grad_normal, kept, statistics, weight, gradients)
         beside = () if grad_stream is None else (grad_stream,)
         grad = t.kernel(f"{_op(kind)}_backward", (*reads, *beside), t.like(kept))
@@ -69,14 +73,14 @@ def _parameters(kind: NormKind) -> int:
     return 2 if kind == "layernorm" else 1
 
 
-def _weight(c: OpContext, kind: NormKind, width: int) -> Value:
+def _weight(c: OpContext, kind: NormKind, width: int) -> SymbolicTensor:
     return c.tape.constant((_parameters(kind), width), c.dtype)
 
 
-def _statistics(c: OpContext, kind: NormKind, x: Value) -> Value:
+def _statistics(c: OpContext, kind: NormKind, x: SymbolicTensor) -> SymbolicTensor:
     return c.tape.new((_parameters(kind), x.elements // x.shape[-1]), "fp32")
 
 
-def _alias(x: Value) -> Value:
+def _alias(x: SymbolicTensor) -> SymbolicTensor:
     """The same storage off the path of gradients."""
-    return Value(x.shape, x.dtype, x.storage)
+    return SymbolicTensor(x.shape, x.dtype, x.storage)

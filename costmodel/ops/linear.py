@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ..symbolic.tape import Tape, Value
+from ..symbolic.tape import SymbolicTensor, Tape
 from .context import OpContext
 from .lora import adapted, adapter_backward, add_adapter
 from .low_precision import UNQUANTISED, operand, quantised_weight
@@ -31,13 +31,13 @@ def _product(
 
 def column_linear(
     c: OpContext,
-    x: Value,
+    x: SymbolicTensor,
     widths: tuple[int, ...],
     bias: bool,
     fused: bool,
     names: tuple[str, ...] = (),
     shared: bool = False,
-) -> tuple[Value, ...]:
+) -> tuple[SymbolicTensor, ...]:
     """Projections of one input to local ``widths``, split along their outputs.
 
     ``fused`` runs them as one product of their joint width. ``names`` are those of the weights
@@ -61,7 +61,7 @@ def column_linear(
     kept = read if c.training.weights else None
     del read
 
-    def backward(*grads: Value) -> tuple[Value | None, ...]:
+    def backward(*grads: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         joined = _join_gradients(t, grads) if fused and len(grads) > 1 else grads
         narrow = tuple(operand(t, c.precision, grad) for grad in joined)
         grad_x = t.new((*lead, hidden), c.dtype)
@@ -98,8 +98,8 @@ class _Adapters:
     def __init__(
         self,
         c: OpContext,
-        x: Value,
-        outs: list[Value],
+        x: SymbolicTensor,
+        outs: list[SymbolicTensor],
         split: Literal["outputs", "inputs", "nothing"],
     ) -> None:
         self.c, self.x, self.split = c, x, split
@@ -112,11 +112,11 @@ class _Adapters:
         for inner, width in zip(self.inner, widths, strict=True):
             adapter_backward(self.c, whole, inner, width, sums_inner)
 
-    def _whole(self) -> Value:
+    def _whole(self) -> SymbolicTensor:
         return self.c.gather_sequence(self.x) if self.split == "outputs" else self.x
 
 
-def _join_gradients(t: Tape, grads: tuple[Value, ...]) -> tuple[Value, ...]:
+def _join_gradients(t: Tape, grads: tuple[SymbolicTensor, ...]) -> tuple[SymbolicTensor, ...]:
     """Gradients of the parts of a fused projection, side by side again."""
     width = sum(g.elements for g in grads) // (grads[0].shape[0] * grads[0].shape[1])
     joined = t.new((*grads[0].shape[:2], width), grads[0].dtype)
@@ -124,19 +124,23 @@ def _join_gradients(t: Tape, grads: tuple[Value, ...]) -> tuple[Value, ...]:
     return (joined,)
 
 
-def _bias_gradient(c: OpContext, grad: Value, width: int) -> Value:
+def _bias_gradient(c: OpContext, grad: SymbolicTensor, width: int) -> SymbolicTensor:
     """Gradient of a bias: that of the output, summed over the tokens."""
     return c.tape.kernel("sum", (grad,), c.tape.new((width,), c.dtype))
 
 
-def _weight_gradient(c: OpContext, out_width: int, in_width: int, tokens: int) -> Value | None:
+def _weight_gradient(
+    c: OpContext, out_width: int, in_width: int, tokens: int
+) -> SymbolicTensor | None:
     """Gradient of an (out, in) weight from ``tokens`` tokens; None if the product added it."""
     adds = c.tape.main_gradients
     c.tape.product(out_width, tokens, in_width, c.dtype, adds, operands=c.operand_format)
     return None if adds else c.tape.new((out_width, in_width), c.dtype)
 
 
-def row_linear(c: OpContext, x: Value, width: int, bias: bool, name: str = "") -> Value:
+def row_linear(
+    c: OpContext, x: SymbolicTensor, width: int, bias: bool, name: str = ""
+) -> SymbolicTensor:
     """A projection split along its inputs, summed over the tensor-parallel ranks.
 
     ``name`` is that of the weight, by which an adapter finds it.
@@ -153,7 +157,7 @@ def row_linear(c: OpContext, x: Value, width: int, bias: bool, name: str = "") -
     kept = read if c.training.weights else None
     del read
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         has_bias = bias and kept is not None
         grad_bias = t.kernel("sum", (grad,), t.new((width,), c.dtype)) if has_bias else None
         whole = c.gather_sequence(operand(t, c.precision, grad))
@@ -183,8 +187,13 @@ def row_linear(c: OpContext, x: Value, width: int, bias: bool, name: str = "") -
 
 
 def whole_linear(
-    c: OpContext, x: Value, width: int, bias: bool, name: str = "", differentiable: bool = True
-) -> Value:
+    c: OpContext,
+    x: SymbolicTensor,
+    width: int,
+    bias: bool,
+    name: str = "",
+    differentiable: bool = True,
+) -> SymbolicTensor:
     """A projection that no rank splits: each runs it on the tokens that it has.
 
     ``name`` is that of the weight, by which an adapter finds it. An input that is data needs no
@@ -198,7 +207,7 @@ def whole_linear(
     out = t.new((*lead, width), c.dtype)
     adapters = _Adapters(c, x, [out], "nothing") if adapted(c, (name,))[0] else None
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         narrow = operand(t, c.precision, grad)
         bias_source = grad if bias else None
         grad_x = None

@@ -7,7 +7,7 @@ inputs so is A, and A x is summed. Adapters compute in the parameters' format.
 
 from __future__ import annotations
 
-from ..symbolic.tape import Value
+from ..symbolic.tape import SymbolicTensor
 from .context import OpContext
 
 
@@ -22,7 +22,9 @@ def _rank(c: OpContext) -> int:
     return lora.rank if lora is not None else 0
 
 
-def add_adapter(c: OpContext, x: Value, out: Value, sums_inner: bool = False) -> Value:
+def add_adapter(
+    c: OpContext, x: SymbolicTensor, out: SymbolicTensor, sums_inner: bool = False
+) -> SymbolicTensor:
     """Add B A x to ``out``; gives A x, which the backward needs.
 
     Args:
@@ -44,7 +46,7 @@ def add_adapter(c: OpContext, x: Value, out: Value, sums_inner: bool = False) ->
 
 
 def adapter_backward(
-    c: OpContext, x: Value, inner: Value, out_width: int, sums_inner: bool
+    c: OpContext, x: SymbolicTensor, inner: SymbolicTensor, out_width: int, sums_inner: bool
 ) -> None:
     """Gradients of A and B, and what the adapter adds in place to the gradient of ``x``.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...spec.workload.number_formats import MatmulFormat, Scaling, weight_bytes
-from ..symbolic.tape import Tape, Value
+from ..symbolic.tape import SymbolicTensor, Tape
 
 UNQUANTISED = frozenset({"router", "shared_expert_gate", "projection"})
 """Linear layers whose products stay in the parameters' format (DeepSeek-V3, section 3.3.1)."""
@@ -28,7 +28,7 @@ class Precision(NamedTuple):
     cached_weights: bool
 
 
-def operand(t: Tape, precision: Precision | None, x: Value) -> Value:
+def operand(t: Tape, precision: Precision | None, x: SymbolicTensor) -> SymbolicTensor:
     """What a product reads and its backward keeps of ``x``: a narrow copy, or ``x`` itself."""
     if precision is None:
         return x
@@ -40,7 +40,7 @@ def operand(t: Tape, precision: Precision | None, x: Value) -> Value:
 
 def quantised_weight(
     t: Tape, precision: Precision | None, elements: int, dtype: str
-) -> Value | None:
+) -> SymbolicTensor | None:
     """The narrow copy of a weight where the stack makes one for each use; lives as long."""
     if precision is None or precision.cached_weights:
         return None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ...spec.model.mixers import Attention
-from ..symbolic.tape import Tape, Value
+from ..symbolic.tape import SymbolicTensor, Tape
 from .context import OpContext, in_order
 
 
-def rope(c: OpContext, x: Value, dim: int | None = None) -> Value:
+def rope(c: OpContext, x: SymbolicTensor, dim: int | None = None) -> SymbolicTensor:
     """Rotary embedding of (seq, batch, heads, head_dim); keeps only the angle table.
 
     Args:
@@ -20,7 +20,7 @@ def rope(c: OpContext, x: Value, dim: int | None = None) -> Value:
     turned = dim or shape[-1]
     table = t.constant((shape[0], turned // 2), c.dtype)
 
-    def turn(value: Value) -> Value:
+    def turn(value: SymbolicTensor) -> SymbolicTensor:
         if c.stack.fusion.rope:
             return t.kernel("rope", (value, table, table), t.new(shape, dtype))
         out = t.new((*shape[:-1], turned), dtype)
@@ -36,8 +36,8 @@ def rope(c: OpContext, x: Value, dim: int | None = None) -> Value:
 
 
 def rope_both(
-    c: OpContext, query: Value, key: Value, dim: int | None, repeats: bool
-) -> tuple[Value, Value]:
+    c: OpContext, query: SymbolicTensor, key: SymbolicTensor, dim: int | None, repeats: bool
+) -> tuple[SymbolicTensor, SymbolicTensor]:
     """Rotary embedding of queries and keys, one after the other or in one kernel, in place.
 
     In place, gradients that attention does not give in order are copied into it first; those of
@@ -48,14 +48,18 @@ def rope_both(
     t, dim = c.tape, dim or query.shape[-1]
     rows = t.constant((query.shape[0] * query.shape[1], dim // 2), "fp32")
 
-    def turn(first: Value, second: Value) -> tuple[Value, Value]:
-        turned = [Value((*x.shape[:-1], dim), x.dtype, x.storage) for x in (first, second)]
+    def turn(
+        first: SymbolicTensor, second: SymbolicTensor
+    ) -> tuple[SymbolicTensor, SymbolicTensor]:
+        turned = [SymbolicTensor((*x.shape[:-1], dim), x.dtype, x.storage) for x in (first, second)]
         t.kernel("rope", (*turned, rows, rows, turned[1]), turned[0])
         return first, second
 
-    outs = tuple(Value(x.shape, x.dtype, x.storage) for x in turn(query, key))
+    outs = tuple(SymbolicTensor(x.shape, x.dtype, x.storage) for x in turn(query, key))
 
-    def backward(of_query: Value, of_key: Value) -> tuple[Value | None, ...]:
+    def backward(
+        of_query: SymbolicTensor, of_key: SymbolicTensor
+    ) -> tuple[SymbolicTensor | None, ...]:
         if c.head_exchange.size > 1:
             return turn(of_query, of_key)
         return turn(in_order(c, of_query), of_key if repeats else in_order(c, of_key))
@@ -64,7 +68,9 @@ def rope_both(
     return outs[0], outs[1]
 
 
-def score_bias(c: OpContext, spec: Attention, heads: int, queries: int, keys: int) -> Value:
+def score_bias(
+    c: OpContext, spec: Attention, heads: int, queries: int, keys: int
+) -> SymbolicTensor:
     """The bias of relative positions, (heads, queries, keys), for local ``heads``.
 
     The block that has the table makes it (Raffel et al., arXiv:1910.10683, section 2.1); later
@@ -78,7 +84,7 @@ def score_bias(c: OpContext, spec: Attention, heads: int, queries: int, keys: in
     t.kernel("embedding", (rows,), rows)
     buckets = spec.relative_buckets
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         table = t.new((buckets, heads), c.dtype)
         t.parameter_gradient(t.kernel("embedding_backward", (grad, pairs), table))
         return ()
@@ -88,7 +94,7 @@ def score_bias(c: OpContext, spec: Attention, heads: int, queries: int, keys: in
     return bias
 
 
-def _buckets(t: Tape, shape: tuple[int, int], both_sides: bool) -> Value:
+def _buckets(t: Tape, shape: tuple[int, int], both_sides: bool) -> SymbolicTensor:
     """The bucket of every pair of positions, as T5's reference code finds it."""
     order = t.kernel("sub", (), t.new(shape, "int64"))
     distance = t.kernel("abs", (order,), t.like(order))
@@ -107,12 +113,12 @@ def _buckets(t: Tape, shape: tuple[int, int], both_sides: bool) -> Value:
     return found
 
 
-def _shared_bias(c: OpContext, shape: tuple[int, ...]) -> Value:
+def _shared_bias(c: OpContext, shape: tuple[int, ...]) -> SymbolicTensor:
     """The bias that an earlier block made and keeps; it takes this block's gradient too."""
     bias = c.tape.constant(shape, c.dtype)
     total = c.tape.constant(shape, c.dtype)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         c.tape.kernel("add", (grad, total), total)
         return ()
 

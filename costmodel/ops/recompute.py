@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..symbolic.symbolic_tensor import Node, Value
+from ..symbolic.symbolic_tensor import Node, SymbolicTensor
 from .context import OpContext
 
-Finish = Callable[..., Value]
+Epilogue = Callable[..., SymbolicTensor]
 
 
 def recomputed(
     c: OpContext,
-    function: Callable[..., tuple[Value, ...]],
-    finish: Finish | None,
-    *inputs: Value,
-) -> Value:
+    function: Callable[..., tuple[SymbolicTensor, ...]],
+    finish: Epilogue | None,
+    *inputs: SymbolicTensor,
+) -> SymbolicTensor:
     """Run ``finish(*function(*inputs))`` keeping only the inputs; run it again going backward.
 
     ``finish`` saves nothing and hands its gradient to each of its inputs; a stack that stops
@@ -29,7 +29,7 @@ def recomputed(
 
     producers_before = [value.producer for value in inputs]
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         entries = [Node((producer,), 1, _pass_on) for producer in producers_before]
         start = t.node_count
         with t.recomputing():
@@ -49,12 +49,12 @@ def recomputed(
     return out
 
 
-def _leaf(value: Value, entry: Node) -> Value:
-    leaf = Value(value.shape, value.dtype, value.storage)
+def _leaf(value: SymbolicTensor, entry: Node) -> SymbolicTensor:
+    leaf = SymbolicTensor(value.shape, value.dtype, value.storage)
     leaf.producer = (entry, 0)
     return leaf
 
 
-def _pass_on(grad: Value) -> tuple[Value | None, ...]:
+def _pass_on(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
     """The entry of a recomputed function hands its gradient to what made the input."""
     return (grad,)

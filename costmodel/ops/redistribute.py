@@ -9,25 +9,27 @@ from __future__ import annotations
 
 from ...spec.parallel.rank_groups import (
     RankGroup,
-    batch_steps,
+    batch_redistribute_steps,
     exchange_group,
-    exchanges,
+    exchanges_tokens,
     tensor_group,
 )
 from ...spec.strategy import LayerStrategy
-from ..symbolic.tape import Tape, Value
+from ..symbolic.tape import SymbolicTensor, Tape
 from .context import OpContext
 
 
-def move(c: OpContext, x: Value, before: LayerStrategy, after: LayerStrategy) -> Value:
+def redistribute(
+    c: OpContext, x: SymbolicTensor, before: LayerStrategy, after: LayerStrategy
+) -> SymbolicTensor:
     """Activations in the layout of ``before`` brought into that of ``after``."""
     if before.layout == after.layout:
         return x
-    if exchanges(before, after):
+    if exchanges_tokens(before, after):
         return _exchange(c, x, before, after)
     if before.layout[2]:
         x = _step(c, x, tensor_group(before), joins=True, dim=0)
-    steps = batch_steps(before.tp, after.tp)
+    steps = batch_redistribute_steps(before.tp, after.tp)
     cuts = len(steps) == 2 or before.tp > after.tp
     for group in steps:
         x = _step(c, x, group, joins=not cuts, dim=1)
@@ -37,7 +39,9 @@ def move(c: OpContext, x: Value, before: LayerStrategy, after: LayerStrategy) ->
     return x
 
 
-def _exchange(c: OpContext, x: Value, before: LayerStrategy, after: LayerStrategy) -> Value:
+def _exchange(
+    c: OpContext, x: SymbolicTensor, before: LayerStrategy, after: LayerStrategy
+) -> SymbolicTensor:
     """Tokens that ranks hold alike are cut, all are exchanged, and joined where they belong."""
     tokens, samples, hidden = x.shape
     tokens *= before.sequence_split
@@ -51,7 +55,9 @@ def _exchange(c: OpContext, x: Value, before: LayerStrategy, after: LayerStrateg
     return x.view(tokens // after.sequence_split, samples, hidden)
 
 
-def _swap(c: OpContext, x: Value, shape: tuple[int, ...], group: RankGroup) -> Value:
+def _swap(
+    c: OpContext, x: SymbolicTensor, shape: tuple[int, ...], group: RankGroup
+) -> SymbolicTensor:
     """Every rank sends each other one the tokens that it holds next; backward sends them home."""
     home = x.shape
     out = _send(c.tape, x, shape, group)
@@ -59,7 +65,9 @@ def _swap(c: OpContext, x: Value, shape: tuple[int, ...], group: RankGroup) -> V
     return out
 
 
-def _send(t: Tape, value: Value, shape: tuple[int, ...], group: RankGroup) -> Value:
+def _send(
+    t: Tape, value: SymbolicTensor, shape: tuple[int, ...], group: RankGroup
+) -> SymbolicTensor:
     """Packed by receiver, sent, put into order."""
     packed = t.kernel("copy", (value,), t.like(value))
     received = t.new(shape, value.dtype)
@@ -68,18 +76,20 @@ def _send(t: Tape, value: Value, shape: tuple[int, ...], group: RankGroup) -> Va
     return t.kernel("copy", (received,), t.like(received))
 
 
-def _step(c: OpContext, x: Value, group: RankGroup, joins: bool, dim: int) -> Value:
+def _step(
+    c: OpContext, x: SymbolicTensor, group: RankGroup, joins: bool, dim: int
+) -> SymbolicTensor:
     """One gather (or cut) along ``dim``; going backward it is the other one."""
     out = (_join if joins else _cut)(c.tape, x, group, dim)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         return ((_cut if joins else _join)(c.tape, grad, group, dim),)
 
     c.tape.record((out,), (x,), backward)
     return out
 
 
-def _join(t: Tape, x: Value, group: RankGroup, dim: int) -> Value:
+def _join(t: Tape, x: SymbolicTensor, group: RankGroup, dim: int) -> SymbolicTensor:
     shape = list(x.shape)
     shape[dim] *= group.size
     parts = t.new(tuple(shape), x.dtype)
@@ -89,7 +99,7 @@ def _join(t: Tape, x: Value, group: RankGroup, dim: int) -> Value:
     return t.kernel("copy", (parts,), t.like(parts))
 
 
-def _cut(t: Tape, x: Value, group: RankGroup, dim: int) -> Value:
+def _cut(t: Tape, x: SymbolicTensor, group: RankGroup, dim: int) -> SymbolicTensor:
     """The fullest rank's part."""
     shape = list(x.shape)
     shape[dim] = -(-shape[dim] // group.size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..symbolic.tape import Value
+from ..symbolic.tape import SymbolicTensor
 from .context import OpContext
 from .dropout import dropout
 
@@ -17,7 +17,9 @@ def unfused_residual(c: OpContext) -> OpContext:
     return replace(c, stack=replace(c.stack, fusion=fusion))
 
 
-def residual_add(c: OpContext, x: Value, branch: Value, bias: bool) -> Value:
+def residual_add(
+    c: OpContext, x: SymbolicTensor, branch: SymbolicTensor, bias: bool
+) -> SymbolicTensor:
     """``x + branch``; with a fused stack the branch's bias joins here, and its dropout."""
     t = c.tape
     fused, drops = bias and c.stack.fusion.bias_residual, bias and c.drops
@@ -30,13 +32,13 @@ def residual_add(c: OpContext, x: Value, branch: Value, bias: bool) -> Value:
     return out
 
 
-def _fused_dropout(c: OpContext, x: Value, branch: Value) -> Value:
+def _fused_dropout(c: OpContext, x: SymbolicTensor, branch: SymbolicTensor) -> SymbolicTensor:
     """``x + dropout(branch + bias)`` in one kernel; keeps the mask."""
     t = c.tape
     mask = t.like(branch, "bool")
     out = t.kernel("bias_dropout_residual", (x, branch, mask), t.like(x))
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         return grad, t.kernel("dropout_backward", (grad, mask), t.like(grad))
 
     t.record((out,), (x, branch), backward)

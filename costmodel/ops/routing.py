@@ -9,13 +9,13 @@ noise or bias that some routers add to their choice.
 from __future__ import annotations
 
 from ...spec.model.feed_forward import Moe, group_votes
-from ..symbolic.tape import Tape, Value
+from ..symbolic.tape import SymbolicTensor, Tape
 from .context import OpContext, cast
 
 INDEX = "int64"
 
 
-def route(c: OpContext, moe: Moe, logits: Value) -> tuple[Value, Value]:
+def route(c: OpContext, moe: Moe, logits: SymbolicTensor) -> tuple[SymbolicTensor, SymbolicTensor]:
     """Weights and numbers of each token's topk experts, (tokens, topk) in fp32 and int64.
 
     Kept for the backward pass of (…, experts) ``logits``: the scores of all experts, which were
@@ -32,7 +32,7 @@ def route(c: OpContext, moe: Moe, logits: Value) -> tuple[Value, Value]:
         t.kernel(moe.score, (cast(t, logits, "fp32"),), scores)
         _choose(t, moe, scores, chosen, weights)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         if fused:
             kept = (grad, weights, scores, chosen)
             return (t.kernel("router_backward", kept, t.new(shape, dtype)),)
@@ -50,7 +50,9 @@ def route(c: OpContext, moe: Moe, logits: Value) -> tuple[Value, Value]:
     return weights, chosen
 
 
-def _choose(t: Tape, moe: Moe, scores: Value, chosen: Value, weights: Value) -> None:
+def _choose(
+    t: Tape, moe: Moe, scores: SymbolicTensor, chosen: SymbolicTensor, weights: SymbolicTensor
+) -> None:
     """The topk experts of each token, among the best groups of them, weights adding up to 1."""
     if moe.groups_per_token < moe.groups:
         best = t.new((weights.shape[0], moe.groups), "fp32")
@@ -68,40 +70,42 @@ def _choose(t: Tape, moe: Moe, scores: Value, chosen: Value, weights: Value) -> 
     t.kernel("div", (weights, total), weights)
 
 
-def expert_order(t: Tape, chosen: Value, rows: int) -> Value:
+def expert_order(t: Tape, chosen: SymbolicTensor, rows: int) -> SymbolicTensor:
     """Assignments sorted by expert: where each of ``rows`` rows comes from."""
     order = t.new((rows,), INDEX)
     return t.kernel("sort", (chosen, order), order)
 
 
-def permute(c: OpContext, x: Value, order: Value) -> Value:
+def permute(c: OpContext, x: SymbolicTensor, order: SymbolicTensor) -> SymbolicTensor:
     """A row for each assignment of the tokens in (…, width) ``x``, in ``order`` of experts."""
     t = c.tape
     shape, rows = x.shape, order.elements
     out = t.new((rows, shape[-1]), x.dtype)
     t.kernel("permute" if c.stack.fusion.permute else "gather", (out, order), out)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         return (_sum_rows(c, grad, order, shape),)
 
     t.record((out,), (x,), backward)
     return out
 
 
-def permute_weights(c: OpContext, weights: Value, order: Value) -> Value:
+def permute_weights(c: OpContext, weights: SymbolicTensor, order: SymbolicTensor) -> SymbolicTensor:
     """The weight of each row, (rows, 1), for stacks that apply it inside the experts."""
     t, shape = c.tape, weights.shape
     out = t.new((order.elements, 1), weights.dtype)
     t.kernel("gather", (out, order), out)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         return (t.kernel("scatter_add", (grad, order), t.new(shape, grad.dtype)),)
 
     t.record((out,), (weights,), backward)
     return out
 
 
-def _sum_rows(c: OpContext, rows: Value, order: Value, shape: tuple[int, ...]) -> Value:
+def _sum_rows(
+    c: OpContext, rows: SymbolicTensor, order: SymbolicTensor, shape: tuple[int, ...]
+) -> SymbolicTensor:
     """The rows of each token added up, in the shape of the tokens."""
     t = c.tape
     if c.stack.fusion.permute:
@@ -111,12 +115,14 @@ def _sum_rows(c: OpContext, rows: Value, order: Value, shape: tuple[int, ...]) -
     return out
 
 
-def combine(c: OpContext, rows: Value, order: Value, shape: tuple[int, ...]) -> Value:
+def combine(
+    c: OpContext, rows: SymbolicTensor, order: SymbolicTensor, shape: tuple[int, ...]
+) -> SymbolicTensor:
     """Rows that carry their weight already, added up token by token."""
     t, width = c.tape, rows.shape
     out = _sum_rows(c, rows, order, shape)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         spread = t.new(width, grad.dtype)
         op = "permute" if c.stack.fusion.permute else "gather"
         return (t.kernel(op, (spread, order), spread),)
@@ -126,8 +132,12 @@ def combine(c: OpContext, rows: Value, order: Value, shape: tuple[int, ...]) -> 
 
 
 def weighted_combine(
-    c: OpContext, rows: Value, weights: Value, order: Value, shape: tuple[int, ...]
-) -> Value:
+    c: OpContext,
+    rows: SymbolicTensor,
+    weights: SymbolicTensor,
+    order: SymbolicTensor,
+    shape: tuple[int, ...],
+) -> SymbolicTensor:
     """Rows times their weights, added up token by token; keeps rows and weights.
 
     Plain, products and sums are in fp32, which the weights are.
@@ -140,7 +150,7 @@ def weighted_combine(
         out = cast(t, _sum_rows(c, wide, order, shape), rows.dtype)
         del wide
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         grad_rows, grad_weights = t.like(rows), t.like(weights)
         if c.stack.fusion.permute:
             t.kernel("unpermute_backward", (grad, rows, weights, order, grad_weights), grad_rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..symbolic.tape import Tape, Value
+from ..symbolic.tape import SymbolicTensor, Tape
 from .attention_mask import Scores
 from .context import OpContext
 from .dropout import dropped
@@ -11,11 +11,11 @@ from .dropout import dropped
 def unfused_attention(
     c: OpContext,
     scores: Scores,
-    query: Value,
-    key: Value,
-    value: Value,
-    bias: Value | None = None,
-) -> Value:
+    query: SymbolicTensor,
+    key: SymbolicTensor,
+    value: SymbolicTensor,
+    bias: SymbolicTensor | None = None,
+) -> SymbolicTensor:
     """Products of all queries with all keys, whatever the mask.
 
     Keeps the probabilities, and beside them those that dropout leaves.
@@ -35,7 +35,7 @@ def unfused_attention(
     del mixed
     kept = (query, key, value)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         nonlocal used
         grad_value = batched_product(c, rows, keys, seq, width)
         grad_scores = batched_product(c, rows, seq, width, keys)
@@ -58,7 +58,7 @@ def unfused_attention(
     return out
 
 
-def batched_product(c: OpContext, batch: int, m: int, k: int, n: int) -> Value:
+def batched_product(c: OpContext, batch: int, m: int, k: int, n: int) -> SymbolicTensor:
     """(batch, m, k) · (batch, k, n)."""
     t = c.tape
     out = t.new((batch, m, n), c.dtype)
@@ -68,20 +68,20 @@ def batched_product(c: OpContext, batch: int, m: int, k: int, n: int) -> Value:
     return out
 
 
-def _scaled(c: OpContext, scores: Value) -> Value:
+def _scaled(c: OpContext, scores: SymbolicTensor) -> SymbolicTensor:
     """Scaled in place; a fused softmax does it itself."""
     return scores if c.stack.fusion.softmax else c.tape.kernel("mul", (scores,), scores)
 
 
-def _unscaled(c: OpContext, grad: Value) -> Value:
+def _unscaled(c: OpContext, grad: SymbolicTensor) -> SymbolicTensor:
     return grad if c.stack.fusion.softmax else c.tape.kernel("mul", (grad,), grad)
 
 
-def _add(t: Tape, scores: Value, bias: Value) -> Value:
+def _add(t: Tape, scores: SymbolicTensor, bias: SymbolicTensor) -> SymbolicTensor:
     return t.kernel("add", (scores, bias), scores)
 
 
-def _capped(c: OpContext, scores: Value) -> Value:
+def _capped(c: OpContext, scores: SymbolicTensor) -> SymbolicTensor:
     """``cap · tanh(scores / cap)``; the tangent is kept, its multiple takes the scores' place."""
     t = c.tape
     t.kernel("div", (scores,), scores)
@@ -90,7 +90,7 @@ def _capped(c: OpContext, scores: Value) -> Value:
     return tangent
 
 
-def _masked_softmax(c: OpContext, scores: Scores, logits: Value) -> Value:
+def _masked_softmax(c: OpContext, scores: Scores, logits: SymbolicTensor) -> SymbolicTensor:
     """Mask and softmax; one kernel in a fused stack. Sinks are one more column of each row."""
     t = c.tape
     _, seq, keys = logits.shape
@@ -105,7 +105,7 @@ def _masked_softmax(c: OpContext, scores: Scores, logits: Value) -> Value:
     return t.kernel(op, (logits,), t.like(logits))
 
 
-def _mask(t: Tape, scores: Scores, seq: int, keys: int) -> Value:
+def _mask(t: Tape, scores: Scores, seq: int, keys: int) -> SymbolicTensor:
     """True where a query may not look: later keys, and those that left its window."""
     mask = t.new((seq, keys), "bool")
     t.kernel("ones", (), mask)
@@ -118,8 +118,8 @@ def _mask(t: Tape, scores: Scores, seq: int, keys: int) -> Value:
 
 
 def _softmax_backward(
-    c: OpContext, scores: Scores, grad: Value, probabilities: Value, heads: int
-) -> Value:
+    c: OpContext, scores: Scores, grad: SymbolicTensor, probabilities: SymbolicTensor, heads: int
+) -> SymbolicTensor:
     t = c.tape
     op = "masked_softmax_backward" if c.stack.fusion.softmax else "softmax_backward"
     if not scores.sinks:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from ...spec.model.model_spec import EmbeddingLayer
 from ...spec.report.work_items import loss_chunks
-from ..symbolic.tape import Tape, Value
+from ..symbolic.tape import SymbolicTensor, Tape
 from .context import OpContext
 from .dropout import dropout
 
 
 def embedding(
-    c: OpContext, layer: EmbeddingLayer, rows: int, positions: int, tokens: Value
-) -> Value:
+    c: OpContext, layer: EmbeddingLayer, rows: int, positions: int, tokens: SymbolicTensor
+) -> SymbolicTensor:
     """Token (and position and segment) vectors of (seq, batch) tokens.
 
     ``rows`` of the table are local. Each rank adds position and segment vectors to the tokens
@@ -40,7 +40,7 @@ def embedding(
         del segments
     kept = tokens.view(out.shape[0], batch)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         if positions:
             table = t.kernel("zeros", (), t.new((positions, layer.hidden), c.dtype))
             t.kernel("sum", (grad,), t.constant((grad.shape[0], layer.hidden), c.dtype))
@@ -64,7 +64,9 @@ def embedding(
     return dropout(c, out) if c.drops else out
 
 
-def placed_among(c: OpContext, out: Value, source: Value) -> Value:
+def insert_tower_tokens(
+    c: OpContext, out: SymbolicTensor, source: SymbolicTensor
+) -> SymbolicTensor:
     """Token vectors with another tower's tokens in their places (images in a text).
 
     Where the sequence is split a rank needs them all, as it does not know which are its own.
@@ -75,7 +77,7 @@ def placed_among(c: OpContext, out: Value, source: Value) -> Value:
     shape = whole.shape
     del whole
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         own = t.kernel("masked_fill", (grad,), t.like(grad))
         taken = t.new(shape, grad.dtype)
         t.kernel("masked_select", (taken,), taken)
@@ -85,7 +87,7 @@ def placed_among(c: OpContext, out: Value, source: Value) -> Value:
     return joined
 
 
-def _local_tokens(t: Tape, tokens: Value) -> tuple[Value, Value]:
+def _local_tokens(t: Tape, tokens: SymbolicTensor) -> tuple[SymbolicTensor, SymbolicTensor]:
     """Tokens as local row numbers, and which of them are other ranks' rows."""
     local = t.kernel("sub", (tokens,), t.like(tokens))
     outside = t.kernel("lt", (local,), t.like(tokens, "bool"))
@@ -96,7 +98,7 @@ def _local_tokens(t: Tape, tokens: Value) -> tuple[Value, Value]:
     return local, outside
 
 
-def cross_entropy(c: OpContext, logits: Value, targets: Value) -> Value:
+def cross_entropy(c: OpContext, logits: SymbolicTensor, targets: SymbolicTensor) -> SymbolicTensor:
     """The summed loss of (tokens, local vocabulary) logits, whose buffer becomes the gradient.
 
     A fused form keeps the logits instead and makes the gradient from them in one kernel; the plain
@@ -131,9 +133,9 @@ def cross_entropy(c: OpContext, logits: Value, targets: Value) -> Value:
     logarithm = t.kernel("log", (total,), t.new(column, "fp32"))
     difference = t.kernel("sub", (logarithm, target_logit), t.new(column, "fp32"))
     loss = t.kernel("sum", (difference,), t.new((1,), "fp32"))
-    work = Value(work.shape, work.dtype, work.storage)
+    work = SymbolicTensor(work.shape, work.dtype, work.storage)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         t.kernel("div", (work, total), work)
         hit = t.kernel("where", (outside,), t.new(local.shape, "fp32"))
         t.kernel("scatter_add", (hit,), hit)
@@ -146,7 +148,9 @@ def cross_entropy(c: OpContext, logits: Value, targets: Value) -> Value:
     return loss
 
 
-def _fused_cross_entropy(c: OpContext, logits: Value, targets: Value) -> Value:
+def _fused_cross_entropy(
+    c: OpContext, logits: SymbolicTensor, targets: SymbolicTensor
+) -> SymbolicTensor:
     """One kernel each way; the ranks that split the vocabulary join maximum, then both sums."""
     t = c.tape
     rows = logits.elements // logits.shape[-1]
@@ -156,14 +160,14 @@ def _fused_cross_entropy(c: OpContext, logits: Value, targets: Value) -> Value:
         t.collective("all_reduce", c.tensor_group, statistics)
     loss = t.kernel("sum", (statistics,), t.new((1,), "fp32"))
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         return (t.kernel("cross_entropy_backward", (logits, statistics), t.like(logits)),)
 
     t.record((loss,), (logits,), backward)
     return loss
 
 
-def linear_cross_entropy(c: OpContext, x: Value, vocab: int) -> Value:
+def linear_cross_entropy(c: OpContext, x: SymbolicTensor, vocab: int) -> SymbolicTensor:
     """Projection to ``vocab`` and loss by chunks of tokens, whose gradients are made on the way.
 
     Mirrors ``kernels/dense/linear_cross_entropy.py``: going backward nothing is left to do.
@@ -175,7 +179,7 @@ def linear_cross_entropy(c: OpContext, x: Value, vocab: int) -> Value:
     grad_weight = t.new((vocab, width), c.dtype)
     buffer = t.new((chunks[0], vocab), c.dtype)
     for number, rows in enumerate(chunks):
-        logits = Value((rows, vocab), c.dtype, buffer.storage)
+        logits = SymbolicTensor((rows, vocab), c.dtype, buffer.storage)
         targets, each = t.constant((rows,), "int64"), t.constant((rows,), "fp32")
         t.product(rows, width, vocab, c.dtype)
         t.kernel("cross_entropy", (logits, targets, each, each), logits)
@@ -184,7 +188,7 @@ def linear_cross_entropy(c: OpContext, x: Value, vocab: int) -> Value:
     del buffer, logits
     loss = t.kernel("sum", (losses,), t.new((1,), "fp32"))
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         t.parameter_gradient(grad_weight)
         return (grad_x,)
 
@@ -192,7 +196,7 @@ def linear_cross_entropy(c: OpContext, x: Value, vocab: int) -> Value:
     return loss
 
 
-def _plain_cross_entropy(c: OpContext, logits: Value) -> Value:
+def _plain_cross_entropy(c: OpContext, logits: SymbolicTensor) -> SymbolicTensor:
     """``cross_entropy(logits.float(), targets)``: keeps the logarithms of the probabilities.
 
     Going backward the gradient of these and that of the logits stand beside them, all in fp32.
@@ -211,7 +215,7 @@ def _plain_cross_entropy(c: OpContext, logits: Value) -> Value:
     picked = t.kernel("gather", (), t.new(column, "fp32"))
     loss = t.kernel("sum", (picked,), t.new((1,), "fp32"))
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         whole = t.kernel("zeros", (), t.like(kept))
         out = t.kernel("softmax_backward", (whole, kept), t.like(kept))
         del whole

@@ -34,7 +34,7 @@ REGIMES = (0, 1)
 """Small messages and bulk: a library picks the faster protocol."""
 
 
-class Crossing(NamedTuple):
+class CrossedLevel(NamedTuple):
     """A level that a collective crosses: how many groups of ranks it joins, of how many each."""
 
     level: LinkRates
@@ -58,14 +58,14 @@ def collective_seconds(item: Collective, machine: Machine) -> float:
     if item.kind == EXCHANGE:
         return _exchange_seconds(item, machine)
     wire_bytes = item.payload_bytes * wire_fraction(item.kind, item.ranks)
-    return _ring_seconds(item.kind, wire_bytes, crossings(item.ranks, item.stride, machine))
+    return _ring_seconds(item.kind, wire_bytes, crossed_levels(item.ranks, item.stride, machine))
 
 
-def outermost(item: Collective, machine: Machine) -> LinkRates:
+def outermost_level(item: Collective, machine: Machine) -> LinkRates:
     """The outermost level that a collective or message of several ranks crosses."""
     if item.kind in MESSAGE_KINDS:
         return machine.level_between(0, item.stride)
-    return crossings(item.ranks, item.stride, machine)[-1].level
+    return crossed_levels(item.ranks, item.stride, machine)[-1].level
 
 
 def message_seconds(size_bytes: int, level: LinkRates) -> float:
@@ -81,7 +81,7 @@ def _ring_step_seconds(item: Collective, machine: Machine) -> float:
     The slowest link on the way round sets the pace, and a message leaves over its own device's
     share of it; a link that is not duplex halves the rate.
     """
-    crossed = crossings(item.ranks, item.stride, machine)
+    crossed = crossed_levels(item.ranks, item.stride, machine)
     return max(
         message_seconds(item.payload_bytes * (1 if c.level.duplex else 2), c.level) for c in crossed
     )
@@ -93,7 +93,7 @@ def _exchange_seconds(item: Collective, machine: Machine) -> float:
     Of a rank's buffer that part crosses a level which is meant for ranks of other groups of the
     level below; it leaves over the device's own share. Levels carry their parts at once.
     """
-    crossed = crossings(item.ranks, item.stride, machine)
+    crossed = crossed_levels(item.ranks, item.stride, machine)
     best = math.inf
     for regime in REGIMES:
         setup_s = slowest_s = 0.0
@@ -126,15 +126,15 @@ def crossing_bytes(item: Collective, members: int, inside: int) -> float:
     return item.payload_bytes / item.copies * tokens
 
 
-def crossings(ranks: int, stride: int, machine: Machine) -> list[Crossing]:
+def crossed_levels(ranks: int, stride: int, machine: Machine) -> list[CrossedLevel]:
     """The levels that a group of ``ranks``, ``stride`` apart, crosses, the innermost first."""
     found = []
     inside = 1
     for level in machine.levels:
-        outermost = level is machine.levels[-1]
-        members = ranks if outermost else members_inside(ranks, stride, level.group_size)
+        outermost_level = level is machine.levels[-1]
+        members = ranks if outermost_level else members_inside(ranks, stride, level.group_size)
         if members > inside:
-            found.append(Crossing(level, math.ceil(members / inside), inside))
+            found.append(CrossedLevel(level, math.ceil(members / inside), inside))
             inside = members
         if members == ranks:
             break
@@ -153,7 +153,7 @@ def members_inside(ranks: int, stride: int, group_size: int) -> int:
     return math.gcd(ranks, group_size // stride)
 
 
-def _ring_seconds(kind: str, wire_bytes: float, crossed: list[Crossing]) -> float:
+def _ring_seconds(kind: str, wire_bytes: float, crossed: list[CrossedLevel]) -> float:
     best = math.inf
     for regime in REGIMES:
         setup_s, rate = 0.0, math.inf

@@ -16,13 +16,13 @@ TERMS = (
     "host",
     "technique",
 )
-"""Terms of a pass by number; ``technique`` is what all techniques add, named beside it."""
+"""TermSeconds of a pass by number; ``technique`` is what all techniques add, named beside it."""
 TERM_NUMBER = {name: number for number, name in enumerate(TERMS)}
 EXPOSED_EP = TERM_NUMBER["exposed_ep"]
 TECHNIQUE = TERM_NUMBER["technique"]
 KERNEL_TERMS = ("matmul", "attention", "elementwise", "recompute")
-Terms = tuple[float, ...]
-Named = tuple[tuple[str, float], ...]
+TermSeconds = tuple[float, ...]
+TechniqueSeconds = tuple[tuple[str, float], ...]
 """Seconds under the names of techniques."""
 
 
@@ -30,36 +30,37 @@ class PassCost(NamedTuple):
     """Seconds of one layer's pass on the compute stream, and what they consist of.
 
     ``priced_s`` of them are kernels and collectives; of these ``measured_s`` rest on measurements
-    of this machine or its kind, ``learned_s`` on what was learned from others. ``named_s`` is the
+    of this machine or its kind, ``learned_s`` on what was learned from others. ``technique_s`` is
+    the
     term of techniques by name.
     """
 
     time_s: float
-    terms_s: Terms
+    terms_s: TermSeconds
     priced_s: float
     measured_s: float
     learned_s: float = 0.0
-    named_s: Named = ()
+    technique_s: TechniqueSeconds = ()
 
 
 class UnitCost(NamedTuple):
     """Seconds of a unit's traffic: copies on the compute stream, wires on the network's.
 
-    ``brought_s`` of the copies before each gather come from the host.
+    ``fetched_s`` of the copies before each gather come from the host.
     """
 
-    gather_copy_s: float
-    gather_wire_s: float
-    gather_backward_copy_s: float
-    gather_backward_wire_s: float
-    refresh_copy_s: float
-    refresh_wire_s: float
-    settle_copy_s: float
-    settle_wire_s: float
-    reduce_copy_s: float
-    reduce_wire_s: float
-    reduce_accumulated_copy_s: float
+    gather_kernels_s: float
+    gather_collectives_s: float
+    gather_backward_kernels_s: float
+    gather_backward_collectives_s: float
+    outer_gather_kernels_s: float
+    outer_gather_collectives_s: float
+    outer_reduce_kernels_s: float
+    outer_reduce_collectives_s: float
+    reduce_kernels_s: float
+    reduce_collectives_s: float
+    reduce_accumulated_kernels_s: float
     accumulate_shard_s: float
     upcast_s: float
     accumulate_upcast_s: float
-    brought_s: float = 0.0
+    fetched_s: float = 0.0

@@ -16,9 +16,9 @@ from dataclasses import replace
 from ...spec.cluster.cluster_spec import LevelName, LinkLevel
 from ...spec.plan.plan import Plan, Stage, StageDevices
 from ...spec.report.work_items import Collective
-from ..symbolic.tape import Item
-from .joint_pricer import JoinedPricer
-from .link_span import Reach, Spread, cut_cluster, joining_levels
+from ..symbolic.tape import WorkItem
+from .joint_pricer import JointPricer
+from .link_span import LinkSpan, UnalignedLinkSpan, cut_cluster, joining_levels
 from .pricer import Pricer
 
 
@@ -42,7 +42,7 @@ def used_devices(plan: Plan, group: str | None = None) -> int:
     return max(part.first_rank + part.count for part in parts)
 
 
-class GroupPrices:
+class GroupPricer:
     """Prices of one stack on every device group of a machine; one group is the machine itself.
 
     Args:
@@ -52,23 +52,23 @@ class GroupPrices:
     def __init__(self, whole: Pricer) -> None:
         self.whole = whole
         self._found: dict[tuple[str, LevelName | None], Pricer] = {}
-        self._spread: dict[tuple[str, Spread], Pricer] = {}
-        self._reaching_out: dict[tuple[str, int, tuple[LinkLevel, ...]], Pricer] = {}
+        self._unaligned: dict[tuple[str, UnalignedLinkSpan], Pricer] = {}
+        self._around_group: dict[tuple[str, int, tuple[LinkLevel, ...]], Pricer] = {}
 
     def inside(self, group: str) -> Pricer:
         """Prices of work that stays in a group."""
         return self._of(group)
 
-    def at(self, group: str, reach: Reach) -> Pricer:
+    def at(self, group: str, link_span: LinkSpan) -> Pricer:
         """Prices on a rank of a group whose stage reaches so far."""
-        if isinstance(reach, int):
-            return self.inside(group).reaching(reach)
-        found = self._spread.get((group, reach))
+        if isinstance(link_span, int):
+            return self.inside(group).with_link_span(link_span)
+        found = self._unaligned.get((group, link_span))
         if found is None:
-            found = self._spread[group, reach] = self._at(group, reach)
+            found = self._unaligned[group, link_span] = self._at(group, link_span)
         return found
 
-    def _at(self, group: str, spread: Spread) -> Pricer:
+    def _at(self, group: str, spread: UnalignedLinkSpan) -> Pricer:
         """Prices of a stage that lies askew, or in several groups, each with its view of links."""
         machine, parts = self.whole.machine, {group: spread.sizes, **dict(spread.others)}
         joined: tuple[LinkLevel, ...] = ()
@@ -76,16 +76,16 @@ class GroupPrices:
             joined = joining_levels(machine.cluster, parts, spread.in_zone)
         cut = [cut_cluster(machine.cluster, name, sizes, joined) for name, sizes in parts.items()]
         views = [Pricer(replace(machine, cluster=cluster), self.whole.stack) for cluster in cut]
-        return JoinedPricer(views, len(joined)) if joined else views[0]
+        return JointPricer(views, len(joined)) if joined else views[0]
 
-    def all_ranks_s(self, plan: Plan, item: Collective) -> float:
+    def all_ranks_collective_s(self, plan: Plan, item: Collective) -> float:
         """Seconds of a collective over all ranks of a plan."""
         groups = used_groups(plan)
         if len(groups) == 1:
             return self._across(plan, groups[0]).collective(item).time_s
         return max(self._around(plan, group).collective(item).time_s for group in groups)
 
-    def between_ends_s(self, plan: Plan, items: tuple[Item, ...]) -> float:
+    def first_to_last_stage_s(self, plan: Plan, items: tuple[WorkItem, ...]) -> float:
         """Seconds of work between a rank of the first stage and one of the last."""
         parts = [part for end in (0, -1) for part in plan.program.stages[end].devices]
         ends = {part.device_group for part in parts}
@@ -106,7 +106,7 @@ class GroupPrices:
     def _across(self, plan: Plan, group: str) -> Pricer:
         """Prices of work over all devices of a group that a plan uses."""
         pricer, used = self.inside(group), used_devices(plan, group)
-        return pricer.reaching(pricer.machine.reach_of(used, used))
+        return pricer.with_link_span(pricer.machine.link_span_of(used, used))
 
     def _around(self, plan: Plan, group: str) -> Pricer:
         """Prices of what crosses all groups, as one sees it that is as large as its held devices.
@@ -120,13 +120,13 @@ class GroupPrices:
         cluster, zone = machine.cluster, machine.cluster.group(group).zone
         in_zone = sum(n for name, n in held.items() if cluster.group(name).zone == zone)
         joined = joining_levels(cluster, held, in_zone)
-        found = self._reaching_out.get((group, held[group], joined))
+        found = self._around_group.get((group, held[group], joined))
         if found is None:
             levels = cluster.alone(group).levels
             sizes = tuple(min(level.group_size, held[group]) for level in levels)
             seen = cut_cluster(cluster, group, sizes, joined)
             found = Pricer(replace(machine, cluster=seen), self.whole.stack)
-            self._reaching_out[group, held[group], joined] = found
+            self._around_group[group, held[group], joined] = found
         return found
 
     def _between(self, groups: Collection[str]) -> list[Pricer]:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from ...spec.cluster.machine_profile import CopyKind, MachineProfile
 from ...spec.report.work_items import TO_DEVICE, TO_HOST, Kernel
-from ..kernel_latency.profile_table import Curve, Price
+from ..kernel_latency.profile_table import Curve, Latency
 from .machine import Machine
 
 LINK_SHARE = 0.85
@@ -43,7 +43,7 @@ def copy_curves(profile: MachineProfile | None) -> dict[str, Curve]:
     return found
 
 
-def host_price(kernel: Kernel, machine: Machine, copies: Mapping[str, Curve]) -> Price:
+def host_price(kernel: Kernel, machine: Machine, copies: Mapping[str, Curve]) -> Latency:
     """Seconds of a copy over the link, or of the host's own work, beside an accelerator.
 
     Args:
@@ -55,8 +55,8 @@ def host_price(kernel: Kernel, machine: Machine, copies: Mapping[str, Curve]) ->
     if kernel.op in KINDS:
         moved_bytes = kernel.traffic_bytes / 2  # each is read here and written there
         if kernel.op in copies:
-            return Price(copies[kernel.op].at(moved_bytes), "measured")
+            return Latency(copies[kernel.op].at(moved_bytes), "measured")
         rate = device.host_link_bytes_per_s * LINK_SHARE
-        return Price(device.kernel_launch_s + moved_bytes / rate, "analytic")
+        return Latency(device.kernel_launch_s + moved_bytes / rate, "analytic")
     rate = NODE_BYTES_PER_S / machine.cluster.groups[0].devices_per_node
-    return Price(kernel.traffic_bytes / rate, "analytic")
+    return Latency(kernel.traffic_bytes / rate, "analytic")

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...spec.report.work_items import Collective
-from ..kernel_latency.profile_table import Price
-from .collectives import outermost
+from ..kernel_latency.profile_table import Latency
+from .collectives import outermost_level
 from .pricer import Pricer
 
 
-class JoinedPricer(Pricer):
+class JointPricer(Pricer):
     """Prices on the first of some device groups that hold a stage together.
 
     Args:
@@ -26,9 +26,9 @@ class JoinedPricer(Pricer):
         super().__init__(views[0].machine, views[0].stack)
         self._views = views
         self._joining = joining
-        self._joined: dict[Collective, Price] = {}
+        self._joined: dict[Collective, Latency] = {}
 
-    def collective(self, item: Collective) -> Price:
+    def collective(self, item: Collective) -> Latency:
         """Seconds of one collective, the slowest side's where it leaves the device group."""
         found = self._joined.get(item)
         if found is None:
@@ -39,5 +39,5 @@ class JoinedPricer(Pricer):
         return found
 
     def _leaves(self, item: Collective, view: Pricer) -> bool:
-        crossed = outermost(item, view.machine)
+        crossed = outermost_level(item, view.machine)
         return any(crossed is level for level in view.machine.levels[-self._joining :])

@@ -21,7 +21,7 @@ from ...spec.plan.plan import Stage
 from .machine import Machine
 
 
-class Spread(NamedTuple):
+class UnalignedLinkSpan(NamedTuple):
     """Devices that count as together in each of the innermost levels, and with them the rest.
 
     ``others`` are the same of the stage's other device groups, by name: collectives over all of
@@ -34,16 +34,18 @@ class Spread(NamedTuple):
     in_zone: int = 0
 
 
-Reach = int | Spread
+LinkSpan = int | UnalignedLinkSpan
 
 
-def lies_evenly(stage: Stage) -> bool:
+def is_aligned(stage: Stage) -> bool:
     """Whether a stage holds devices of one group, the first a multiple of its width."""
     first = stage.devices[0]
     return len(stage.devices) == 1 and first.first_rank % first.count == 0
 
 
-def stage_reaches(cluster: ClusterSpec, stage: Stage, machine: Machine, used: int) -> list[Reach]:
+def stage_link_spans(
+    cluster: ClusterSpec, stage: Stage, machine: Machine, used: int
+) -> list[LinkSpan]:
     """The reach of a stage's groups, seen from each of its device groups.
 
     Args:
@@ -52,12 +54,12 @@ def stage_reaches(cluster: ClusterSpec, stage: Stage, machine: Machine, used: in
         machine: the (first) device group of the stage by itself.
         used: devices of that group from the first to the last that a plan holds.
     """
-    if lies_evenly(stage):
-        return [machine.reach_of(stage.device_count, used)]
+    if is_aligned(stage):
+        return [machine.link_span_of(stage.device_count, used)]
     cut = [(part.device_group, _sizes(cluster, stage, n)) for n, part in enumerate(stage.devices)]
     in_zone = _in_zone(cluster, stage)
     return [
-        Spread(sizes, tuple(other for other in cut if other[0] != name), in_zone)
+        UnalignedLinkSpan(sizes, tuple(other for other in cut if other[0] != name), in_zone)
         for name, sizes in cut
     ]
 

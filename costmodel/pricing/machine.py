@@ -11,7 +11,7 @@ from ...spec.cluster.calibration import SHIPPED, Calibration, Factors
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.cluster.machine_profile import MachineProfile
 from ...spec.cluster.measured import Measured, calibration_of, profile_of
-from .rate_changes import AS_LISTED, ChangedRates
+from .rate_changes import NO_RATE_CHANGES, RateChanges
 
 NODE_LEVELS = ("intra_pair", "intra_node")
 
@@ -20,7 +20,7 @@ NODE_LEVELS = ("intra_pair", "intra_node")
 class Machine:
     """What pricing needs to know of a homogeneous cluster.
 
-    ``levels`` go from the innermost link level to the outermost; ``reach`` limits them to the
+    ``levels`` go from the innermost link level to the outermost; ``link_span`` limits them to the
     innermost ones, for work that stays inside. A measured ``profile`` replaces the catalogue's
     figures where it has measurements; the factors of a ``calibration`` multiply what they say.
     ``rates`` are what a question changes of them.
@@ -28,8 +28,8 @@ class Machine:
 
     cluster: ClusterSpec
     measured: Measured | None = None
-    reach: int | None = None
-    rates: ChangedRates = AS_LISTED
+    link_span: int | None = None
+    rates: RateChanges = NO_RATE_CHANGES
 
     @property
     def profile(self) -> MachineProfile | None:
@@ -54,7 +54,7 @@ class Machine:
     @cached_property
     def listed(self) -> Machine:
         """The machine with nothing changed: what measurements of it are of."""
-        return self if self.rates == AS_LISTED else replace(self, rates=AS_LISTED)
+        return self if self.rates == NO_RATE_CHANGES else replace(self, rates=NO_RATE_CHANGES)
 
     @property
     def fastest_device(self) -> Device:
@@ -64,7 +64,7 @@ class Machine:
     @cached_property
     def levels(self) -> tuple[LinkRates, ...]:
         """Rates of each link level within reach."""
-        levels = self.cluster.levels[: self.reach]
+        levels = self.cluster.levels[: self.link_span]
         return tuple(self.rates.link(link_rates(self.cluster, level)) for level in levels)
 
     @property
@@ -86,7 +86,7 @@ class Machine:
         position = self.cluster.levels.index(self.cluster.level_between(first, last))
         return self.levels[min(position, len(self.levels) - 1)]
 
-    def reach_of(self, width: int, used: int) -> int:
+    def link_span_of(self, width: int, used: int) -> int:
         """How many levels the groups of stages of ``width`` devices cross.
 
         Stages that nest in the levels lie alike wherever they lie; others may straddle every

@@ -24,7 +24,7 @@ from __future__ import annotations
 CHUNKS = 4
 
 
-def exposed_beside_product(collective_s: float, product_s: float) -> float:
+def exposed_over_product(collective_s: float, product_s: float) -> float:
     """Seconds that a chunked collective adds to the matrix product it runs beside."""
     if product_s == 0.0:
         return collective_s
@@ -32,7 +32,7 @@ def exposed_beside_product(collective_s: float, product_s: float) -> float:
     return min(collective_s, both_s - product_s)
 
 
-def exposed_beside_kernels(collective_s: float, work_s: float, factor: float) -> float:
+def exposed_over_kernels(collective_s: float, work_s: float, factor: float) -> float:
     """Seconds that a collective adds to the kernels it runs beside: 0 where it hides whole."""
     return max(slowed(collective_s, work_s, factor), slowed(work_s, collective_s, factor)) - work_s
 

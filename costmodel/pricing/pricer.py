@@ -19,27 +19,27 @@ from ...spec.choices import Overlap
 from ...spec.cluster.stack_spec import OverlapKinds, StackSpec
 from ...spec.report.work_items import Collective, Kernel, Term, on_host, without_host
 from ..kernel_latency.device_latency import DeviceLatency
-from ..kernel_latency.profile_table import Curve, KernelTable, Price
+from ..kernel_latency.profile_table import Curve, KernelTable, Latency
 from ..kernel_latency.roofline import kernel_seconds
-from ..kernel_latency.stragglers import in_a_job
-from ..sharding.fsdp_unit import MOST_UNITS, Unit
+from ..kernel_latency.stragglers import straggler_seconds
+from ..sharding.fsdp_unit import MAX_CACHED_UNITS, FsdpUnit
 from ..symbolic.lowered_pass import NO_PASS, LoweredPass
-from ..symbolic.tape import Entry, Item
-from .collectives import collective_seconds, message_seconds, outermost
+from ..symbolic.tape import TapeEntry, WorkItem
+from .collectives import collective_seconds, message_seconds, outermost_level
 from .costs import (
     EXPOSED_EP,
     KERNEL_TERMS,
     TECHNIQUE,
     TERM_NUMBER,
     TERMS,
-    Named,
     PassCost,
-    Terms,
+    TechniqueSeconds,
+    TermSeconds,
     UnitCost,
 )
 from .host_rates import copy_curves, host_price
 from .machine import Machine
-from .overlap import exposed_beside_kernels, exposed_beside_product
+from .overlap import exposed_over_kernels, exposed_over_product
 
 FACTOR_OF: dict[Term, str] = {
     "matmul": "matmul",
@@ -50,18 +50,18 @@ FACTOR_OF: dict[Term, str] = {
 """The calibration's factor of each kernel's term."""
 
 
-class _Work(NamedTuple):
+class _PassWork(NamedTuple):
     """Seconds of items in a row by term, host time apart; what was timed.
 
     ``launches`` are eager ones; ``host_s`` what the host does beside them.
     """
 
-    terms_s: Terms
+    terms_s: TermSeconds
     launches: int
     host_s: float
     measured_s: float
     learned_s: float
-    named_s: Named = ()
+    technique_s: TechniqueSeconds = ()
 
 
 class Pricer:
@@ -74,12 +74,12 @@ class Pricer:
 
     def __init__(self, machine: Machine, stack: StackSpec) -> None:
         self.machine = machine
-        self.stack = stack = _sharing(stack, machine)
-        self.overlaps = _in_line(stack) if machine.is_cpu else stack.overlaps
+        self.stack = stack = _with_overlap_slowdown(stack, machine)
+        self.overlaps = _serial_overlaps(stack) if machine.is_cpu else stack.overlaps
         profile = machine.profile
         self._table = KernelTable(profile) if profile is not None else None
         self._latency = DeviceLatency(machine.listed.device, stack.flash_generation)
-        self._wires = _collective_curves(machine)
+        self._collective_timings = _collective_curves(machine)
         self._copies = copy_curves(profile)
         host = profile.host_s if profile is not None else {}
         slower = machine.factors.host
@@ -92,12 +92,12 @@ class Pricer:
         self.step_s = host.get("step", stack.step_s) * slower
         self.unit_s = host.get("unit", 0.0) * slower
         self.message_s = host.get("message", 0.0) * slower
-        self._kernels: dict[Kernel, Price] = {}
-        self._collectives: dict[Collective, Price] = {}
-        self._works: dict[int, tuple[LoweredPass, _Work]] = {}
+        self._kernels: dict[Kernel, Latency] = {}
+        self._collectives: dict[Collective, Latency] = {}
+        self._works: dict[int, tuple[LoweredPass, _PassWork]] = {}
         self._passes: dict[int, tuple[LoweredPass, PassCost]] = {}
-        self._units: dict[int, tuple[Unit, UnitCost]] = {}
-        self._reaching = {len(machine.levels): self}
+        self._units: dict[int, tuple[FsdpUnit, UnitCost]] = {}
+        self._by_link_span = {len(machine.levels): self}
 
     @property
     def overlap(self) -> Overlap:
@@ -109,16 +109,16 @@ class Pricer:
         """Whether any of sharding's traffic runs beside computation."""
         return self.overlaps.dp_gradient or self.overlaps.dp_parameter
 
-    def reaching(self, reach: int) -> Pricer:
-        """Prices of work that crosses only the ``reach`` innermost link levels."""
-        found = self._reaching.get(reach)
+    def with_link_span(self, link_span: int) -> Pricer:
+        """Prices of work that crosses only the ``link_span`` innermost link levels."""
+        found = self._by_link_span.get(link_span)
         if found is None:
-            found = Pricer(replace(self.machine, reach=reach), self.stack)
+            found = Pricer(replace(self.machine, link_span=link_span), self.stack)
             found._table, found._kernels = self._table, self._kernels
-            self._reaching[reach] = found
+            self._by_link_span[link_span] = found
         return found
 
-    def kernel(self, kernel: Kernel) -> Price:
+    def kernel(self, kernel: Kernel) -> Latency:
         """Seconds of one kernel on the device."""
         found = self._kernels.get(kernel)
         if found is None:
@@ -128,69 +128,69 @@ class Pricer:
                 return found
             measured = self._table.price(kernel) if self._table is not None else None
             if measured is None:
-                found = self._elsewhere(kernel)
+                found = self._predicted_kernel(kernel)
             else:
-                found = self._changed(kernel, measured)
+                found = self._with_changed_rates(kernel, measured)
                 factor = getattr(self.machine.factors, FACTOR_OF[kernel.term])
                 found = found._replace(time_s=found.time_s * factor)
             self._kernels[kernel] = found
         return found
 
-    def _on_host(self, kernel: Kernel) -> Price:
+    def _on_host(self, kernel: Kernel) -> Latency:
         """What the host does, or a copy to or from it; on a core, in the core's own memory."""
         if self.machine.is_cpu:
             return self.kernel(kernel._replace(op=without_host(kernel.op)))
         return host_price(kernel, self.machine, self._copies)
 
-    def _elsewhere(self, kernel: Kernel) -> Price:
+    def _predicted_kernel(self, kernel: Kernel) -> Latency:
         """What the kernel takes on devices of the kind, or by the roofline."""
         device, generation = self.machine.device, self.stack.flash_generation
         found = self._latency.price(kernel)
         if found is None:
-            found = Price(kernel_seconds(kernel, device, generation), "analytic")
+            found = Latency(kernel_seconds(kernel, device, generation), "analytic")
         else:
-            found = self._changed(kernel, found)
+            found = self._with_changed_rates(kernel, found)
         factor = getattr(self.machine.factors, FACTOR_OF[kernel.term])
-        seconds = found.time_s if self.machine.is_cpu else in_a_job(found.time_s, kernel)
-        return Price(seconds * factor, found.source)
+        seconds = found.time_s if self.machine.is_cpu else straggler_seconds(found.time_s, kernel)
+        return Latency(seconds * factor, found.source)
 
-    def _changed(self, kernel: Kernel, found: Price) -> Price:
+    def _with_changed_rates(self, kernel: Kernel, found: Latency) -> Latency:
         """What was measured of a listed device, on one whose figures a question changes."""
-        if not self.machine.rates.of_device:
+        if not self.machine.rates.changes_device:
             return found
         now, was = (
             kernel_seconds(kernel, machine.device, self.stack.flash_generation)
             for machine in (self.machine, self.machine.listed)
         )
-        return found if now == was else Price(found.time_s * (now / was), "learned")
+        return found if now == was else Latency(found.time_s * (now / was), "learned")
 
-    def collective(self, item: Collective) -> Price:
+    def collective(self, item: Collective) -> Latency:
         """Seconds of one collective or message when nothing disturbs it."""
         found = self._collectives.get(item)
         if found is None:
-            curve = self._wires.get(_curve_key(item))
-            if curve is not None and self._in_node(level := outermost(item, self.machine)):
+            curve = self._collective_timings.get(_curve_key(item))
+            if curve is not None and self._in_node(level := outermost_level(item, self.machine)):
                 seconds = curve.at(item.payload_bytes) * self.machine.link_factor(level)
-                found = self._changed_wire(item, Price(seconds, "measured"))
+                found = self._collective_with_changed_rates(item, Latency(seconds, "measured"))
             else:
                 seconds = collective_seconds(item, self.machine)
                 if item.ranks > 1 and self.machine.calibration is not None:
-                    seconds *= self.machine.link_factor(outermost(item, self.machine))
-                found = Price(seconds, "analytic")
+                    seconds *= self.machine.link_factor(outermost_level(item, self.machine))
+                found = Latency(seconds, "analytic")
             self._collectives[item] = found
         return found
 
-    def _changed_wire(self, item: Collective, found: Price) -> Price:
+    def _collective_with_changed_rates(self, item: Collective, found: Latency) -> Latency:
         """What was measured of listed links, on ones whose figures a question changes."""
         if not self.machine.rates.links:
             return found
         machines = self.machine, self.machine.listed
         now, was = (collective_seconds(item, machine) for machine in machines)
-        return found if now == was else Price(found.time_s * (now / was), "learned")
+        return found if now == was else Latency(found.time_s * (now / was), "learned")
 
     def message(self, size_bytes: int, level: LinkRates) -> float:
         """Seconds of a message between two devices over a link level."""
-        curve, factor = self._wires.get(("send", 2)), self.machine.link_factor(level)
+        curve, factor = self._collective_timings.get(("send", 2)), self.machine.link_factor(level)
         if curve is not None and self._in_node(level):
             listed = next(one for one in self.machine.listed.levels if one.level == level.level)
             now, was = (message_seconds(size_bytes, one) for one in (level, listed))
@@ -231,36 +231,38 @@ class Pricer:
         host_s = sum(work.host_s for work in works)
         measured_s = sum(work.measured_s for work in works)
         learned_s = sum(work.learned_s for work in works)
-        named_s = tuple(item for work in works for item in work.named_s)
-        return self._cost(_Work(tuple(terms), launches, host_s, measured_s, learned_s, named_s))
+        technique_s = tuple(item for work in works for item in work.technique_s)
+        return self._cost(
+            _PassWork(tuple(terms), launches, host_s, measured_s, learned_s, technique_s)
+        )
 
-    def _work(self, lowered: LoweredPass) -> _Work:
+    def _work(self, lowered: LoweredPass) -> _PassWork:
         found = self._works.get(id(lowered))
         if found is None or found[0] is not lowered:
             found = self._works[id(lowered)] = (lowered, self._price_work(lowered))
         return found[1]
 
-    def _cost(self, work: _Work) -> PassCost:
+    def _cost(self, work: _PassWork) -> PassCost:
         """A whole pass: what hides beside all of its kernels, and what the host adds."""
         terms = list(work.terms_s)
-        terms[EXPOSED_EP] = self._beside_pass(terms)
+        terms[EXPOSED_EP] = self._exposed_over_pass(terms)
         priced_s = sum(terms)
         terms[TERM_NUMBER["host"]] += self._host_seconds(work, priced_s)
         shares = work.measured_s, work.learned_s
-        return PassCost(sum(terms), tuple(terms), priced_s, *shares, work.named_s)
+        return PassCost(sum(terms), tuple(terms), priced_s, *shares, work.technique_s)
 
-    def _price_work(self, lowered: LoweredPass) -> _Work:
+    def _price_work(self, lowered: LoweredPass) -> _PassWork:
         terms = [0.0] * len(TERMS)
-        named_s: dict[str, float] = {}
+        technique_s: dict[str, float] = {}
         launches, measured_s, learned_s = 0, 0.0, 0.0
-        for work, name, seconds, price in self.shown(lowered):
+        for work, name, seconds, price in self.exposed_items(lowered):
             if price.source == "measured":
                 measured_s += price.time_s
             elif price.source == "learned":
                 learned_s += price.time_s
             launches += isinstance(work, Kernel)
             if name not in TERM_NUMBER:
-                named_s[name] = named_s.get(name, 0.0) + seconds
+                technique_s[name] = technique_s.get(name, 0.0) + seconds
             terms[TERM_NUMBER.get(name, TECHNIQUE)] += seconds
         host_s = 0.0
         if lowered.host is not None:
@@ -268,10 +270,10 @@ class Pricer:
             launches = host.eager
             host_s = host.generated * min(self.launch_s, host.generated_s * slower)
             host_s += host.once_s * slower
-        named = tuple(named_s.items())
-        return _Work(tuple(terms), launches, host_s, measured_s, learned_s, named)
+        named = tuple(technique_s.items())
+        return _PassWork(tuple(terms), launches, host_s, measured_s, learned_s, named)
 
-    def shown(self, lowered: LoweredPass) -> Iterator[tuple[Item, str, float, Price]]:
+    def exposed_items(self, lowered: LoweredPass) -> Iterator[tuple[WorkItem, str, float, Latency]]:
         """Each item of a pass: its term, the seconds it adds to the pass, its price alone.
 
         The term of what a technique adds is its name. Tokens on their way to experts hide beside
@@ -279,7 +281,7 @@ class Pricer:
         """
         product_s, beside_s = 0.0, 0.0
         for number, entry in enumerate(lowered.entries):
-            work, name = entry.work, entry.counts_under
+            work, name = entry.work, entry.breakdown_term
             price = self.kernel(work) if isinstance(work, Kernel) else self.collective(work)
             seconds = price.time_s
             if isinstance(work, Kernel):
@@ -288,69 +290,73 @@ class Pricer:
                 seconds += self.wait_s
                 if entry.technique:
                     pass  # in line, whatever the stack hides
-                elif entry.beside:
-                    seconds = self._beside(seconds, lowered.entries, number)
+                elif entry.overlapped_kernels:
+                    seconds = self._exposed_over_next(seconds, lowered.entries, number)
                 elif name == "exposed_tp" and self.overlaps.tp:
                     # Collectives in a row share their product: one cannot hide where another is.
-                    shown_s = exposed_beside_product(beside_s, product_s)
+                    shown_s = exposed_over_product(beside_s, product_s)
                     beside_s += seconds
-                    seconds = exposed_beside_product(beside_s, product_s) - shown_s
+                    seconds = exposed_over_product(beside_s, product_s) - shown_s
             yield work, name, seconds, price
 
-    def _beside_pass(self, terms: list[float]) -> float:
+    def _exposed_over_pass(self, terms: list[float]) -> float:
         """What shows of tokens on their way to experts beside the kernels of a pass."""
         if not self.overlaps.ep:
             return terms[EXPOSED_EP]
         work_s = sum(terms[TERM_NUMBER[name]] for name in KERNEL_TERMS)
-        return exposed_beside_kernels(terms[EXPOSED_EP], work_s, self.stack.overlap_slowdown)
+        return exposed_over_kernels(terms[EXPOSED_EP], work_s, self.stack.overlap_slowdown)
 
-    def _beside(self, seconds: float, entries: tuple[Entry, ...], number: int) -> float:
+    def _exposed_over_next(
+        self, seconds: float, entries: tuple[TapeEntry, ...], number: int
+    ) -> float:
         """What shows of the collective at ``number`` beside the kernels that follow it."""
         if not self.overlaps.cp:
             return seconds
         kernels = (e.work for e in entries[number + 1 :] if isinstance(e.work, Kernel))
-        work_s = sum(self.kernel(k).time_s for k in islice(kernels, entries[number].beside))
-        return exposed_beside_kernels(seconds, work_s, self.stack.overlap_slowdown)
+        work_s = sum(
+            self.kernel(k).time_s for k in islice(kernels, entries[number].overlapped_kernels)
+        )
+        return exposed_over_kernels(seconds, work_s, self.stack.overlap_slowdown)
 
-    def _host_seconds(self, work: _Work, device_s: float) -> float:
+    def _host_seconds(self, work: _PassWork, device_s: float) -> float:
         """Host time that shows: all of it on a core, what outlasts the kernels elsewhere."""
         host_s = work.launches * self.launch_s + work.host_s + self.pass_s
         return host_s if self.machine.is_cpu else max(0.0, host_s - device_s)
 
-    def unit(self, unit: Unit) -> UnitCost:
+    def unit(self, unit: FsdpUnit) -> UnitCost:
         """Seconds of a unit's gathers and reductions."""
         found = self._units.get(id(unit))
         if found is None or found[0] is not unit:
-            if len(self._units) >= MOST_UNITS:
+            if len(self._units) >= MAX_CACHED_UNITS:
                 self._units.clear()
             found = self._units[id(unit)] = (unit, self._price_unit(unit))
         return found[1]
 
-    def _price_unit(self, unit: Unit) -> UnitCost:
-        gather_copy_s, gather_wire_s = self.split(unit.gather)
+    def _price_unit(self, unit: FsdpUnit) -> UnitCost:
+        gather_kernels_s, gather_collectives_s = self.split(unit.gather)
         backward_copy_s, backward_wire_s = self.split(unit.gather_backward)
-        refresh_copy_s, refresh_wire_s = self.split(unit.refresh)
-        reduce_copy_s, reduce_wire_s = self.split(unit.reduce)
-        settle_copy_s, settle_wire_s = self.split(unit.settle)
+        outer_gather_kernels_s, outer_gather_collectives_s = self.split(unit.outer_gather)
+        reduce_kernels_s, reduce_collectives_s = self.split(unit.reduce)
+        outer_reduce_kernels_s, outer_reduce_collectives_s = self.split(unit.outer_reduce)
         return UnitCost(
-            gather_copy_s=gather_copy_s + self.unit_s,
-            gather_wire_s=gather_wire_s,
-            gather_backward_copy_s=backward_copy_s + self.unit_s,
-            gather_backward_wire_s=backward_wire_s,
-            refresh_copy_s=refresh_copy_s,
-            refresh_wire_s=refresh_wire_s,
-            settle_copy_s=settle_copy_s,
-            settle_wire_s=settle_wire_s,
-            reduce_copy_s=reduce_copy_s + self.unit_s,
-            reduce_wire_s=reduce_wire_s,
-            reduce_accumulated_copy_s=self.split(unit.reduce_accumulated)[0] + self.unit_s,
+            gather_kernels_s=gather_kernels_s + self.unit_s,
+            gather_collectives_s=gather_collectives_s,
+            gather_backward_kernels_s=backward_copy_s + self.unit_s,
+            gather_backward_collectives_s=backward_wire_s,
+            outer_gather_kernels_s=outer_gather_kernels_s,
+            outer_gather_collectives_s=outer_gather_collectives_s,
+            outer_reduce_kernels_s=outer_reduce_kernels_s,
+            outer_reduce_collectives_s=outer_reduce_collectives_s,
+            reduce_kernels_s=reduce_kernels_s + self.unit_s,
+            reduce_collectives_s=reduce_collectives_s,
+            reduce_accumulated_kernels_s=self.split(unit.reduce_accumulated)[0] + self.unit_s,
             accumulate_shard_s=self.split(unit.accumulate_shard)[0],
             upcast_s=self.split(unit.upcast)[0],
             accumulate_upcast_s=self.split(unit.accumulate_upcast)[0],
-            brought_s=self.split(_brought(unit))[0],
+            fetched_s=self.split(_fetch_copies(unit))[0],
         )
 
-    def split(self, items: Iterable[Item]) -> tuple[float, float]:
+    def split(self, items: Iterable[WorkItem]) -> tuple[float, float]:
         """Seconds of kernels (with their launches) and of collectives among ``items``."""
         copies_s = wires_s = 0.0
         launch_s = self.launch_s if self.machine.is_cpu else 0.0
@@ -363,12 +369,12 @@ class Pricer:
         return copies_s, wires_s
 
 
-def _brought(unit: Unit) -> list[Item]:
+def _fetch_copies(unit: FsdpUnit) -> list[WorkItem]:
     """Copies from the host that a gather waits for."""
     return [item for item in unit.gather if isinstance(item, Kernel) and on_host(item.op)]
 
 
-def _sharing(stack: StackSpec, machine: Machine) -> StackSpec:
+def _with_overlap_slowdown(stack: StackSpec, machine: Machine) -> StackSpec:
     """The stack with the slowdown of work that shares a device as asked, or as measured."""
     measured = None if machine.profile is None else machine.profile.overlap_slowdown
     asked = machine.rates.overlap_slowdown
@@ -376,7 +382,7 @@ def _sharing(stack: StackSpec, machine: Machine) -> StackSpec:
     return stack if slowdown is None else replace(stack, overlap_slowdown=slowdown)
 
 
-def _in_line(stack: StackSpec) -> OverlapKinds:
+def _serial_overlaps(stack: StackSpec) -> OverlapKinds:
     """On cores nothing runs beside computation but messages, which the host sends anyway."""
     return OverlapKinds(pp=stack.overlaps.pp)
 

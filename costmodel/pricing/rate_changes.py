@@ -24,7 +24,7 @@ from ...spec.cluster.cluster_spec import LevelName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedLink:
+class LinkRateChange:
     """Factors on one link level: its bytes per second, and its seconds before the first byte."""
 
     level: LevelName
@@ -33,7 +33,7 @@ class ChangedLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedRates:
+class RateChanges:
     """Factors on the figures of devices, host and links; 1 everywhere is the catalogue itself.
 
     ``flops_factor`` is of every number format; ``memory_bandwidth_factor`` of a device's own
@@ -46,10 +46,10 @@ class ChangedRates:
     kernel_launch_factor: float = 1.0
     host_launch_factor: float = 1.0
     overlap_slowdown: float | None = None
-    links: tuple[ChangedLink, ...] = ()
+    links: tuple[LinkRateChange, ...] = ()
 
     @property
-    def of_device(self) -> bool:
+    def changes_device(self) -> bool:
         """Whether any figure of the device itself differs."""
         return (self.flops_factor, self.memory_bandwidth_factor, self.kernel_launch_factor) != (
             1.0,
@@ -59,7 +59,7 @@ class ChangedRates:
 
     def device(self, listed: Device) -> Device:
         """A device of the catalogue with the changed figures."""
-        if not self.of_device:
+        if not self.changes_device:
             return listed
         rates = {dtype: rate * self.flops_factor for dtype, rate in listed.peak_flops_per_s.items()}
         return replace(
@@ -81,4 +81,4 @@ class ChangedRates:
         return listed
 
 
-AS_LISTED = ChangedRates()
+NO_RATE_CHANGES = RateChanges()

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..symbolic.lowered_pass import NO_PASS, LoweredPass
-from ..symbolic.tape import Item
+from ..symbolic.tape import WorkItem
 from ..technique import TierBytes
 from .optimizers import UpdateShare
 
-MOST_UNITS = 4096
+MAX_CACHED_UNITS = 4096
 """Units that a cache keeps, some ten KiB each: a search of a large space makes tens of thousands,
 and next to never needs one again."""
 
@@ -24,7 +24,7 @@ class GatherBytes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class FsdpUnit:
     """Sizes and work of one unit on its fullest rank.
 
     ``gathers``: the bytes of its gathers, one after the other: of dense parameters, of experts
@@ -33,10 +33,10 @@ class Unit:
     is still held; ``replicated_bytes`` of its result are held until the pass ends.
     ``gradient_bytes``: unreduced gradients of one micro-batch; ``accumulated_bytes``: the same
     while they wait for the last one; ``shard_gradient_bytes``: reduced ones until the update.
-    ``publish``: what follows the update; ``update``: the unit's share of it. ``added`` is what
+    ``post_update``: what follows the update; ``update``: the unit's share of it. ``added`` is what
     techniques do once its gradients are complete, ``added_update`` what each does with the update,
-    ``added_bytes`` what they hold from step to step, ``added_elsewhere`` what of other tiers;
-    ``brought_by`` is the one under which copies from the host count that stand before gathers.
+    ``added_bytes`` what they hold from step to step, ``added_tier_bytes`` what of other tiers;
+    ``fetched_by`` is the one under which copies from the host count that stand before gathers.
     """
 
     wrapped: bool
@@ -53,25 +53,25 @@ class Unit:
     local_elements: int
     last_gradient_elements: int
     replicated_bytes: int
-    gather: tuple[Item, ...]
-    gather_backward: tuple[Item, ...]
-    refresh: tuple[Item, ...]
-    settle: tuple[Item, ...]
-    reduce: tuple[Item, ...]
-    reduce_accumulated: tuple[Item, ...]
-    accumulate_shard: tuple[Item, ...]
-    upcast: tuple[Item, ...]
-    accumulate_upcast: tuple[Item, ...]
-    publish: tuple[Item, ...]
+    gather: tuple[WorkItem, ...]
+    gather_backward: tuple[WorkItem, ...]
+    outer_gather: tuple[WorkItem, ...]
+    outer_reduce: tuple[WorkItem, ...]
+    reduce: tuple[WorkItem, ...]
+    reduce_accumulated: tuple[WorkItem, ...]
+    accumulate_shard: tuple[WorkItem, ...]
+    upcast: tuple[WorkItem, ...]
+    accumulate_upcast: tuple[WorkItem, ...]
+    post_update: tuple[WorkItem, ...]
     update: UpdateShare
     partial_shards: tuple[int, ...]
     tied_bytes: int
     tied_elements: int
     added: LoweredPass = NO_PASS
-    added_update: tuple[tuple[str, tuple[Item, ...]], ...] = ()
+    added_update: tuple[tuple[str, tuple[WorkItem, ...]], ...] = ()
     added_bytes: int = 0
-    added_elsewhere: TierBytes = ()
-    brought_by: str = ""
+    added_tier_bytes: TierBytes = ()
+    fetched_by: str = ""
 
     @property
     def whole_bytes(self) -> int:

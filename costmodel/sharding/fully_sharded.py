@@ -6,8 +6,9 @@ ceil(rows / d) rows, as fully_shard does (zero3: Rajbhandari et al., 2020, secti
 an all-gather of the whole unit for each use, a reduce-scatter of its gradients over the d shard
 ranks, an all-reduce of the shard over the replicas. With a ``contiguous`` stack parameters stay
 whole and only optimizer states shard. Degrees that nest add the traffic of ``nested_sharding``:
-``refresh`` before a step's first gather, ``settle`` after its last reduction. Dense parameters
-and experts of one unit do this over ranks of their own (see ``unit_parts``).
+``outer_gather`` before a step's first gather, ``outer_reduce`` after its last reduction. Dense
+parameters
+and experts of one unit do this over ranks of their own (see ``param_groups``).
 """
 
 from __future__ import annotations
@@ -16,34 +17,34 @@ from ...spec.model.model_spec import EmbeddingLayer, HeadLayer
 from ...spec.report.work_items import streamed
 from ...spec.workload.number_formats import DTYPE_BYTES, weight_bytes
 from ..layers.heads import local_vocab
-from ..symbolic.tape import Item
-from .fsdp_unit import Unit
-from .nested import held_pieces_bytes, refresh_pieces, settle_gradients
-from .optimizers import UpdateShare, joined, state_bytes, update_share
-from .param_groups import Part, UnitShape, unit_parts
+from ..symbolic.tape import WorkItem
+from .fsdp_unit import FsdpUnit
+from .nested import outer_gather_work, outer_reduce_work, stored_pieces_bytes
+from .optimizers import UpdateShare, merged_share, state_bytes, update_share
+from .param_groups import ParamGroup, UnitShape, param_groups
 from .traffic import (
     accumulate_shard,
     accumulate_upcast,
+    for_each_group,
     gather_backward,
     gather_bytes,
     gather_forward,
     gathers,
-    of_parts,
     reduce_work,
-    sums_shards,
+    reduces_over_replicas,
     upcast_work,
 )
 
 STEP_COUNTER_BYTES = 4
 
 
-def sharded_unit(shape: UnitShape) -> Unit:
+def sharded_unit(shape: UnitShape) -> FsdpUnit:
     """Parameters stored as shards in the master's format, gathered into a compute copy (FSDP2).
 
     Frozen ones are stored in their own format, have no gradient, and are gathered only where
     they are sharded.
     """
-    dtype, every = shape.dtype, unit_parts(shape)
+    dtype, every = shape.dtype, param_groups(shape)
     parts = tuple(part for part in every if part.trained)
     frozen = tuple(part for part in every if not part.trained and part.degree > 1)
     wrapped = any(part.shared for part in parts) or bool(parts and dtype.param != dtype.master)
@@ -56,11 +57,11 @@ def sharded_unit(shape: UnitShape) -> Unit:
     waiting = dtype.communication if upcasts else dtype.param
     shards = tuple(n for part in parts for n in part.shards)
     back = any(shape.training(number).backward for number in range(len(shape.layers)))
-    return Unit(
+    return FsdpUnit(
         wrapped=wrapped,
         gathers_each_use=wrapped and shape.strategy.shard.gathers_each_use,
         reduces_each_micro_batch=wrapped and shape.strategy.shard.reduces_each_micro_batch,
-        parameter_bytes=sum(held_pieces_bytes(p, shape.formats(p.trained)) for p in every)
+        parameter_bytes=sum(stored_pieces_bytes(p, shape.formats(p.trained)) for p in every)
         + narrow_copies_bytes(shape, every),
         optimizer_bytes=unit_states(shape, parts) + STEP_COUNTER_BYTES * len(shards),
         gathers=gather_bytes(shape, parts, frozen) if wrapped else (),
@@ -71,17 +72,21 @@ def sharded_unit(shape: UnitShape) -> Unit:
         reduce_scratch_bytes=(shard - sum(p.shard for p in sharded)) * comm if wrapped else 0,
         local_elements=whole,
         last_gradient_elements=sharded[-1].locals[-1] if sharded else 0,
-        replicated_bytes=sum(p.shard for p in parts if sums_shards(p)) * master if wrapped else 0,
+        replicated_bytes=sum(p.shard for p in parts if reduces_over_replicas(p)) * master
+        if wrapped
+        else 0,
         gather=gathers(gather_forward, shape, parts, frozen) if wrapped else (),
         gather_backward=gathers(gather_backward, shape, parts, frozen) if wrapped and back else (),
-        refresh=of_parts(parts, refresh_pieces, dtype),
-        settle=of_parts(parts, settle_gradients, dtype),
-        reduce=of_parts(parts, reduce_work, dtype, dtype.param) if wrapped else (),
-        reduce_accumulated=of_parts(parts, reduce_work, dtype, waiting) if wrapped else (),
-        accumulate_shard=of_parts(parts, accumulate_shard, dtype),
-        upcast=of_parts(parts, upcast_work, dtype) if wrapped and upcasts else (),
-        accumulate_upcast=of_parts(parts, accumulate_upcast, dtype) if wrapped and upcasts else (),
-        publish=quantised_weights(shape, every),
+        outer_gather=for_each_group(parts, outer_gather_work, dtype),
+        outer_reduce=for_each_group(parts, outer_reduce_work, dtype),
+        reduce=for_each_group(parts, reduce_work, dtype, dtype.param) if wrapped else (),
+        reduce_accumulated=for_each_group(parts, reduce_work, dtype, waiting) if wrapped else (),
+        accumulate_shard=for_each_group(parts, accumulate_shard, dtype),
+        upcast=for_each_group(parts, upcast_work, dtype) if wrapped and upcasts else (),
+        accumulate_upcast=for_each_group(parts, accumulate_upcast, dtype)
+        if wrapped and upcasts
+        else (),
+        post_update=requantize_weights(shape, every),
         update=unit_update(shape, parts, sends_back=True),
         partial_shards=tuple(n for part in parts for n in part.partials),
         tied_bytes=tied_elements_of(shape) * master,
@@ -89,15 +94,15 @@ def sharded_unit(shape: UnitShape) -> Unit:
     )
 
 
-def unit_states(shape: UnitShape, parts: tuple[Part, ...]) -> int:
+def unit_states(shape: UnitShape, parts: tuple[ParamGroup, ...]) -> int:
     """Bytes of the optimizer's states of trained parts."""
     tensors = (tensor for part in parts for tensor in part.tensors)
     return state_bytes(shape.optimizer, shape.dtype, tensors)
 
 
-def unit_update(shape: UnitShape, parts: tuple[Part, ...], sends_back: bool) -> UpdateShare:
+def unit_update(shape: UnitShape, parts: tuple[ParamGroup, ...], sends_back: bool) -> UpdateShare:
     """What the trained parts add to their rank's update."""
-    return joined(
+    return merged_share(
         update_share(
             shape.optimizer,
             part.tensors,
@@ -109,14 +114,14 @@ def unit_update(shape: UnitShape, parts: tuple[Part, ...], sends_back: bool) -> 
     )
 
 
-def narrow_copies_bytes(shape: UnitShape, parts: tuple[Part, ...]) -> int:
+def narrow_copies_bytes(shape: UnitShape, parts: tuple[ParamGroup, ...]) -> int:
     """Quantised copies of weights, both ways round, where the stack keeps them."""
     if shape.dtype.matmul is None or shape.stack.narrow_weights != "cached":
         return 0
     return 2 * weight_bytes(sum(part.narrow for part in parts), shape.dtype.matmul)
 
 
-def quantised_weights(shape: UnitShape, parts: tuple[Part, ...]) -> tuple[Item, ...]:
+def requantize_weights(shape: UnitShape, parts: tuple[ParamGroup, ...]) -> tuple[WorkItem, ...]:
     """Once a step the kernel that makes those copies anew, of what is trained."""
     narrow = shape.dtype.matmul
     elements = sum(part.narrow for part in parts if part.trained)

@@ -14,11 +14,11 @@ from __future__ import annotations
 from ...spec.report.work_items import Collective, Kernel, streamed
 from ...spec.workload.number_formats import DTYPE_BYTES
 from ...spec.workload.workload import DtypeRecord
-from ..symbolic.tape import Item
-from .param_groups import Part
+from ..symbolic.tape import WorkItem
+from .param_groups import ParamGroup
 
 
-def gather_pieces(part: Part, degree: int, dtype: str) -> tuple[Item, ...]:
+def gather_pieces(part: ParamGroup, degree: int, dtype: str) -> tuple[WorkItem, ...]:
     """Gather the whole part from pieces in the compute type that ``degree`` ranks hold."""
     size, piece = DTYPE_BYTES[dtype], part.padded // degree
     return (
@@ -28,14 +28,14 @@ def gather_pieces(part: Part, degree: int, dtype: str) -> tuple[Item, ...]:
     )
 
 
-def keep_secondary(part: Part, dtype: str) -> tuple[Item, ...]:
+def keep_secondary(part: ParamGroup, dtype: str) -> tuple[WorkItem, ...]:
     """The piece of gathered parameters that stays for the backward pass."""
     if part.secondary == 1:
         return ()
     return (_copy(part.padded // part.secondary, dtype),)
 
 
-def refresh_pieces(part: Part, dtype: DtypeRecord) -> tuple[Item, ...]:
+def outer_gather_work(part: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
     """Once a step: updated shards become the pieces that uses gather from."""
     if not part.nests_parameters:
         return ()
@@ -46,13 +46,13 @@ def refresh_pieces(part: Part, dtype: DtypeRecord) -> tuple[Item, ...]:
     return (*read, Collective("all_gather", *group, piece * size, name), _copy(piece, name))
 
 
-def settle_gradients(part: Part, dtype: DtypeRecord) -> tuple[Item, ...]:
+def outer_reduce_work(part: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
     """Once a step: sums over the gradient's ranks become sums over the optimizer's, and all."""
     if not part.nests_gradients:
         return ()
     name, size = dtype.communication, DTYPE_BYTES[dtype.communication]
     piece = part.padded // part.gradients
-    work: list[Item] = [*_cast(piece, dtype.master, name)]
+    work: list[WorkItem] = [*_cast(piece, dtype.master, name)]
     work.append(Collective("reduce_scatter", *part.outer(part.gradients), piece * size, name))
     if part.replicas.size > 1:
         work.append(Collective("all_reduce", *part.replicas, part.shard * size, name))
@@ -61,7 +61,7 @@ def settle_gradients(part: Part, dtype: DtypeRecord) -> tuple[Item, ...]:
     return tuple(work)
 
 
-def held_pieces_bytes(part: Part, dtype: DtypeRecord) -> int:
+def stored_pieces_bytes(part: ParamGroup, dtype: DtypeRecord) -> int:
     """Bytes of stored parameters: optimizer shards, and pieces of nested and secondary copies.
 
     Where compute and master type are one, the shard that is updated lies in the piece.

@@ -35,7 +35,7 @@ from ...spec.parallel.rank_groups import RankGroup
 from ...spec.report.work_items import Collective, Kernel, streamed
 from ...spec.workload.number_formats import DTYPE_BYTES
 from ...spec.workload.workload import DtypeRecord
-from ..symbolic.tape import Item
+from ..symbolic.tape import WorkItem
 
 BLOCK = 2048
 SCALE_BYTES = 4
@@ -57,7 +57,7 @@ norm, having read the gradient for the sums."""
 MOMENTS: dict[str, int] = {"adamw": 2, "adam": 2, "sgd": 1, "muon": 2, "adamw8bit": 2}
 
 
-class Tensor(NamedTuple):
+class LocalParameter(NamedTuple):
     """A trained parameter on its rank.
 
     ``shape``: local, experts as a first dimension; ``whole`` that of one matrix before any
@@ -72,7 +72,7 @@ class Tensor(NamedTuple):
     table: bool
 
 
-class Orthogonal(NamedTuple):
+class MuonMatrices(NamedTuple):
     """Matrices of one shape that a rank's share of Muon's update works on.
 
     ``number`` of them are spread over ``ranks``.
@@ -84,13 +84,13 @@ class Orthogonal(NamedTuple):
     ranks: int
 
 
-def state_bytes(optimizer: Optimizer, dtype: DtypeRecord, tensors: Iterable[Tensor]) -> int:
+def state_bytes(optimizer: Optimizer, dtype: DtypeRecord, tensors: Iterable[LocalParameter]) -> int:
     """Bytes of the optimizer's states of ``tensors`` on a rank; master weights left out."""
     size = DTYPE_BYTES[dtype.moments]
     return sum(_tensor_states(optimizer, size, tensor) for tensor in tensors)
 
 
-def _tensor_states(optimizer: Optimizer, size: int, tensor: Tensor) -> int:
+def _tensor_states(optimizer: Optimizer, size: int, tensor: LocalParameter) -> int:
     if optimizer == "muon":
         return (1 if tensor.hidden else 2) * tensor.shard * size
     if optimizer == "adafactor":
@@ -102,7 +102,7 @@ def _tensor_states(optimizer: Optimizer, size: int, tensor: Tensor) -> int:
     return MOMENTS[optimizer] * tensor.shard * size
 
 
-def _factored_elements(tensor: Tensor) -> int:
+def _factored_elements(tensor: LocalParameter) -> int:
     """A sum for each row of the shard and for each column; all of a vector.
 
     Of experts each has its own; their shards are cut along the rows of every one.
@@ -113,14 +113,14 @@ def _factored_elements(tensor: Tensor) -> int:
     return -(-tensor.shard // columns) + math.prod(experts) * columns
 
 
-def orthogonal_of(tensors: Iterable[Tensor], ranks: int) -> tuple[Orthogonal, ...]:
+def muon_matrices(tensors: Iterable[LocalParameter], ranks: int) -> tuple[MuonMatrices, ...]:
     """The matrices that Muon makes orthogonal, shared by ``ranks``."""
     counts: Counter[tuple[int, int]] = Counter()
     for tensor in tensors:
         if tensor.hidden:
             few, many = sorted(tensor.whole)
             counts[few, many] += tensor.shape[0] if len(tensor.shape) == 3 else 1
-    return tuple(Orthogonal(*shape, count, ranks) for shape, count in sorted(counts.items()))
+    return tuple(MuonMatrices(*shape, count, ranks) for shape, count in sorted(counts.items()))
 
 
 class UpdateShare(NamedTuple):
@@ -128,21 +128,21 @@ class UpdateShare(NamedTuple):
 
     ``matrices`` (with weight decay) and ``vectors`` (without) go through the optimizer's own
     kernel, ``momentum`` elements through Muon's, ``orthogonal`` matrices through Newton-Schulz;
-    ``gathers`` join their momentum. ``elsewhere`` elements are updated by a technique: the norm
+    ``gathers`` join their momentum. ``host_elements`` elements are updated by a technique: the norm
     counts their gradients, and clipping scales them.
     """
 
     matrices: int = 0
     vectors: int = 0
     momentum: int = 0
-    orthogonal: tuple[Orthogonal, ...] = ()
-    gathers: tuple[Item, ...] = ()
-    elsewhere: int = 0
+    orthogonal: tuple[MuonMatrices, ...] = ()
+    gathers: tuple[WorkItem, ...] = ()
+    host_elements: int = 0
 
 
 def update_share(
     optimizer: Optimizer,
-    tensors: tuple[Tensor, ...],
+    tensors: tuple[LocalParameter, ...],
     elements: tuple[int, int],
     groups: tuple[RankGroup, RankGroup],
     sends_back: bool,
@@ -161,17 +161,17 @@ def update_share(
     if optimizer != "muon" or not hidden:
         return UpdateShare(matrices, vectors)
     shards, split = groups
-    gathers: list[Item] = []
+    gathers: list[WorkItem] = []
     if shards.size > 1:
         whole = Collective("all_gather", *shards, hidden * shards.size * 2, "bf16")
         gathers += [whole, whole] if sends_back else [whole]
     if split.size > 1:
         gathers.append(Collective("all_gather", *split, hidden * split.size * 2, "bf16"))
-    orthogonal = orthogonal_of(tensors, shards.size * split.size)
+    orthogonal = muon_matrices(tensors, shards.size * split.size)
     return UpdateShare(matrices - hidden, vectors, hidden, orthogonal, tuple(gathers))
 
 
-def joined(shares: Iterable[UpdateShare]) -> UpdateShare:
+def merged_share(shares: Iterable[UpdateShare]) -> UpdateShare:
     """The shares of all units of a rank as one."""
     every = list(shares)
     counts: Counter[tuple[int, int, int]] = Counter()
@@ -182,15 +182,15 @@ def joined(shares: Iterable[UpdateShare]) -> UpdateShare:
         matrices=sum(share.matrices for share in every),
         vectors=sum(share.vectors for share in every),
         momentum=sum(share.momentum for share in every),
-        orthogonal=tuple(Orthogonal(r, c, n, k) for (r, c, k), n in sorted(counts.items())),
+        orthogonal=tuple(MuonMatrices(r, c, n, k) for (r, c, k), n in sorted(counts.items())),
         gathers=tuple(item for share in every for item in share.gathers),
-        elsewhere=sum(share.elsewhere for share in every),
+        host_elements=sum(share.host_elements for share in every),
     )
 
 
 def update_work(
     share: UpdateShare, tied_copy: int, optimizer: Optimizer, dtype: DtypeRecord, clips: bool
-) -> tuple[Item, ...]:
+) -> tuple[WorkItem, ...]:
     """Norm of the gradients, clipping, and the optimizer over a rank's elements.
 
     An elementwise optimizer reads parameter, gradient and its states and writes all but the
@@ -204,11 +204,11 @@ def update_work(
         clips: whether gradients are scaled to a norm.
     """
     name, master = dtype.master, DTYPE_BYTES[dtype.master]
-    elements = share.matrices + share.vectors + share.momentum + share.elsewhere
+    elements = share.matrices + share.vectors + share.momentum + share.host_elements
     if not elements:
         return ()
     counted = elements - tied_copy
-    work: list[Item] = [streamed("foreach_norm", counted, counted * master, name)]
+    work: list[WorkItem] = [streamed("foreach_norm", counted, counted * master, name)]
     for _ in range(int(clips) + int(dtype.param == "fp16")):  # the loss was scaled: undo that
         work.append(streamed("foreach_mul", elements, 2 * elements * master, name))
     work += elementwise_update(share, optimizer, dtype)
@@ -234,13 +234,13 @@ def _element_traffic(optimizer: Optimizer, dtype: DtypeRecord) -> int:
     return master + 2 * MOMENTS[optimizer] * size
 
 
-def _orthogonal_work(share: UpdateShare, dtype: DtypeRecord) -> tuple[Item, ...]:
+def _orthogonal_work(share: UpdateShare, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
     """Muon: momentum, its gathers, Newton-Schulz of a rank's matrices, the step along them."""
     if not share.momentum:
         return ()
     name, master = dtype.master, DTYPE_BYTES[dtype.master]
     moments, n = DTYPE_BYTES[dtype.moments], share.momentum
-    work: list[Item] = [streamed("muon_momentum", n, n * (master + 2 * moments + 2), name)]
+    work: list[WorkItem] = [streamed("muon_momentum", n, n * (master + 2 * moments + 2), name)]
     work += share.gathers
     for rows, columns, count, ranks in share.orthogonal:
         mine = -(-count // ranks)

@@ -29,7 +29,7 @@ from ...spec.workload.number_formats import Dtype
 from ...spec.workload.training import FULLY_TRAINED, NOT_ADAPTED, LayerTraining, adapter_specs
 from ...spec.workload.workload import DtypeRecord
 from ..layers.heads import local_vocab
-from .optimizers import Tensor
+from .optimizers import LocalParameter
 
 SHARED_TABLES = ("tokens.weight", "projection.weight")
 """Names of what layers of one unit hold together: the first of them counts it."""
@@ -68,7 +68,7 @@ class UnitShape:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class ParamGroup:
     """Parameters that shard over the same ranks: elements on one rank, in all and one by one.
 
     Equal questions give the same object, so that what a part moves can be kept by it.
@@ -94,7 +94,7 @@ class Part:
     split: RankGroup
     trained: bool
     experts: bool
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[LocalParameter, ...]
     narrow: int
     parameters: int = 1
     secondary: int = 1
@@ -156,13 +156,13 @@ class _Local(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Members:
+class _GroupMembers:
     """The parameters of a part: one object for all questions about the same ones."""
 
     each: tuple[_Local, ...]
 
 
-class _Split(NamedTuple):
+class _WeightSplit(NamedTuple):
     """What of a strategy and a stack a parameter's shape on a rank depends on."""
 
     weights: int
@@ -172,14 +172,14 @@ class _Split(NamedTuple):
     vocab_multiple: int
 
 
-def unit_parts(shape: UnitShape) -> tuple[Part, ...]:
+def param_groups(shape: UnitShape) -> tuple[ParamGroup, ...]:
     """The parts of a unit that have parameters: dense ones first, then experts, then frozen."""
     strategy, ranks = shape.strategy, shape.stage_ranks
     dense_groups = (shard_group(strategy), replica_group(strategy, ranks))
     expert_groups = (expert_shard_group(strategy, ranks), expert_replica_group(strategy, ranks))
     shard = strategy.shard
     degrees = (shard.parameters, shard.secondary_parameters, shard.gradients)
-    split = _Split(
+    split = _WeightSplit(
         strategy.weight_split,
         strategy.megatron_sp,
         strategy.ep,
@@ -190,10 +190,10 @@ def unit_parts(shape: UnitShape) -> tuple[Part, ...]:
     for dense, experts in _local_specs(shape.layers, shape.trainings, shape.seq_len, split):
         if dense.each:
             tensor_group = RankGroup(strategy.weight_split, 1)
-            parts.append(_part(dense, dense_groups, degrees, tensor_group, 0))
+            parts.append(_param_group(dense, dense_groups, degrees, tensor_group, 0))
         if experts.each:
             nested, tensor_group = _expert_degrees(strategy, ranks), RankGroup(strategy.etp, 1)
-            parts.append(_part(experts, expert_groups, nested, tensor_group, 1))
+            parts.append(_param_group(experts, expert_groups, nested, tensor_group, 1))
     return tuple(parts)
 
 
@@ -212,8 +212,8 @@ def _local_specs(
     layers: tuple[Layer, ...],
     trainings: tuple[LayerTraining, ...],
     seq_len: int,
-    split: _Split,
-) -> tuple[tuple[_Members, _Members], ...]:
+    split: _WeightSplit,
+) -> tuple[tuple[_GroupMembers, _GroupMembers], ...]:
     """A unit's parameters on the fullest rank: trained, then frozen; of each dense, then experts.
 
     Adapters stand with their weight.
@@ -232,15 +232,15 @@ def _local_specs(
                     for extra in adapter_specs(spec, training.adapters)
                 ]
 
-    def members(trained: bool, expert: bool) -> _Members:
+    def members(trained: bool, expert: bool) -> _GroupMembers:
         like = (each for each in found if each.trained == trained and each.spec.expert == expert)
-        return _Members(tuple(like))
+        return _GroupMembers(tuple(like))
 
     return tuple((members(trained, False), members(trained, True)) for trained in (True, False))
 
 
 def _local(
-    spec: ParameterSpec, shape: tuple[int, ...], layer: Layer, trained: bool, split: _Split
+    spec: ParameterSpec, shape: tuple[int, ...], layer: Layer, trained: bool, split: _WeightSplit
 ) -> _Local:
     matrix = len(shape) - spec.expert == 2
     hidden = isinstance(layer, (BlockLayer, MultiTokenLayer)) and matrix and not _is_filter(spec)
@@ -255,7 +255,7 @@ def _local(
     )
 
 
-def _padded(layer: Layer, spec: ParameterSpec, split: _Split) -> tuple[int, ...]:
+def _padded(layer: Layer, spec: ParameterSpec, split: _WeightSplit) -> tuple[int, ...]:
     """The local shape; vocabulary rows include the stack's padding."""
     if spec.expert:
         return spec.expert_shape(split.ep, split.etp)
@@ -268,13 +268,13 @@ def _padded(layer: Layer, spec: ParameterSpec, split: _Split) -> tuple[int, ...]
 
 
 @lru_cache(maxsize=4096)
-def _part(
-    members: _Members,
+def _param_group(
+    members: _GroupMembers,
     groups: tuple[RankGroup, RankGroup],
     degrees: tuple[int, int, int],
     tensor_group: RankGroup,
     dim: int,
-) -> Part:
+) -> ParamGroup:
     (group, replicas), first = groups, members.each[0]
     whole, shards, partials, tensors, vectors, narrow = [], [], [], [], 0, 0
     for member in members.each:
@@ -288,8 +288,8 @@ def _part(
         if member.partial:
             partials.append(shard)
         sizes = member.spec.shape[-2:]
-        tensors.append(Tensor(local, sizes, shard, member.hidden, member.table))
-    return Part(
+        tensors.append(LocalParameter(local, sizes, shard, member.hidden, member.table))
+    return ParamGroup(
         group=group,
         replicas=replicas,
         whole=sum(whole),
@@ -321,7 +321,7 @@ def _is_linear(spec: ParameterSpec, layer: Layer) -> bool:
     return in_block and len(spec.shape) - spec.expert == 2 and name not in NOT_ADAPTED
 
 
-def _is_partial(spec: ParameterSpec, split: _Split) -> bool:
+def _is_partial(spec: ParameterSpec, split: _WeightSplit) -> bool:
     """Whether tensor-parallel ranks still sum a gradient; experts have ranks of their own."""
     if split.weights == 1 or spec.expert:
         return False

@@ -15,23 +15,23 @@ from functools import lru_cache
 from ...spec.report.work_items import Collective, streamed
 from ...spec.workload.number_formats import DTYPE_BYTES
 from ...spec.workload.workload import DtypeRecord
-from ..symbolic.tape import Item
-from .fsdp_unit import MOST_UNITS, GatherBytes, Unit
+from ..symbolic.tape import WorkItem
+from .fsdp_unit import MAX_CACHED_UNITS, FsdpUnit, GatherBytes
 from .fully_sharded import (
     narrow_copies_bytes,
-    quantised_weights,
+    requantize_weights,
     sharded_unit,
     tied_elements_of,
     unit_states,
     unit_update,
 )
 from .nested import gather_pieces, keep_secondary
-from .param_groups import Part, UnitShape, unit_parts
-from .traffic import gathered_bytes, of_parts
+from .param_groups import ParamGroup, UnitShape, param_groups
+from .traffic import for_each_group, gathered_bytes
 
 
-@lru_cache(maxsize=MOST_UNITS)
-def lower_unit(shape: UnitShape) -> Unit:
+@lru_cache(maxsize=MAX_CACHED_UNITS)
+def lower_unit(shape: UnitShape) -> FsdpUnit:
     """Sizes and work of a unit under its strategy and stack."""
     layout = shape.stack.state_layout
     if layout == "contiguous":
@@ -39,16 +39,16 @@ def lower_unit(shape: UnitShape) -> Unit:
     return partitioned_unit(shape) if layout == "partitioned" else sharded_unit(shape)
 
 
-def contiguous_unit(shape: UnitShape) -> Unit:
+def contiguous_unit(shape: UnitShape) -> FsdpUnit:
     """Whole compute parameters and gradient buffers; the optimizer shards (Megatron-LM)."""
-    dtype, every = shape.dtype, unit_parts(shape)
+    dtype, every = shape.dtype, param_groups(shape)
     parts = tuple(part for part in every if part.trained)
     whole, shard = sum(part.whole for part in parts), sum(part.shard for part in parts)
     param, gradient = DTYPE_BYTES[dtype.param], DTYPE_BYTES[dtype.gradient]
     has_master = dtype.param != dtype.master
     master_bytes = shard * DTYPE_BYTES[dtype.master] if has_master else 0
-    reduce = of_parts(parts, _buffer_reduction, dtype)
-    return Unit(
+    reduce = for_each_group(parts, _buffer_reduction, dtype)
+    return FsdpUnit(
         wrapped=False,
         gathers_each_use=False,
         reduces_each_micro_batch=False,
@@ -67,14 +67,14 @@ def contiguous_unit(shape: UnitShape) -> Unit:
         replicated_bytes=0,
         gather=(),
         gather_backward=(),
-        refresh=(),
-        settle=(),
+        outer_gather=(),
+        outer_reduce=(),
         reduce=reduce,
         reduce_accumulated=reduce,
         accumulate_shard=(),
         upcast=(),
         accumulate_upcast=(),
-        publish=(*_buffer_gathers(shape, parts), *quantised_weights(shape, every)),
+        post_update=(*_buffer_gathers(shape, parts), *requantize_weights(shape, every)),
         update=unit_update(shape, parts, sends_back=False),
         partial_shards=tuple(n for part in parts for n in part.partials),
         tied_bytes=tied_elements_of(shape, 1) * DTYPE_BYTES[dtype.master],
@@ -82,7 +82,7 @@ def contiguous_unit(shape: UnitShape) -> Unit:
     )
 
 
-def _only_narrow(shape: UnitShape, parts: tuple[Part, ...]) -> int:
+def _only_narrow(shape: UnitShape, parts: tuple[ParamGroup, ...]) -> int:
     """Elements that are kept in the narrow format alone, which is what is gathered then.
 
     Megatron-LM arguments.py, --fp8-param-gather: the compute parameter is kept in fp8.
@@ -94,7 +94,7 @@ def _only_narrow(shape: UnitShape, parts: tuple[Part, ...]) -> int:
     return sum(part.narrow for part in parts)
 
 
-def _frozen_bytes(shape: UnitShape, every: tuple[Part, ...]) -> int:
+def _frozen_bytes(shape: UnitShape, every: tuple[ParamGroup, ...]) -> int:
     """Bytes of frozen parameters beside their narrow copies, which are all where a stack says so.
 
     Transformer Engine pytorch/module/base.py: with fp8 parameters a weight is made in fp8, whether
@@ -107,10 +107,10 @@ def _frozen_bytes(shape: UnitShape, every: tuple[Part, ...]) -> int:
     return kept * DTYPE_BYTES[shape.base_dtype]
 
 
-def _buffer_reduction(part: Part, dtype: DtypeRecord) -> tuple[Item, ...]:
+def _buffer_reduction(part: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
     """The reduction of a part's gradient buffer, once a step."""
     size, name = DTYPE_BYTES[dtype.communication], dtype.communication
-    work: list[Item] = []
+    work: list[WorkItem] = []
     if part.degree > 1:
         work.append(Collective("reduce_scatter", *part.group, part.padded * size, name))
     if part.replicas.size > 1:
@@ -118,7 +118,7 @@ def _buffer_reduction(part: Part, dtype: DtypeRecord) -> tuple[Item, ...]:
     return tuple(work)
 
 
-def _buffer_gathers(shape: UnitShape, parts: tuple[Part, ...]) -> tuple[Item, ...]:
+def _buffer_gathers(shape: UnitShape, parts: tuple[ParamGroup, ...]) -> tuple[WorkItem, ...]:
     """The all-gathers of parameters after an update that is sharded."""
     name = shape.dtype.param
     return tuple(
@@ -128,9 +128,9 @@ def _buffer_gathers(shape: UnitShape, parts: tuple[Part, ...]) -> tuple[Item, ..
     )
 
 
-def partitioned_unit(shape: UnitShape) -> Unit:
+def partitioned_unit(shape: UnitShape) -> FsdpUnit:
     """Compute parameters, whole or in pieces, beside sharded master weights (DeepSpeed)."""
-    dtype, every = shape.dtype, unit_parts(shape)
+    dtype, every = shape.dtype, param_groups(shape)
     plain = sharded_unit(shape)
     if not plain.wrapped:
         return plain
@@ -148,17 +148,17 @@ def partitioned_unit(shape: UnitShape) -> Unit:
         gathers=(GatherBytes(gathered, 0, gathered),),
         gather=tuple(item for part in pieces for item in _piece_gather(part, dtype)),
         gather_backward=tuple(item for part in pieces for item in _piece_again(part, dtype)),
-        refresh=(),
-        publish=(
-            *(item for part in parts for item in _publish(part, dtype)),
+        outer_gather=(),
+        post_update=(
+            *(item for part in parts for item in _update_compute_copy(part, dtype)),
             *_buffer_gathers(shape, tuple(whole)),
-            *quantised_weights(shape, every),
+            *requantize_weights(shape, every),
         ),
         update=unit_update(shape, parts, sends_back=False),
     )
 
 
-def _stored_bytes(shape: UnitShape, part: Part) -> int:
+def _stored_bytes(shape: UnitShape, part: ParamGroup) -> int:
     """Bytes of a part's compute parameters between uses."""
     name = shape.dtype.param if part.trained else shape.base_dtype
     if part.parameters == 1:
@@ -168,21 +168,21 @@ def _stored_bytes(shape: UnitShape, part: Part) -> int:
     return (pieces + second) * DTYPE_BYTES[name]
 
 
-def _piece_gather(part: Part, dtype: DtypeRecord) -> tuple[Item, ...]:
+def _piece_gather(part: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
     pieces = gather_pieces(part, part.parameters, dtype.param)
     return (*pieces, *keep_secondary(part, dtype.param))
 
 
-def _piece_again(part: Part, dtype: DtypeRecord) -> tuple[Item, ...]:
+def _piece_again(part: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
     if part.secondary > 1:
         return gather_pieces(part, part.secondary, dtype.param)
     return _piece_gather(part, dtype)
 
 
-def _publish(part: Part, dtype: DtypeRecord) -> tuple[Item, ...]:
+def _update_compute_copy(part: ParamGroup, dtype: DtypeRecord) -> tuple[WorkItem, ...]:
     """Updated master weights become compute parameters, in the pieces that uses gather from."""
     param, master = DTYPE_BYTES[dtype.param], DTYPE_BYTES[dtype.master]
-    work: list[Item] = []
+    work: list[WorkItem] = []
     if dtype.param != dtype.master:
         traffic_bytes = part.shard * (param + master)
         work.append(streamed("cast", part.shard, traffic_bytes, dtype.param))

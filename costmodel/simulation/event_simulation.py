@@ -20,25 +20,25 @@ from ...spec.plan.plan import Plan
 from ..lowering.stage_passes import PassKind
 from .overlapped_passes import PAIRED_KINDS
 from .pass_order import pass_order
-from .pass_spans import Span, pass_spans
-from .pipeline_timing import Messages, timing_of
+from .pass_spans import PassSpan, pass_spans
+from .pipeline_timing import MessageTimes, timing_of
 from .simulator import Simulation, Simulator
 from .stage_run import StageRun
 
 FORWARD_MESSAGES, BACKWARD_MESSAGES = 3, 4
 STREAMS = ("compute", "collectives", "sharding", "messages forward", "messages backward")
-Template = tuple[Span, ...]
-Numbers = NDArray[np.float64]
+Template = tuple[PassSpan, ...]
+SecondsArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spans:
+class EventSpans:
     """Every span of a step, shapes (spans,): where, when, how long (seconds)."""
 
     stages: NDArray[np.int64]
     streams: NDArray[np.int64]
-    starts_s: Numbers
-    durations_s: Numbers
+    starts_s: SecondsArray
+    durations_s: SecondsArray
 
     @property
     def events(self) -> int:
@@ -54,7 +54,7 @@ class Spans:
         return float(np.max((ends_s[:-1] - starts_s[1:])[same], initial=0.0))
 
 
-def simulate_spans(simulator: Simulator, plan: Plan) -> tuple[Simulation, Spans]:
+def simulate_events(simulator: Simulator, plan: Plan) -> tuple[Simulation, EventSpans]:
     """One step of a legal plan, span by span; its end as in ``Simulator.run``.
 
     Args:
@@ -64,12 +64,12 @@ def simulate_spans(simulator: Simulator, plan: Plan) -> tuple[Simulation, Spans]
     Raises:
         InputError: more passes than can be simulated, or passes that overlap in pairs.
     """
-    kind, staged = plan.program.schedule.kind, simulator.staged(plan)
+    kind, untimed_runs = plan.program.schedule.kind, simulator.untimed_runs(plan)
     if kind in PAIRED_KINDS and plan.program.schedule.actions is None:
         raise InputError("schedule.kind", kind, "one whose passes do not overlap in pairs")
-    if staged is None:
+    if untimed_runs is None:
         raise RuntimeError("a simulation without a limit ends")
-    chunks, runs = staged
+    chunks, runs = untimed_runs
     known: dict[tuple[object, ...], Template] = {}
     templates = []
     for run in runs:
@@ -77,22 +77,24 @@ def simulate_spans(simulator: Simulator, plan: Plan) -> tuple[Simulation, Spans]
         for each in run.passes.kinds:
             held = run.class_of(each)
             chunk = held.chunks[each.chunk]
-            key = (chunk.layer_ids, each._replace(chunk=0), held.group, held.reach)
+            key = (chunk.layer_ids, each._replace(chunk=0), held.group, held.link_span)
             if key not in known:
-                pricer = simulator.prices.at(held.group, held.reach)
+                pricer = simulator.prices.at(held.group, held.link_span)
                 known[key] = pass_spans(chunk, each, pricer)
             found.append(known[key])
         templates.append(found)
-    spans = _play(runs, Messages(plan, chunks, simulator.prices), templates)
+    spans = _run_events(runs, MessageTimes(plan, chunks, simulator.prices), templates)
     return simulator.finish(plan, chunks, runs), spans
 
 
-def _play(runs: list[StageRun], messages: Messages, templates: list[list[Template]]) -> Spans:
+def _run_events(
+    runs: list[StageRun], messages: MessageTimes, templates: list[list[Template]]
+) -> EventSpans:
     """Lay out every pass once what it waits for is laid out; fills in ``runs``."""
     chunks = messages.positions // messages.stages
     shape = (messages.kind, messages.stages, chunks, messages.micro_batches, messages.lines)
     order = pass_order(*shape)
-    sides = [_Rank(run, messages, found) for run, found in zip(runs, templates, strict=True)]
+    sides = [_RankStreams(run, messages, found) for run, found in zip(runs, templates, strict=True)]
     kinds = [(side, row) for side in sides for row in range(len(side.run.passes.kinds))]
     arrivals_s = [0.0]  # of the message that passes without one wait for
     for number, source in zip(order.kinds.tolist(), order.sources[0].tolist(), strict=True):
@@ -101,7 +103,7 @@ def _play(runs: list[StageRun], messages: Messages, templates: list[list[Templat
     for side in sides:
         side.close()
     laid = [side.laid() for side in sides]
-    return Spans(
+    return EventSpans(
         stages=np.repeat(np.arange(len(sides)), [len(side.starts_s) for side in sides]),
         streams=np.concatenate([streams for streams, _ in laid]).astype(np.int64),
         starts_s=np.concatenate([np.array(side.starts_s) for side in sides]),
@@ -109,10 +111,10 @@ def _play(runs: list[StageRun], messages: Messages, templates: list[list[Templat
     )
 
 
-class _Rank:
+class _RankStreams:
     """The streams of one stage's representative rank, and the spans laid on them so far."""
 
-    def __init__(self, run: StageRun, messages: Messages, templates: list[Template]) -> None:
+    def __init__(self, run: StageRun, messages: MessageTimes, templates: list[Template]) -> None:
         self.run = run
         self.starts_s: list[float] = []
         self._free_s = [0.0] * len(STREAMS)
@@ -164,7 +166,7 @@ class _Rank:
         """All passes are laid out."""
         self.run.end_s = self._clock_s
 
-    def laid(self) -> tuple[Numbers, Numbers]:
+    def laid(self) -> tuple[SecondsArray, SecondsArray]:
         """Streams and seconds of every span in order, shapes (spans,)."""
         each = []
         for template, message in zip(self._templates, self._messages, strict=True):
@@ -174,10 +176,10 @@ class _Rank:
         return streams, seconds
 
 
-def _message(run: StageRun, messages: Messages, kind: PassKind) -> Span | None:
+def _message(run: StageRun, messages: MessageTimes, kind: PassKind) -> PassSpan | None:
     """The message that a pass sends once it is done, if it sends one."""
     if kind.part == "weight":
         return None
     seconds = messages.seconds(kind.forward, messages.position(run.stage, kind.chunk))
     stream = FORWARD_MESSAGES if kind.forward else BACKWARD_MESSAGES
-    return Span(stream, seconds) if seconds else None
+    return PassSpan(stream, seconds) if seconds else None

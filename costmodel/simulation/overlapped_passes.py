@@ -15,18 +15,18 @@ from ...spec.cluster.stack_spec import OverlapKinds
 from ...spec.schedules.stage_order import ScheduleKind
 from ..pricing.costs import PassCost
 from ..pricing.pricer import Pricer
-from .pass_time import PASS_TERMS, PassTime, joined_names
+from .pass_time import PASS_TERMS, PassTime, sum_by_name
 
 PAIRED_KINDS: tuple[ScheduleKind, ...] = ("dualpipe",)
 """Schedules some of whose passes overlap in pairs."""
 
 INSIDE_LAYERS = {f"exposed_{kind}": kind for kind in ("tp", "cp", "ep")}
 """Terms of communication inside layers, and the kind of overlap that hides it there."""
-MOST_SLOWDOWN = 2.0
+MAX_SLOWDOWN = 2.0
 """With this factor two passes beside each other take as long as in turn."""
 
 
-def in_line_terms(overlaps: OverlapKinds) -> tuple[int, ...]:
+def serial_terms(overlaps: OverlapKinds) -> tuple[int, ...]:
     """The terms, by number in PASS_TERMS, of communication that passes leave in line."""
     return tuple(
         PASS_TERMS.index(term)
@@ -35,17 +35,17 @@ def in_line_terms(overlaps: OverlapKinds) -> tuple[int, ...]:
     )
 
 
-def hiding_terms(pricer: Pricer) -> tuple[int, ...]:
+def overlappable_terms(pricer: Pricer) -> tuple[int, ...]:
     """The terms that hide beside another pass: none where everything runs in line."""
-    return in_line_terms(pricer.overlaps) if pricer.hides_sharding else ()
+    return serial_terms(pricer.overlaps) if pricer.hides_sharding else ()
 
 
-def least_beside_s(cost: PassCost, hides: tuple[int, ...]) -> float:
+def min_overlapped_s(cost: PassCost, hides: tuple[int, ...]) -> float:
     """Seconds that a layer's pass takes at least, whatever runs beside it.
 
     Args:
         cost: of the pass alone.
-        hides: from :func:`hiding_terms`.
+        hides: from :func:`overlappable_terms`.
     """
     return cost.time_s - sum(cost.terms_s[number] for number in hides)
 
@@ -61,25 +61,23 @@ def pair_hidden_s(one_s: float, other_s: float, inside_s: float, slowdown: float
     """
     in_turn_s = one_s + other_s
     hidden_s = in_turn_s - max(in_turn_s - inside_s, inside_s, one_s, other_s)
-    return hidden_s - (min(slowdown, MOST_SLOWDOWN) - 1.0) * hidden_s
+    return hidden_s - (min(slowdown, MAX_SLOWDOWN) - 1.0) * hidden_s
 
 
-def pair_time(
-    one: PassTime, other: PassTime, in_line: tuple[int, ...], slowdown: float
-) -> PassTime:
+def pair_time(one: PassTime, other: PassTime, serial: tuple[int, ...], slowdown: float) -> PassTime:
     """Seconds of two passes that overlap.
 
     Args:
         one: a pass.
         other: the pass that it starts with.
-        in_line: terms of communication that may hide, from :func:`in_line_terms`.
+        serial: terms of communication that may hide, from :func:`serial_terms`.
         slowdown: factor of work and communication while they share the device.
     """
     terms = [a + b for a, b in zip(one.terms_s, other.terms_s, strict=True)]
     in_turn_s = one.time_s + other.time_s
-    inside_s = sum(terms[number] for number in in_line)
+    inside_s = sum(terms[number] for number in serial)
     hidden_s = pair_hidden_s(one.time_s, other.time_s, inside_s, slowdown)
-    for number in in_line:
+    for number in serial:
         terms[number] *= 1.0 - hidden_s / inside_s if inside_s else 1.0
     return PassTime(
         in_turn_s - hidden_s,
@@ -87,5 +85,5 @@ def pair_time(
         one.priced_s + other.priced_s,
         one.measured_s + other.measured_s,
         one.learned_s + other.learned_s,
-        named_s=joined_names(one.named_s.items(), other.named_s.items()),
+        technique_s=sum_by_name(one.technique_s.items(), other.technique_s.items()),
     )

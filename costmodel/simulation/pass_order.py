@@ -14,13 +14,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ...spec.schedules.action_text import Lines
+from ...spec.schedules.action_text import ActionLines
 from ...spec.schedules.passes import Pass
 from ...spec.schedules.stage_order import ScheduleKind, chunk_position
-from ..lowering.stage_passes import PassKind, StagePasses, stage_passes, together
+from ..lowering.stage_passes import PassKind, StagePasses, concurrent_groups, stage_passes
 
-Numbers = NDArray[np.int32]
-Made = list[int]
+GroupNumbers = NDArray[np.int32]
+Producers = list[int]
 """Of each micro-batch, the group that made something of it, or MISSING."""
 NONE = 0
 """Where a pass waits for nothing; groups are counted from 1."""
@@ -40,15 +40,15 @@ class PassOrder:
         places: for each stage its own groups, as it runs them, shape (groups of the stage,).
     """
 
-    kinds: Numbers
-    sources: Numbers
-    before: Numbers
-    places: tuple[Numbers, ...]
+    kinds: GroupNumbers
+    sources: GroupNumbers
+    before: GroupNumbers
+    places: tuple[GroupNumbers, ...]
 
 
 @lru_cache(maxsize=128)
 def pass_order(
-    kind: ScheduleKind, stages: int, chunks: int, micro_batches: int, lines: Lines = None
+    kind: ScheduleKind, stages: int, chunks: int, micro_batches: int, lines: ActionLines = None
 ) -> PassOrder:
     """The groups of a pipeline; arguments as ``order_of``.
 
@@ -60,8 +60,8 @@ def pass_order(
         for stage in range(stages)
     ]
     passes = [stage_passes(kind, s, stages, chunks, micro_batches, lines) for s in range(stages)]
-    width = max(len(group) for own in passes for group in own.together)
-    made = _Made(stages * chunks, micro_batches)
+    width = max(len(group) for own in passes for group in own.concurrent_groups)
+    made = _ProducerTable(stages * chunks, micro_batches)
     every = [_Stage(*each, made, width) for each in zip(passes, positions, strict=True)]
     pending, total = list(every), 0
     while pending:
@@ -74,7 +74,7 @@ def pass_order(
     return _joined(every, total, width)
 
 
-class _Made:
+class _ProducerTable:
     """What passes have made so far, by direction and the position of their chunk."""
 
     def __init__(self, positions: int, micro_batches: int) -> None:
@@ -84,11 +84,11 @@ class _Made:
         }
         self.no_input = self.nothing(NONE)
 
-    def nothing(self, number: int) -> Made:
+    def nothing(self, number: int) -> Producers:
         """A list in which no pass made anything."""
         return [number] * self.micro_batches
 
-    def taken_by(self, kind: PassKind, position: int) -> Made:
+    def taken_by(self, kind: PassKind, position: int) -> Producers:
         """What a kind of pass waits for."""
         if kind.part == "weight":
             return self.no_input
@@ -96,7 +96,7 @@ class _Made:
         lists = self._lists[kind.forward]
         return lists[source] if 0 <= source < len(lists) else self.no_input
 
-    def by(self, kind: PassKind, position: int) -> Made:
+    def by(self, kind: PassKind, position: int) -> Producers:
         """What a kind of pass makes: nobody takes gradients of weights."""
         whole = kind.part != "weight"
         return self._lists[kind.forward][position] if whole else self.nothing(MISSING)
@@ -106,15 +106,15 @@ class _Stage:
     """One stage while the order is found: how far it has come."""
 
     def __init__(
-        self, passes: StagePasses, positions: Sequence[int], made: _Made, width: int
+        self, passes: StagePasses, positions: Sequence[int], made: _ProducerTable, width: int
     ) -> None:
-        self.kind_count = len(passes.together)
+        self.kind_count = len(passes.concurrent_groups)
         self.kinds: list[int] = passes.groups.tolist()
         self.places: list[int] = []
         self.sources: list[list[int]] = []
         self._micro_batches = _micro_batches(passes.order, width)
         self._ends = []
-        for group in passes.together:
+        for group in passes.concurrent_groups:
             takes = [made.taken_by(each, positions[each.chunk]) for each in group]
             takes += [made.no_input] * (width - len(group))
             self._ends.append((takes, [made.by(each, positions[each.chunk]) for each in group]))
@@ -138,7 +138,7 @@ class _Stage:
 
 def _micro_batches(order: tuple[Pass, ...], width: int) -> list[tuple[int, ...]]:
     """The micro-batches of the passes of each group; any for those that it lacks."""
-    found = (tuple(item.micro_batch for item in group) for group in together(order))
+    found = (tuple(item.micro_batch for item in group) for group in concurrent_groups(order))
     return [(own * width)[:width] for own in found]
 
 

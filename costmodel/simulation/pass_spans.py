@@ -18,16 +18,16 @@ from ..pricing.costs import EXPOSED_EP, TERMS
 from ..pricing.overlap import slowed
 from ..pricing.pricer import Pricer
 from ..symbolic.lowered_pass import LoweredPass
-from .pass_time import Slot, layer_order, slots_of
+from .pass_time import LayerSlot, layer_order, layer_slots
 
 COMPUTE, COLLECTIVE, SHARDING = range(3)
 """Streams of a rank beside its messages: kernels, collectives inside layers, sharded states."""
 HOST = TERMS.index("host")
-Part = tuple[int, float]
+StreamSeconds = tuple[int, float]
 """A stream and seconds."""
 
 
-class Span(NamedTuple):
+class PassSpan(NamedTuple):
     """A piece of a pass; ``after`` and ``also`` are spans of the pass that it waits for.
 
     They are counted from 1; 0 is the beginning of the pass.
@@ -39,11 +39,11 @@ class Span(NamedTuple):
     also: int = 0
 
 
-def pass_spans(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> tuple[Span, ...]:
+def pass_spans(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> tuple[PassSpan, ...]:
     """The spans of a pass of ``chunk``; arguments as ``pass_time``."""
     numbers = layer_order(chunk, kind)
-    slots = slots_of(chunk, numbers, kind, pricer)
-    known: dict[tuple[int, ...], list[Part]] = {}
+    slots = layer_slots(chunk, numbers, kind, pricer)
+    known: dict[tuple[int, ...], list[StreamSeconds]] = {}
     parts = []
     for number in numbers:
         passes: tuple[LoweredPass, ...] = (chunk.layers[number].lowered.forward,)
@@ -51,24 +51,24 @@ def pass_spans(chunk: StageChunk, kind: PassKind, pricer: Pricer) -> tuple[Span,
             passes = chunk.backward_passes(number, kind.first, kind.last, kind.part)
         key = tuple(map(id, passes))
         if key not in known:
-            known[key] = layer_parts(passes, pricer)
+            known[key] = layer_stretches(passes, pricer)
         parts.append(known[key])
     if not pricer.hides_sharding:
-        return _in_line(slots, parts)
+        return _serial(slots, parts)
     return _overlapped(slots, parts, pricer)
 
 
-def layer_parts(passes: tuple[LoweredPass, ...], pricer: Pricer) -> list[Part]:
+def layer_stretches(passes: tuple[LoweredPass, ...], pricer: Pricer) -> list[StreamSeconds]:
     """Passes of a layer in a row as stretches of kernels with the collectives between them.
 
     Seconds of the host that outlast the kernels follow them. Tokens on their way to experts show
     what outlasts the whole pass; each exchange has its share of that.
     """
     cost = pricer.passes(passes)
-    items = [item for lowered in passes for item in pricer.shown(lowered)]
+    items = [item for lowered in passes for item in pricer.exposed_items(lowered)]
     exchanged_s = sum(seconds for _, name, seconds, _ in items if name == "exposed_ep")
     share = cost.terms_s[EXPOSED_EP] / exchanged_s if exchanged_s else 0.0
-    found: list[Part] = [(COMPUTE, 0.0)]
+    found: list[StreamSeconds] = [(COMPUTE, 0.0)]
     for work, name, seconds, _ in items:
         if not isinstance(work, Kernel):
             shown_s = seconds * share if name == "exposed_ep" else seconds
@@ -84,15 +84,17 @@ class _Layout:
     """Spans so far; ``last`` is the end of the layers laid out, in computation's own order."""
 
     def __init__(self) -> None:
-        self.spans: list[Span] = []
+        self.spans: list[PassSpan] = []
         self.last = 0
 
     def add(self, stream: int, seconds: float, after: int, also: int = 0) -> int:
         """One more span; its number."""
-        self.spans.append(Span(stream, seconds, after, also))
+        self.spans.append(PassSpan(stream, seconds, after, also))
         return len(self.spans)
 
-    def layer(self, parts: Sequence[Part], copy_s: float, stretch: float, gate: int) -> None:
+    def layer(
+        self, parts: Sequence[StreamSeconds], copy_s: float, stretch: float, gate: int
+    ) -> None:
         """A layer after the one before it, once ``gate`` is over."""
         for stream, seconds in parts:
             self.last = self.add(stream, seconds * stretch, self.last, gate)
@@ -100,7 +102,7 @@ class _Layout:
             self.last = self.add(COMPUTE, copy_s * stretch, self.last)
 
 
-def _in_line(slots: list[Slot], parts: list[list[Part]]) -> tuple[Span, ...]:
+def _serial(slots: list[LayerSlot], parts: list[list[StreamSeconds]]) -> tuple[PassSpan, ...]:
     """Everything one after another."""
     layout = _Layout()
     for slot, of_layer in zip(slots, parts, strict=True):
@@ -112,7 +114,9 @@ def _in_line(slots: list[Slot], parts: list[list[Part]]) -> tuple[Span, ...]:
     return tuple(layout.spans)
 
 
-def _overlapped(slots: list[Slot], parts: list[list[Part]], pricer: Pricer) -> tuple[Span, ...]:
+def _overlapped(
+    slots: list[LayerSlot], parts: list[list[StreamSeconds]], pricer: Pricer
+) -> tuple[PassSpan, ...]:
     """Gathers and reductions beside the layers, as the stack hides them; see :mod:`pass_time`."""
     factor, hides = pricer.stack.overlap_slowdown, pricer.overlaps
     layout = _Layout()

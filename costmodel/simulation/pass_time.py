@@ -21,13 +21,13 @@ from ..memory.pass_memory import entry_unit
 from ..pricing.costs import TECHNIQUE, TERMS, PassCost, UnitCost
 from ..pricing.overlap import slowed
 from ..pricing.pricer import Pricer
-from ..sharding.fsdp_unit import Unit
+from ..sharding.fsdp_unit import FsdpUnit
 
 PASS_TERMS = (*TERMS, "exposed_dp")
 ELEMENTWISE, EXPOSED_DP = PASS_TERMS.index("elementwise"), PASS_TERMS.index("exposed_dp")
 
 
-class Segment(NamedTuple):
+class PassSegment(NamedTuple):
     """A piece of a pass on one stream, from its start: for timelines."""
 
     stream: str
@@ -41,7 +41,7 @@ class Segment(NamedTuple):
 class PassTime:
     """Seconds of a pass, by term; ``segments`` only where they were asked for.
 
-    ``named_s`` is the term of techniques by name.
+    ``technique_s`` is the term of techniques by name.
     """
 
     time_s: float
@@ -49,11 +49,11 @@ class PassTime:
     priced_s: float
     measured_s: float
     learned_s: float = 0.0
-    segments: list[Segment] = field(default_factory=list)
-    named_s: dict[str, float] = field(default_factory=dict)
+    segments: list[PassSegment] = field(default_factory=list)
+    technique_s: dict[str, float] = field(default_factory=dict)
 
 
-def joined_names(*found: Iterable[tuple[str, float]]) -> dict[str, float]:
+def sum_by_name(*found: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Seconds by name, added up."""
     total: dict[str, float] = {}
     for name, seconds in chain(*found):
@@ -61,31 +61,31 @@ def joined_names(*found: Iterable[tuple[str, float]]) -> dict[str, float]:
     return total
 
 
-def named_terms(time: PassTime) -> list[tuple[str, float]]:
+def terms_with_techniques(time: PassTime) -> list[tuple[str, float]]:
     """Seconds of a pass by term, those of techniques under their names."""
     terms = [*zip(PASS_TERMS, time.terms_s, strict=True)]
-    terms[TECHNIQUE : TECHNIQUE + 1] = time.named_s.items()
+    terms[TECHNIQUE : TECHNIQUE + 1] = time.technique_s.items()
     return terms
 
 
-class Slot(NamedTuple):
+class LayerSlot(NamedTuple):
     """One layer's share of a pass: computation, copies, and traffic before and after it.
 
-    ``brought_s`` of the copies come from the host, for the technique ``brought_by``.
+    ``fetched_s`` of the copies come from the host, for the technique ``fetched_by``.
     """
 
     cost: PassCost
     copy_s: float
     gather_s: float
     reduce_s: float
-    brought_by: str = ""
-    brought_s: float = 0.0
+    fetched_by: str = ""
+    fetched_s: float = 0.0
 
     @property
-    def named_s(self) -> tuple[tuple[str, float], ...]:
+    def technique_s(self) -> tuple[tuple[str, float], ...]:
         """Seconds of techniques by name, of the computation and of the copies."""
-        own = self.cost.named_s
-        return (*own, (self.brought_by, self.brought_s)) if self.brought_s else own
+        own = self.cost.technique_s
+        return (*own, (self.fetched_by, self.fetched_s)) if self.fetched_s else own
 
 
 def pass_time(chunk: StageChunk, kind: PassKind, pricer: Pricer, detail: bool = False) -> PassTime:
@@ -100,10 +100,10 @@ def pass_time(chunk: StageChunk, kind: PassKind, pricer: Pricer, detail: bool = 
         detail: also list the segments.
     """
     numbers = layer_order(chunk, kind)
-    slots = slots_of(chunk, numbers, kind, pricer)
+    slots = layer_slots(chunk, numbers, kind, pricer)
     names = _names(chunk, numbers, kind) if detail else []
     if not pricer.hides_sharding:
-        return _in_line(slots, names)
+        return _serial(slots, names)
     return _overlapped(slots, pricer, names)
 
 
@@ -119,10 +119,12 @@ def _names(chunk: StageChunk, numbers: list[int], kind: PassKind) -> list[str]:
     return [f"layer {chunk.layers[number].index} {letter}" for number in numbers]
 
 
-def slots_of(chunk: StageChunk, numbers: list[int], kind: PassKind, pricer: Pricer) -> list[Slot]:
+def layer_slots(
+    chunk: StageChunk, numbers: list[int], kind: PassKind, pricer: Pricer
+) -> list[LayerSlot]:
     """The layers of a pass in order; most are as the one before."""
     make = _forward_slot if kind.forward else _backward_slot
-    found: list[Slot] = []
+    found: list[LayerSlot] = []
     before = None
     for number in numbers:
         entry = chunk.layers[number]
@@ -134,56 +136,65 @@ def slots_of(chunk: StageChunk, numbers: list[int], kind: PassKind, pricer: Pric
     return found
 
 
-def _forward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer) -> Slot:
+def _forward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer) -> LayerSlot:
     entry, unit = chunk.layers[number], entry_unit(chunk, number)
     forward = pricer.layer_pass(entry.lowered.forward)
     if unit is None:
-        return Slot(forward, 0.0, 0.0, 0.0)
+        return LayerSlot(forward, 0.0, 0.0, 0.0)
     cost = pricer.unit(unit)
     copy_s, gather_s = _before_forward_s(unit, cost, kind)
-    return Slot(forward, copy_s, gather_s, 0.0, unit.brought_by, cost.brought_s)
+    return LayerSlot(forward, copy_s, gather_s, 0.0, unit.fetched_by, cost.fetched_s)
 
 
-def _before_forward_s(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float, float]:
+def _before_forward_s(unit: FsdpUnit, cost: UnitCost, kind: PassKind) -> tuple[float, float]:
     """Copies and traffic of the gather that a forward pass waits for."""
     if not (unit.wrapped and (kind.first or unit.gathers_each_use)):
         return 0.0, 0.0
     if not kind.first:
-        return cost.gather_copy_s, cost.gather_wire_s
-    return cost.gather_copy_s + cost.refresh_copy_s, cost.gather_wire_s + cost.refresh_wire_s
+        return cost.gather_kernels_s, cost.gather_collectives_s
+    return (
+        cost.gather_kernels_s + cost.outer_gather_kernels_s,
+        cost.gather_collectives_s + cost.outer_gather_collectives_s,
+    )
 
 
-def traffic_seconds(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float, float, float]:
+def traffic_seconds(unit: FsdpUnit, cost: UnitCost, kind: PassKind) -> tuple[float, float, float]:
     """Copies, gather and reduction that a unit adds to a pass."""
     if kind.forward:
         return *_before_forward_s(unit, cost, kind), 0.0
     return _around_backward_s(unit, cost, kind)
 
 
-def _backward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer) -> Slot:
+def _backward_slot(chunk: StageChunk, number: int, kind: PassKind, pricer: Pricer) -> LayerSlot:
     unit = chunk.layers[number].unit
     backward = pricer.passes(chunk.backward_passes(number, kind.first, kind.last, kind.part))
     if unit is None:
-        return Slot(backward, 0.0, 0.0, 0.0)
+        return LayerSlot(backward, 0.0, 0.0, 0.0)
     cost = pricer.unit(unit)
-    brought_s = 0.0 if kind.part == "weight" else cost.brought_s
-    return Slot(backward, *_around_backward_s(unit, cost, kind), unit.brought_by, brought_s)
+    fetched_s = 0.0 if kind.part == "weight" else cost.fetched_s
+    return LayerSlot(backward, *_around_backward_s(unit, cost, kind), unit.fetched_by, fetched_s)
 
 
-def _around_backward_s(unit: Unit, cost: UnitCost, kind: PassKind) -> tuple[float, float, float]:
+def _around_backward_s(
+    unit: FsdpUnit, cost: UnitCost, kind: PassKind
+) -> tuple[float, float, float]:
     """Copies, gather and reduction of a backward pass."""
     if not (unit.wrapped or unit.reduce):
         return 0.0, 0.0, 0.0
     gathers = unit.gathers_each_use and kind.part != "weight"
-    copy_s = cost.gather_backward_copy_s if gathers else 0.0
-    gather_s = cost.gather_backward_wire_s if gathers else 0.0
+    copy_s = cost.gather_backward_kernels_s if gathers else 0.0
+    gather_s = cost.gather_backward_collectives_s if gathers else 0.0
     if kind.part == "input":
         return copy_s, gather_s, 0.0
     reduces = kind.last or unit.reduces_each_micro_batch
     copy_s += _after_backward_s(cost, kind, reduces, unit.reduces_each_micro_batch)
-    reduce_s = cost.reduce_wire_s if reduces else 0.0
+    reduce_s = cost.reduce_collectives_s if reduces else 0.0
     if kind.last:
-        return copy_s + cost.settle_copy_s, gather_s, reduce_s + cost.settle_wire_s
+        return (
+            copy_s + cost.outer_reduce_kernels_s,
+            gather_s,
+            reduce_s + cost.outer_reduce_collectives_s,
+        )
     return copy_s, gather_s, reduce_s
 
 
@@ -192,42 +203,42 @@ def _after_backward_s(cost: UnitCost, kind: PassKind, reduces: bool, each: bool)
     if not reduces:
         return cost.upcast_s if kind.first else cost.accumulate_upcast_s
     if each:
-        return cost.reduce_copy_s + (0.0 if kind.first else cost.accumulate_shard_s)
+        return cost.reduce_kernels_s + (0.0 if kind.first else cost.accumulate_shard_s)
     if kind.first:
-        return cost.reduce_copy_s
-    return cost.accumulate_upcast_s + cost.reduce_accumulated_copy_s
+        return cost.reduce_kernels_s
+    return cost.accumulate_upcast_s + cost.reduce_accumulated_kernels_s
 
 
-def _summed(slots: list[Slot]) -> PassTime:
+def _summed(slots: list[LayerSlot]) -> PassTime:
     """Terms of all layers and their copies, without traffic and without the time of the whole."""
     terms = [0.0] * len(PASS_TERMS)
     priced_s = measured_s = learned_s = 0.0
     for slot in slots:
         for number, seconds in enumerate(slot.cost.terms_s):
             terms[number] += seconds
-        terms[ELEMENTWISE] += slot.copy_s - slot.brought_s
-        terms[TECHNIQUE] += slot.brought_s
+        terms[ELEMENTWISE] += slot.copy_s - slot.fetched_s
+        terms[TECHNIQUE] += slot.fetched_s
         priced_s += slot.cost.priced_s
         measured_s += slot.cost.measured_s
         learned_s += slot.cost.learned_s
-    named_s = joined_names(*(slot.named_s for slot in slots if slot.named_s))
-    return PassTime(0.0, terms, priced_s, measured_s, learned_s, named_s=named_s)
+    technique_s = sum_by_name(*(slot.technique_s for slot in slots if slot.technique_s))
+    return PassTime(0.0, terms, priced_s, measured_s, learned_s, technique_s=technique_s)
 
 
-def _in_line(slots: list[Slot], names: list[str]) -> PassTime:
+def _serial(slots: list[LayerSlot], names: list[str]) -> PassTime:
     """Everything one after another on the compute stream's clock."""
     found = _summed(slots)
     found.terms_s[EXPOSED_DP] = sum(slot.gather_s + slot.reduce_s for slot in slots)
     found.time_s = sum(found.terms_s)
     clock_s = 0.0
     for name, slot in zip(names, slots, strict=False):
-        clock_s = _wire(found.segments, f"{name} gather", clock_s, slot.gather_s)
-        clock_s = _compute(found.segments, name, slot, clock_s, 1.0)
-        clock_s = _wire(found.segments, f"{name} reduce", clock_s, slot.reduce_s)
+        clock_s = _add_collective(found.segments, f"{name} gather", clock_s, slot.gather_s)
+        clock_s = _add_compute(found.segments, name, slot, clock_s, 1.0)
+        clock_s = _add_collective(found.segments, f"{name} reduce", clock_s, slot.reduce_s)
     return found
 
 
-def _overlapped(slots: list[Slot], pricer: Pricer, names: list[str]) -> PassTime:
+def _overlapped(slots: list[LayerSlot], pricer: Pricer, names: list[str]) -> PassTime:
     """Two streams with prefetch of one layer; see the module docstring.
 
     Where the stack hides only one of gathers and reductions, the other stops the computation.
@@ -238,7 +249,7 @@ def _overlapped(slots: list[Slot], pricer: Pricer, names: list[str]) -> PassTime
     compute_free = pending_reduce_s = 0.0
     gathered = wire_free = slots[0].gather_s
     if names:
-        _wire(segments, f"{names[0]} gather", 0.0, wire_free)
+        _add_collective(segments, f"{names[0]} gather", 0.0, wire_free)
     for number, (slot, following) in enumerate(zip(slots, [*slots[1:], None], strict=True)):
         work_s = slot.cost.time_s + slot.copy_s
         gather_s = following.gather_s if following is not None else 0.0
@@ -246,14 +257,14 @@ def _overlapped(slots: list[Slot], pricer: Pricer, names: list[str]) -> PassTime
         start = max(compute_free, gathered)
         busy_s = slowed(work_s, ahead_s + pending_reduce_s, slowdown)
         if names:
-            _compute(segments, names[number], slot, start, busy_s / work_s if work_s else 1.0)
+            _add_compute(segments, names[number], slot, start, busy_s / work_s if work_s else 1.0)
         compute_free = start + busy_s
         if following is not None and gather_s:
             issued = max(wire_free, start if hides.dp_parameter else compute_free)
             duration_s = slowed(gather_s, work_s, slowdown) if hides.dp_parameter else gather_s
             gathered = wire_free = issued + duration_s
             if names:
-                _wire(segments, f"{names[number + 1]} gather", issued, duration_s)
+                _add_collective(segments, f"{names[number + 1]} gather", issued, duration_s)
         if slot.reduce_s:
             beside = following is not None and hides.dp_gradient
             beside_s = following.cost.time_s if following is not None and beside else 0.0
@@ -261,7 +272,7 @@ def _overlapped(slots: list[Slot], pricer: Pricer, names: list[str]) -> PassTime
             duration_s = slowed(slot.reduce_s, beside_s, slowdown)
             wire_free = issued + duration_s
             if names:
-                _wire(segments, f"{names[number]} reduce", issued, duration_s)
+                _add_collective(segments, f"{names[number]} reduce", issued, duration_s)
             compute_free = compute_free if hides.dp_gradient else wire_free
         pending_reduce_s = slot.reduce_s if hides.dp_gradient else 0.0
     found.time_s = max(compute_free, wire_free)
@@ -269,23 +280,25 @@ def _overlapped(slots: list[Slot], pricer: Pricer, names: list[str]) -> PassTime
     return found
 
 
-def _wire(segments: list[Segment], name: str, start_s: float, duration_s: float) -> float:
+def _add_collective(
+    segments: list[PassSegment], name: str, start_s: float, duration_s: float
+) -> float:
     if duration_s:
-        segments.append(Segment("dp", name, start_s, duration_s, "exposed_dp"))
+        segments.append(PassSegment("dp", name, start_s, duration_s, "exposed_dp"))
     return start_s + duration_s
 
 
-def _compute(
-    segments: list[Segment], name: str, slot: Slot, start_s: float, stretch: float
+def _add_compute(
+    segments: list[PassSegment], name: str, slot: LayerSlot, start_s: float, stretch: float
 ) -> float:
     """The layer's terms one after another; collectives inside layers on a stream of theirs."""
     clock_s = start_s
     parts = [*zip(TERMS, slot.cost.terms_s, strict=True)]
-    parts[TECHNIQUE : TECHNIQUE + 1] = slot.named_s
-    for term, seconds in [*parts, ("elementwise", slot.copy_s - slot.brought_s)]:
+    parts[TECHNIQUE : TECHNIQUE + 1] = slot.technique_s
+    for term, seconds in [*parts, ("elementwise", slot.copy_s - slot.fetched_s)]:
         if not seconds:
             continue
         stream = term.removeprefix("exposed_") if term.startswith("exposed_") else "compute"
-        segments.append(Segment(stream, name, clock_s, seconds * stretch, term))
+        segments.append(PassSegment(stream, name, clock_s, seconds * stretch, term))
         clock_s += seconds * stretch
     return clock_s

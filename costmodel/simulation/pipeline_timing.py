@@ -13,18 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...spec.plan.plan import Plan
-from ...spec.schedules.stage_order import chunk_place, chunk_position
+from ...spec.schedules.stage_order import chunk_location, chunk_position
 from ..lowering.chunk import StageChunk
-from ..lowering.stage_passes import PassKind, Together
-from ..pricing.group_pricer import GroupPrices
+from ..lowering.stage_passes import ConcurrentPasses, PassKind
+from ..pricing.group_pricer import GroupPricer
 from .pass_order import PassOrder, pass_order
-from .stage_messages import Side, alike_s, crossing_s, divides_alike
+from .stage_messages import BoundaryStage, repartition_s, same_batch_partition, same_partition_s
 from .stage_run import StageRun
 
 Floats = NDArray[np.float64]
 
 
-class Messages:
+class MessageTimes:
     """Seconds of the message that each chunk sends, forward and backward.
 
     Where the stack overlaps them a message travels while its sender goes on; otherwise the sender
@@ -32,7 +32,7 @@ class Messages:
     """
 
     def __init__(
-        self, plan: Plan, chunks: list[tuple[StageChunk, ...]], prices: GroupPrices
+        self, plan: Plan, chunks: list[tuple[StageChunk, ...]], prices: GroupPricer
     ) -> None:
         self.kind = plan.program.schedule.kind
         self.stages = len(chunks)
@@ -42,11 +42,11 @@ class Messages:
         self.blocking = not prices.whole.overlaps.pp
         self._seconds: dict[tuple[bool, int], float] = {}
         for position in range(self.positions):
-            stage, virtual = chunk_place(self.kind, position, self.stages)
+            stage, virtual = chunk_location(self.kind, position, self.stages)
             chunk = chunks[stage][virtual]
             for forward, size in ((True, chunk.sends_bytes), (False, chunk.receives_bytes)):
                 beyond = (position + (1 if forward else -1)) % self.positions
-                peer, there = chunk_place(self.kind, beyond, self.stages)
+                peer, there = chunk_location(self.kind, beyond, self.stages)
                 seconds = 0.0
                 if size and peer != stage:
                     ends = chunks[peer][there]
@@ -62,12 +62,12 @@ class Messages:
         return self._seconds.get((forward, position), 0.0)
 
 
-Place = tuple[int, StageChunk]
+ChunkEnd = tuple[int, StageChunk]
 """A stage's number, and the chunk of it at a boundary."""
 
 
 def _message_s(
-    plan: Plan, prices: GroupPrices, sender: Place, receiver: Place, forward: bool
+    plan: Plan, prices: GroupPricer, sender: ChunkEnd, receiver: ChunkEnd, forward: bool
 ) -> float:
     """Seconds of what a chunk sends another, activations forward or gradients backward."""
     stages, samples = plan.program.stages, plan.program.micro_batch_samples
@@ -79,24 +79,28 @@ def _message_s(
             size = chunk.sends_bytes if forward else chunk.receives_bytes
             return prices.message_s(size, own, theirs)
     before, after = stages[place if forward else peer], stages[peer if forward else place]
-    ends = Side.of(before, first.layers[-1].strategy, samples)
-    begins = Side.of(after, following.layers[0].strategy, samples)
+    ends = BoundaryStage.of(before, first.layers[-1].strategy, samples)
+    begins = BoundaryStage.of(after, following.layers[0].strategy, samples)
     sides = (ends, begins) if forward else (begins, ends)
-    if divides_alike(before, after):
+    if same_batch_partition(before, after):
         size = chunk.sends_bytes if forward else chunk.receives_bytes
-        return alike_s(size, *sides, prices.message_s)
+        return same_partition_s(size, *sides, prices.message_s)
     each = ends.replica_samples[0]
     whole_bytes = first.sends_bytes * ends.strategy.sequence_split * samples // each
-    return crossing_s(whole_bytes, *sides, prices.message_s)
+    return repartition_s(whole_bytes, *sides, prices.message_s)
 
 
-def play(runs: list[StageRun], messages: Messages) -> None:
+def time_pipeline(runs: list[StageRun], messages: MessageTimes) -> None:
     """Run every stage's passes to the end: when each starts, and what messages take."""
     chunks = messages.positions // messages.stages
     shape = (messages.kind, messages.stages, chunks, messages.micro_batches, messages.lines)
     order = pass_order(*shape)
     width = len(order.sources)
-    every = [_timing(run, messages, kinds, width) for run in runs for kinds in run.passes.together]
+    every = [
+        _timing(run, messages, kinds, width)
+        for run in runs
+        for kinds in run.passes.concurrent_groups
+    ]
     times_s, sends_s, *travels_s = np.array(every).T[:, order.kinds]
     inputs = [
         (source.tolist(), travel_s.tolist())
@@ -113,12 +117,12 @@ def play(runs: list[StageRun], messages: Messages) -> None:
         run.message_s = float(np.cumsum(lost_s[places - 1])[-1])
 
 
-Input = tuple[list[int], list[float]]
+GroupInput = tuple[list[int], list[float]]
 """Of each group, the one whose message its first or its second pass waits for, and its travel."""
 
 
 def group_ends_s(
-    before: list[int], inputs: Sequence[Input], times_s: list[float], sends_s: list[float]
+    before: list[int], inputs: Sequence[GroupInput], times_s: list[float], sends_s: list[float]
 ) -> list[float]:
     """When each group of passes that start together ends, counted from 1; 0 s stands for none.
 
@@ -170,14 +174,16 @@ def group_starts_s(
     return starts_s, waiting
 
 
-def _timing(run: StageRun, messages: Messages, kinds: Together, width: int) -> list[float]:
+def _timing(
+    run: StageRun, messages: MessageTimes, kinds: ConcurrentPasses, width: int
+) -> list[float]:
     """Seconds of a group of passes, of sending, of what each pass waits for on its way."""
     each = [timing_of(run, messages, kind) for kind in kinds]
     ways_s = [travel_s for _, travel_s, _ in each] + [0.0] * (width - len(each))
     return [run.time_of(kinds).time_s, sum(send_s for *_, send_s in each), *ways_s]
 
 
-def timing_of(run: StageRun, messages: Messages, kind: PassKind) -> tuple[float, float, float]:
+def timing_of(run: StageRun, messages: MessageTimes, kind: PassKind) -> tuple[float, float, float]:
     """Seconds of a kind of pass, of what it waits for on its way, and of sending."""
     time_s = run.times[kind].time_s
     if kind.part == "weight":

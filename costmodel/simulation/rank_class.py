@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
 from ..lowering.chunk import StageChunk
-from ..pricing.link_span import Reach
+from ..pricing.link_span import LinkSpan
 
 MAX_CLASSES = 2**14
 """Classes of one plan; each is lowered and priced on its own."""
@@ -26,7 +26,7 @@ class RankClass:
     group: str
     count: int
     chunks: tuple[StageChunk, ...]
-    reach: Reach
+    link_span: LinkSpan
 
 
 def refuse_too_many(plan: Plan) -> None:

@@ -18,28 +18,28 @@ from ...spec.schedules.passes import BackwardPart
 from ...spec.schedules.stage_order import SPLIT_KINDS, ScheduleKind, chunk_position
 from ..lowering.chunk import StageChunk
 from ..lowering.plan_lowering import Lowering
-from ..lowering.stage_passes import PassKind, Together, passes_of
+from ..lowering.stage_passes import ConcurrentPasses, PassKind, passes_of
 from ..memory.offload_tiers import tier_rows
-from ..memory.pass_memory_cache import PassEffects
+from ..memory.pass_memory_cache import PassMemoryCache
 from ..memory.peak import memory_row, stage_peak
-from ..pricing.group_pricer import GroupPrices, stage_group, used_devices, used_groups
-from ..pricing.link_span import Reach, stage_reaches
+from ..pricing.group_pricer import GroupPricer, stage_group, used_devices, used_groups
+from ..pricing.link_span import LinkSpan, stage_link_spans
 from ..pricing.machine import Machine
 from ..pricing.pricer import Pricer
-from ..technique import Prices
+from ..technique import TechniquePrices
 from ..techniques import TECHNIQUES
-from .overlapped_passes import PAIRED_KINDS, hiding_terms, pair_time
+from .overlapped_passes import PAIRED_KINDS, overlappable_terms, pair_time
 from .pass_time import PassTime, pass_time
-from .pipeline_timing import Messages, play
+from .pipeline_timing import MessageTimes, time_pipeline
 from .rank_class import RankClass, refuse_too_many
 from .stage_run import StageRun
-from .step_end import close, communicators
+from .step_end import apply_step_end, communicators
 
 MAX_PASSES = 2**21
 """Passes, forward and backward, of one simulated step: about half a minute's work."""
 
 
-def most_microbatches(
+def max_microbatches(
     stages: int, chunks: int, kind: ScheduleKind = "1f1b", written: bool = False
 ) -> int:
     """How many micro-batches a step of so many stages and chunks may have to be simulated."""
@@ -83,17 +83,21 @@ class Simulator:
     """
 
     def __init__(
-        self, lowering: Lowering, pricer: Pricer, effects: PassEffects | None = None
+        self, lowering: Lowering, pricer: Pricer, effects: PassMemoryCache | None = None
     ) -> None:
         self.lowering = lowering
         self.pricer = pricer
-        self.prices = GroupPrices(pricer)
+        self.prices = GroupPricer(pricer)
         self._passes: dict[tuple[object, ...], PassTime] = {}
-        self._effects = effects or PassEffects(lowering.stack)
+        self._effects = effects or PassMemoryCache(lowering.stack)
 
     @classmethod
     def for_plan(
-        cls, plan: Plan, machine: Machine, stack: StackSpec, techniques: Prices = TECHNIQUES
+        cls,
+        plan: Plan,
+        machine: Machine,
+        stack: StackSpec,
+        techniques: TechniquePrices = TECHNIQUES,
     ) -> Simulator:
         """A simulator for the plan's model and workload, and techniques whose prices are known."""
         lowering = Lowering(plan.model, plan.workload, stack, techniques)
@@ -103,31 +107,31 @@ class Simulator:
         """A simulator of the same layers on another machine, with the same stack."""
         return Simulator(self.lowering, Pricer(machine, self.pricer.stack), self._effects)
 
-    def run(self, plan: Plan, give_up_s: float = float("inf")) -> Simulation | None:
+    def run(self, plan: Plan, cutoff_s: float = float("inf")) -> Simulation | None:
         """One step of a legal plan.
 
         Args:
             plan: the plan.
-            give_up_s: None is returned where the step certainly takes at least this long.
+            cutoff_s: None is returned where the step certainly takes at least this long.
 
         Raises:
             InputError: more passes than can be simulated.
         """
-        staged = self.staged(plan, give_up_s)
-        if staged is None:
+        untimed_runs = self.untimed_runs(plan, cutoff_s)
+        if untimed_runs is None:
             return None
-        chunks, runs = staged
-        play(runs, Messages(plan, chunks, self.prices))
+        chunks, runs = untimed_runs
+        time_pipeline(runs, MessageTimes(plan, chunks, self.prices))
         return self.finish(plan, chunks, runs)
 
-    def staged(
-        self, plan: Plan, give_up_s: float = float("inf")
+    def untimed_runs(
+        self, plan: Plan, cutoff_s: float = float("inf")
     ) -> tuple[list[tuple[StageChunk, ...]], list[StageRun]] | None:
         """The lowered chunks of every stage, and its passes priced but not played; as ``run``."""
         program = plan.program
         stages, micro_batches = len(program.stages), program.schedule.microbatches
         kind, written = program.schedule.kind, program.schedule.actions is not None
-        most = most_microbatches(stages, program.chunks_per_stage, kind, written)
+        most = max_microbatches(stages, program.chunks_per_stage, kind, written)
         if micro_batches > most:
             allowed = f"at most {most} with these stages"
             raise InputError("schedule.microbatches", micro_batches, allowed, most)
@@ -136,15 +140,15 @@ class Simulator:
         if kind in PAIRED_KINDS or written:
             runs = []
             for s in range(stages):
-                run = self._own_run(plan, s, classes[s])
-                if run.busy_s + self.pricer.step_s >= give_up_s:
+                run = self._paired_run(plan, s, classes[s])
+                if run.busy_s + self.pricer.step_s >= cutoff_s:
                     return None
                 runs.append(run)
         else:
-            counts = kind_counts(kind, micro_batches, program.chunks_per_stage)
+            counts = pass_kind_counts(kind, micro_batches, program.chunks_per_stage)
             each = [self._slowest(counts, held) for held in classes]
             times = [found for found, _ in each]
-            if give_up_s < float("inf") and self.least_s(counts, times) >= give_up_s:
+            if cutoff_s < float("inf") and self.step_lower_bound_s(counts, times) >= cutoff_s:
                 return None
             runs = [
                 StageRun(s, passes_of(plan, s), times[s], classes[s], each[s][1])
@@ -159,20 +163,20 @@ class Simulator:
             InputError: more than can be priced one by one.
         """
         refuse_too_many(plan)
-        every, reaches = plan.layer_strategies(), self.reaches(plan)
+        every, link_spans = plan.layer_strategies(), self.link_spans(plan)
         return [
             tuple(
                 RankClass(part.device_group, part.count, self.lowering.stage(plan, s, n, every), r)
-                for n, (part, r) in enumerate(zip(stage.devices, reaches[s], strict=True))
+                for n, (part, r) in enumerate(zip(stage.devices, link_spans[s], strict=True))
             )
             for s, stage in enumerate(plan.program.stages)
         ]
 
     def _slowest(
-        self, counts: dict[Together, int], classes: tuple[RankClass, ...]
+        self, counts: dict[ConcurrentPasses, int], classes: tuple[RankClass, ...]
     ) -> tuple[dict[PassKind, PassTime], dict[PassKind, int]]:
         """Seconds of every kind of pass on the slowest class of a stage, and which that is."""
-        found = [self._times(counts, c.chunks, c.group, c.reach) for c in classes]
+        found = [self._times(counts, c.chunks, c.group, c.link_span) for c in classes]
         if len(found) == 1:
             return found[0], {}
         which = {
@@ -181,50 +185,58 @@ class Simulator:
         }
         return {kind: found[n][kind] for kind, n in which.items()}, which
 
-    def _own_run(self, plan: Plan, stage: int, classes: tuple[RankClass, ...]) -> StageRun:
+    def _paired_run(self, plan: Plan, stage: int, classes: tuple[RankClass, ...]) -> StageRun:
         """A stage whose kinds of passes are its own: some overlap, or a plan wrote its order."""
         passes = passes_of(plan, stage)
         counts = passes.counts
-        pairs: dict[Together, PassTime] = {}
+        pairs: dict[ConcurrentPasses, PassTime] = {}
         for held in classes:
-            times = self._times(counts, held.chunks, held.group, held.reach)
+            times = self._times(counts, held.chunks, held.group, held.link_span)
             pricer = self.prices.inside(held.group)
-            in_line, slowdown = hiding_terms(pricer), pricer.stack.overlap_slowdown
+            serial, slowdown = overlappable_terms(pricer), pricer.stack.overlap_slowdown
             for kinds in counts:
                 if len(kinds) == 2:
-                    own = pair_time(times[kinds[0]], times[kinds[1]], in_line, slowdown)
+                    own = pair_time(times[kinds[0]], times[kinds[1]], serial, slowdown)
                     if kinds not in pairs or own.time_s > pairs[kinds].time_s:
                         pairs[kinds] = own
         slowest, which = self._slowest(counts, classes)
         return StageRun(stage, passes, slowest, classes, which, pairs)
 
-    def pass_time(self, chunk: StageChunk, kind: PassKind, group: str, reach: Reach) -> PassTime:
+    def pass_time(
+        self, chunk: StageChunk, kind: PassKind, group: str, link_span: LinkSpan
+    ) -> PassTime:
         """Seconds of one pass on a device group, computed once for chunks of equal layers."""
-        key = (chunk.layer_ids, kind.forward, kind.first, kind.last, kind.part, group, reach)
+        key = (chunk.layer_ids, kind.forward, kind.first, kind.last, kind.part, group, link_span)
         found = self._passes.get(key)
         if found is None:
-            pricer = self.prices.at(group, reach)
+            pricer = self.prices.at(group, link_span)
             found = self._passes[key] = pass_time(chunk, kind, pricer)
         return found
 
-    def reaches(self, plan: Plan) -> list[list[Reach]]:
+    def link_spans(self, plan: Plan) -> list[list[LinkSpan]]:
         """How far the rank groups of each stage reach, seen from each of its device groups."""
         cluster = self.pricer.machine.cluster
         used = {group: used_devices(plan, group) for group in used_groups(plan)}
         return [
-            stage_reaches(cluster, stage, self.prices.inside(group).machine, used[group])
+            stage_link_spans(cluster, stage, self.prices.inside(group).machine, used[group])
             for stage in plan.program.stages
             for group in [stage_group(stage)]
         ]
 
     def _times(
-        self, counts: dict[Together, int], chunks: tuple[StageChunk, ...], group: str, reach: Reach
+        self,
+        counts: dict[ConcurrentPasses, int],
+        chunks: tuple[StageChunk, ...],
+        group: str,
+        link_span: LinkSpan,
     ) -> dict[PassKind, PassTime]:
         """Seconds of every kind of pass of a class of ranks."""
         kinds = dict.fromkeys(kind for together in counts for kind in together)
-        return {kind: self.pass_time(chunks[kind.chunk], kind, group, reach) for kind in kinds}
+        return {kind: self.pass_time(chunks[kind.chunk], kind, group, link_span) for kind in kinds}
 
-    def least_s(self, counts: dict[Together, int], times: list[dict[PassKind, PassTime]]) -> float:
+    def step_lower_bound_s(
+        self, counts: dict[ConcurrentPasses, int], times: list[dict[PassKind, PassTime]]
+    ) -> float:
         """Least step time: a stage's work, after and before one micro-batch of earlier stages.
 
         A stage's first forward pass follows the first chunks of all earlier stages, and their
@@ -252,7 +264,7 @@ class Simulator:
     ) -> Simulation:
         """Open sums, the norm that all stages wait for, the update, and memory."""
         stack = self.lowering.stack
-        barrier_s, norm_s = close(plan, stack, self.prices, chunks, runs)
+        barrier_s, norm_s = apply_step_end(plan, stack, self.prices, chunks, runs)
         host_s = self.pricer.step_s
         step_time_s = barrier_s + max(run.update_s + run.gathers_s for run in runs) + host_s
         prefetch = self.pricer.overlaps.dp_parameter
@@ -271,7 +283,9 @@ class Simulator:
         return Simulation(kind, step_time_s, barrier_s, norm_s, host_s, runs, chunks, memory)
 
 
-def kind_counts(kind: ScheduleKind, micro_batches: int, chunks: int) -> dict[Together, int]:
+def pass_kind_counts(
+    kind: ScheduleKind, micro_batches: int, chunks: int
+) -> dict[ConcurrentPasses, int]:
     """How often every stage runs each kind of pass, where none overlap in pairs."""
     ends = {(True, True): 1}
     if micro_batches > 1:

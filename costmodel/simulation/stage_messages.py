@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from ...spec.parallel.batch_partition import Span, divides_alike, group_samples
-from ...spec.parallel.sequence_partition import Spans, common, count, held_tokens
+from ...spec.parallel.batch_partition import IndexRange, group_samples, same_batch_partition
+from ...spec.parallel.sequence_partition import IndexRanges, count, intersect_ranges, local_tokens
 from ...spec.plan.plan import Stage, StageDevices
 from ...spec.strategy import LayerStrategy
 
@@ -22,7 +22,7 @@ PairSeconds = Callable[[int, StageDevices, StageDevices], float]
 """Seconds of a message of so many bytes between ranks of two parts of stages."""
 
 
-class Side(NamedTuple):
+class BoundaryStage(NamedTuple):
     """A stage at a boundary: devices, samples of each group, strategy of the layout there."""
 
     devices: tuple[StageDevices, ...]
@@ -30,7 +30,7 @@ class Side(NamedTuple):
     strategy: LayerStrategy
 
     @classmethod
-    def of(cls, stage: Stage, strategy: LayerStrategy, samples: int) -> Side:
+    def of(cls, stage: Stage, strategy: LayerStrategy, samples: int) -> BoundaryStage:
         """A stage around a layer, in a micro-batch of so many samples."""
         return cls(stage.devices, group_samples(stage, samples), strategy)
 
@@ -41,7 +41,9 @@ class Side(NamedTuple):
         return [taken // (part.count // self.strategy.width) for part, taken in parts]
 
 
-def alike_s(size_bytes: int, sender: Side, receiver: Side, pair: PairSeconds) -> float:
+def same_partition_s(
+    size_bytes: int, sender: BoundaryStage, receiver: BoundaryStage, pair: PairSeconds
+) -> float:
     """Seconds between stages that cut the batch alike: the slowest pair of ranks.
 
     Args:
@@ -57,7 +59,9 @@ def alike_s(size_bytes: int, sender: Side, receiver: Side, pair: PairSeconds) ->
     )
 
 
-def crossing_s(whole_bytes: int, sender: Side, receiver: Side, pair: PairSeconds) -> float:
+def repartition_s(
+    whole_bytes: int, sender: BoundaryStage, receiver: BoundaryStage, pair: PairSeconds
+) -> float:
     """Seconds between stages that cut the batch differently.
 
     Args:
@@ -69,7 +73,7 @@ def crossing_s(whole_bytes: int, sender: Side, receiver: Side, pair: PairSeconds
     known: dict[tuple[int, int, int], float] = {}
     loads: dict[tuple[bool, int, int], float] = {}
     samples = sum(sender.samples)
-    for load in _loads(sender, receiver):
+    for load in _rank_transfers(sender, receiver):
         size = whole_bytes * load.samples * load.tokens[0] // (samples * load.tokens[1])
         key = (size, load.source[0], load.target[0])
         if key not in known:
@@ -82,7 +86,7 @@ def crossing_s(whole_bytes: int, sender: Side, receiver: Side, pair: PairSeconds
     return max(loads.values())
 
 
-class _Load(NamedTuple):
+class _RankTransfer(NamedTuple):
     """What one rank sends another: samples, and a fraction of their tokens.
 
     ``source`` and ``target``: device group, replica of the stage, part of the tokens. ``serves``:
@@ -97,7 +101,7 @@ class _Load(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _loads(sender: Side, receiver: Side) -> tuple[_Load, ...]:
+def _rank_transfers(sender: BoundaryStage, receiver: BoundaryStage) -> tuple[_RankTransfer, ...]:
     held, wanted = _replicas(sender), _replicas(receiver)
     holds, wants = sender.strategy.sequence_split, receiver.strategy.sequence_split
     copies = sender.strategy.width // holds, receiver.strategy.width // wants
@@ -105,25 +109,27 @@ def _loads(sender: Side, receiver: Side) -> tuple[_Load, ...]:
     overlaps = list(_token_overlaps(sender.strategy, receiver.strategy))
     units = _units(sender.strategy, receiver.strategy)
     return tuple(
-        _Load((group, source, q), (other, target, p), both, (tokens, units), serves)
+        _RankTransfer((group, source, q), (other, target, p), both, (tokens, units), serves)
         for source, (group, has) in enumerate(held)
         for target, (other, needs) in _meeting(wanted, has)
-        for both in [_count(has.meet(needs))]
+        for both in [_count(has.intersection(needs))]
         for q, p, tokens in overlaps
     )
 
 
-def _replicas(side: Side) -> list[tuple[int, Span]]:
+def _replicas(side: BoundaryStage) -> list[tuple[int, IndexRange]]:
     """Device group and samples of every replica of a stage, in order."""
     found, start = [], 0
     for number, each in enumerate(side.replica_samples):
         for _ in range(side.devices[number].count // side.strategy.width):
-            found.append((number, Span(start, start + each)))
+            found.append((number, IndexRange(start, start + each)))
             start += each
     return found
 
 
-def _meeting(wanted: list[tuple[int, Span]], has: Span) -> Iterator[tuple[int, tuple[int, Span]]]:
+def _meeting(
+    wanted: list[tuple[int, IndexRange]], has: IndexRange
+) -> Iterator[tuple[int, tuple[int, IndexRange]]]:
     """The replicas that need some of these samples, with their numbers."""
     for number, (group, needs) in enumerate(wanted):
         if needs.first < has.end and has.first < needs.end:
@@ -136,7 +142,7 @@ def _token_overlaps(holds: LayerStrategy, wants: LayerStrategy) -> Iterator[tupl
     held, wanted = _parts(holds, units), _parts(wants, units)
     for q, own in enumerate(held):
         for p, other in enumerate(wanted):
-            if tokens := count(common(own, other)):
+            if tokens := count(intersect_ranges(own, other)):
                 yield q, p, tokens
 
 
@@ -145,14 +151,20 @@ def _units(holds: LayerStrategy, wants: LayerStrategy) -> int:
     return 2 * math.lcm(holds.width, wants.width)
 
 
-def _parts(strategy: LayerStrategy, units: int) -> list[Spans]:
+def _parts(strategy: LayerStrategy, units: int) -> list[IndexRanges]:
     """The different parts of a sequence that a replica's ranks hold."""
     step = strategy.width // strategy.sequence_split
-    return [held_tokens(strategy, rank, units) for rank in range(0, strategy.width, step)]
+    return [local_tokens(strategy, rank, units) for rank in range(0, strategy.width, step)]
 
 
-def _count(span: Span) -> int:
+def _count(span: IndexRange) -> int:
     return span.end - span.first
 
 
-__all__ = ["PairSeconds", "Side", "alike_s", "crossing_s", "divides_alike"]
+__all__ = [
+    "BoundaryStage",
+    "PairSeconds",
+    "repartition_s",
+    "same_batch_partition",
+    "same_partition_s",
+]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...spec.schedules.passes import Pass
-from ..lowering.stage_passes import PassKind, StagePasses, Together
-from .pass_time import PASS_TERMS, PassTime, joined_names
+from ..lowering.stage_passes import ConcurrentPasses, PassKind, StagePasses
+from .pass_time import PASS_TERMS, PassTime, sum_by_name
 from .rank_class import RankClass
 
 
@@ -18,7 +18,7 @@ class StageRun:
     ``times`` are those of kinds of passes, ``pair_times`` of kinds that overlap, on the slowest
     of its ``classes`` of ranks; ``slowest`` says which that is where it has several.
     ``message_s`` is what its stream lost to messages: waiting for one under way, or sending.
-    ``update_named_s`` of ``update_s`` are techniques'.
+    ``update_technique_s`` of ``update_s`` are techniques'.
     """
 
     stage: int
@@ -26,15 +26,15 @@ class StageRun:
     times: dict[PassKind, PassTime]
     classes: tuple[RankClass, ...]
     slowest: dict[PassKind, int] = field(default_factory=dict)
-    pair_times: dict[Together, PassTime] = field(default_factory=dict)
+    pair_times: dict[ConcurrentPasses, PassTime] = field(default_factory=dict)
     starts_s: list[float] = field(default_factory=list)
     message_s: float = 0.0
     end_s: float = 0.0
-    tensor_sums_s: float = 0.0
-    tied_sum_s: float = 0.0
+    pending_reductions_s: float = 0.0
+    tied_reduction_s: float = 0.0
     update_s: float = 0.0
     gathers_s: float = 0.0
-    update_named_s: dict[str, float] = field(default_factory=dict)
+    update_technique_s: dict[str, float] = field(default_factory=dict)
 
     def class_of(self, kind: PassKind) -> RankClass:
         """The class of ranks that a kind of pass waits for."""
@@ -46,11 +46,11 @@ class StageRun:
         return self.passes.order
 
     @property
-    def counts(self) -> dict[Together, int]:
+    def counts(self) -> dict[ConcurrentPasses, int]:
         """How often each kind of pass, or of overlapping pair, runs."""
         return self.passes.counts
 
-    def time_of(self, kinds: Together) -> PassTime:
+    def time_of(self, kinds: ConcurrentPasses) -> PassTime:
         """Seconds of a pass, or of two that overlap."""
         return self.times[kinds[0]] if len(kinds) == 1 else self.pair_times[kinds]
 
@@ -60,7 +60,7 @@ class StageRun:
     @property
     def ready_s(self) -> float:
         """When the stage comes to the norm that all wait for."""
-        return self.end_s + self.tensor_sums_s + self.tied_sum_s
+        return self.end_s + self.pending_reductions_s + self.tied_reduction_s
 
     @property
     def busy_s(self) -> float:
@@ -75,13 +75,13 @@ class StageRun:
                 total[number] += count * seconds
         return total
 
-    def named_s(self) -> dict[str, float]:
+    def technique_s(self) -> dict[str, float]:
         """Seconds of techniques by name, in the passes and with the update."""
         passes = (
-            [(name, count * seconds) for name, seconds in time.named_s.items()]
+            [(name, count * seconds) for name, seconds in time.technique_s.items()]
             for count, time in self._work()
         )
-        return joined_names(*passes, self.update_named_s.items())
+        return sum_by_name(*passes, self.update_technique_s.items())
 
     def shares(self) -> tuple[float, float]:
         """Measured and learned parts of the layers' kernel and collective seconds."""

@@ -14,30 +14,30 @@ from ...spec.plan.plan import Plan
 from ...spec.plan.technique_groups import stage_technique_groups
 from ...spec.techniques import TECHNIQUES, Values
 from ..lowering.chunk import StageChunk
-from ..lowering.step_work import end_of_step
-from ..lowering.tied_embeddings import holding_stages
-from ..pricing.group_pricer import GroupPrices
+from ..lowering.step_work import step_end_work
+from ..lowering.tied_embeddings import table_stages
+from ..pricing.group_pricer import GroupPricer
 from ..pricing.overlap import slowed
-from .pass_time import joined_names
+from .pass_time import sum_by_name
 from .rank_class import RankClass
 from .stage_run import StageRun
 
 
-class _End(NamedTuple):
+class _StepEndTimes(NamedTuple):
     """Seconds of a class of a stage's ranks after its passes."""
 
-    tensor_sums_s: float
-    tied_sum_s: float
+    pending_reductions_s: float
+    tied_reduction_s: float
     update_s: float
     gathers_s: float
     norm_s: float
-    named_s: dict[str, float]
+    technique_s: dict[str, float]
 
 
-def close(
+def apply_step_end(
     plan: Plan,
     stack: StackSpec,
-    prices: GroupPrices,
+    prices: GroupPricer,
     chunks: list[tuple[StageChunk, ...]],
     runs: list[StageRun],
 ) -> tuple[float, float]:
@@ -53,23 +53,23 @@ def close(
     Returns:
         When all stages have the norm, and the seconds of the norm itself.
     """
-    holding, norm_s = holding_stages(plan), 0.0
-    known: dict[tuple[object, ...], _End] = {}
+    holding, norm_s = table_stages(plan), 0.0
+    known: dict[tuple[object, ...], _StepEndTimes] = {}
     for run in runs:
         tied = run.stage if run.stage in holding else None
         ends = []
         for held in run.classes:
             held_layers = tuple(chunk.layer_ids for chunk in held.chunks)
-            key = (held_layers, tied, held.group, held.reach)
+            key = (held_layers, tied, held.group, held.link_span)
             if key not in known:
-                known[key] = _end(plan, stack, prices, run.stage, held)
+                known[key] = _step_end_times(plan, stack, prices, run.stage, held)
             ends.append(known[key])
-        run.tensor_sums_s = max(end.tensor_sums_s for end in ends)
-        run.tied_sum_s = max(end.tied_sum_s for end in ends)
+        run.pending_reductions_s = max(end.pending_reductions_s for end in ends)
+        run.tied_reduction_s = max(end.tied_reduction_s for end in ends)
         run.gathers_s = max(end.gathers_s for end in ends)
         norm_s = max(end.norm_s for end in ends)
         latest = max(ends, key=lambda end: end.update_s)
-        run.update_s, run.update_named_s = latest.update_s, latest.named_s
+        run.update_s, run.update_technique_s = latest.update_s, latest.technique_s
     barrier_s = max(run.ready_s for run in runs) + norm_s
     for run in runs:
         layers = sum(len(chunk.layers) for chunk in chunks[run.stage])
@@ -77,31 +77,31 @@ def close(
     return barrier_s, norm_s
 
 
-def _end(
+def _step_end_times(
     plan: Plan,
     stack: StackSpec,
-    prices: GroupPrices,
+    prices: GroupPricer,
     stage: int,
     held: RankClass,
-) -> _End:
-    end = end_of_step(plan, stack, stage, held.chunks)
-    inside = prices.at(held.group, held.reach)
-    copies_s, tensor_sums_s = inside.split(end.tensor_sums)
+) -> _StepEndTimes:
+    end = step_end_work(plan, stack, stage, held.chunks)
+    inside = prices.at(held.group, held.link_span)
+    copies_s, pending_reductions_s = inside.split(end.pending_reductions)
     casts_s, gathers_s = inside.split(end.gathers)
-    named_s = joined_names(*([(name, sum(inside.split(items)))] for name, items in end.added))
-    added_s = sum(named_s.values())
-    return _End(
-        tensor_sums_s=tensor_sums_s,
-        tied_sum_s=prices.between_ends_s(plan, end.tied_sum),
+    technique_s = sum_by_name(*([(name, sum(inside.split(items)))] for name, items in end.added))
+    added_s = sum(technique_s.values())
+    return _StepEndTimes(
+        pending_reductions_s=pending_reductions_s,
+        tied_reduction_s=prices.first_to_last_stage_s(plan, end.tied_reduction),
         update_s=copies_s + sum(inside.split(end.update)) + casts_s + added_s,
         gathers_s=gathers_s,
-        norm_s=prices.all_ranks_s(plan, end.norm),
-        named_s=named_s,
+        norm_s=prices.all_ranks_collective_s(plan, end.norm),
+        technique_s=technique_s,
     )
 
 
 def _exposed_gathers_s(
-    stack: StackSpec, prices: GroupPrices, run: StageRun, layers: int, barrier_s: float
+    stack: StackSpec, prices: GroupPricer, run: StageRun, layers: int, barrier_s: float
 ) -> float:
     """What shows of gathers after the update: those hidden run beside the next forward.
 
@@ -115,7 +115,7 @@ def _exposed_gathers_s(
     forward_s = sum(t.time_s for kind, t in run.times.items() if kind.forward and kind.first)
     slowdown = prices.whole.stack.overlap_slowdown
     longer_s = max(0.0, slowed(run.gathers_s, forward_s, slowdown) - forward_s)
-    own_s = run.busy_s + longer_s + run.tensor_sums_s + run.tied_sum_s
+    own_s = run.busy_s + longer_s + run.pending_reductions_s + run.tied_reduction_s
     return max(run.gathers_s / layers, own_s - barrier_s)
 
 
@@ -129,7 +129,7 @@ def communicators(plan: Plan, techniques: Values = TECHNIQUES) -> list[int]:
     stages, every = plan.program.stages, plan.layer_strategies()
     world = sum(stage.device_count for stage in stages)
     messages = 4 if len(stages) > 1 else 0
-    holding = holding_stages(plan) if messages else ()
+    holding = table_stages(plan) if messages else ()
     found = []
     for number, stage in enumerate(stages):
         strategies = plan.stage_strategies(number, every)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ...spec.report.timeline import Flow, Span, Stream, StreamKind, Timeline
 from ...spec.schedules.passes import Pass
-from ..lowering.stage_passes import PassKind, Together, kind_of, together
-from .pass_time import Segment, named_terms, pass_time
+from ..lowering.stage_passes import ConcurrentPasses, PassKind, concurrent_groups, kind_of
+from .pass_time import PassSegment, pass_time, terms_with_techniques
 from .simulator import Simulation, Simulator
 from .stage_run import StageRun
 
@@ -34,7 +34,7 @@ def simulated_timeline(simulation: Simulation, simulator: Simulator) -> Timeline
         }
         last = max(item.micro_batch for item in run.order)
         starts = iter(run.starts_s)
-        for items in together(run.order):
+        for items in concurrent_groups(run.order):
             start_s, *_ = (next(starts) for _ in items)
             first = len(spans)
             found = segments[tuple(kind_of(item, last) for item in items)]
@@ -43,7 +43,7 @@ def simulated_timeline(simulation: Simulation, simulator: Simulator) -> Timeline
                 if item.part != "weight":
                     position = simulation.position(run.stage, item.chunk)
                     firsts[item.forward, position, item.micro_batch] = (first, len(spans) - 1)
-        spans += _closing(simulation, run)
+        spans += _step_end_spans(simulation, run)
     return Timeline(origin="simulated", spans=tuple(spans), flows=_flows(firsts, spans))
 
 
@@ -56,20 +56,24 @@ def _span_count(simulation: Simulation) -> int:
 
 
 def _segments(
-    simulation: Simulation, simulator: Simulator, run: StageRun, kinds: Together, detail: bool
-) -> list[Segment]:
+    simulation: Simulation,
+    simulator: Simulator,
+    run: StageRun,
+    kinds: ConcurrentPasses,
+    detail: bool,
+) -> list[PassSegment]:
     """Pieces of a pass; two that overlap are shown as what their work and waiting come to."""
     kind = kinds[0]
     if detail and len(kinds) == 1:
         held = run.class_of(kind)
-        pricer = simulator.prices.at(held.group, held.reach)
+        pricer = simulator.prices.at(held.group, held.link_span)
         return pass_time(held.chunks[kind.chunk], kind, pricer, detail=True).segments
     name = " + ".join(f"chunk {k.chunk} {_letter(k)}" for k in kinds)
     clock_s, found = 0.0, []
-    for term, seconds in named_terms(run.time_of(kinds)):
+    for term, seconds in terms_with_techniques(run.time_of(kinds)):
         if seconds > 0:
             stream = term.removeprefix("exposed_") if term.startswith("exposed_") else "compute"
-            found.append(Segment(stream, name, clock_s, seconds, term))
+            found.append(PassSegment(stream, name, clock_s, seconds, term))
             clock_s += seconds
     return found
 
@@ -80,7 +84,7 @@ def _letter(kind: PassKind) -> str:
 
 
 def _spans(
-    stage: int, segments: list[Segment], start_s: float, items: tuple[Pass, ...]
+    stage: int, segments: list[PassSegment], start_s: float, items: tuple[Pass, ...]
 ) -> list[Span]:
     numbers = " + ".join(str(item.micro_batch) for item in items)
     return [
@@ -95,14 +99,20 @@ def _spans(
     ]
 
 
-def _closing(simulation: Simulation, run: StageRun) -> list[Span]:
+def _step_end_spans(simulation: Simulation, run: StageRun) -> list[Span]:
     """Open sums, the norm that all stages wait for, and the update."""
     wire = Stream(rank=run.stage, kind="communication", name="world")
     compute = Stream(rank=run.stage, kind="compute", name="compute")
     host = Stream(rank=run.stage, kind="host", name="host")
     pieces = [
-        (wire, "open sums", run.end_s, run.tensor_sums_s, "exposed_tp"),
-        (wire, "tied sum", run.end_s + run.tensor_sums_s, run.tied_sum_s, "exposed_pp"),
+        (wire, "open sums", run.end_s, run.pending_reductions_s, "exposed_tp"),
+        (
+            wire,
+            "tied sum",
+            run.end_s + run.pending_reductions_s,
+            run.tied_reduction_s,
+            "exposed_pp",
+        ),
         (wire, "norm", simulation.barrier_s - simulation.norm_s, simulation.norm_s, "optimizer"),
         (compute, "update", simulation.barrier_s, run.update_s, "optimizer"),
         (wire, "gathers", simulation.barrier_s + run.update_s, run.gathers_s, "exposed_dp"),

@@ -8,11 +8,11 @@ from ...spec.cluster.stack_spec import StackSpec
 from ...spec.strategy import LayerStrategy
 from ...spec.workload.number_formats import MatmulFormat, Scaling
 from ...spec.workload.training import FULLY_TRAINED, LayerTraining
-from ..technique import Prices
+from ..technique import TechniquePrices
 
 
 @dataclass(frozen=True, slots=True)
-class SourceShape:
+class TowerInputShape:
     """Another tower's output: tokens of a sample, width, whether this layer reads it.
 
     What a layer does not read only passes, which costs something where the layout changes.
@@ -42,11 +42,11 @@ class LayerShape:
     dtype: str
     stack: StackSpec
     shares_weight: bool = False
-    sources: tuple[SourceShape, ...] = ()
+    sources: tuple[TowerInputShape, ...] = ()
     matmul: MatmulFormat | None = None
     scaling: Scaling = "current"
     training: LayerTraining = FULLY_TRAINED
-    prices: Prices = ()
+    prices: TechniquePrices = ()
 
 
 def activation_shape(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...spec.report.work_items import Collective, Kernel
-from .tape import Entry
+from .tape import TapeEntry
 
 
 class HostWork(NamedTuple):
@@ -31,7 +31,7 @@ class LoweredPass:
     an eager launch.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TapeEntry, ...]
     peak_bytes: int
     change_bytes: int
     gradient_bytes: int = 0
@@ -61,18 +61,18 @@ class LoweredPass:
 NO_PASS = LoweredPass((), 0, 0)
 
 
-def in_turn(first: LoweredPass, second: LoweredPass) -> LoweredPass:
+def chain_passes(first: LoweredPass, second: LoweredPass) -> LoweredPass:
     """One pass that does the work of two, one after the other."""
     return LoweredPass(
         entries=(*first.entries, *second.entries),
         peak_bytes=max(first.peak_bytes, first.change_bytes + second.peak_bytes),
         change_bytes=first.change_bytes + second.change_bytes,
         gradient_bytes=first.gradient_bytes + second.gradient_bytes,
-        host=_both(first, second),
+        host=_merged_host_work(first, second),
     )
 
 
-def _both(first: LoweredPass, second: LoweredPass) -> HostWork | None:
+def _merged_host_work(first: LoweredPass, second: LoweredPass) -> HostWork | None:
     """The host's part of two passes; None where every kernel is an eager launch.
 
     Raises:

@@ -11,7 +11,7 @@ from ...spec.workload.number_formats import tensor_bytes
 if TYPE_CHECKING:
     from .tape import Tape
 
-Backward = Callable[..., "tuple[Value | None, ...]"]
+Backward = Callable[..., "tuple[SymbolicTensor | None, ...]"]
 
 
 class Storage:
@@ -28,7 +28,7 @@ class Storage:
         self._tape.note_bytes(-self.size_bytes)
 
 
-class Value:
+class SymbolicTensor:
     """A symbolic tensor; ``producer`` is the node and output number it came from, if any.
 
     ``size_bytes`` is that of its elements, not of the storage. ``keeps`` is another tensor that
@@ -44,11 +44,11 @@ class Value:
         self.size_bytes = tensor_bytes(self.elements, dtype)
         self.storage = storage
         self.producer: tuple[Node, int] | None = None
-        self.keeps: Value | None = None
+        self.keeps: SymbolicTensor | None = None
 
-    def view(self, *shape: int) -> Value:
+    def view(self, *shape: int) -> SymbolicTensor:
         """The same storage under another shape, still on the path of gradients."""
-        other = Value(shape, self.dtype, self.storage)
+        other = SymbolicTensor(shape, self.dtype, self.storage)
         other.producer = self.producer
         return other
 
@@ -67,4 +67,4 @@ class Node:
     ) -> None:
         self.inputs = inputs
         self.backward: Backward | None = backward
-        self.gradients: list[Value | None] = [None] * outputs
+        self.gradients: list[SymbolicTensor | None] = [None] * outputs

@@ -1,6 +1,7 @@
 """A tape: the symbolic run of a layer, which is how layers are lowered.
 
-A :class:`Value` stands for a tensor: shape, element size, storage, no data. Operations on a
+A :class:`SymbolicTensor` stands for a tensor: shape, element size, storage, no data. Operations on
+a
 tape note kernels, collectives and bytes, and register how to go backward, just as eager
 tensors under autograd do. A storage gives its bytes back when its last reference dies, as a
 torch storage does, so lifetimes follow from the shape of the code that mirrors the executor's,
@@ -19,27 +20,28 @@ from ...spec.parallel.rank_groups import RankGroup
 from ...spec.report.work_items import Collective, ExposedTerm, Kernel
 from ...spec.workload.number_formats import rate_name, tensor_bytes
 from .symbolic_tensor import Backward, Node, Storage
-from .symbolic_tensor import Value as Value
+from .symbolic_tensor import SymbolicTensor as SymbolicTensor
 
-Item = Kernel | Collective
+WorkItem = Kernel | Collective
 
 
-class Entry(NamedTuple):
+class TapeEntry(NamedTuple):
     """One item of work; ``recomputed`` marks what is done a second time for the backward.
 
-    ``term`` is what a collective counts under. ``beside`` is how many of the kernels that come
+    ``term`` is what a collective counts under. ``overlapped_kernels`` is how many of the kernels
+    that come
     next run while the collective is under way, as the steps of a ring do; 0: it is in line.
     ``technique`` names the one that adds the item, under which it counts then.
     """
 
-    work: Item
+    work: WorkItem
     recomputed: bool
     term: ExposedTerm = "exposed_tp"
-    beside: int = 0
+    overlapped_kernels: int = 0
     technique: str = ""
 
     @property
-    def counts_under(self) -> str:
+    def breakdown_term(self) -> str:
         """The breakdown's term of the item."""
         if self.technique:
             return self.technique
@@ -68,14 +70,14 @@ class Tape:
         splits: bool = False,
         frozen: bool = False,
     ) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[TapeEntry] = []
         self.live_bytes = 0
         self.peak_bytes = 0
         self.accumulating = accumulating
         self.main_gradients = main_gradients
         self.splits = splits
         self.frozen = frozen
-        self.parameter_gradients: list[Value] = []
+        self.parameter_gradients: list[SymbolicTensor] = []
         self.additions = 0
         self._nodes: list[Node] = []
         self._pending: list[Node] = []
@@ -89,20 +91,22 @@ class Tape:
         if self.live_bytes > self.peak_bytes:
             self.peak_bytes = self.live_bytes
 
-    def new(self, shape: tuple[int, ...], dtype: str) -> Value:
+    def new(self, shape: tuple[int, ...], dtype: str) -> SymbolicTensor:
         """A fresh tensor."""
         size_bytes = tensor_bytes(math.prod(shape), dtype)
-        return Value(shape, dtype, Storage(self, size_bytes))
+        return SymbolicTensor(shape, dtype, Storage(self, size_bytes))
 
-    def like(self, value: Value, dtype: str | None = None) -> Value:
+    def like(self, value: SymbolicTensor, dtype: str | None = None) -> SymbolicTensor:
         """A fresh tensor of the same shape."""
         return self.new(value.shape, dtype or value.dtype)
 
-    def constant(self, shape: tuple[int, ...], dtype: str) -> Value:
+    def constant(self, shape: tuple[int, ...], dtype: str) -> SymbolicTensor:
         """A tensor that lives anyway, such as a parameter: it costs traffic, not memory."""
-        return Value(shape, dtype, Storage(self, 0))
+        return SymbolicTensor(shape, dtype, Storage(self, 0))
 
-    def kernel(self, op: str, reads: tuple[Value, ...], out: Value) -> Value:
+    def kernel(
+        self, op: str, reads: tuple[SymbolicTensor, ...], out: SymbolicTensor
+    ) -> SymbolicTensor:
         """An elementwise or reducing operation, known by its largest operand; returns ``out``.
 
         An in-place operation has ``out`` among its ``reads`` too.
@@ -143,9 +147,9 @@ class Tape:
         self,
         kind: CollectiveKind,
         group: RankGroup,
-        *values: Value,
+        *values: SymbolicTensor,
         term: ExposedTerm = "exposed_tp",
-        beside: int = 0,
+        overlapped_kernels: int = 0,
         copies: int = 1,
     ) -> None:
         """A collective whose largest buffer on a rank is ``values`` together.
@@ -155,18 +159,21 @@ class Tape:
             group: the ranks that take part.
             values: the buffer, of one dtype.
             term: what it counts under.
-            beside: how many of the kernels noted next run at the same time.
+            overlapped_kernels: how many of the kernels noted next run at the same time.
             copies: how many rows in a row are one token, see :class:`Collective`.
         """
         size_bytes = sum(value.size_bytes for value in values)
         work = Collective(kind, group.size, group.stride, size_bytes, values[0].dtype, copies)
-        self.entries.append(Entry(work, self._recomputing, term, beside))
+        self.entries.append(TapeEntry(work, self._recomputing, term, overlapped_kernels))
 
-    def _note(self, work: Item) -> None:
-        self.entries.append(Entry(work, self._recomputing))
+    def _note(self, work: WorkItem) -> None:
+        self.entries.append(TapeEntry(work, self._recomputing))
 
     def record(
-        self, outs: tuple[Value, ...], inputs: tuple[Value, ...], backward: Backward
+        self,
+        outs: tuple[SymbolicTensor, ...],
+        inputs: tuple[SymbolicTensor, ...],
+        backward: Backward,
     ) -> None:
         """Make ``outs`` the outputs of an operation on ``inputs``.
 
@@ -181,7 +188,7 @@ class Tape:
             out.producer = (node, index)
 
     def parameter_gradient(
-        self, gradient: Value, shared: bool = False, trained: bool | None = None
+        self, gradient: SymbolicTensor, shared: bool = False, trained: bool | None = None
     ) -> None:
         """A parameter's gradient: kept, or added to the one that is there (``shared``: always).
 
@@ -256,7 +263,7 @@ class Tape:
         """
         self._pending += nodes
 
-    def add_gradient(self, producer: tuple[Node, int], gradient: Value) -> None:
+    def add_gradient(self, producer: tuple[Node, int], gradient: SymbolicTensor) -> None:
         """A second gradient of one tensor is added to the first, out of place."""
         node, index = producer
         if node.gradients[index] is not None:

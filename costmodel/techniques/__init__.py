@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..technique import Prices
+from ..technique import TechniquePrices
 from . import compile, cpu_offload
 
-TECHNIQUES: Prices = (compile.TECHNIQUE, cpu_offload.TECHNIQUE)
+TECHNIQUES: TechniquePrices = (compile.TECHNIQUE, cpu_offload.TECHNIQUE)
 """One entry a module of this package, in the order of ``spec.techniques``."""

@@ -36,7 +36,7 @@ from ...spec.strategy import LayerStrategy
 from ...spec.techniques.compile import TECHNIQUE as VALUE
 from ...spec.techniques.compile import compiles_whole, mode_of
 from ..symbolic.lowered_pass import HostWork
-from ..symbolic.tape import Entry
+from ..symbolic.tape import TapeEntry
 from ..technique import TechniquePrice
 
 LAUNCH_S = 3e-6
@@ -75,7 +75,7 @@ def fused_stack(stack: StackSpec, strategy: LayerStrategy) -> StackSpec:
 
 
 def host_work(
-    strategy: LayerStrategy, entries: tuple[Entry, ...], additions: int, forward: bool
+    strategy: LayerStrategy, entries: tuple[TapeEntry, ...], additions: int, forward: bool
 ) -> HostWork | None:
     """The host's part of a pass; None where every kernel is an eager launch.
 

@@ -42,17 +42,17 @@ from ...spec.report.work_items import HOST_PREFIX, TO_DEVICE, TO_HOST, streamed
 from ...spec.techniques.cpu_offload import NAME, offloads_parameters
 from ...spec.techniques.cpu_offload import TECHNIQUE as VALUE
 from ...spec.workload.number_formats import DTYPE_BYTES
-from ..sharding.fsdp_unit import Unit
+from ..sharding.fsdp_unit import FsdpUnit
 from ..sharding.optimizers import UpdateShare, elementwise_update
-from ..sharding.param_groups import UnitShape, unit_parts
-from ..symbolic.tape import Item
+from ..sharding.param_groups import UnitShape, param_groups
+from ..symbolic.tape import WorkItem
 from ..technique import TechniquePrice, with_addition
 
 OPTIMIZERS = ("adamw", "adam", "sgd", "adamw8bit")
 """Those that work element by element, so that the host needs no products and no sums."""
 
 
-def unit(shape: UnitShape, own: Unit) -> Unit:
+def unit(shape: UnitShape, own: FsdpUnit) -> FsdpUnit:
     """A layer's states with the optimizer's, and perhaps its parameters, on the host.
 
     Raises:
@@ -61,31 +61,31 @@ def unit(shape: UnitShape, own: Unit) -> Unit:
     if shape.optimizer not in OPTIMIZERS:
         allowed = f"optimizers that work element by element: {', '.join(OPTIMIZERS)}"
         raise InputError(f"techniques.{NAME}", f"optimizer {shape.optimizer}", allowed, "adamw")
-    elements = sum(part.shard for part in unit_parts(shape) if part.trained)
+    elements = sum(part.shard for part in param_groups(shape) if part.trained)
     if not elements:  # all of it is frozen
         return own
     name = shape.dtype.master
     size = elements * DTYPE_BYTES[name]
     down = streamed(TO_HOST, elements, 2 * size, name)
     up = streamed(TO_DEVICE, elements, 2 * size, name)
-    on_host: list[Item] = [
+    on_host: list[WorkItem] = [
         kernel._replace(op=HOST_PREFIX + kernel.op)
         for kernel in elementwise_update(own.update, shape.optimizer, shape.dtype)
     ]
     held = own.optimizer_bytes + 2 * size
-    without = replace(own, optimizer_bytes=0, update=UpdateShare(elsewhere=elements))
+    without = replace(own, optimizer_bytes=0, update=UpdateShare(host_elements=elements))
     if offloads_parameters(shape.strategy):
         return with_addition(
             _without_parameters(without, up, size),
             NAME,
             update=(down, *on_host),
-            resident_elsewhere=(("host", held),),
+            resident_tier_bytes=(("host", held),),
         )
     update = (down, *on_host, up)
-    return with_addition(without, NAME, update=update, resident_elsewhere=(("host", held),))
+    return with_addition(without, NAME, update=update, resident_tier_bytes=(("host", held),))
 
 
-def _without_parameters(unit: Unit, up: Item, size_bytes: int) -> Unit:
+def _without_parameters(unit: FsdpUnit, up: WorkItem, size_bytes: int) -> FsdpUnit:
     """A unit whose shards come from the host for each gather, and go when it is filled."""
     dense, *others = unit.gathers
     filled = dense._replace(cast_bytes=dense.cast_bytes + size_bytes)
@@ -95,7 +95,7 @@ def _without_parameters(unit: Unit, up: Item, size_bytes: int) -> Unit:
         gathers=(filled, *others),
         gather=(up, *unit.gather),
         gather_backward=(up, *unit.gather_backward),
-        brought_by=NAME,
+        fetched_by=NAME,
     )
 
 

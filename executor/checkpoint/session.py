@@ -11,7 +11,7 @@ from ... import __version__
 from ...spec.codec import content_hash
 from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
-from .. import torch_compat as torch_api
+from .. import torch_compat
 from ..engine.engine import Engine
 from ..engine.optimizer_step import AdamWOptions
 from ..launch.rank_context import RankContext
@@ -41,7 +41,7 @@ def run_facts(plan: Plan, seed: int, text: str, adamw: AdamWOptions) -> RunFacts
         seq_len=workload.seq_len,
         ranks=sum(stage.device_count for stage in plan.program.stages),
         optimizer={"name": workload.optimizer, **asdict(adamw)},
-        versions={"shardwright": __version__, "torch": torch_api.version()},
+        versions={"shardwright": __version__, "torch": torch_compat.version()},
     )
 
 

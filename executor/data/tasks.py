@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from ...spec.model.layers import BlockLayer, ClassifierLayer, PatchLayer
 from ...spec.model.mixers import Attention
 from ...spec.model.model_spec import ModelSpec
-from ...spec.model.towers import layer_places
+from ...spec.model.towers import layer_contexts
 from ...spec.plan.plan import Plan
 
 Batch = Callable[[int, int], Tensor]
@@ -99,8 +99,8 @@ def task_of(model: ModelSpec, seq_len: int) -> Task:
         model: the model.
         seq_len: the workload's tokens of a sample.
     """
-    places, layers = layer_places(model, seq_len), model.layers()
-    firsts = tuple((n, place.tokens) for n, place in enumerate(places) if place.begins)
+    places, layers = layer_contexts(model, seq_len), model.layers()
+    firsts = tuple((n, place.tokens) for n, place in enumerate(places) if place.begins_tower)
     first = layers[0]
     if isinstance(first, PatchLayer):
         return Task(kind="classes", firsts=firsts, patches=first)

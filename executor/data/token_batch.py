@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...spec.parallel.sequence_partition import Spans, count
+from ...spec.parallel.sequence_partition import IndexRanges, count
 
 
-def chosen_tokens(whole: Tensor, spans: Spans) -> Tensor:
+def chosen_tokens(whole: Tensor, spans: IndexRanges) -> Tensor:
     """Some tokens of what samples give a layer side by side, in storage of their own.
 
     Args:

@@ -16,9 +16,9 @@ from torch.distributed.fsdp import FSDPModule
 from ...kernels.attention.rope import cached_tables, forget_tables
 from ...kernels.dispatch import Dispatcher
 from ...kernels.marks import mark
-from ...spec.parallel.sequence_partition import behind, read_tokens
+from ...spec.parallel.sequence_partition import drop_leading, input_tokens
 from ...spec.plan.plan import LayerPlan, Plan
-from ...spec.plan.send_buffers import sent_until
+from ...spec.plan.send_buffers import send_buffer_release
 from ...spec.report.trace_marks import READ_DATA, STEP, UPDATE
 from ...spec.strategy import LayerStrategy
 from ..data.tasks import Batch, plan_task
@@ -160,7 +160,7 @@ class Engine:
     def _make_runtime(self, parts: tuple[tuple[LayerPlan, ...], ...]) -> PipelineRuntime:
         book = self.book
         order = self.plan.program.passes(book.stage)
-        until = sent_until(self.plan.program, book.stage)
+        until = send_buffer_release(self.plan.program, book.stage)
         ports = [self._make_port(index) for index in range(len(parts))]
         dtype = TORCH_DTYPES[self.plan.workload.dtype.param]
         return PipelineRuntime(
@@ -208,8 +208,8 @@ class Engine:
         """
         with mark(READ_DATA):
             whole = part(self._read(micro_batch, strategy))
-            tokens = read_tokens(strategy, self.book.local_rank, whole.shape[0] + leading)
-            own = chosen_tokens(whole, behind(tokens, leading))
+            tokens = input_tokens(strategy, self.book.local_rank, whole.shape[0] + leading)
+            own = chosen_tokens(whole, drop_leading(tokens, leading))
             return to_device(own, self.options.device)
 
     def _read(self, micro_batch: int, strategy: LayerStrategy) -> Tensor:

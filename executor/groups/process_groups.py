@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from ...spec.errors import RunError
-from ...spec.parallel.batch_partition import Span, sample_parts
+from ...spec.parallel.batch_partition import IndexRange, batch_partition
 from ...spec.parallel.rank_groups import (
     RankGroup,
     context_group,
@@ -33,12 +33,12 @@ from ...spec.parallel.rank_groups import (
     stage_groups,
     tensor_group,
 )
-from ...spec.parallel.sequence_partition import cut_tokens
+from ...spec.parallel.sequence_partition import exchanged_tokens
 from ...spec.plan.plan import Plan, Stage
-from ...spec.plan.stage_messages import Block, stage_layouts
+from ...spec.plan.stage_messages import ActivationBlock, stage_layouts
 from ...spec.plan.technique_groups import stage_technique_groups
 from ...spec.report.trace_marks import BETWEEN_STAGES
-from ...spec.schedules.stage_order import chunk_place
+from ...spec.schedules.stage_order import chunk_location
 from ...spec.strategy import LayerStrategy
 from ...spec.techniques import TECHNIQUES, Values
 from ..models.moe.dispatch import ExpertRanks
@@ -65,7 +65,7 @@ def plan_wires(plan: Plan) -> list[Wire]:
     stages = plan.program.stages
     positions = len(stages) * len(stages[0].virtual_stages)
     kind = plan.program.schedule.kind
-    places = [chunk_place(kind, position, len(stages))[0] for position in range(positions)]
+    places = [chunk_location(kind, position, len(stages))[0] for position in range(positions)]
     hops = [(a, b) for a, b in pairwise(places) if a != b]
     found = {wire_of(True, a, b) for a, b in hops} | {wire_of(False, b, a) for a, b in hops}
     return sorted(found)
@@ -264,13 +264,13 @@ class GroupBook:
             travels=strategy.tp == 1 or strategy.sequence_parallel != "none",
         )
 
-    def samples(self, strategy: LayerStrategy) -> Span:
+    def samples(self, strategy: LayerStrategy) -> IndexRange:
         """The samples of a micro-batch that this rank works on in a layer."""
         return self.samples_by_rank(strategy)[self.local_rank]
 
-    def samples_by_rank(self, strategy: LayerStrategy) -> tuple[Span, ...]:
+    def samples_by_rank(self, strategy: LayerStrategy) -> tuple[IndexRange, ...]:
         """The samples of a micro-batch that each rank of the stage works on in a layer."""
-        return sample_parts(self._stage, strategy, self._samples)
+        return batch_partition(self._stage, strategy, self._samples)
 
     def tokens_held(self, strategy: LayerStrategy) -> int:
         """Tokens of a sample that a rank holds between layers of this strategy."""
@@ -290,11 +290,11 @@ class GroupBook:
             )
         return self._exchanges[key]
 
-    def _cut_blocks(self, strategy: LayerStrategy, shape: RankGroup) -> list[Block]:
+    def _cut_blocks(self, strategy: LayerStrategy, shape: RankGroup) -> list[ActivationBlock]:
         """What each rank of a group holds of an activation, no row on two of them."""
         samples = self.samples_by_rank(strategy)
         return [
-            Block(cut_tokens(strategy, rank, self._seq_len), samples[rank])
+            ActivationBlock(exchanged_tokens(strategy, rank, self._seq_len), samples[rank])
             for rank in shape.members(self.local_rank)
         ]
 

@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ...spec.parallel.batch_partition import Span
-from ...spec.parallel.sequence_partition import count, places
-from ...spec.plan.stage_messages import Block
+from ...spec.parallel.batch_partition import IndexRange
+from ...spec.parallel.sequence_partition import count, positions_of
+from ...spec.plan.stage_messages import ActivationBlock
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class TokenExchange:
 
 def token_exchange(
     group: dist.ProcessGroup,
-    held: list[Block],
-    wanted: list[Block],
+    held: list[ActivationBlock],
+    wanted: list[ActivationBlock],
     position: int,
     device: torch.device,
 ) -> TokenExchange:
@@ -53,8 +53,8 @@ def token_exchange(
         device: of the activations.
     """
     mine, own = held[position], wanted[position]
-    out = [_rows(mine, mine.meet(other)) for other in wanted]
-    come = [_rows(own, own.meet(other)) for other in held]
+    out = [_rows(mine, mine.intersection(other)) for other in wanted]
+    come = [_rows(own, own.intersection(other)) for other in held]
     packed, restored = torch.cat(out).to(device), torch.cat(come).to(device)
     return TokenExchange(
         group=group,
@@ -69,18 +69,18 @@ def token_exchange(
     )
 
 
-def _shape(block: Block) -> tuple[int, int]:
+def _shape(block: ActivationBlock) -> tuple[int, int]:
     return count(block.tokens), block.samples.size
 
 
-def _rows(block: Block, part: Block) -> Tensor:
+def _rows(block: ActivationBlock, part: ActivationBlock) -> Tensor:
     """The numbers of a part's rows among those of its block, token by token."""
     if not part.rows:
         return torch.empty(0, dtype=torch.int64)
-    spans = places(block.tokens, part.tokens)
+    spans = positions_of(block.tokens, part.tokens)
     tokens = torch.cat([torch.arange(*span) for span in spans])
     first = part.samples.first - block.samples.first
-    samples = torch.arange(*Span(first, first + part.samples.size))
+    samples = torch.arange(*IndexRange(first, first + part.samples.size))
     return (tokens[:, None] * block.samples.size + samples).flatten()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ...spec.codec import parse_json, read_text
 from ...spec.errors import InputError, NotBuiltError, ShardwrightError
 from ...spec.huggingface.config import model_from_config
-from ...spec.inputs.typed_keys import shown
+from ...spec.inputs.typed_keys import json_text
 from ...spec.model.model_spec import EmbeddingLayer, ModelSpec
 from .made_config import candidates
 
@@ -69,14 +69,18 @@ def check_config(folder: Path, model: ModelSpec, seq_len: int, where: str) -> Ma
     for note in notes:
         key = note.path.removeprefix("model.")
         if key in NOT_RUN:
-            raise NotBuiltError(f"{path}: {key} {shown(note.value)}", "its logits would be others")
+            raise NotBuiltError(
+                f"{path}: {key} {json_text(note.value)}", "its logits would be others"
+            )
     if kind == "qwen3_moe" and not document.get("norm_topk_prob", False):
         raise NotBuiltError(
             f"{path}: norm_topk_prob false", "weights of experts are made to sum to 1"
         )
     if found := difference(described, model, seq_len):
-        expected = f"{shown(found.expected)}, as the plan's model (plan --model {folder} is this)"
-        raise InputError(f"{path}: {found.field}", shown(found.given), expected)
+        expected = (
+            f"{json_text(found.expected)}, as the plan's model (plan --model {folder} is this)"
+        )
+        raise InputError(f"{path}: {found.field}", json_text(found.given), expected)
     return document
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from ...spec.model.layer_parameters import ParameterSpec, layer_parameters
 from ...spec.model.model_spec import HeadLayer, ModelSpec
-from . import gpt2, llama
-from . import moe as experts
+from . import gpt2, llama, moe
 from .tensor_piece import Piece, Pieces
 
 MAPPINGS: Mapping[str, Pieces] = {
@@ -17,8 +16,8 @@ MAPPINGS: Mapping[str, Pieces] = {
     "mistral": llama.pieces,
     "qwen2": llama.pieces,
     "qwen3": llama.pieces,
-    "mixtral": experts.mixtral_pieces,
-    "qwen3_moe": experts.qwen3_pieces,
+    "mixtral": moe.mixtral_pieces,
+    "qwen3_moe": moe.qwen3_pieces,
 }
 """By ``model_type``."""
 BASES = ("model.", "transformer.")

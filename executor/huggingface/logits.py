@@ -8,13 +8,13 @@ from torch.distributed.fsdp import FSDPModule
 
 from ...spec.errors import InputError
 from ...spec.model.model_spec import HeadLayer
-from ...spec.parallel.batch_partition import Span
+from ...spec.parallel.batch_partition import IndexRange
 from ...spec.parallel.rank_groups import tensor_group
 from ..engine.engine import Engine
 from ..torch_compat import all_gather_single
 
 
-def local_logits(engine: Engine, tokens: Tensor) -> tuple[Span, Tensor]:
+def local_logits(engine: Engine, tokens: Tensor) -> tuple[IndexRange, Tensor]:
     """Logits of a micro-batch on this rank: its samples, and (samples, seq, vocabulary) of them.
 
     Collective over the stage; no state changes.

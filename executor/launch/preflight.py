@@ -20,7 +20,7 @@ import torch
 
 from ...spec.errors import RunError
 from ...spec.model.layer_parameters import layer_parameters
-from ...spec.model.towers import layer_places
+from ...spec.model.towers import layer_contexts
 from ...spec.plan.plan import Plan
 from ...spec.techniques.cpu_offload import offload_of
 from ...spec.units import format_bytes
@@ -141,7 +141,7 @@ def least_bytes(plan: Plan, stage: int, on_core: bool = True) -> int:
     """
     dtype = plan.workload.dtype
     weight, moments = DTYPE_BYTES[dtype.master], 2 * DTYPE_BYTES[dtype.moments]
-    total, places = 0, layer_places(plan.model, plan.workload.seq_len)
+    total, places = 0, layer_contexts(plan.model, plan.workload.seq_len)
     for parts in plan.program.stages[stage].virtual_stages:
         for index, layer, strategy in plan.chunk_layers(parts):
             moved = None if on_core else offload_of(strategy)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...spec.plan.plan import Plan
-from ...spec.plan.relative_position_bias import bias_run_reason
-from ...spec.plan.technique_groups import plan_run_reason
-from ...spec.rules.executable import RUN_MODELS, combination_run_reason, model_run_reason
-from ...spec.rules.executable_together import together_reason
-from ...spec.rules.plan_rules import devices_run_reason, executable_reason
+from ...spec.plan.relative_position_bias import unsupported_shared_bias
+from ...spec.plan.technique_groups import unsupported_plan_technique
+from ...spec.rules.executable import RUN_MODELS, unsupported_combination, unsupported_model
+from ...spec.rules.executable_together import unsupported_together
+from ...spec.rules.plan_rules import unsupported_devices, unsupported_run
 from ...spec.techniques import TECHNIQUES, Values
 from ..groups.rank_layout import plan_devices
 
@@ -29,15 +29,19 @@ def plan_refusal(plan: Plan, techniques: Values = TECHNIQUES) -> Refusal | None:
         plan: a legal plan.
         techniques: those that it may hold.
     """
-    if reason := model_run_reason(plan.model, plan.workload.seq_len):
+    if reason := unsupported_model(plan.model, plan.workload.seq_len):
         return Refusal(reason, f"a plan of {RUN_MODELS}", "plan simulate")
-    if reason := devices_run_reason(plan_devices(plan)):
+    if reason := unsupported_devices(plan_devices(plan)):
         return Refusal(reason, "cores alone, or accelerators alone", "plan simulate")
     for strategy in dict.fromkeys(plan.layer_strategies()):
-        if reason := executable_reason(strategy, plan.workload):
+        if reason := unsupported_run(strategy, plan.workload):
             return Refusal(reason, "a plan that the executor runs", "plan --execute")
-    if reason := together_reason(plan) or combination_run_reason(plan) or bias_run_reason(plan):
+    if (
+        reason := unsupported_together(plan)
+        or unsupported_combination(plan)
+        or unsupported_shared_bias(plan)
+    ):
         return Refusal(reason, "a plan that the executor runs", "plan --execute")
-    if reason := plan_run_reason(plan, techniques):
+    if reason := unsupported_plan_technique(plan, techniques):
         return Refusal(reason, "techniques that the executor runs", "plan simulate")
     return None

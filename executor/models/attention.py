@@ -14,7 +14,7 @@ from ...kernels.attention.attention import unfused_attention
 from ...kernels.attention.rope import Angles, apply_rope
 from ...kernels.dense import norm
 from ...spec.model.mixers import Attention
-from ...spec.parallel.sequence_partition import Spans, count
+from ...spec.parallel.sequence_partition import IndexRanges, count
 from .core_attention import Attend, core_attention
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def cross_attention(block: Block, spec: Attention, x: Tensor, source: Tensor) ->
     return block.row(mixed, "cross_output")
 
 
-def angles_of(spec: Attention, seq_len: int, positions: Spans = ()) -> Angles:
+def angles_of(spec: Attention, seq_len: int, positions: IndexRanges = ()) -> Angles:
     """The angles by which heads turn: of these positions, or of 0 to ``seq_len``."""
     rows = count(positions) if positions else seq_len
     return Angles(rows, spec.head_dim, spec.rope_theta, positions)

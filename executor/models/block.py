@@ -16,7 +16,7 @@ from ...spec.errors import InputError, NotBuiltError
 from ...spec.model.feed_forward import Mlp, Moe
 from ...spec.model.mixers import Attention, LatentAttention
 from ...spec.model.model_spec import BlockLayer
-from ...spec.rules.executable import RUN_MODELS, block_run_reason
+from ...spec.rules.executable import RUN_MODELS, unsupported_block
 from .attention import attention_mixer, cross_attention
 from .latent_attention import latent_mixer
 from .layer import LayerBuild, LayerModule, again
@@ -47,7 +47,7 @@ class Block(LayerModule):
 
     def __init__(self, layer: BlockLayer, build: LayerBuild) -> None:
         super().__init__(build)
-        if reason := block_run_reason(layer):
+        if reason := unsupported_block(layer):
             raise NotBuiltError(reason, f"run {RUN_MODELS}")
         if build.flash and _learns_bias(layer):
             allowed = "unfused for a model that learns biases of scores (T5): no flash kernel does"

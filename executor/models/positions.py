@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...spec.parallel.sequence_partition import Spans
+from ...spec.parallel.sequence_partition import IndexRanges
 
 
-def position_rows(table: Tensor, held: Spans) -> Tensor:
+def position_rows(table: Tensor, held: IndexRanges) -> Tensor:
     """The rows of these tokens as one view, (spans, tokens of a span, hidden).
 
     Args:

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ...kernels.marks import mark
-from ...spec.parallel.sequence_partition import Spans
+from ...spec.parallel.sequence_partition import IndexRanges
 from ...spec.report.trace_marks import COMMUNICATE_TP
 from ..torch_compat import all_gather_single, reduce_scatter_single
 from .deferred_gradients import WeightWork, add_gradients
@@ -214,7 +214,7 @@ class _Embedding(Function):
         token_types: Tensor | None,
         vocab_start: int,
         tp: TensorParallel,
-        held: Spans,
+        held: IndexRanges,
         seq_len: int,
     ) -> Tensor:
         local, outside = tokens, None
@@ -258,7 +258,7 @@ class _Embedding(Function):
         return None, grad_weight, grad_positions, grad_types, None, None, None, None
 
 
-def segments_of(held: Spans, seq_len: int, types: int, tokens: Tensor) -> Tensor:
+def segments_of(held: IndexRanges, seq_len: int, types: int, tokens: Tensor) -> Tensor:
     """The segment of each held token: ``types`` even parts of a sample, one after the other.
 
     So a sample is a pair of texts, as BERT's are (Devlin et al., 2019, section 3).
@@ -284,7 +284,7 @@ def embedding(
     positions: Tensor | None,
     vocab_start: int,
     tp: TensorParallel,
-    held: Spans,
+    held: IndexRanges,
     seq_len: int,
     token_types: Tensor | None = None,
 ) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...spec.parallel.rank_groups import context_group
-from ...spec.parallel.sequence_partition import Spans, held_tokens, read_tokens, ring_tokens
+from ...spec.parallel.sequence_partition import IndexRanges, input_tokens, local_tokens, ring_tokens
 from ...spec.strategy import LayerStrategy
 
 
@@ -23,13 +23,13 @@ class TokenLayout:
     """
 
     seq_len: int
-    read: Spans
-    held: Spans
-    ring: tuple[Spans, ...]
+    read: IndexRanges
+    held: IndexRanges
+    ring: tuple[IndexRanges, ...]
     position: int
 
     @property
-    def positions(self) -> Spans:
+    def positions(self) -> IndexRanges:
         """The numbers that positions are taken from; empty where they are 0 to ``seq_len``."""
         return () if self.read == ((0, self.seq_len),) else self.read
 
@@ -56,8 +56,8 @@ def token_layout(strategy: LayerStrategy, rank: int, seq_len: int) -> TokenLayou
     """The layout of a layer on a rank of its stage."""
     return TokenLayout(
         seq_len=seq_len,
-        read=read_tokens(strategy, rank, seq_len),
-        held=held_tokens(strategy, rank, seq_len),
+        read=input_tokens(strategy, rank, seq_len),
+        held=local_tokens(strategy, rank, seq_len),
         ring=tuple(ring_tokens(strategy.cp, i, seq_len) for i in range(strategy.cp)),
         position=context_group(strategy).position(rank),
     )

@@ -16,8 +16,8 @@ from torch.autograd import Function
 
 from ...kernels.dense.cross_entropy import cross_entropy
 from ...spec.model.layers import EMBEDDING_NORM_EPS, ClassifierLayer, PatchLayer
-from ...spec.parallel.batch_partition import Span
-from ...spec.parallel.sequence_partition import Spans, behind, places
+from ...spec.parallel.batch_partition import IndexRange
+from ...spec.parallel.sequence_partition import IndexRanges, drop_leading, positions_of
 from .layer import LayerBuild, LayerModule
 from .positions import position_rows
 
@@ -27,7 +27,7 @@ class _Placed(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, class_token: Tensor | None, positions: Tensor | None, held: Spans
+        ctx: Any, x: Tensor, class_token: Tensor | None, positions: Tensor | None, held: IndexRanges
     ) -> Tensor:
         ctx.has_class, ctx.held = class_token is not None, held
         ctx.leads = ctx.has_class and held[0].first == 0
@@ -78,8 +78,8 @@ class Patches(LayerModule):
         self.layer = layer
         tokens, leading = build.sequence.tokens, int(layer.class_token)
         self.held = tokens.held
-        given, own = behind(tokens.read, leading), behind(tokens.held, leading)
-        self.rows = next(iter(places(given, own)), Span(0, 0))
+        given, own = drop_leading(tokens.read, leading), drop_leading(tokens.held, leading)
+        self.rows = next(iter(positions_of(given, own)), IndexRange(0, 0))
         """This rank's patches among those that it reads: side by side, as its tokens are."""
 
     def forward(self, pixels: Tensor) -> Tensor:

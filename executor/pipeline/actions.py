@@ -78,15 +78,15 @@ def _actions(
         if item is None:
             continue
         yield Action("let_go", item)
-        if following is not None and following.crosses and following[:2] in receives:
+        if following is not None and following.exchanges_messages and following[:2] in receives:
             yield Action("post", following)
-        if item.crosses and item[:2] in receives:
+        if item.exchanges_messages and item[:2] in receives:
             yield Action("receive", item)
         if item.forward:
             yield Action("forward", item)
         else:
             yield Action("backward", item, reduces=item == last[item.chunk])
-        if item.crosses and item[:2] in sends:
+        if item.exchanges_messages and item[:2] in sends:
             yield Action("send", item, passes=until[number] - number)
     for _ in range(USUAL_PASSES):
         yield Action("let_go", order[-1])

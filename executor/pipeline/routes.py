@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...spec.parallel.batch_partition import Span
-from ...spec.parallel.sequence_partition import Spans, count, places
+from ...spec.parallel.batch_partition import IndexRange
+from ...spec.parallel.sequence_partition import IndexRanges, count, positions_of
 from ...spec.plan.plan import Plan
-from ...spec.plan.stage_messages import Block, boundary_blocks, boundary_messages, crossing_parts
-from ...spec.schedules.stage_order import chunk_place, chunk_position
+from ...spec.plan.stage_messages import (
+    ActivationBlock,
+    boundary_blocks,
+    boundary_messages,
+    crossing_parts,
+)
+from ...spec.schedules.stage_order import chunk_location, chunk_position
 from ..groups.rank_layout import stage_layout
 
 
@@ -24,8 +29,8 @@ class Piece:
     """
 
     peer: int
-    tokens: Spans
-    samples: Span
+    tokens: IndexRanges
+    samples: IndexRange
 
     @property
     def rows(self) -> int:
@@ -92,7 +97,7 @@ def _part_route(
 ) -> Route:
     """The route of one of the activations that cross: its tokens of a sample and its width."""
     kind, stages = plan.program.schedule.kind, len(plan.program.stages)
-    there, chunk = chunk_place(kind, position + direction, stages)
+    there, chunk = chunk_location(kind, position + direction, stages)
     boundary, forward = position + min(direction, 0), direction > 0
     tokens, hidden = part
     own = boundary_blocks(plan, boundary, tokens)[0 if forward else 1][rank]
@@ -107,7 +112,7 @@ def _part_route(
     )
 
 
-def _piece(own: Block, block: Block, peer: int) -> Piece:
+def _piece(own: ActivationBlock, block: ActivationBlock, peer: int) -> Piece:
     first = own.samples.first
-    samples = Span(block.samples.first - first, block.samples.end - first)
-    return Piece(peer, places(own.tokens, block.tokens), samples)
+    samples = IndexRange(block.samples.first - first, block.samples.end - first)
+    return Piece(peer, positions_of(own.tokens, block.tokens), samples)

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...spec.model.layers import Layer, PatchLayer
-from ...spec.model.towers import layer_places
+from ...spec.model.towers import layer_contexts
 from ...spec.plan.plan import Plan
 from ...spec.plan.relative_position_bias import table_blocks
-from ...spec.workload.training import LayerTraining, held_parameters
+from ...spec.workload.training import LayerTraining, parameters_with_adapters
 from ..engine.loss_scale import LossScale
 from ..engine.optimizer_step import AdamWOptions
 from ..stage.initial_weights import FirstValues, parameter_name, tied_source
@@ -54,7 +54,7 @@ class Reference:
         values: Values | None = None,
     ) -> None:
         self.plan, self.workload = plan, plan.workload
-        self.places = layer_places(plan.model, plan.workload.seq_len)
+        self.places = layer_contexts(plan.model, plan.workload.seq_len)
         self.layers = plan.model.layers()
         self.device, self.batch, self.dtype = device, batch, dtype
         self.step_index = 0
@@ -75,7 +75,7 @@ class Reference:
     ) -> dict[str, nn.Parameter]:
         """A layer's parameters by their names in it; a tied one is the embedding's."""
         found = {}
-        for spec in held_parameters(layer, self.places[index].tokens, training):
+        for spec in parameters_with_adapters(layer, self.places[index].tokens, training):
             source, original = tied_source(plan.model, index, spec)
             name = parameter_name(source, original)
             self._own_names[parameter_name(index, spec)] = name
@@ -169,7 +169,7 @@ class Reference:
             cast = {name: weight.to(self.dtype) for name, weight in weights.items()}
             if self.workload.adapters is not None:
                 cast[SCALE] = torch.tensor(self.workload.adapters.scale, device=self.device)
-            if place.begins:
+            if place.begins_tower:
                 outputs[index - 1], bias = x, None
                 x, start = cut.data(layer, place.tokens, start)
             source = outputs[place.read[0].layer] if place.read else None

@@ -21,11 +21,11 @@ from ...kernels.dispatch import Dispatcher
 from ...spec.errors import InputError
 from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import HeadLayer, Layer
-from ...spec.model.towers import LayerPlace, layer_places, shared_tables
+from ...spec.model.towers import LayerContext, layer_contexts, shared_tables
 from ...spec.plan.plan import Plan
 from ...spec.plan.relative_position_bias import as_built
 from ...spec.plan.stage_messages import entry_strategy
-from ...spec.rules.layer_rules import dtype_reason
+from ...spec.rules.layer_rules import unsupported_dtype
 from ...spec.strategy import LayerStrategy
 from ...spec.workload.training import LayerTraining
 from ...spec.workload.workload import DtypeRecord
@@ -58,7 +58,7 @@ class Chunk(nn.Module):
         strategies: dict[int, LayerStrategy],
         before: LayerStrategy | None,
         book: GroupBook,
-        places: tuple[LayerPlace, ...],
+        places: tuple[LayerContext, ...],
         kinds: dict[int, Layer],
     ) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Chunk(nn.Module):
             strategy = self.strategies[index]
             if before is not None:
                 along.move(before, strategy, self.book)
-            if place.begins:
+            if place.begins_tower:
                 x = feeds[index]
             elif before is not None and x is not None:
                 x = relayout(x, before, strategy, self.book)
@@ -114,7 +114,7 @@ class Chunk(nn.Module):
             before = strategy
             along.passed(index, x)
         last = max(self.strategies)
-        if x is None or (not self.has_head and self.places[last + 1].begins):
+        if x is None or (not self.has_head and self.places[last + 1].begins_tower):
             return along.leaving(last)
         return (x, *along.leaving(last))
 
@@ -158,7 +158,7 @@ class Chunk(nn.Module):
         if self.live is None:
             return
         for index in sorted(self.strategies, reverse=True):
-            if reads and self.places[index].begins:  # it reads data, which have no gradient
+            if reads and self.places[index].begins_tower:  # it reads data, which have no gradient
                 self.live.after_backward(index)
             if last:
                 self.live.gradients_ready(index)
@@ -177,7 +177,7 @@ class Chunk(nn.Module):
     @property
     def data_layers(self) -> tuple[int, ...]:
         """The layers that begin a tower and read data."""
-        return tuple(index for index in self.strategies if self.places[index].begins)
+        return tuple(index for index in self.strategies if self.places[index].begins_tower)
 
     @property
     def last_strategy(self) -> LayerStrategy:
@@ -247,7 +247,7 @@ def build_chunk(
         if index in wrapped and index not in tied[:-1]:  # those join the head's unit
             units.append(_shard_unit(members, strategy, book, policy, layer))
     strategies = {index: strategy for index, _, strategy in layers}
-    places = layer_places(plan.model, plan.workload.seq_len)
+    places = layer_contexts(plan.model, plan.workload.seq_len)
     before = entry_strategy(plan, book.stage, number)
     kinds = {index: layer for index, layer, _ in layers}
     chunk = Chunk(modules, strategies, before, book, places, kinds)
@@ -290,7 +290,7 @@ def _build_module(
     kernels: Dispatcher,
 ) -> LayerModule:
     experts = book.expert_ranks(strategy)
-    seq_len = layer_places(plan.model, plan.workload.seq_len)[index].tokens
+    seq_len = layer_contexts(plan.model, plan.workload.seq_len)[index].tokens
     tp = replace(book.tensor_parallel(strategy), later=later)
     build = LayerBuild(
         tp=tp,
@@ -372,7 +372,7 @@ def _sum_gradients(unit: FSDPModule) -> None:
 
 
 def _precision(dtype: DtypeRecord) -> MixedPrecisionPolicy:
-    if reason := dtype_reason(dtype):
+    if reason := unsupported_dtype(dtype):
         raise InputError("workload.dtype", reason, "formats that the executor runs")
     return MixedPrecisionPolicy(
         param_dtype=TORCH_DTYPES[dtype.param],

@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from ...spec.schedules.stage_order import Pass
 from ...spec.workload.workload import DtypeRecord
-from .. import torch_compat as torch_api
+from .. import torch_compat
 from .chunk import Chunk
 from .split_backward_units import SplitUnit
 
@@ -74,7 +74,7 @@ class ChunkBackward:
             if index in self._units:
                 self._units[index].finish(micro_batch)
         if isinstance(chunk, FSDPModule):
-            torch_api.end_backward(chunk)
+            torch_compat.end_backward(chunk)
         if reduces:
             chunk.after_backward(reads=False, last=True)
 
@@ -85,7 +85,7 @@ def _split_units(chunk: Chunk, dtype: DtypeRecord) -> dict[int, SplitUnit]:
     for index in sorted(chunk.strategies, reverse=True):
         module = chunk.layers[str(index)]
         if isinstance(module, FSDPModule):
-            first[id(torch_api.parameter_groups(module)[0])] = index
+            first[id(torch_compat.parameter_groups(module)[0])] = index
     found = {}
     for index in first.values():
         shard, module = chunk.strategies[index].shard, chunk.layers[str(index)]

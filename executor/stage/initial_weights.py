@@ -15,7 +15,12 @@ from ...spec.model.layer_parameters import ParameterSpec, split_range
 from ...spec.model.model_spec import Layer, ModelSpec
 from ...spec.model.towers import shared_tables
 from ...spec.plan.relative_position_bias import TABLE, table_blocks
-from ...spec.workload.training import FULLY_TRAINED, LayerTraining, held_parameters, is_adapter
+from ...spec.workload.training import (
+    FULLY_TRAINED,
+    LayerTraining,
+    is_adapter,
+    parameters_with_adapters,
+)
 from ..models.layer import LayerModule
 from ..models.moe.dispatch import ExpertRanks
 from ..models.tensor_parallel import TensorParallel
@@ -114,7 +119,7 @@ def fill_layer(
     """
     if training.adapters is not None:
         module.adapter_scale = training.adapters.scale
-    for spec in held_parameters(layer, seq_len, training):
+    for spec in parameters_with_adapters(layer, seq_len, training):
         source = tied_source(model, layer_index, spec)
         ranges = expert_ranges(spec, experts) if spec.expert else local_ranges(spec, tp)
         value = values.part(*source, ranges)

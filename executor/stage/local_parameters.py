@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from ...spec.model.layer_parameters import ParameterSpec
-from ...spec.model.towers import layer_places
+from ...spec.model.towers import layer_contexts
 from ...spec.parallel.rank_groups import (
     RankGroup,
     expert_group,
@@ -26,7 +26,7 @@ from ...spec.parallel.rank_groups import (
 )
 from ...spec.plan.plan import Plan
 from ...spec.strategy import LayerStrategy
-from ...spec.workload.training import held_parameters
+from ...spec.workload.training import parameters_with_adapters
 from ..groups.process_groups import GroupBook
 from ..models.layer import LayerModule
 from ..torch_compat import all_gather_single
@@ -82,13 +82,13 @@ def local_parameters(plan: Plan, chunks: list[Chunk], book: GroupBook) -> list[L
     """
     seen: set[int] = set()
     found: list[LocalParameter] = []
-    places = layer_places(plan.model, plan.workload.seq_len)
+    places = layer_contexts(plan.model, plan.workload.seq_len)
     trainings = plan.workload.layer_trainings(plan.model)
     for chunk in chunks:
         for key, module in chunk.layers.items():
             index = int(key)
             kind, tokens = chunk.kinds[index], places[index].tokens
-            for spec in held_parameters(kind, tokens, trainings[index]):
+            for spec in parameters_with_adapters(kind, tokens, trainings[index]):
                 holder, name = cast(LayerModule, module).holder(spec.name)
                 parameter = getattr(holder, name)
                 if id(parameter) not in seen:

@@ -19,7 +19,12 @@ from torch.autograd import Function
 
 from ...kernels.marks import mark
 from ...spec.model.parameter_spec import split_range
-from ...spec.parallel.rank_groups import RankGroup, batch_steps, exchanges, tensor_group
+from ...spec.parallel.rank_groups import (
+    RankGroup,
+    batch_redistribute_steps,
+    exchanges_tokens,
+    tensor_group,
+)
 from ...spec.report.trace_marks import COMMUNICATE_CP, COMMUNICATE_TP
 from ...spec.strategy import LayerStrategy
 from ..groups.process_groups import GroupBook
@@ -119,7 +124,7 @@ def relayout(x: Tensor, before: LayerStrategy, after: LayerStrategy, book: Group
     """
     if before.layout == after.layout:
         return x
-    if exchanges(before, after):
+    if exchanges_tokens(before, after):
         return _exchange(x, before, after, book)
     if before.layout[2]:
         group = book.group(tensor_group(before))
@@ -141,7 +146,7 @@ def _exchange(x: Tensor, before: LayerStrategy, after: LayerStrategy, book: Grou
 
 
 def _move_batch(x: Tensor, tp_from: int, tp_to: int, book: GroupBook) -> Tensor:
-    steps: list[RankGroup] = batch_steps(tp_from, tp_to)
+    steps: list[RankGroup] = batch_redistribute_steps(tp_from, tp_to)
     cuts = len(steps) == 2 or tp_from > tp_to
     for step in steps:
         group = book.group(step)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...spec.model.towers import LayerPlace, TowerOutput, sources_after
+from ...spec.model.towers import LayerContext, TowerOutput, tower_outputs_after
 from ...spec.strategy import LayerStrategy
 from ..groups.process_groups import GroupBook
 from .redistribute import relayout
@@ -26,7 +26,7 @@ class Along:
 
     def __init__(
         self,
-        places: tuple[LayerPlace, ...],
+        places: tuple[LayerContext, ...],
         incoming: tuple[TowerOutput, ...],
         values: tuple[Tensor, ...],
     ) -> None:
@@ -45,7 +45,7 @@ class Along:
 
     def passed(self, index: int, x: Tensor) -> None:
         """A layer is done: take its output if another tower reads it, let go of what none does."""
-        following = sources_after(self._places, index)
+        following = tower_outputs_after(self._places, index)
         own = {source: x for source in following if source.layer == index}
         self._outputs = {s: v for s, v in {**self._outputs, **own}.items() if s in following}
         if own:
@@ -53,7 +53,7 @@ class Along:
 
     def leaving(self, index: int) -> tuple[Tensor, ...]:
         """What goes on from the last layer of a chunk, in the order in which it is received."""
-        return tuple(self._outputs[source] for source in sources_after(self._places, index))
+        return tuple(self._outputs[source] for source in tower_outputs_after(self._places, index))
 
 
 __all__ = ["Along"]

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
-from .. import torch_compat as torch_api
+from .. import torch_compat
 from ..models.deferred_gradients import add_gradients
 
 
@@ -39,7 +39,7 @@ class SplitUnit:
         self._micro_batch: int | None = None
         self._set_aside: dict[int, list[tuple[Tensor, Tensor]]] = {}
         self._endings: list[Callable[..., None]] = []
-        for group in torch_api.parameter_groups(unit):
+        for group in torch_compat.parameter_groups(unit):
             self._endings.append(group.post_backward)
             group.post_backward = partial(self._end, group, group.post_backward)
 
@@ -64,12 +64,12 @@ class SplitUnit:
         if self._micro_batch is None:
             end_whole(*given)
             return
-        torch_api.mark_backward_over(group)
+        torch_compat.mark_backward_over(group)
         if self._frees:
             group.reshard()
         if self._starts_anew:
             aside = self._set_aside.setdefault(self._micro_batch, [])
-            for parameter in torch_api.whole_parameters(group):
+            for parameter in torch_compat.whole_parameters(group):
                 if parameter.grad is not None:
                     aside.append((parameter, parameter.grad))
                     parameter.grad = None

@@ -29,7 +29,7 @@ from ...spec.model.dense_blocks import dense_parts
 from ...spec.plan.plan import Plan
 from ...spec.strategy import LayerStrategy
 from ...spec.techniques.compile import NAME, compiles_whole, mode_of
-from ..models import compiled_regions as regions
+from ..models import compiled_regions
 from ..models.attention import angles_of
 from ..models.block import Block
 from ..models.layer import LayerModule, again, iter_slots
@@ -117,7 +117,7 @@ class LiveCompile(LiveTechnique):
 def _region(name: str, mode: CompileMode, compiler: Compiler) -> Callable[..., Any]:
     """A function of :mod:`regions` compiled; one for all blocks, and a trace for each form."""
     how = "reduce-overhead" if mode == "cuda_graph" else None
-    function: Callable[..., Any] = getattr(regions, name)
+    function: Callable[..., Any] = getattr(compiled_regions, name)
     return torch.compile(function, fullgraph=True, dynamic=False, backend=compiler, mode=how)
 
 
@@ -144,13 +144,13 @@ class CompiledBlock:
         compiler: Compiler,
     ) -> None:
         attention, mlp = dense_parts(block.layer)
-        if mlp.activation not in regions.ACTIVATIONS:
+        if mlp.activation not in compiled_regions.ACTIVATIONS:
             raise NotBuiltError(f"compiling the activation {mlp.activation}")
         self.turns = angles_of(attention, block.seq_len) if attention.rotary else None
         self.whole = compiles_whole(strategy)
         self.again = strategy.recompute == "selective"
         self.region = partial(_region, mode=mode, compiler=compiler)
-        self.form = regions.BlockForm(
+        self.form = compiled_regions.BlockForm(
             norm=block.layer.norm,
             eps=block.layer.norm_eps,
             head_dim=attention.head_dim,
@@ -160,7 +160,7 @@ class CompiledBlock:
 
     def __call__(self, block: Block, x: Tensor) -> Tensor:
         """One block on activations (seq, batch, hidden)."""
-        weights: regions.Weights = {
+        weights: compiled_regions.Weights = {
             f"{name}.{kind}": value
             for name, slot in iter_slots(block)
             for kind, value in slot.named_parameters(recurse=False)
@@ -172,9 +172,13 @@ class CompiledBlock:
         return self._in_parts(block, x, weights, angles)
 
     def _in_parts(
-        self, block: Block, x: Tensor, weights: regions.Weights, angles: regions.Angles
+        self,
+        block: Block,
+        x: Tensor,
+        weights: compiled_regions.Weights,
+        angles: compiled_regions.Angles,
     ) -> Tensor:
-        def only(*names: str) -> regions.Weights:
+        def only(*names: str) -> compiled_regions.Weights:
             """What a region reads: its guards look at nothing else."""
             return {key: w for key, w in weights.items() if key.partition(".")[0] in names}
 

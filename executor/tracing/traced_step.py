@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 from ...spec.codec import write_atomically
 from ...spec.report.timeline import Timeline
 from ...spec.report.trace_marks import STEP
-from .. import torch_compat as torch_api
+from .. import torch_compat
 from ..engine.engine import Engine
 from ..launch.clock_sync import clock_lead_ns
 from ..launch.json_gather import gather_json
@@ -64,8 +64,8 @@ def rank_trace(events: Sequence[Any]) -> RankTrace:
     Args:
         events: of torch's profiler.
     """
-    host = [event for event in events if torch_api.of_host_operation(event)]
-    device = [event for event in events if torch_api.on_device(event)]
+    host = [event for event in events if torch_compat.of_host_operation(event)]
+    device = [event for event in events if torch_compat.on_device(event)]
     threads = {next(event.start_thread_id() for event in host if event.name() == STEP)}
     launching = {event.linked_correlation_id() for event in device}
     threads |= {e.start_thread_id() for e in host if e.correlation_id() in launching}
@@ -79,7 +79,7 @@ def rank_trace(events: Sequence[Any]) -> RankTrace:
         DeviceOperation(
             *_operation(event),
             launched.get(event.linked_correlation_id()),
-            torch_api.device_stream(event),
+            torch_compat.device_stream(event),
         )
         for event in device
     ]

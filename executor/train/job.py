@@ -21,7 +21,7 @@ from ...spec.codec import from_document
 from ...spec.errors import InputError, one_of
 from ...spec.plan.plan import Plan, plan_of
 from ...spec.plan.technique_groups import used_techniques
-from .. import torch_compat as torch_api
+from .. import torch_compat
 from ..checkpoint.loader import Found
 from ..checkpoint.reference_state import fill_reference
 from ..checkpoint.session import Checkpoints, run_facts
@@ -186,7 +186,7 @@ def _facts(plan: Plan, settings: TrainSettings, batch: Batch) -> dict[str, str]:
     return {
         "plan": plan.hash,
         "version of shardwright": __version__,
-        "version of torch": torch_api.version(),
+        "version of torch": torch_compat.version(),
         "--seed": str(settings.seed),
         "--steps": str(settings.steps),
         "--kernels": settings.kernels,

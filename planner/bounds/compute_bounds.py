@@ -26,11 +26,15 @@ from collections import Counter
 from typing import NamedTuple
 
 from ...costmodel.kernel_latency.roofline import peak_flops_per_s
-from ...costmodel.lowering.layer_parts import LayerWorks
+from ...costmodel.lowering.layer_parts import LayerWorkCache
 from ...costmodel.lowering.plan_lowering import Lowering, split_key
 from ...costmodel.lowering.step_work import norm_sum
 from ...costmodel.pricing.pricer import Pricer
-from ...costmodel.simulation.overlapped_passes import MOST_SLOWDOWN, hiding_terms, least_beside_s
+from ...costmodel.simulation.overlapped_passes import (
+    MAX_SLOWDOWN,
+    min_overlapped_s,
+    overlappable_terms,
+)
 from ...spec.choices import RECOMPUTES
 from ...spec.report.work_items import MATMULS
 from ...spec.strategy import LayerStrategy
@@ -108,7 +112,7 @@ class WorkBounds:
     """
 
     def __init__(
-        self, space: SearchSpace, lowering: Lowering, layer_works: LayerWorks, pricer: Pricer
+        self, space: SearchSpace, lowering: Lowering, layer_works: LayerWorkCache, pricer: Pricer
     ) -> None:
         self._space = space
         self._lowering = lowering
@@ -120,16 +124,16 @@ class WorkBounds:
         self._works: dict[tuple[int, int, bool, int, bool], Work] = {}
         self._ends: dict[int, float] = {}
 
-    def bound(self, shape: Shape, shares: bool, reach: int) -> float:
+    def bound(self, shape: Shape, shares: bool, link_span: int) -> float:
         """Seconds that every plan of ``shape`` takes at least.
 
         Args:
             shape: the pipeline shape.
             shares: whether the embedding's weight is the head's of the same stage.
-            reach: how many link levels the groups of a stage cross.
+            link_span: how many link levels the groups of a stage cross.
         """
         samples = self._space.request.workload.global_batch // shape.microbatches
-        key = (shape.ranks, samples, shares, reach, shape.pairs)
+        key = (shape.ranks, samples, shares, link_span, shape.pairs)
         if key not in self._works:
             self._works[key] = self._work(*key)
         return self._works[key].bound_s(shape) + self.end_s(shape)
@@ -138,14 +142,14 @@ class WorkBounds:
         """Seconds after the last pass that every plan of ``shape`` has: its norm and the host's."""
         used = shape.devices
         if used not in self._ends:
-            reaching = self._pricer.reaching(self._pricer.machine.reach_of(used, used))
+            reaching = self._pricer.with_link_span(self._pricer.machine.link_span_of(used, used))
             norm_s = reaching.collective(norm_sum(used)).time_s
             self._ends[used] = norm_s + self._pricer.step_s
         return self._ends[used]
 
-    def _work(self, ranks: int, samples: int, shares: bool, reach: int, pairs: bool) -> Work:
+    def _work(self, ranks: int, samples: int, shares: bool, link_span: int, pairs: bool) -> Work:
         """One micro-batch through all layers."""
-        place = (ranks, samples, reach, pairs)
+        place = (ranks, samples, link_span, pairs)
         return Work.of(
             [
                 Least(count, *self._least(kind, place, shares and kind == self._space.kinds[0]))
@@ -178,19 +182,19 @@ class WorkBounds:
         A backward pass that adds to gradients does what the first one does, and more. Then what
         forward and backward take beside other passes if their communication is what shows.
         """
-        ranks, samples, reach, pairs = place
+        ranks, samples, link_span, pairs = place
         batch = samples // strategy.data_parallel(ranks)
-        key = (index, split_key(strategy), batch, reach, shares, pairs)
+        key = (index, split_key(strategy), batch, link_span, shares, pairs)
         if key not in self._passes:
             work = self._layer_works.of(index, strategy, ranks, samples, shares)
-            pricer = self._pricer.reaching(reach)
-            hides = hiding_terms(pricer) if pairs else ()
-            ways = (pricer.chained(way) for way in (work.forward, work.backward(adds=False)))
+            pricer = self._pricer.with_link_span(link_span)
+            hides = overlappable_terms(pricer) if pairs else ()
+            ways = (pricer.chained(way) for way in (work.forward, work.backward(accumulates=False)))
             costs = list(ways)
-            forward_s, backward_s = (least_beside_s(cost, hides) for cost in costs)
+            forward_s, backward_s = (min_overlapped_s(cost, hides) for cost in costs)
             alone_s = sum(cost.time_s for cost in costs)
             inside_s = alone_s - forward_s - backward_s
-            slowdown = min(pricer.stack.overlap_slowdown, MOST_SLOWDOWN)
+            slowdown = min(pricer.stack.overlap_slowdown, MAX_SLOWDOWN)
             beside_s = (slowdown - 1) * alone_s + (2 - slowdown) * inside_s if hides else 0.0
             self._passes[key] = forward_s, forward_s + backward_s, beside_s
         return self._passes[key]

@@ -55,14 +55,14 @@ class ShapeCosts:
         key = (shape.ranks, shape.stages)
         if key not in self._reaches:
             used = shape.ranks * shape.stages
-            self._reaches[key] = self.pricer.machine.reach_of(shape.ranks, used)
+            self._reaches[key] = self.pricer.machine.link_span_of(shape.ranks, used)
         return self._reaches[key]
 
     def _layer_tables(self, shape: Shape, usual: bool = False) -> list[OptionTable]:
         """Options of every layer for a shape, in order; all of them, or the usual ones."""
         options = self.space.usual if usual else self.space.options
         samples = self._samples(shape)
-        tied, reach = self._tied(shape), self._reach(shape)
+        tied, link_span = self._tied(shape), self._reach(shape)
         place = (shape.ranks, samples, shape.microbatches)
         known: dict[tuple[int, tuple[int, ...] | None], OptionTable] = {}
         found = []
@@ -71,7 +71,7 @@ class ShapeCosts:
             if key not in known:
                 strategies = options(kind, shape.ranks, samples)
                 known[key] = self.tables.table(
-                    layer, strategies, *place, key[1], reach, shape.pairs, shape.stages == 1
+                    layer, strategies, *place, key[1], link_span, shape.pairs, shape.stages == 1
                 )
             found.append(known[key])
         return found
@@ -182,8 +182,8 @@ class ShapeCosts:
 
     def _place(self, shape: Shape) -> Place:
         """What the tables of a shape depend on."""
-        tied, reach = tuple(self._tied(shape)), self._reach(shape)
-        return (shape.ranks, shape.microbatches, tied, reach, shape.pairs)
+        tied, link_span = tuple(self._tied(shape)), self._reach(shape)
+        return (shape.ranks, shape.microbatches, tied, link_span, shape.pairs)
 
     def _estimate(self, shape: Shape) -> float:
         """A likely step time of a shape's best plan among the usual ones."""

@@ -170,13 +170,17 @@ class PathCosts:
     def _place(self, shape: Shape) -> PathBounds:
         costs, key = self._costs, self._place_key(shape)
         if key not in self._places:
-            samples, tied, reach = costs._samples(shape), costs._tied(shape), costs._reach(shape)
+            samples, tied, link_span = (
+                costs._samples(shape),
+                costs._tied(shape),
+                costs._reach(shape),
+            )
             splits = any(kind in SPLIT_KINDS for kind in costs.space.schedule_kinds)
             tables = {
                 kind: self._tables.table(
                     layer,
                     costs.space.options(kind, shape.ranks, samples),
-                    (shape.ranks, samples, reach),
+                    (shape.ranks, samples, link_span),
                     tied.get(layer, (layer,)),
                     splits,
                     shape.stages == 1,

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from ...costmodel.lowering.layer_parts import LayerWorks
+from ...costmodel.lowering.layer_parts import LayerWorkCache
 from ...costmodel.memory.feasibility import MemoryRule
 from ...costmodel.simulation.simulator import Simulation, Simulator
 from ...spec.model.model_spec import ModelSpec
 from ...spec.model.towers import shared_tables
 from ...spec.plan.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
-from ...spec.rules.plan_rules import tied_reason
+from ...spec.rules.plan_rules import tied_embedding_violation
 from ...spec.strategy import LayerStrategy
 from ..space.search_space import Request, Shape
 from ..tables.layer_costs import LayerRows
@@ -168,7 +168,7 @@ class Evaluator:
     def rows(self) -> LayerRows:
         """What splits and units cost: whatever memory there is, so kept for :meth:`asked`."""
         lowering = self.simulator.lowering
-        return LayerRows(lowering, LayerWorks(lowering), self.simulator.pricer)
+        return LayerRows(lowering, LayerWorkCache(lowering), self.simulator.pricer)
 
     def asked(self, request: Request) -> Evaluator:
         """One of a request that differs in its devices' memory alone, all prices as here."""
@@ -176,19 +176,22 @@ class Evaluator:
         found.rows = self.rows
         return found
 
-    def __call__(self, decision: Decision, give_up_s: float = float("inf")) -> Outcome | None:
+    def __call__(self, decision: Decision, cutoff_s: float = float("inf")) -> Outcome | None:
         """The outcome of a decision.
 
-        None if it breaks a rule that spans layers, or certainly takes ``give_up_s`` or longer.
+        None if it breaks a rule that spans layers, or certainly takes ``cutoff_s`` or longer.
         """
         known = self._known.get(decision)
         if known is not None:
             return known
-        if tied_reason(self.request.model, decision.strategies, self._tables) is not None:
+        if (
+            tied_embedding_violation(self.request.model, decision.strategies, self._tables)
+            is not None
+        ):
             return None
         self.tries += 1
         plan = build_plan(self.request, decision)
-        simulation = self.simulator.run(plan, give_up_s)
+        simulation = self.simulator.run(plan, cutoff_s)
         if simulation is None:
             return None
         excess = max(self.rule.excess_bytes(row) for row in simulation.memory)

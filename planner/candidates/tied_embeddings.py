@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from ...spec.model.model_spec import ModelSpec
 from ...spec.model.towers import shared_tables
-from ...spec.rules.plan_rules import tied_reason
+from ...spec.rules.plan_rules import tied_embedding_violation
 from ...spec.strategy import LayerStrategy
 from ..space.search_space import SearchSpace
 from .evaluator import Decision
@@ -43,7 +43,7 @@ def tied_choices(
         model: whose layers they are.
         legal: whether a layer may have a strategy where the decision has it.
     """
-    if tied_reason(model, decision.strategies) is None:
+    if tied_embedding_violation(model, decision.strategies) is None:
         yield decision
         return
     for end in (ends[-1], *ends[:-1]):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...costmodel.lowering.stage_passes import PassKind, StagePasses, stage_passes
-from ...costmodel.simulation.simulator import kind_counts
+from ...costmodel.simulation.simulator import pass_kind_counts
 from ...spec.schedules.passes import BackwardPart
 from ...spec.schedules.stage_order import SPLIT_KINDS, ScheduleKind, chunk_position
 from ..tables.pass_kinds import KINDS, kind_number
@@ -96,7 +96,7 @@ def chain_of(single: Floats, paired: Floats, hops: Floats) -> Chain:
 def every_pass(kind: ScheduleKind, microbatches: int) -> Floats:
     """How often a stage of one chunk runs each kind of pass, shape (KINDS,)."""
     found = np.zeros(KINDS)
-    for (each,), count in kind_counts(kind, microbatches, 1).items():
+    for (each,), count in pass_kind_counts(kind, microbatches, 1).items():
         found[kind_number(each)] += count
     return found
 

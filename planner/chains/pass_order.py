@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ...costmodel.lowering.stage_passes import PassKind, Together, stage_passes
-from ...costmodel.simulation.pass_order import Numbers, PassOrder, pass_order
+from ...costmodel.lowering.stage_passes import ConcurrentPasses, PassKind, stage_passes
+from ...costmodel.simulation.pass_order import GroupNumbers, PassOrder, pass_order
 from ...spec.schedules.stage_order import chunk_position
 from ..tables.pass_kinds import kind_number
 from .pass_chains import Pipeline
@@ -36,7 +36,7 @@ class PlayOrder:
     sources: list[list[int]]
     last: list[int]
     places: list[Places]
-    ways: Numbers
+    ways: GroupNumbers
 
 
 @lru_cache(maxsize=4)
@@ -49,9 +49,11 @@ def play_order(shape: Pipeline) -> PlayOrder:
     schedule, stages, chunks, microbatches = shape
     order = pass_order(schedule, stages, chunks, microbatches)
     distinct = [
-        (stage, together)
+        (stage, concurrent_groups)
         for stage in range(stages)
-        for together in stage_passes(schedule, stage, stages, chunks, microbatches).together
+        for concurrent_groups in stage_passes(
+            schedule, stage, stages, chunks, microbatches
+        ).concurrent_groups
     ]
     nowhere = 2 * stages * chunks
 
@@ -66,8 +68,8 @@ def play_order(shape: Pipeline) -> PlayOrder:
             return nowhere
         return own if kind.forward else stages * chunks + own
 
-    def ways(stage: int, together: Together) -> list[int]:
-        own = [way(stage, kind) for kind in together]
+    def ways(stage: int, concurrent_groups: ConcurrentPasses) -> list[int]:
+        own = [way(stage, kind) for kind in concurrent_groups]
         return own + [nowhere] * (len(order.sources) - len(own))
 
     return PlayOrder(
@@ -77,8 +79,11 @@ def play_order(shape: Pipeline) -> PlayOrder:
         sources=order.sources.tolist(),
         last=[int(places[-1]) for places in order.places],
         places=[
-            tuple((position(stage, kind), kind_number(kind)) for kind in together)
-            for stage, together in distinct
+            tuple((position(stage, kind), kind_number(kind)) for kind in concurrent_groups)
+            for stage, concurrent_groups in distinct
         ],
-        ways=np.array([ways(stage, together) for stage, together in distinct], dtype=np.int32).T,
+        ways=np.array(
+            [ways(stage, concurrent_groups) for stage, concurrent_groups in distinct],
+            dtype=np.int32,
+        ).T,
     )

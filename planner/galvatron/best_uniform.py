@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ...costmodel.galvatron.job import MB, GalvatronJob, usable_mb
-from ...costmodel.galvatron.plan_cost import GalvatronPlan, Price, priced
+from ...costmodel.galvatron.plan_cost import GalvatronCost, GalvatronPlan, plan_cost
 from .options import Legal, options_of
 
 
 def best_uniform(
     job: GalvatronJob, budget_mb: int, like: GalvatronPlan, legal: Legal
-) -> tuple[GalvatronPlan, Price] | None:
+) -> tuple[GalvatronPlan, GalvatronCost] | None:
     """The fastest plan of one strategy with the micro-batches and stages of another; None: none.
 
     Args:
@@ -28,7 +28,7 @@ def best_uniform(
                 microbatches=like.microbatches,
                 division=like.division,
             )
-            price = priced(job, plan)
+            price = plan_cost(job, plan)
             fits = max(price.used_bytes) <= usable
             if fits and (best is None or price.step_s < best[1].step_s):
                 best = plan, price

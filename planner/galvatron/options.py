@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ...costmodel.galvatron.embedding_head import ends_memory, ends_seconds
+from ...costmodel.galvatron.embedding_head import embedding_head_memory, embedding_head_seconds
 from ...costmodel.galvatron.job import GalvatronJob
 from ...costmodel.galvatron.layer_memory import layer_memory
 from ...costmodel.galvatron.layer_time import layer_time
@@ -137,9 +137,9 @@ def _may_be_ends(job: GalvatronJob, strategy: GalvatronStrategy) -> bool:
 
 
 def _ends(job: GalvatronJob, strategy: GalvatronStrategy, microbatches: int) -> Ends:
-    memory = ends_memory(job, strategy, microbatches)
+    memory = embedding_head_memory(job, strategy, microbatches)
     return Ends(
         strategy=strategy,
-        seconds=ends_seconds(job, strategy, microbatches),
+        seconds=embedding_head_seconds(job, strategy, microbatches),
         used_mb=tuple(part.whole_mb for part in memory),
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...costmodel.galvatron.job import GalvatronJob, usable_mb
-from ...costmodel.galvatron.plan_cost import GalvatronPlan, Price, priced
+from ...costmodel.galvatron.plan_cost import GalvatronCost, GalvatronPlan, plan_cost
 from ..space.divisors import divisors
 from .options import Legal, Options, anything, degrees_of, options_of
 from .stage_dp import ROUNDING
@@ -29,13 +29,13 @@ class GalvatronFound:
     """The best plan and what is proven of it; ``rivals`` are the best of other shapes."""
 
     plan: GalvatronPlan
-    price: Price
+    price: GalvatronCost
     lower_bound_s: float
     corners: int
     solved: int
     seconds: float
     stopped_by: Literal["proof", "work", "deadline"]
-    rivals: tuple[tuple[GalvatronPlan, Price], ...]
+    rivals: tuple[tuple[GalvatronPlan, GalvatronCost], ...]
 
 
 def shapes_of(job: GalvatronJob) -> list[tuple[int, int]]:
@@ -89,7 +89,7 @@ def search(
     if not known:
         return None
     best, *others = sorted(known.values(), key=lambda answer: answer.step_s)
-    price = priced(job, best.plan)
+    price = plan_cost(job, best.plan)
     lower = min(bound_s, price.step_s)
     proven = lower >= price.step_s * (1 - ROUNDING)
     return GalvatronFound(
@@ -100,7 +100,7 @@ def search(
         solved=solved,
         seconds=time.monotonic() - start_s,
         stopped_by="deadline" if late else "proof" if proven else "work",
-        rivals=tuple((other.plan, priced(job, other.plan)) for other in others),
+        rivals=tuple((other.plan, plan_cost(job, other.plan)) for other in others),
     )
 
 

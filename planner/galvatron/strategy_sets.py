@@ -13,7 +13,7 @@ import numpy as np
 
 from ...costmodel.galvatron.job import GalvatronJob
 from ...costmodel.galvatron.plan_cost import least_buffer_degree
-from ...costmodel.galvatron.reshard import change_seconds
+from ...costmodel.galvatron.reshard import reshard_seconds
 from .degree_sets import DegreeSets, degree_sets
 from .options import MOST_DEGREE, Ends, Options
 from .stage_dp import Run
@@ -112,7 +112,7 @@ class Field:
 
     def _change(self, kind: int, before: int, after: int) -> float:
         options = self.options
-        return change_seconds(self.job, kind, before, after, options.stages, options.microbatches)
+        return reshard_seconds(self.job, kind, before, after, options.stages, options.microbatches)
 
 
 def fields_of(job: GalvatronJob, options: Options) -> Iterator[Field]:

@@ -128,7 +128,7 @@ class Corner:
         self,
         stage: int,
         sets: DegreeSets | None,
-        change_s: float,
+        reshard_s: float,
         merged: dict[tuple[int, int], float],
         best_s: float,
     ) -> bool:
@@ -137,7 +137,7 @@ class Corner:
         return any(
             constant
             + self.field.knapsack(stage, orders, plain, reduce).at(self._rooms[stage]).least
-            + plain * change_s
+            + plain * reshard_s
             >= best_s * (1 - ROUNDING)
             for (plain, reduce), constant in merged.items()
         )

@@ -16,7 +16,7 @@ from ...costmodel.galvatron.strategy import GalvatronStrategy
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.model.model_spec import BlockLayer, Layer, ModelSpec
 from ...spec.plan.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
-from ...spec.rules.layer_rules import layer_reason
+from ...spec.rules.layer_rules import layer_violation
 from ...spec.strategy import LayerStrategy, Sharding
 from ...spec.workload.workload import Workload
 from .options import Legal, Place
@@ -53,7 +53,7 @@ def legality(model: ModelSpec, workload: Workload, job: GalvatronJob) -> Legal:
     def legal(place: Place, strategy: GalvatronStrategy) -> bool:
         ours, ranks = layer_strategy(strategy), job.devices // strategy.pp
         return all(
-            layer_reason(layer, ours, ranks, strategy.dp, tokens) is None
+            layer_violation(layer, ours, ranks, strategy.dp, tokens) is None
             for layer, tokens in kinds[place]
         )
 

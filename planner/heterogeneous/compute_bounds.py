@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 from ...costmodel.lowering.plan_lowering import split_key
-from ...costmodel.simulation.overlapped_passes import hiding_terms, least_beside_s
+from ...costmodel.simulation.overlapped_passes import min_overlapped_s, overlappable_terms
 from ...costmodel.simulation.simulator import Simulator
 from ...spec.choices import RECOMPUTES
 from ...spec.strategy import LayerStrategy
@@ -100,13 +100,13 @@ class LeastWork:
     def _pass_s(
         self, kind: int, strategy: LayerStrategy, held: StageClass, shares: bool, pairs: bool
     ) -> float:
-        place = (held.group, held.reach, strategy.data_parallel(held.own), held.samples)
+        place = (held.group, held.link_span, strategy.data_parallel(held.own), held.samples)
         key = (kind, split_key(strategy), held.own, *place, shares, pairs)
         if key not in self._seconds:
             index = self._options.whole.first_of_kind[kind]
             work = self._options.works.of(index, strategy, held.own, held.samples, shares)
             pricer = self._classes.pricer(held)
-            hides = hiding_terms(pricer) if pairs else ()
-            ways = (pricer.chained(way) for way in (work.forward, work.backward(adds=False)))
-            self._seconds[key] = sum(least_beside_s(cost, hides) for cost in ways)
+            hides = overlappable_terms(pricer) if pairs else ()
+            ways = (pricer.chained(way) for way in (work.forward, work.backward(accumulates=False)))
+            self._seconds[key] = sum(min_overlapped_s(cost, hides) for cost in ways)
         return self._seconds[key]

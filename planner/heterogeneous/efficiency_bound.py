@@ -110,7 +110,7 @@ class Efficiency:
         work = self._options.works.of(self._index, split, split.width, samples, False)
         return sum(
             seconds
-            for way in (work.forward, work.backward(adds=False))
+            for way in (work.forward, work.backward(accumulates=False))
             for name, seconds in zip(TERMS, pricer.chained(way).terms_s, strict=True)
             if not name.startswith("exposed_")
         )

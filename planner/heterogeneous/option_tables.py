@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...costmodel.lowering.layer_parts import LayerWorks
+from ...costmodel.lowering.layer_parts import LayerWorkCache
 from ...costmodel.simulation.simulator import Simulator
 from ...spec.model.experts import experts_of
 from ...spec.strategy import LayerStrategy
@@ -34,7 +34,7 @@ class StageOptions:
             group.name: SearchSpace(replace(request, cluster=cluster.alone(group.name)))
             for group in cluster.groups
         }
-        self.works = LayerWorks(simulator.lowering)
+        self.works = LayerWorkCache(simulator.lowering)
         self._lowering = simulator.lowering
         self._classes = classes
         self._strategies: dict[tuple[object, ...], tuple[LayerStrategy, ...]] = {}
@@ -131,7 +131,7 @@ class StageOptions:
         pairs: bool,
         shares: bool,
     ) -> OptionTable:
-        place = (held.group, held.reach)
+        place = (held.group, held.link_span)
         pricer = self._classes.pricer(held)
         if place not in self._builders:
             self._builders[place] = OptionTables(LayerRows(self._lowering, self.works, pricer))

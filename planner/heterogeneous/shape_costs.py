@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...costmodel.kernel_latency.roofline import peak_flops_per_s
-from ...costmodel.pricing.group_pricer import GroupPrices
+from ...costmodel.pricing.group_pricer import GroupPricer
 from ...spec.model.towers import shared_tables
 from ...spec.strategy import LayerStrategy
 from ..candidates.evaluator import Decision, Evaluator
@@ -30,7 +30,7 @@ class MixedCosts:
         self.evaluator = evaluator
         request, simulator = evaluator.request, evaluator.simulator
         self.request = request
-        prices: GroupPrices = simulator.prices
+        prices: GroupPricer = simulator.prices
         self._classes = Classes(prices)
         self.options = StageOptions(request, simulator, self._classes)
         self._ties = shared_tables(request.model)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...costmodel.pricing.group_pricer import GroupPrices
-from ...costmodel.pricing.link_span import Reach, stage_reaches
+from ...costmodel.pricing.group_pricer import GroupPricer
+from ...costmodel.pricing.link_span import LinkSpan, stage_link_spans
 from ...costmodel.pricing.pricer import Pricer
 from ...spec.plan.plan import Stage, StageDevices
 from ..space.pipeline_shape import Place, Shape
@@ -22,7 +22,7 @@ class StageClass(NamedTuple):
     own: int
     ranks: int
     samples: int
-    reach: Reach
+    link_span: LinkSpan
 
     @property
     def alike_samples(self) -> int:
@@ -40,7 +40,7 @@ class Classes:
         prices: on the device groups of the cluster.
     """
 
-    def __init__(self, prices: GroupPrices) -> None:
+    def __init__(self, prices: GroupPricer) -> None:
         self._prices = prices
         self._found: dict[tuple[object, ...], StageClasses] = {}
 
@@ -62,13 +62,13 @@ class Classes:
             stage = Stage(devices=devices, virtual_stages=())
             cluster = self._prices.whole.machine.cluster
             machine = self._prices.inside(place[0].group).machine
-            reaches = stage_reaches(cluster, stage, machine, used)
+            link_spans = stage_link_spans(cluster, stage, machine, used)
             self._found[key] = tuple(
-                StageClass(part.group, part.devices, ranks, part.samples, reach)
-                for part, reach in zip(place, reaches, strict=True)
+                StageClass(part.group, part.devices, ranks, part.samples, link_span)
+                for part, link_span in zip(place, link_spans, strict=True)
             )
         return self._found[key]
 
     def pricer(self, held: StageClass) -> Pricer:
         """Prices on the ranks of a class."""
-        return self._prices.at(held.group, held.reach)
+        return self._prices.at(held.group, held.link_span)

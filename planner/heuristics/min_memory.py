@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...spec.schedules.stage_order import chunk_place
+from ...spec.schedules.stage_order import chunk_location
 from ...spec.strategy import LayerStrategy
 from ..candidates.evaluator import Decision
 from ..dynamic_programming.stage_partition import even_cuts
@@ -43,7 +43,7 @@ def _in_layout(shape: Shape, tables: list[OptionTable], layout: int) -> Leanest:
     strategies: list[LayerStrategy] = []
     known: dict[tuple[int, float], tuple[float, LayerStrategy]] = {}
     for position in range(shape.positions):
-        stage, _ = chunk_place(shape.kind, position, shape.stages)
+        stage, _ = chunk_location(shape.kind, position, shape.stages)
         for table in tables[cuts[position] : cuts[position + 1]]:
             key = (id(table), held[stage])
             if key not in known:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...costmodel.simulation.overlapped_passes import MOST_SLOWDOWN, pair_hidden_s
+from ...costmodel.simulation.overlapped_passes import MAX_SLOWDOWN, pair_hidden_s
 from ..chains.chain_weights import WEIGHED
 from ..chains.critical_path import critical_chains
 from ..chains.fixed_cuts import Floats
@@ -59,7 +59,7 @@ class RelaxedStep:
     ) -> None:
         self.cells, self.pipeline, self.slowdown = cells, pipeline, slowdown
         self.budget_bytes = budget_bytes
-        self._program = Program(cells, budget_bytes, min(slowdown, MOST_SLOWDOWN))
+        self._program = Program(cells, budget_bytes, min(slowdown, MAX_SLOWDOWN))
         self.offer(int(bytes_.argmin()) for bytes_ in cells.bytes)
 
     def follow(self, chains: Iterable[Chain]) -> None:

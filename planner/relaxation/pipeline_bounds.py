@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...costmodel.lowering.stage_passes import PassKind
-from ...costmodel.simulation.overlapped_passes import MOST_SLOWDOWN
+from ...costmodel.simulation.overlapped_passes import MAX_SLOWDOWN
 from ...spec.schedules.passes import BackwardPart
 from ...spec.schedules.stage_order import SPLIT_KINDS
 from ..chains.chain_bound import least_chain_s
@@ -84,7 +84,7 @@ class PathBounds:
         self.tables, self.seats = tables, Seats(tables)
         self.kinds = tuple(kinds)
         self.main = Counter(self.kinds).most_common(1)[0][0]
-        self.slowdown = min(slowdown, MOST_SLOWDOWN)
+        self.slowdown = min(slowdown, MAX_SLOWDOWN)
         self._message_s = message_s
         self.seeds: list[dict[int, int]] = []
         self.kept: dict[Hashable, Any] = {}

@@ -40,8 +40,8 @@ class FirstFit(Search):
             pass
         return False
 
-    def _try_order(self, decision: Decision, give_up_s: float = 0.0) -> Outcome | None:
-        outcome = super()._try_order(decision, give_up_s)
+    def _try_order(self, decision: Decision, cutoff_s: float = 0.0) -> Outcome | None:
+        outcome = super()._try_order(decision, cutoff_s)
         if outcome is not None and outcome.feasible:
             raise _FoundError
         return outcome

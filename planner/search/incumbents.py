@@ -109,13 +109,13 @@ class Trials(ShapeValues):
         late = self._try_order(decision._replace(shape=other))
         return outcome if late is None or late.excess_bytes > outcome.excess_bytes else late
 
-    def _try_order(self, decision: Decision, give_up_s: float = 0.0) -> Outcome | None:
+    def _try_order(self, decision: Decision, cutoff_s: float = 0.0) -> Outcome | None:
         """Simulate a decision, and keep it if it fits.
 
-        ``give_up_s``: plans that are no alternatives are of interest too, up to so many seconds.
+        ``cutoff_s``: plans that are no alternatives are of interest too, up to so many seconds.
         """
         self._check_deadline()
-        outcome = self.evaluator(decision, max(give_up_s, self._keep_s(decision.shape)))
+        outcome = self.evaluator(decision, max(cutoff_s, self._keep_s(decision.shape)))
         if outcome is not None and outcome.feasible:
             self._outcomes[decision] = outcome
             self._best = min(self._best, self.value(outcome))

@@ -75,11 +75,11 @@ class OpenShapes(Trials):
         first = self.evaluator.count + NEAR_AFTER
         found = [o for o in self._outcomes.values() if o.decision.shape == shape]
 
-        def attempt(decision: Decision, give_up_s: float = float("inf")) -> Outcome | None:
+        def attempt(decision: Decision, cutoff_s: float = float("inf")) -> Outcome | None:
             is_far = self.evaluator.count >= first and _least_s(found) > best_s * NEAR_WITHIN
             if is_far or self._is_spent(work):
                 return None
-            outcome = self._try_likely(decision, lambda each: self._try_order(each, give_up_s))
+            outcome = self._try_likely(decision, lambda each: self._try_order(each, cutoff_s))
             if outcome is not None and outcome.feasible:
                 found.append(outcome)
             return outcome

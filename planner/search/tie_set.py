@@ -41,8 +41,8 @@ def tie_set(search: Search, outcomes: Sequence[Outcome], within: float) -> list[
         passes += decision.shape.passes
         if passes > MOST_PASSES:
             break
-        give_up_s = limit / search.objective.factor(decision.shape)
-        made = search.evaluator(decision, give_up_s)
+        cutoff_s = limit / search.objective.factor(decision.shape)
+        made = search.evaluator(decision, cutoff_s)
         if made is not None and made.feasible and search.value(made) <= limit:
             tied.setdefault(decision, made)
     return sorted(tied.values(), key=search.value)

@@ -25,7 +25,7 @@ from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import Layer
 from ...spec.model.tensor_split import split_sizes
 from ...spec.rules.layer_rules import recomputes_of
-from ...spec.rules.plan_rules import layer_reason
+from ...spec.rules.plan_rules import layer_violation
 from ...spec.strategy import LayerStrategy
 from ...spec.workload.workload import Workload
 from .divisors import divisors
@@ -79,7 +79,7 @@ class Splits:
     def legal(self, index: int, strategy: LayerStrategy, ranks: int) -> bool:
         """Whether a layer may run under a strategy on so many ranks."""
         dp = strategy.data_parallel(ranks)
-        reason = layer_reason(self._layers[index], strategy, ranks, dp, self._tokens[index])
+        reason = layer_violation(self._layers[index], strategy, ranks, dp, self._tokens[index])
         return reason is None
 
     def _named(self, index: int | None = None) -> frozenset[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...spec.cluster.cluster_spec import DeviceGroup
-from ...spec.plan.rental_prices import Prices
+from ...spec.plan.rental_prices import RentalPrices
 from .pipeline_shape import Shape
 
 
@@ -57,7 +57,7 @@ class StepCost:
         group: whose devices are used.
     """
 
-    prices: Prices
+    prices: RentalPrices
     group: DeviceGroup
 
     def factor(self, shape: Shape) -> float:

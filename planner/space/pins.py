@@ -16,9 +16,9 @@ from ...spec.errors import InputError, NotBuiltError, nearest_name, one_of
 from ...spec.model.experts import experts_of
 from ...spec.model.model_spec import Layer
 from ...spec.rules.layer_rules import recomputes_of
-from ...spec.schedules.stage_order import EVERY_KIND
+from ...spec.schedules.stage_order import ALL_KINDS
 from ...spec.strategy import LEVEL_NAMES, LayerStrategy, Sharding
-from ...spec.technique import kind_reason
+from ...spec.technique import layer_kind_violation
 from ...spec.techniques import value_of_word
 from ..technique import KnownTechniques
 from ..techniques import SHIPPED
@@ -29,7 +29,7 @@ CORE_KEYS = ("tp", "cp", "ep", "etp", "sp", "shard", "recompute")
 WORDS: dict[str, tuple[str, ...]] = {
     "sp": SEQUENCE_PARALLELS,
     "recompute": RECOMPUTES,
-    "schedule": EVERY_KIND,
+    "schedule": ALL_KINDS,
 }
 
 
@@ -189,7 +189,7 @@ def value_allows(
     if key == "recompute":
         return recomputes_of(layer) == ("none",) or strategy.recompute == value
     if (technique := known.value(key)) is not None:
-        speaks = kind_reason(technique, layer, technique.kinds.plannable) is None
+        speaks = layer_kind_violation(technique, layer, technique.kinds.plannable) is None
         wanted = value_of_word(technique, str(value), key) if speaks else None
         return not speaks or technique.of(strategy) == wanted
     n = strategy.state_ranks(ranks)

@@ -8,7 +8,7 @@ from ...costmodel.simulation.overlapped_passes import PAIRED_KINDS
 from ...spec.schedules.stage_order import (
     SPLIT_KINDS,
     ScheduleKind,
-    chunk_place,
+    chunk_location,
     chunk_position,
     first_in_flight,
 )
@@ -64,7 +64,7 @@ class Shape(NamedTuple):
 
     def stage_of(self, position: int) -> int:
         """Which stage holds a part of the model; with its chunk the inverse of `position`."""
-        return chunk_place(self.kind, position, self.stages)[0]
+        return chunk_location(self.kind, position, self.stages)[0]
 
     @property
     def positions(self) -> int:

@@ -14,16 +14,16 @@ from typing import Any
 
 from ...costmodel.simulation.simulator import MAX_PASSES
 from ...spec.model.model_spec import BlockLayer, Layer
-from ...spec.model.towers import layer_places
-from ...spec.rules.executable import split_run_reason
-from ...spec.rules.executable_together import layer_together_reason
+from ...spec.model.towers import layer_contexts
+from ...spec.rules.executable import unsupported_strategy
+from ...spec.rules.executable_together import unsupported_layer_together
 from ...spec.rules.plan_rules import (
-    executable_reason,
-    schedule_reason,
-    schedule_stack_reason,
-    stack_reason,
+    schedule_stack_violation,
+    schedule_violation,
+    stack_violation,
+    unsupported_run,
 )
-from ...spec.schedules.stage_order import EVERY_KIND, SPLIT_KINDS, ScheduleKind
+from ...spec.schedules.stage_order import ALL_KINDS, SPLIT_KINDS, ScheduleKind
 from ...spec.strategy import LayerStrategy, Sharding
 from .coverage import MOST_UNEVEN, describe, left_out
 from .divisors import divisors as divisors
@@ -45,7 +45,7 @@ class SearchSpace:
         self.request = request
         self.layers = request.model.layers()
         self._trainings = request.workload.layer_trainings(request.model)
-        self.places = layer_places(request.model, request.workload.seq_len)
+        self.contexts = layer_contexts(request.model, request.workload.seq_len)
         numbers: dict[tuple[object, ...], int] = {}
         self.kinds = tuple(
             numbers.setdefault(self._kind_key(i, layer), len(numbers))
@@ -56,7 +56,7 @@ class SearchSpace:
         self._levels = group_sizes(request.cluster)
         self.techniques = TechniqueOptions(request)
         self._work_keys = ("recompute", *request.techniques.names)
-        self._splits = Splits(request, tuple(place.tokens for place in self.places))
+        self._splits = Splits(request, tuple(place.tokens for place in self.contexts))
         self._options: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
         self._usual: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
         self._splits_of: dict[tuple[int, int, int], tuple[LayerStrategy, ...]] = {}
@@ -64,7 +64,7 @@ class SearchSpace:
     def _kind_key(self, index: int, layer: Layer) -> tuple[object, ...]:
         """Layers are alike if they compute alike and the same pins speak of them."""
         own = tuple(n for n, pin in enumerate(self.request.pins) if pin.covers(index))
-        return (layer, own, self._trainings[index], self.places[index])
+        return (layer, own, self._trainings[index], self.contexts[index])
 
     def _allowed(self, axis: str, value: Any) -> bool:
         values = self.request.values
@@ -140,7 +140,10 @@ class SearchSpace:
                 for count in counts:
                     if self.request.one_fill and count > stages:
                         continue
-                    if schedule_reason(kind, stages, chunks, count, len(self.layers)) is not None:
+                    if (
+                        schedule_violation(kind, stages, chunks, count, len(self.layers))
+                        is not None
+                    ):
                         continue
                     shape = Shape(stages, ranks, kind, chunks, count)
                     if shape.passes <= MAX_PASSES:
@@ -163,9 +166,9 @@ class SearchSpace:
         joined = self.techniques.may_join_backward()
         return tuple(
             kind
-            for kind in EVERY_KIND
+            for kind in ALL_KINDS
             if self._allowed("schedule", kind)
-            and schedule_stack_reason(kind, request.stack) is None
+            and schedule_stack_violation(kind, request.stack) is None
             and not (request.executable and kind in SPLIT_KINDS and joined)
         )
 
@@ -255,7 +258,7 @@ class SearchSpace:
                 strategy = replace(found, shard=shard)
                 if self.techniques.reason(layer, strategy, ranks) is not None:
                     continue
-                if stack_reason(strategy, request.stack, known) is None and not (
+                if stack_violation(strategy, request.stack, known) is None and not (
                     request.executable and self._run_reason(layer, strategy)
                 ):
                     yield strategy
@@ -264,9 +267,9 @@ class SearchSpace:
         """Why the executor does not run a layer so; None if it does."""
         model, workload = self.request.model, self.request.workload
         return (
-            executable_reason(strategy, workload)
-            or layer_together_reason(layer, workload)
-            or split_run_reason(model, strategy, workload)
+            unsupported_run(strategy, workload)
+            or unsupported_layer_together(layer, workload)
+            or unsupported_strategy(model, strategy, workload)
         )
 
     def _shardings(self, index: int, split: LayerStrategy, ranks: int) -> list[Sharding]:

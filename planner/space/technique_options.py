@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ...costmodel.technique import TechniquePrice
 from ...spec.model.model_spec import Layer
 from ...spec.strategy import LayerStrategy
-from ...spec.technique import OFF, TechniqueValue, kind_reason, never_joins
-from ...spec.techniques import technique_reason, technique_run_reason, value_of_word, with_value
+from ...spec.technique import OFF, TechniqueValue, layer_kind_violation, never_joins
+from ...spec.techniques import technique_violation, unsupported_technique, value_of_word, with_value
 from ..technique import TechniqueChoice
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class TechniqueOptions:
         """
         found = [strategy]
         for value, choice in self._plannable:
-            if kind_reason(value, layer, value.kinds.plannable) is None:
+            if layer_kind_violation(value, layer, value.kinds.plannable) is None:
                 tried = self._values(index, layer, strategy, ranks, value, choice)
                 found += [with_value(one, value.name, own) for own in tried for one in found]
         return found
@@ -53,9 +53,9 @@ class TechniqueOptions:
         if not strategy.techniques:
             return None
         values = self._known.values
-        reason = technique_reason(layer, strategy, ranks, self._request.workload.dtype, values)
+        reason = technique_violation(layer, strategy, ranks, self._request.workload.dtype, values)
         if reason is None and self._request.executable:
-            reason = technique_run_reason(layer, strategy, values)
+            reason = unsupported_technique(layer, strategy, values)
         return reason
 
     def _values(

@@ -12,10 +12,10 @@ from collections.abc import Hashable
 import numpy as np
 from numpy.typing import NDArray
 
-from ...costmodel.lowering.layer_parts import LayerWork, LayerWorks
+from ...costmodel.lowering.layer_parts import LayerWork, LayerWorkCache
 from ...costmodel.lowering.plan_lowering import Lowering, split_key
 from ...costmodel.pricing.pricer import Pricer
-from ...costmodel.simulation.overlapped_passes import hiding_terms
+from ...costmodel.simulation.overlapped_passes import overlappable_terms
 from ...costmodel.simulation.pass_time import traffic_seconds
 from ...costmodel.symbolic.lowered_pass import LoweredPass
 from ...spec.strategy import LayerStrategy
@@ -50,7 +50,7 @@ class LayerRows:
     ``split_number`` and ``unit_number`` tell splits and units apart.
     """
 
-    def __init__(self, lowering: Lowering, works: LayerWorks, pricer: Pricer) -> None:
+    def __init__(self, lowering: Lowering, works: LayerWorkCache, pricer: Pricer) -> None:
         self.lowering, self.works, self.pricer = lowering, works, pricer
         self.split_number, self.unit_number = Numbers(split_key), Numbers(unit_key)
         self._splits: dict[tuple[Hashable, ...], Floats] = {}
@@ -85,7 +85,7 @@ class LayerRows:
         return self._weights[key]
 
     def unit(
-        self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, reach: int
+        self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, link_span: int
     ) -> Floats:
         """Bytes and traffic of a unit, by ``RESIDENT`` to ``MOVES``.
 
@@ -93,14 +93,14 @@ class LayerRows:
             members: the layers whose parameters move together; where there are none, nothing does.
             strategy: their decisions.
             ranks: of the stage.
-            reach: how many link levels the stage's groups cross.
+            link_span: how many link levels the stage's groups cross.
         """
         if not members:
             return NO_UNIT
         kinds = tuple(self.lowering.kinds[i] for i in members)
-        key = (kinds, self.unit_number(strategy), ranks, reach)
+        key = (kinds, self.unit_number(strategy), ranks, link_span)
         if key not in self._units:
-            self._units[key] = self._unit_row(members, strategy, ranks, reach)
+            self._units[key] = self._unit_row(members, strategy, ranks, link_span)
         return self._units[key]
 
     @property
@@ -111,22 +111,24 @@ class LayerRows:
     def _split_key(
         self, layer: int, strategy: LayerStrategy, place: Place, shares: bool
     ) -> tuple[Hashable, ...]:
-        ranks, samples, reach = place
+        ranks, samples, link_span = place
         batch = samples // strategy.data_parallel(ranks)
-        return (self.lowering.kinds[layer], self.split_number(strategy), batch, reach, shares)
+        return (self.lowering.kinds[layer], self.split_number(strategy), batch, link_span, shares)
 
     def _work(
         self, layer: int, strategy: LayerStrategy, place: Place, shares: bool
     ) -> tuple[LayerWork, Pricer]:
         """A layer's work in a place, and the prices there."""
-        ranks, samples, reach = place
-        return self.works.of(layer, strategy, ranks, samples, shares), self.pricer.reaching(reach)
+        ranks, samples, link_span = place
+        return self.works.of(layer, strategy, ranks, samples, shares), self.pricer.with_link_span(
+            link_span
+        )
 
     def _unit_row(
-        self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, reach: int
+        self, members: tuple[int, ...], strategy: LayerStrategy, ranks: int, link_span: int
     ) -> Floats:
-        unit = self.lowering.passing_unit(members, strategy, ranks)
-        cost = self.pricer.reaching(reach).unit(unit)
+        unit = self.lowering.uncached_unit(members, strategy, ranks)
+        cost = self.pricer.with_link_span(link_span).unit(unit)
         found = np.empty(MOVES + 3 * KINDS)
         found[RESIDENT] = resident_bytes(unit, self.contiguous)
         found[WAITING_ONE], found[WAITING_MANY] = (waiting_bytes(unit, n) for n in (1, 2))
@@ -138,7 +140,7 @@ class LayerRows:
 
 def _seconds(pricer: Pricer, passes: tuple[tuple[LoweredPass, ...], ...]) -> list[float]:
     """Seconds of each pass, and what of them hides beside another."""
-    hides = hiding_terms(pricer)
+    hides = overlappable_terms(pricer)
     found = []
     for own in passes:
         cost = pricer.chained(own)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...costmodel.lowering.plan_lowering import technique_key
-from ...costmodel.sharding.fsdp_unit import Unit
+from ...costmodel.sharding.fsdp_unit import FsdpUnit
 from ...spec.strategy import LayerStrategy
 
 Floats = NDArray[np.float64]
@@ -64,7 +64,7 @@ def unit_key(strategy: LayerStrategy) -> Hashable:
     return (s.weight_split, s.megatron_sp, s.ep, s.etp, s.shard, technique_key(s))
 
 
-def resident_bytes(unit: Unit, contiguous: bool) -> float:
+def resident_bytes(unit: FsdpUnit, contiguous: bool) -> float:
     """Bytes of a unit that live from the first forward pass on.
 
     Args:
@@ -77,7 +77,7 @@ def resident_bytes(unit: Unit, contiguous: bool) -> float:
     return float(own + whole + gradients)
 
 
-def waiting_bytes(unit: Unit, microbatches: int) -> float:
+def waiting_bytes(unit: FsdpUnit, microbatches: int) -> float:
     """Gradients at the fullest moment: whole ones where they wait, shards where they do not."""
     if not unit.wrapped:
         return float(unit.gradient_bytes)

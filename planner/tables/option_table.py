@@ -101,7 +101,7 @@ class OptionTables:
         samples: int,
         microbatches: int,
         members: tuple[int, ...] | None = None,
-        reach: int = 1,
+        link_span: int = 1,
         pairs: bool = False,
         shares: bool = True,
     ) -> OptionTable:
@@ -115,14 +115,14 @@ class OptionTables:
             microbatches: micro-batches of a step.
             members: the layers whose parameters move with this one's (itself alone if None,
                 none where they move with another layer's).
-            reach: how many link levels the stage's groups cross.
+            link_span: how many link levels the stage's groups cross.
             pairs: whether passes overlap: communication that hides in another then counts
                 nothing, for the estimate too.
             shares: whether a layer without members certainly adds to another's gradients.
         """
         members = (layer,) if members is None else members
         kinds = tuple(self.rows.lowering.kinds[i] for i in members)
-        place = (ranks, samples, microbatches, reach, pairs)
+        place = (ranks, samples, microbatches, link_span, pairs)
         shares = shares and not members
         key = (self.rows.lowering.kinds[layer], id(strategies), *place, kinds, shares)
         if key not in self._tables:
@@ -137,21 +137,21 @@ class OptionTables:
         members: tuple[int, ...],
         shares: bool,
     ) -> OptionTable:
-        ranks, samples, microbatches, reach, pairs = place
-        rows, held = self.rows, (ranks, samples, reach)
+        ranks, samples, microbatches, link_span, pairs = place
+        rows, held = self.rows, (ranks, samples, link_span)
         units = option_rows(
-            strategies, rows.unit_number, lambda s: rows.unit(members, s, ranks, reach)
+            strategies, rows.unit_number, lambda s: rows.unit(members, s, ranks, link_span)
         )
         splits = option_rows(
             strategies, rows.split_number, lambda s: rows.split(layer, s, held, shares)
         )
         added = np.zeros((len(strategies), 3))
         if members and any(strategy.techniques for strategy in strategies):
-            adds = microbatches > 1 and not units[:, FRESH].all()
+            accumulates = microbatches > 1 and not units[:, FRESH].all()
             added = option_rows(
                 strategies,
                 lambda s: (rows.split_number(s), rows.unit_number(s)),
-                lambda s: self._added_row(layer, s, held, members, adds),
+                lambda s: self._added_row(layer, s, held, members, accumulates),
             )
         seconds = self._seconds(np.hstack([_beside(splits, pairs), added]), units, microbatches)
         waits = units[:, WAITING_MANY] if microbatches > 1 else units[:, WAITING_ONE]
@@ -170,17 +170,17 @@ class OptionTables:
         strategy: LayerStrategy,
         place: Place,
         members: tuple[int, ...],
-        adds: bool,
+        accumulates: bool,
     ) -> list[float]:
         """By how much techniques make the last backward longer, of one and of several, and updates.
 
-        ``adds``: whether some backward adds to gradients.
+        ``accumulates``: whether some backward adds to gradients.
         """
-        rows, (ranks, samples, reach) = self.rows, place
-        pricer = self.pricer.reaching(reach)
-        unit = rows.lowering.passing_unit(members, strategy, ranks)
+        rows, (ranks, samples, link_span) = self.rows, place
+        pricer = self.pricer.with_link_span(link_span)
+        unit = rows.lowering.uncached_unit(members, strategy, ranks)
         work = rows.works.of(layer, strategy, ranks, samples, not members)
-        ways = (work.backward(adds=False), work.backward(adds=adds))
+        ways = (work.backward(accumulates=False), work.backward(accumulates=accumulates))
         update_s = sum(sum(pricer.split(items)) for _, items in unit.added_update)
         return [*(pricer.longer_s(way, unit.added) for way in ways), update_s]
 

@@ -194,10 +194,10 @@ class PassTables:
             splits: whether backwards are in two parts somewhere.
             shares: whether a layer without members certainly adds to another's gradients.
         """
-        rows, (ranks, _, reach) = self._rows, place
+        rows, (ranks, _, link_span) = self._rows, place
         shares = shares and not members
         unit = option_rows(
-            strategies, rows.unit_number, lambda s: rows.unit(members, s, ranks, reach)
+            strategies, rows.unit_number, lambda s: rows.unit(members, s, ranks, link_span)
         )
         split = option_rows(
             strategies, rows.split_number, lambda s: rows.split(layer, s, place, shares)

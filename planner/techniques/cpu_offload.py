@@ -29,10 +29,10 @@ def tried(
     return (CpuOffload(), CpuOffload(parameters=True))
 
 
-def cluster_reason(cluster: ClusterSpec) -> str | None:
+def cluster_violation(cluster: ClusterSpec) -> str | None:
     """Why nothing is tried on a cluster: no host of it has memory to use."""
     granted = any(group.memory.host_bytes for group in cluster.groups)
     return None if granted else UNGRANTED
 
 
-TECHNIQUE = TechniqueChoice(name=NAME, tried=tried, cluster_reason=cluster_reason)
+TECHNIQUE = TechniqueChoice(name=NAME, tried=tried, cluster_violation=cluster_violation)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...costmodel.kernel_latency.roofline import peak_flops_per_s
 from ...costmodel.pricing.machine import Machine
-from ...costmodel.pricing.rate_changes import ChangedLink
+from ...costmodel.pricing.rate_changes import LinkRateChange
 from ...datasets.clusters.resize import sized
 from ...spec.choices import ATTENTIONS, OPTIMIZERS, OVERLAPS
 from ...spec.cluster.cluster_spec import ClusterSpec, LevelName
@@ -57,7 +57,7 @@ def _link(setting: Setting, path: str, value: Value, where: str) -> tuple[Settin
     was = rates.bandwidth_bytes_per_s if figure == "bandwidth" else rates.latency_s
     now = _measured(path, value, was, where)
     links = {link.level: link for link in setting.rates.links}
-    before = links.get(level, ChangedLink(level=level))
+    before = links.get(level, LinkRateChange(level=level))
     name = f"{figure}_factor"
     links[level] = replace(before, **{name: getattr(before, name) * (now / was)})
     rates_now = replace(setting.rates, links=tuple(links[key] for key in sorted(links)))

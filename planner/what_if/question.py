@@ -9,7 +9,7 @@ from typing import Literal
 from ...datasets.clusters.parsed_cluster import ParsedCluster, expansion
 from ...datasets.clusters.resize import enlarged
 from ...spec.errors import InputError
-from ...spec.inputs.what_if_keys import change_key
+from ...spec.inputs.what_if_keys import what_if_key
 from .changes import changed
 from .same_plan import check_setting
 from .setting import Change, Setting, Value, group_names, level_names
@@ -99,7 +99,7 @@ def _known(named: list[tuple[str, str, Value]], setting: Setting) -> list[tuple[
     counted = setting
     for flag, path, given in sorted(named, key=lambda item: not _counts(item[1])):
         levels, groups = level_names(counted.cluster), group_names(counted.cluster)
-        name = change_key(path, flag, levels, groups)
+        name = what_if_key(path, flag, levels, groups)
         if any(name == other for _, other, _ in found):
             raise InputError(f"{flag} {name}", "the key twice", "each key once")
         found.append((flag, name, given))

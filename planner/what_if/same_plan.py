@@ -12,7 +12,7 @@ from dataclasses import replace
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.errors import InputError
 from ...spec.plan.plan import LayerPlan, Plan, Program, Stage
-from ...spec.rules.plan_rules import schedule_stack_reason, stack_reason
+from ...spec.rules.plan_rules import schedule_stack_violation, stack_violation
 from .setting import Setting
 
 
@@ -83,9 +83,11 @@ def _refuse_illegal(plan: Plan, stack: StackSpec) -> None:
         raise CannotKeepError(needed)
     if violations := plan.check():
         raise CannotKeepError(violations[0].message)
-    reasons = [stack_reason(strategy, stack) for strategy in dict.fromkeys(plan.layer_strategies())]
+    reasons = [
+        stack_violation(strategy, stack) for strategy in dict.fromkeys(plan.layer_strategies())
+    ]
     schedule = plan.program.schedule
-    reasons.append(schedule_stack_reason(schedule.kind, stack, schedule.actions is not None))
+    reasons.append(schedule_stack_violation(schedule.kind, stack, schedule.actions is not None))
     for reason in filter(None, reasons):
         raise CannotKeepError(f"{stack.name} cannot say it: {reason}")
 
@@ -111,8 +113,8 @@ def check_setting(setting: Setting, where: str) -> None:
     Raises:
         InputError: one.
     """
-    from ...spec.rules.plan_rules import workload_reason
+    from ...spec.rules.plan_rules import workload_violation
 
-    reason = workload_reason(setting.model, setting.workload)
+    reason = workload_violation(setting.model, setting.workload)
     if reason:
         raise InputError(where, setting.workload.seq_len, f"a length the model takes ({reason})")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ...costmodel.pricing.machine import Machine
-from ...costmodel.pricing.rate_changes import AS_LISTED, ChangedRates
+from ...costmodel.pricing.rate_changes import NO_RATE_CHANGES, RateChanges
 from ...datasets.clusters.resize import Resized
 from ...spec.cluster.cluster_spec import ClusterSpec, LevelName, LinkLevel
 from ...spec.cluster.stack_spec import StackSpec
@@ -44,7 +44,7 @@ class Setting:
     cluster: ClusterSpec
     workload: Workload
     stack: StackSpec
-    rates: ChangedRates = AS_LISTED
+    rates: RateChanges = NO_RATE_CHANGES
     words: Mapping[str, str] = field(default_factory=dict)
     groups: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[Assumption, ...] = ()

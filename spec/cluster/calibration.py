@@ -21,11 +21,11 @@ LARGEST_LIBRARY_BYTES = 64 * 2**30
 LibraryBytes = Annotated[int, Field(ge=-LARGEST_LIBRARY_BYTES, le=LARGEST_LIBRARY_BYTES)]
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
-TAKEN_NAMES = ("none", "fit")
+RESERVED_NAMES = ("none", "fit")
 """Words that mean something else to ``--calibration``."""
 
 
-class Place(NamedTuple):
+class CalibrationScope(NamedTuple):
     """What constants are for: a device, a stack and, of times, a format of products ("" is any)."""
 
     device: str
@@ -37,7 +37,7 @@ class Place(NamedTuple):
         return f"{where} in {self.products}" if self.products else where
 
     @property
-    def in_any_format(self) -> Place:
+    def in_any_format(self) -> CalibrationScope:
         """The same with products of any format, which constants of memory are for."""
         return self._replace(products="")
 
@@ -129,9 +129,9 @@ class Calibration:
     memory: MemoryCalibration | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> CalibrationScope:
         """What the factors are for."""
-        return Place(self.device, self.stack, self.products)
+        return CalibrationScope(self.device, self.stack, self.products)
 
     def with_memory(self, memory: MemoryCalibration) -> Calibration:
         """The same with other constants of memory."""

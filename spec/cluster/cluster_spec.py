@@ -25,7 +25,7 @@ LEVEL_ORDER: tuple[LevelName, ...] = (
     "inter_rack",
     "inter_zone",
 )
-Positive = Annotated[float, Field(gt=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +48,8 @@ class LinkLevel:
     level: LevelName
     group_size: Annotated[int, Field(ge=1)]
     fabric: str
-    latency_s: Positive | None = None
-    bandwidth_bytes_per_s: Positive | None = None
+    latency_s: PositiveFloat | None = None
+    bandwidth_bytes_per_s: PositiveFloat | None = None
     oversubscription: Annotated[float, Field(ge=1)] = 1.0
 
 

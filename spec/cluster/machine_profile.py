@@ -13,25 +13,25 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-Seconds = Annotated[float, Field(gt=0)]
+PositiveSeconds = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRow:
-    """Seconds of one kernel: named, sized and counted as ``spec.kernels.Kernel`` is."""
+    """PositiveSeconds of one kernel: named, sized and counted as ``spec.kernels.Kernel`` is."""
 
     op: str
     shape: tuple[int, ...]
     dtype: str
     flops: Annotated[int, Field(ge=0)] = 0
     traffic_bytes: Annotated[int, Field(ge=0)]
-    time_s: Seconds
+    time_s: PositiveSeconds
     spread: Annotated[float, Field(ge=0)] = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveRow:
-    """Seconds of one collective of ``payload_bytes`` (the largest buffer a rank holds).
+    """PositiveSeconds of one collective of ``payload_bytes`` (the largest buffer a rank holds).
 
     ``beside_product``: taken while matrix products ran on the same devices; else alone.
     """
@@ -39,7 +39,7 @@ class CollectiveRow:
     kind: str
     ranks: Annotated[int, Field(ge=2)]
     payload_bytes: Annotated[int, Field(ge=1)]
-    time_s: Seconds
+    time_s: PositiveSeconds
     spread: Annotated[float, Field(ge=0)] = 0.0
     beside_product: bool = False
 
@@ -58,7 +58,7 @@ CopyKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRow:
-    """Seconds of a copy of ``payload_bytes``.
+    """PositiveSeconds of a copy of ``payload_bytes``.
 
     ``pinned``: the host's side is page-locked memory. ``both_ways``: taken while as many bytes
     went the other way.
@@ -66,7 +66,7 @@ class CopyRow:
 
     kind: CopyKind
     payload_bytes: Annotated[int, Field(ge=1)]
-    time_s: Seconds
+    time_s: PositiveSeconds
     spread: Annotated[float, Field(ge=0)] = 0.0
     pinned: bool = False
     both_ways: bool = False
@@ -100,7 +100,7 @@ class MachineProfile:
     machine: dict[str, str]
     ranks: Annotated[int, Field(ge=1)]
     measured_at: str
-    duration_s: Seconds
+    duration_s: PositiveSeconds
     kernels: tuple[KernelRow, ...]
     collectives: tuple[CollectiveRow, ...] = ()
     host_s: dict[str, float] = field(default_factory=dict)

@@ -12,12 +12,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ..choices import RECOMPUTES, AttentionImpl, Overlap, Recompute
-from ..schedules.stage_order import EVERY_KIND, ScheduleKind
+from ..schedules.stage_order import ALL_KINDS, ScheduleKind
 from .calibration import MEMORY_AS_SHIPPED, MemoryConstants
 
 StateLayout = Literal["fsdp2", "contiguous", "partitioned"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-Seconds = Annotated[float, Field(ge=0)]
+NonNegativeSeconds = Annotated[float, Field(ge=0)]
 Bytes = Annotated[int, Field(ge=0)]
 
 
@@ -124,7 +124,7 @@ class StackSpec:
     compile: bool = False
     state_layout: StateLayout = "fsdp2"
     recompute: tuple[Recompute, ...] = RECOMPUTES
-    schedules: tuple[ScheduleKind, ...] = EVERY_KIND
+    schedules: tuple[ScheduleKind, ...] = ALL_KINDS
     fusion: KernelFusion = KernelFusion()
     narrow_weights: Literal["cached", "each_use"] = "each_use"
     narrow_gather: bool = False
@@ -135,16 +135,16 @@ class StackSpec:
     attention_gradient_copies: bool = True
     dropout: bool = False
     overlap_slowdown: Annotated[float, Field(ge=1, le=2)] = 1.0
-    launch_s: Seconds = 0.0
-    pass_s: Seconds = 0.0
-    step_s: Seconds = 0.0
+    launch_s: NonNegativeSeconds = 0.0
+    pass_s: NonNegativeSeconds = 0.0
+    step_s: NonNegativeSeconds = 0.0
     allocator: AllocatorModel = AllocatorModel()
     memory: MemoryConstants = MEMORY_AS_SHIPPED
 
     @property
     def fixed_orders(self) -> bool:
         """Whether it runs the schedules that it lists and no other order of passes."""
-        return self.schedules != EVERY_KIND
+        return self.schedules != ALL_KINDS
 
     @property
     def overlap(self) -> Overlap:

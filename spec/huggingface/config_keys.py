@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..errors import InputError, NotBuiltError, nearest_divisor
-from ..inputs.typed_keys import TypedKeys, shown
+from ..inputs.typed_keys import TypedKeys, json_text
 from ..model.model_spec import MAX_LAYERS
 from ..report.report import Assumption
 
@@ -63,7 +63,7 @@ class ConfigKeys(TypedKeys):
 
     def refuse(self, key: str, instead: str) -> NotBuiltError:
         """The error for a key whose value is known and not served."""
-        return NotBuiltError(f"{self.where}: {key} {shown(self.document.get(key))}", instead)
+        return NotBuiltError(f"{self.where}: {key} {json_text(self.document.get(key))}", instead)
 
     def choices(self, key: str, count: int, allowed: Collection[str]) -> list[str] | None:
         """A list of ``count`` texts of ``allowed``, one a layer; None where it is left out."""

@@ -12,7 +12,7 @@ from ..model.model_spec import Attention, BlockLayer, EmbeddingLayer, Mlp, Model
 from .activations import activation
 from .config_keys import ConfigKeys
 from .family import Family, decoder, runs_of
-from .llama import Rules, attention_of
+from .llama import DecoderRules, attention_of
 from .positions import note_scaling, patterned_window
 
 GEMMA3_THETA, GEMMA3_LOCAL_THETA = 1e6, 1e4
@@ -83,8 +83,8 @@ def gemma3(config: ConfigKeys, name: str) -> ModelSpec:
     return _sandwiches(config, name, vocab, hidden, attentions, softcap=cap)
 
 
-def _rules(kv_heads: int) -> Rules:
-    return Rules(kv_heads=kv_heads, head_dim=256, bias_key="attention_bias")
+def _rules(kv_heads: int) -> DecoderRules:
+    return DecoderRules(kv_heads=kv_heads, head_dim=256, bias_key="attention_bias")
 
 
 def _mask(config: ConfigKeys) -> Mask:

@@ -22,7 +22,7 @@ from ..model.model_spec import (
 from .activations import activation
 from .config_keys import LAYERS, ConfigKeys
 from .family import Family, decoder, runs_of
-from .llama import Rules, attention_of
+from .llama import DecoderRules, attention_of
 from .moe import experts_decoder, sparse_layers
 
 PATTERN = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
@@ -179,7 +179,9 @@ def _further(config: ConfigKeys, hidden: int, vocab: int, eps: float) -> tuple[L
 def qwen3_next(config: ConfigKeys, name: str) -> ModelSpec:
     """Qwen3-Next: three layers of gated delta rule to one of gated attention, experts in all."""
     hidden, layers = config.size("hidden_size"), config.layer_count()
-    rules = Rules(kv_heads=2, head_dim=256, bias_key="attention_bias", qk_norm=True, turned=0.25)
+    rules = DecoderRules(
+        kv_heads=2, head_dim=256, bias_key="attention_bias", qk_norm=True, rotary_fraction=0.25
+    )
     attention = replace(attention_of(config, hidden, rules), output_gate=True)
     delta = DeltaRule(
         key_heads=config.count_or("linear_num_key_heads", 16),

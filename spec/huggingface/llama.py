@@ -15,12 +15,13 @@ from .positions import THETA, partial_rope, qwen_window, rope_theta, same_window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class DecoderRules:
     """What tells the families apart; ``kv_heads`` None means as many as heads.
 
     ``bias_key`` holds whether attention has biases and ``bias`` is its default; without a key
     they are always as ``bias`` says. ``output_bias`` false leaves attention's output without
-    one in any case. ``turned`` is the default part of a head that turns, None where the class
+    one in any case. ``rotary_fraction`` is the default part of a head that turns, None where the
+    class
     knows no such part. ``windows`` all: ``window`` is that of all layers; qwen: of the layers
     that ``use_sliding_window`` asks for.
     """
@@ -34,7 +35,7 @@ class Rules:
     mlp_bias_key: str = ""
     qk_norm: bool = False
     theta: float = THETA
-    turned: float | None = None
+    rotary_fraction: float | None = None
     windows: Literal["none", "all", "qwen"] = "none"
     window: int | None = None
     activation: str = "silu"
@@ -45,7 +46,7 @@ class Rules:
     tied: bool = False
 
 
-def attention_of(config: ConfigKeys, hidden: int, rules: Rules) -> Attention:
+def attention_of(config: ConfigKeys, hidden: int, rules: DecoderRules) -> Attention:
     """Attention of all layers, windows left out."""
     heads = config.size("num_attention_heads")
     kv_heads = config.kv_heads(heads, rules.kv_heads)
@@ -54,23 +55,23 @@ def attention_of(config: ConfigKeys, hidden: int, rules: Rules) -> Attention:
         allowed = "an even number (rotary positions)"
         raise InputError(f"{config.where}: head_dim", head_dim, allowed, head_dim + 1)
     bias = config.flag_or(rules.bias_key, rules.bias) if rules.bias_key else rules.bias
-    if rules.turned is None:
-        theta, turned = rope_theta(config, rules.theta), None
+    if rules.rotary_fraction is None:
+        theta, rotary_fraction = rope_theta(config, rules.theta), None
     else:
-        theta, turned = partial_rope(config, head_dim, rules.turned)
+        theta, rotary_fraction = partial_rope(config, head_dim, rules.rotary_fraction)
     return Attention(
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
         rope_theta=theta,
-        rotary_dim=turned,
+        rotary_dim=rotary_fraction,
         qkv_bias=bias,
         out_bias=bias and rules.output_bias,
         qk_norm=rules.qk_norm,
     )
 
 
-def build(config: ConfigKeys, name: str, rules: Rules) -> ModelSpec:
+def build(config: ConfigKeys, name: str, rules: DecoderRules) -> ModelSpec:
     """The dense decoder that a configuration describes, read by ``rules``."""
     hidden = config.size("hidden_size")
     layers, vocab = config.layer_count(), config.size("vocab_size")
@@ -102,31 +103,31 @@ def build(config: ConfigKeys, name: str, rules: Rules) -> ModelSpec:
     )
 
 
-def _windows(config: ConfigKeys, layers: int, rules: Rules) -> list[int | None]:
+def _windows(config: ConfigKeys, layers: int, rules: DecoderRules) -> list[int | None]:
     """The sliding window of every layer."""
     if rules.windows == "qwen":
         return qwen_window(config, layers, late=True)
     return [None] * layers if rules.windows == "none" else same_window(config, layers, rules.window)
 
 
-LLAMA = Rules(ffn=11008, kv_heads=None, bias_key="attention_bias", mlp_bias_key="mlp_bias")
-MISTRAL = Rules(ffn=14336, kv_heads=8, windows="all", window=4096)
-QWEN2 = Rules(ffn=22016, kv_heads=32, bias=True, output_bias=False, windows="qwen")
-QWEN3 = Rules(
+LLAMA = DecoderRules(ffn=11008, kv_heads=None, bias_key="attention_bias", mlp_bias_key="mlp_bias")
+MISTRAL = DecoderRules(ffn=14336, kv_heads=8, windows="all", window=4096)
+QWEN2 = DecoderRules(ffn=22016, kv_heads=32, bias=True, output_bias=False, windows="qwen")
+QWEN3 = DecoderRules(
     ffn=22016, kv_heads=32, head_dim=128, bias_key="attention_bias", qk_norm=True, windows="qwen"
 )
-PHI3 = Rules(ffn=8192, kv_heads=None, eps=1e-5, turned=1.0, windows="all")
-GLM = Rules(
+PHI3 = DecoderRules(ffn=8192, kv_heads=None, eps=1e-5, rotary_fraction=1.0, windows="all")
+GLM = DecoderRules(
     ffn=13696,
     kv_heads=2,
     head_dim=128,
     bias_key="attention_bias",
     bias=True,
     output_bias=False,
-    turned=0.5,
+    rotary_fraction=0.5,
     eps=1.5625e-7,
 )
-STARCODER2 = Rules(
+STARCODER2 = DecoderRules(
     ffn=12288,
     kv_heads=2,
     bias_key="use_bias",
@@ -140,12 +141,12 @@ STARCODER2 = Rules(
     eps=1e-5,
     tied=True,
 )
-NEMOTRON = Rules(
+NEMOTRON = DecoderRules(
     ffn=24576,
     kv_heads=None,
     bias_key="attention_bias",
     mlp_bias_key="mlp_bias",
-    turned=0.5,
+    rotary_fraction=0.5,
     activation="relu2",
     gated=False,
     norm="layernorm",
@@ -161,7 +162,7 @@ STARCODER2_DROPOUT = {
 
 
 def _family(
-    model_type: str, config_class: str, rules: Rules, dropout: dict[str, float] | None = None
+    model_type: str, config_class: str, rules: DecoderRules, dropout: dict[str, float] | None = None
 ) -> Family:
     make = partial(build, rules=rules)
     if dropout is None:

@@ -10,7 +10,7 @@ from ..model.model_spec import BlockLayer, EmbeddingLayer, Mixer, Mlp, ModelSpec
 from .activations import activation
 from .config_keys import ConfigKeys
 from .family import Family, decoder, runs_of
-from .llama import Rules, attention_of
+from .llama import DecoderRules, attention_of
 from .positions import asked_window, patterned_window, qwen_window, same_window
 
 GPT_OSS_THETA = 150000.0
@@ -19,7 +19,7 @@ GPT_OSS_THETA = 150000.0
 def mixtral(config: ConfigKeys, name: str) -> ModelSpec:
     """Mixtral (arXiv:2401.04088)."""
     hidden, layers = config.size("hidden_size"), config.layer_count()
-    attention = attention_of(config, hidden, Rules(kv_heads=8, theta=1e6))
+    attention = attention_of(config, hidden, DecoderRules(kv_heads=8, theta=1e6))
     moe = Moe(
         experts=config.count_or(config.has("num_experts") or "num_local_experts", 8),
         topk=config.count_or("num_experts_per_tok", 2),
@@ -34,7 +34,7 @@ def mixtral(config: ConfigKeys, name: str) -> ModelSpec:
 def qwen2_moe(config: ConfigKeys, name: str) -> ModelSpec:
     """Qwen2-MoE (arXiv:2407.10671): a shared expert behind a learned gate."""
     hidden, layers = config.size("hidden_size"), config.layer_count()
-    rules = Rules(kv_heads=16, bias_key="qkv_bias", bias=True, output_bias=False)
+    rules = DecoderRules(kv_heads=16, bias_key="qkv_bias", bias=True, output_bias=False)
     attention = attention_of(config, hidden, rules)
     moe = Moe(
         experts=config.count_or("num_experts", 60),
@@ -53,7 +53,7 @@ def qwen2_moe(config: ConfigKeys, name: str) -> ModelSpec:
 def qwen3_moe(config: ConfigKeys, name: str) -> ModelSpec:
     """Qwen3-MoE (arXiv:2505.09388): Qwen3's attention, no shared expert."""
     hidden, layers = config.size("hidden_size"), config.layer_count()
-    rules = Rules(kv_heads=4, bias_key="attention_bias", qk_norm=True)
+    rules = DecoderRules(kv_heads=4, bias_key="attention_bias", qk_norm=True)
     attention = attention_of(config, hidden, rules)
     moe = Moe(
         experts=config.count_or(config.has("num_local_experts") or "num_experts", 128),
@@ -70,7 +70,7 @@ def qwen3_moe(config: ConfigKeys, name: str) -> ModelSpec:
 def gpt_oss(config: ConfigKeys, name: str) -> ModelSpec:
     """GPT-OSS (arXiv:2508.10925): sinks, windows on every second layer, biases everywhere."""
     hidden, layers = config.size("hidden_size"), config.layer_count()
-    rules = Rules(
+    rules = DecoderRules(
         kv_heads=8, head_dim=64, bias_key="attention_bias", bias=True, theta=GPT_OSS_THETA
     )
     attention = replace(attention_of(config, hidden, rules), sinks=True)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from . import deepseek, encoders, gemma, gpt, hybrids, llama, llava, t5
-from . import moe as experts
+from . import deepseek, encoders, gemma, gpt, hybrids, llama, llava, moe, t5
 from .family import Family
 
 FAMILIES: tuple[Family, ...] = (
     *gpt.FAMILIES,
     *llama.FAMILIES,
     *gemma.FAMILIES,
-    *experts.FAMILIES,
+    *moe.FAMILIES,
     *deepseek.FAMILIES,
     *hybrids.FAMILIES,
     *encoders.FAMILIES,

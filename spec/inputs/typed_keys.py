@@ -92,10 +92,12 @@ class TypedKeys:
 
     def error(self, key: str, allowed: str, nearest: object = None) -> InputError:
         """The error for the value of ``key``, shown as it stands in the document."""
-        return InputError(f"{self.where}: {key}", shown(self.document.get(key)), allowed, nearest)
+        return InputError(
+            f"{self.where}: {key}", json_text(self.document.get(key)), allowed, nearest
+        )
 
 
-def shown(value: Any) -> str:
+def json_text(value: Any) -> str:
     """The value as JSON, so that 512, "512" and true look different."""
     try:
         return json.dumps(value)

@@ -16,7 +16,7 @@ LINK_LEVELS = ("intra_pair", "intra_node", "inter_node", "intra_rack", "inter_ra
 """``inter_node`` is the level just above the node."""
 
 
-class ChangeKey(NamedTuple):
+class WhatIfKey(NamedTuple):
     """One key: its path, what it belongs to, how values are read, what it is, an example."""
 
     path: str
@@ -26,39 +26,39 @@ class ChangeKey(NamedTuple):
     example: str
 
 
-CHANGE_KEYS = (
-    ChangeKey("LEVEL.bandwidth", "link", "bytes_per_s",
+WHAT_IF_KEYS = (
+    WhatIfKey("LEVEL.bandwidth", "link", "bytes_per_s",
               "bytes/s of a device's link, one direction", "2x"),
-    ChangeKey("LEVEL.latency", "link", "seconds",
+    WhatIfKey("LEVEL.latency", "link", "seconds",
               "seconds of a step of small messages; all set-up in proportion", "5us"),
-    ChangeKey("device.hbm", "device", "bytes", "memory a device, context included", "40GiB"),
-    ChangeKey("device.bandwidth", "device", "bytes_per_s", "of the device's memory", "+20%"),
-    ChangeKey("device.flops", "device", "flops_per_s",
+    WhatIfKey("device.hbm", "device", "bytes", "memory a device, context included", "40GiB"),
+    WhatIfKey("device.bandwidth", "device", "bytes_per_s", "of the device's memory", "+20%"),
+    WhatIfKey("device.flops", "device", "flops_per_s",
               "dense peak in the format computed in; others in proportion", "1.5x"),
-    ChangeKey("device.launch", "device", "seconds", "least seconds of a kernel", "1us"),
-    ChangeKey("nodes", "count", "count", "nodes of the cluster", "4"),
-    ChangeKey("devices", "count", "count", "devices in whole nodes, or part of one", "32"),
-    ChangeKey("devices_per_node", "count", "count", "devices of a node", "4"),
-    ChangeKey("global_batch", "workload", "count", "samples a step", "1024"),
-    ChangeKey("seq_len", "workload", "count", "tokens of a sample", "2x"),
-    ChangeKey("dtype", "workload", "word", "as --dtype", "fp8"),
-    ChangeKey("optimizer", "workload", "word", "as --optimizer", "adamw8bit"),
-    ChangeKey("stack", "stack", "word", "training software, as --stack", "megatron"),
-    ChangeKey("stack.attention", "stack", "word", "as --attention", "unfused"),
-    ChangeKey("stack.overlap", "stack", "word", "as --overlap", "all"),
-    ChangeKey("stack.slowdown", "stack", "number",
+    WhatIfKey("device.launch", "device", "seconds", "least seconds of a kernel", "1us"),
+    WhatIfKey("nodes", "count", "count", "nodes of the cluster", "4"),
+    WhatIfKey("devices", "count", "count", "devices in whole nodes, or part of one", "32"),
+    WhatIfKey("devices_per_node", "count", "count", "devices of a node", "4"),
+    WhatIfKey("global_batch", "workload", "count", "samples a step", "1024"),
+    WhatIfKey("seq_len", "workload", "count", "tokens of a sample", "2x"),
+    WhatIfKey("dtype", "workload", "word", "as --dtype", "fp8"),
+    WhatIfKey("optimizer", "workload", "word", "as --optimizer", "adamw8bit"),
+    WhatIfKey("stack", "stack", "word", "training software, as --stack", "megatron"),
+    WhatIfKey("stack.attention", "stack", "word", "as --attention", "unfused"),
+    WhatIfKey("stack.overlap", "stack", "word", "as --overlap", "all"),
+    WhatIfKey("stack.slowdown", "stack", "number",
               "factor on work that shares the device, 1 to 2", "1.2"),
-    ChangeKey("stack.launch", "stack", "seconds", "host seconds a kernel", "0.5x"),
+    WhatIfKey("stack.launch", "stack", "seconds", "host seconds a kernel", "0.5x"),
 )  # fmt: skip
 
 
 def keys_text() -> list[tuple[str, str]]:
     """Each key with an example, and what it is, for a list in help."""
-    rows = [(f"{key.path}={key.example}", key.meaning) for key in CHANGE_KEYS]
+    rows = [(f"{key.path}={key.example}", key.meaning) for key in WHAT_IF_KEYS]
     return [*rows, ("LEVEL", "that the cluster has, of " + ", ".join(LINK_LEVELS))]
 
 
-def change_key(path: str, where: str, levels: tuple[str, ...], groups: tuple[str, ...]) -> str:
+def what_if_key(path: str, where: str, levels: tuple[str, ...], groups: tuple[str, ...]) -> str:
     """The path as the list writes it: ``-`` for ``_`` and capital letters are forgiven.
 
     Args:
@@ -82,7 +82,7 @@ def change_key(path: str, where: str, levels: tuple[str, ...], groups: tuple[str
 def known_paths(levels: tuple[str, ...], groups: tuple[str, ...]) -> list[str]:
     """Every key that a cluster with these levels and groups has."""
     found = []
-    for key in CHANGE_KEYS:
+    for key in WHAT_IF_KEYS:
         if key.scope == "link":
             found += [key.path.replace("LEVEL", level) for level in levels]
         elif key.scope == "count" and len(groups) > 1:
@@ -92,17 +92,17 @@ def known_paths(levels: tuple[str, ...], groups: tuple[str, ...]) -> list[str]:
     return found
 
 
-def entry_of(path: str) -> ChangeKey:
+def entry_of(path: str) -> WhatIfKey:
     """The entry of the list that a known path belongs to."""
     head, _, last = path.rpartition(".")
-    for key in CHANGE_KEYS:
+    for key in WHAT_IF_KEYS:
         if key.path == path or (key.scope == "link" and key.path == f"LEVEL.{last}"
                                 and head in LINK_LEVELS):  # fmt: skip
             return key
-    return next(key for key in CHANGE_KEYS if key.scope == "count" and key.path == last)
+    return next(key for key in WHAT_IF_KEYS if key.scope == "count" and key.path == last)
 
 
-MEANT = {
+SYNONYMS = {
     "memory": "device.hbm",
     "memory_gib": "device.hbm",
     "hbm": "device.hbm",
@@ -131,7 +131,7 @@ MEANT = {
 
 def _by_last_word(folded: str, known: list[str]) -> str:
     """The key that a word of another program, or the end of a path, suggests."""
-    meant = MEANT.get(folded) or MEANT.get(folded.rpartition(".")[2], "")
+    meant = SYNONYMS.get(folded) or SYNONYMS.get(folded.rpartition(".")[2], "")
     if meant in known:
         return meant
     return ", ".join(name for name in known if name.endswith(meant.rpartition(".")[2]) and meant)

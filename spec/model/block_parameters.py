@@ -5,10 +5,19 @@ from __future__ import annotations
 from .feed_forward import Mlp, Moe
 from .layers import BlockLayer
 from .mixers import Attention, DeltaRule, LatentAttention, Mixer, StateSpace
-from .parameter_spec import ParameterSpec, Specs, column, norm, per_head, replicated, row, whole
+from .parameter_spec import (
+    ParameterSpec,
+    ParameterSpecs,
+    column,
+    norm,
+    per_head,
+    replicated,
+    row,
+    whole,
+)
 
 
-def block_parameters(block: BlockLayer) -> Specs:
+def block_parameters(block: BlockLayer) -> ParameterSpecs:
     """Norms stand before what they normalise, or before and after it (sandwich)."""
     found: list[ParameterSpec] = []
     after = block.norm if block.norm_placement == "sandwich" else None
@@ -27,7 +36,7 @@ def block_parameters(block: BlockLayer) -> Specs:
     return tuple(found)
 
 
-def _mixer(mixer: Mixer, hidden: int) -> Specs:
+def _mixer(mixer: Mixer, hidden: int) -> ParameterSpecs:
     if isinstance(mixer, Attention):
         return _attention(mixer, hidden, "")
     if isinstance(mixer, LatentAttention):
@@ -37,7 +46,7 @@ def _mixer(mixer: Mixer, hidden: int) -> Specs:
     return _delta_rule(mixer, hidden)
 
 
-def _attention(spec: Attention, hidden: int, prefix: str) -> Specs:
+def _attention(spec: Attention, hidden: int, prefix: str) -> ParameterSpecs:
     found: list[ParameterSpec] = []
     widths = [("query", spec.query_dim), ("key", spec.kv_dim), ("value", spec.kv_dim)]
     if spec.output_gate:
@@ -62,7 +71,7 @@ def _attention(spec: Attention, hidden: int, prefix: str) -> Specs:
     return (*found, *row(f"{prefix}output", hidden, spec.query_dim, spec.out_bias))
 
 
-def _latent(spec: LatentAttention, hidden: int) -> Specs:
+def _latent(spec: LatentAttention, hidden: int) -> ParameterSpecs:
     """The down projections make what all heads share and are not split."""
     found: list[ParameterSpec] = []
     queries = spec.heads * spec.key_dim
@@ -79,14 +88,14 @@ def _latent(spec: LatentAttention, hidden: int) -> Specs:
     return (*found, *row("output", hidden, spec.heads * spec.value_dim, spec.bias))
 
 
-def _convolution(channels: int, kernel: int, bias: bool) -> Specs:
+def _convolution(channels: int, kernel: int, bias: bool) -> ParameterSpecs:
     """A causal convolution of each channel on its own."""
     weight = ParameterSpec(name="conv.weight", shape=(channels, kernel), split_dim=0)
     offset = ParameterSpec(name="conv.bias", shape=(channels,), split_dim=0, initial="zeros")
     return (weight, offset) if bias else (weight,)
 
 
-def _state_space(spec: StateSpace, hidden: int) -> Specs:
+def _state_space(spec: StateSpace, hidden: int) -> ParameterSpecs:
     return (
         *column("gate", spec.inner_dim, hidden, spec.bias),
         *column("mixed", spec.conv_dim, hidden, spec.bias),
@@ -98,7 +107,7 @@ def _state_space(spec: StateSpace, hidden: int) -> Specs:
     )
 
 
-def _delta_rule(spec: DeltaRule, hidden: int) -> Specs:
+def _delta_rule(spec: DeltaRule, hidden: int) -> ParameterSpecs:
     return (
         *column("mixed", spec.conv_dim, hidden, bias=False),
         *column("gate", spec.inner_dim, hidden, bias=False),
@@ -115,14 +124,14 @@ def _delta_rule(spec: DeltaRule, hidden: int) -> Specs:
     )
 
 
-def _mlp(mlp: Mlp, hidden: int, prefix: str = "") -> Specs:
+def _mlp(mlp: Mlp, hidden: int, prefix: str = "") -> ParameterSpecs:
     found: list[ParameterSpec] = []
     for name in ("gate", "up") if mlp.gated else ("up",):
         found += column(f"{prefix}{name}", mlp.ffn, hidden, mlp.bias)
     return (*found, *row(f"{prefix}down", hidden, mlp.ffn, mlp.bias))
 
 
-def _moe(block: BlockLayer) -> Specs:
+def _moe(block: BlockLayer) -> ParameterSpecs:
     """Router, experts as tensors with a first dimension of experts, shared experts."""
     moe, hidden = block.mlp, block.hidden
     if not isinstance(moe, Moe):
@@ -143,7 +152,7 @@ def _moe(block: BlockLayer) -> Specs:
     return tuple(found)
 
 
-def _experts(name: str, shape: tuple[int, int, int], split_dim: int, bias: bool) -> Specs:
+def _experts(name: str, shape: tuple[int, int, int], split_dim: int, bias: bool) -> ParameterSpecs:
     """The weights of all experts, (experts, out, in)."""
     weight = ParameterSpec(name=f"{name}.weight", shape=shape, split_dim=split_dim, expert=True)
     if not bias:

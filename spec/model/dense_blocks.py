@@ -17,14 +17,14 @@ def dense_parts(block: BlockLayer) -> tuple[Attention, Mlp]:
         NotBuiltError: a block of another kind.
     """
     attention, mlp = block.attention, block.mlp
-    if reason := dense_reason(block):
+    if reason := dense_block_violation(block):
         raise NotBuiltError(reason, "run a dense decoder")
     if not isinstance(attention, Attention) or not isinstance(mlp, Mlp):
         raise RuntimeError("dense_reason let another kind through")
     return attention, mlp
 
 
-def dense_reason(block: BlockLayer) -> str | None:
+def dense_block_violation(block: BlockLayer) -> str | None:
     """Why a block is no dense decoder block; None if it is one."""
     attention, mlp = block.attention, block.mlp
     if not isinstance(attention, Attention):
@@ -51,4 +51,4 @@ def dense_reason(block: BlockLayer) -> str | None:
     return None
 
 
-__all__ = ["PLAIN_ACTIVATIONS", "dense_parts", "dense_reason"]
+__all__ = ["PLAIN_ACTIVATIONS", "dense_block_violation", "dense_parts"]

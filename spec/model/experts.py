@@ -28,7 +28,7 @@ def dropless(layer: Layer) -> Layer:
     return replace(layer, mlp=whole) if isinstance(layer, BlockLayer) else layer
 
 
-def expert_reason(layer: Layer, strategy: LayerStrategy, stage_ranks: int) -> str | None:
+def expert_violation(layer: Layer, strategy: LayerStrategy, stage_ranks: int) -> str | None:
     """Why a layer's experts may not be split as ``strategy`` says; None if they may.
 
     Experts serve the tokens of all ranks of a stage, so each rank needs tokens of its own.

@@ -19,12 +19,21 @@ from .layers import (
     PatchLayer,
     ProjectorLayer,
 )
-from .parameter_spec import ParameterSpec, Specs, column, norm, replicated, row, split_range, whole
+from .parameter_spec import (
+    ParameterSpec,
+    ParameterSpecs,
+    column,
+    norm,
+    replicated,
+    row,
+    split_range,
+    whole,
+)
 
 __all__ = ["ParameterSpec", "active_elements", "layer_elements", "layer_parameters", "split_range"]
 
 
-def layer_parameters(layer: Layer, seq_len: int | None = None) -> Specs:
+def layer_parameters(layer: Layer, seq_len: int | None = None) -> ParameterSpecs:
     """The parameters of a layer in the order the model holds them.
 
     Args:
@@ -64,7 +73,7 @@ def active_elements(layer: Layer, seq_len: int | None = None) -> int:
     return total - experts + experts // block.mlp.experts * block.mlp.topk
 
 
-def _embedding(layer: EmbeddingLayer, seq_len: int | None) -> Specs:
+def _embedding(layer: EmbeddingLayer, seq_len: int | None) -> ParameterSpecs:
     positions = seq_len if layer.positions is None else layer.positions
     if positions is None:
         raise InputError("seq_len", None, "a sequence length: the position table has no size")
@@ -75,7 +84,7 @@ def _embedding(layer: EmbeddingLayer, seq_len: int | None) -> Specs:
     return (*found, *norm("norm", layer.norm, layer.hidden))
 
 
-def _head(layer: HeadLayer) -> Specs:
+def _head(layer: HeadLayer) -> ParameterSpecs:
     transform: list[ParameterSpec] = []
     if layer.transform:
         transform += whole("transform", layer.hidden, layer.hidden, bias=True)
@@ -84,7 +93,7 @@ def _head(layer: HeadLayer) -> Specs:
     return (*norm("norm", layer.norm, layer.hidden), *transform, *projection)
 
 
-def _multi_token(layer: MultiTokenLayer) -> Specs:
+def _multi_token(layer: MultiTokenLayer) -> ParameterSpecs:
     """Embedding and output weights are the model's own and not counted again."""
     return (
         *norm("embedding_norm", layer.norm, layer.hidden),
@@ -95,7 +104,7 @@ def _multi_token(layer: MultiTokenLayer) -> Specs:
     )
 
 
-def _patches(layer: PatchLayer) -> Specs:
+def _patches(layer: PatchLayer) -> ParameterSpecs:
     pixels = layer.channels * layer.frames * layer.patch * layer.patch
     found = [*whole("patches", layer.hidden, pixels, layer.bias)]
     if layer.class_token:
@@ -105,12 +114,12 @@ def _patches(layer: PatchLayer) -> Specs:
     return (*found, *norm("norm", layer.norm, layer.hidden))
 
 
-def _classifier(layer: ClassifierLayer) -> Specs:
+def _classifier(layer: ClassifierLayer) -> ParameterSpecs:
     first = norm("norm", layer.norm, layer.hidden)
     return (*first, *whole("projection", layer.classes, layer.hidden, layer.bias))
 
 
-def _projector(layer: ProjectorLayer) -> Specs:
+def _projector(layer: ProjectorLayer) -> ParameterSpecs:
     width = layer.hidden * layer.merge
     first = norm("norm", layer.norm, layer.hidden)
     if not layer.inner:

@@ -57,7 +57,7 @@ def split_range(size: int, parts: int, index: int) -> tuple[int, int]:
     return min(index * part, size), min((index + 1) * part, size)
 
 
-Specs = tuple[ParameterSpec, ...]
+ParameterSpecs = tuple[ParameterSpec, ...]
 
 
 def replicated(name: str, shape: tuple[int, ...]) -> ParameterSpec:
@@ -65,13 +65,13 @@ def replicated(name: str, shape: tuple[int, ...]) -> ParameterSpec:
     return ParameterSpec(name=name, shape=shape, partial_gradient="sequence_parallel")
 
 
-def whole(name: str, out: int, width: int, bias: bool) -> Specs:
+def whole(name: str, out: int, width: int, bias: bool) -> ParameterSpecs:
     """A projection that tensor parallelism does not split."""
     weight = replicated(f"{name}.weight", (out, width))
     return (weight, replicated(f"{name}.bias", (out,))) if bias else (weight,)
 
 
-def norm(name: str, kind: NormKind | None, width: int, split: bool = False) -> Specs:
+def norm(name: str, kind: NormKind | None, width: int, split: bool = False) -> ParameterSpecs:
     """Weight and bias of a norm; ``split``: over channels that tensor parallelism splits."""
     if kind is None:
         return ()
@@ -99,7 +99,7 @@ def norm(name: str, kind: NormKind | None, width: int, split: bool = False) -> S
     return tuple(found)
 
 
-def column(name: str, out: int, hidden: int, bias: bool) -> Specs:
+def column(name: str, out: int, hidden: int, bias: bool) -> ParameterSpecs:
     """A projection whose output features are split."""
     weight = ParameterSpec(name=f"{name}.weight", shape=(out, hidden), split_dim=0)
     if not bias:
@@ -107,7 +107,7 @@ def column(name: str, out: int, hidden: int, bias: bool) -> Specs:
     return (weight, ParameterSpec(name=f"{name}.bias", shape=(out,), split_dim=0, initial="zeros"))
 
 
-def row(name: str, hidden: int, width: int, bias: bool) -> Specs:
+def row(name: str, hidden: int, width: int, bias: bool) -> ParameterSpecs:
     """A projection whose input features are split; its bias is added once, to the sum."""
     weight = ParameterSpec(name=f"{name}.weight", shape=(hidden, width), split_dim=1)
     if not bias:

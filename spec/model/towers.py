@@ -25,20 +25,20 @@ class TowerOutput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerPlace:
+class LayerContext:
     """One layer's place: tokens of a sample, whether it begins a tower, what it meets.
 
     ``sources`` come along to the layer; ``read`` are those of them that it reads.
     """
 
     tokens: int
-    begins: bool
+    begins_tower: bool
     sources: tuple[TowerOutput, ...] = ()
     read: tuple[TowerOutput, ...] = ()
 
 
 @lru_cache(maxsize=256)
-def layer_places(model: ModelSpec, seq_len: int) -> tuple[LayerPlace, ...]:
+def layer_contexts(model: ModelSpec, seq_len: int) -> tuple[LayerContext, ...]:
     """The place of every layer, by its number in a plan.
 
     Args:
@@ -52,9 +52,9 @@ def layer_places(model: ModelSpec, seq_len: int) -> tuple[LayerPlace, ...]:
         tokens = tower.seq_len or seq_len
         for index in range(first, first + tower.layer_count):
             along = [n for n, o in outputs.items() if o.layer < index <= last_reader.get(n, -1)]
-            place = LayerPlace(
+            place = LayerContext(
                 tokens=tokens,
-                begins=index == first,
+                begins_tower=index == first,
                 sources=tuple(outputs[name] for name in along),
                 read=tuple(outputs[name] for name in along if index in readers[name]),
             )
@@ -65,15 +65,15 @@ def layer_places(model: ModelSpec, seq_len: int) -> tuple[LayerPlace, ...]:
     return tuple(places)
 
 
-def sources_after(places: tuple[LayerPlace, ...], index: int) -> tuple[TowerOutput, ...]:
+def tower_outputs_after(places: tuple[LayerContext, ...], index: int) -> tuple[TowerOutput, ...]:
     """Outputs of other towers that go on from layer ``index`` to the next; empty after the last."""
     return places[index + 1].sources if index + 1 < len(places) else ()
 
 
-def placed_tokens(model: ModelSpec, seq_len: int) -> int:
+def inserted_tokens(model: ModelSpec, seq_len: int) -> int:
     """The most tokens of other towers that stand among a tower's own; 0 where none do."""
-    places = layer_places(model, seq_len)
-    return max((sum(s.tokens for s in p.read) for p in places if p.begins), default=0)
+    places = layer_contexts(model, seq_len)
+    return max((sum(s.tokens for s in p.read) for p in places if p.begins_tower), default=0)
 
 
 def _outputs(model: ModelSpec, seq_len: int) -> dict[str, TowerOutput]:
@@ -104,11 +104,11 @@ def _readers(model: ModelSpec) -> dict[str, set[int]]:
 
 def _reading(tower: Tower) -> list[int]:
     """Layers of a tower that read another's output: cross-attention, else the first."""
-    crossing = [i for i, layer in enumerate(tower.expand()) if crosses(layer)]
+    crossing = [i for i, layer in enumerate(tower.expand()) if has_cross_attention(layer)]
     return crossing or [0]
 
 
-def crosses(layer: Layer) -> bool:
+def has_cross_attention(layer: Layer) -> bool:
     """Whether a layer reads another tower's output by cross-attention."""
     return isinstance(layer, BlockLayer) and layer.cross_attention is not None
 

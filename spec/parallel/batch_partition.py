@@ -17,7 +17,7 @@ SHARE_ERROR = 1e-6
 """How far a typed share may be off, as a fraction of the micro-batch."""
 
 
-class Span(NamedTuple):
+class IndexRange(NamedTuple):
     """The numbers ``first`` to before ``end``, of samples or tokens."""
 
     first: int
@@ -28,10 +28,10 @@ class Span(NamedTuple):
         """How many."""
         return self.end - self.first
 
-    def meet(self, other: Span) -> Span:
+    def intersection(self, other: IndexRange) -> IndexRange:
         """The numbers in both; empty, with ``end`` equal to ``first``, where they do not meet."""
         first = max(self.first, other.first)
-        return Span(first, max(first, min(self.end, other.end)))
+        return IndexRange(first, max(first, min(self.end, other.end)))
 
 
 def batch_share(stage: Stage, part: StageDevices) -> float:
@@ -44,7 +44,7 @@ def group_samples(stage: Stage, samples: int) -> tuple[int, ...]:
     return tuple(round(batch_share(stage, part) * samples) for part in stage.devices)
 
 
-def shares_reason(stage: Stage, samples: int) -> str | None:
+def batch_share_violation(stage: Stage, samples: int) -> str | None:
     """Why the stage's shares cut no micro-batch into whole samples; None if they do.
 
     Args:
@@ -65,9 +65,9 @@ def shares_reason(stage: Stage, samples: int) -> str | None:
     return None
 
 
-def parts_reason(stage: Stage, strategy: LayerStrategy, samples: int) -> str | None:
+def batch_partition_violation(stage: Stage, strategy: LayerStrategy, samples: int) -> str | None:
     """Why a layer's replicas get no equal parts inside each device group; None if they do."""
-    if reason := shares_reason(stage, samples):
+    if reason := batch_share_violation(stage, samples):
         return reason
     width = strategy.width
     for part, taken in zip(stage.devices, group_samples(stage, samples), strict=True):
@@ -80,30 +80,30 @@ def parts_reason(stage: Stage, strategy: LayerStrategy, samples: int) -> str | N
     return None
 
 
-def sample_parts(stage: Stage, strategy: LayerStrategy, samples: int) -> tuple[Span, ...]:
+def batch_partition(stage: Stage, strategy: LayerStrategy, samples: int) -> tuple[IndexRange, ...]:
     """The samples of a micro-batch that each rank of a stage works on in a layer.
 
     Args:
         stage: its device groups.
         strategy: of the layer; ranks that split its tensors work on the same samples.
         samples: of a micro-batch over the whole stage; the parts come out whole
-            (:func:`parts_reason`).
+            (:func:`batch_partition_violation`).
 
     Returns:
         By rank of the stage.
     """
-    found: list[Span] = []
+    found: list[IndexRange] = []
     start = 0
     for part, taken in zip(stage.devices, group_samples(stage, samples), strict=True):
         each = taken // (part.count // strategy.width)
         for rank in range(part.count):
             first = start + rank // strategy.width * each
-            found.append(Span(first, first + each))
+            found.append(IndexRange(first, first + each))
         start += taken
     return tuple(found)
 
 
-def divides_alike(stage: Stage, other: Stage) -> bool:
+def same_batch_partition(stage: Stage, other: Stage) -> bool:
     """Whether two stages cut every micro-batch alike, rank by rank."""
     return [(part.count, batch_share(stage, part)) for part in stage.devices] == [
         (part.count, batch_share(other, part)) for part in other.devices

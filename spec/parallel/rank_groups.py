@@ -194,7 +194,7 @@ def stage_groups(
         found |= {expert_group(strategy), expert_tensor_group(strategy)}
         found |= expert_state_groups(strategy, stage_ranks)
     for before, after in pairwise(strategies):
-        found |= set(seam_groups(before, after))
+        found |= set(redistribute_groups(before, after))
     return sorted(group for group in found if group.size > 1)
 
 
@@ -203,19 +203,19 @@ def _runs(strategies: Iterable[LayerStrategy]) -> list[LayerStrategy]:
     return [next(run) for _, run in groupby(strategies, key=id)]
 
 
-def seam_groups(before: LayerStrategy, after: LayerStrategy) -> list[RankGroup]:
+def redistribute_groups(before: LayerStrategy, after: LayerStrategy) -> list[RankGroup]:
     """The groups that bring activations from one layer's layout to the next one's.
 
     Gathers and cuts inside a tensor group are not counted.
     """
     if (before.tp, before.cp) == (after.tp, after.cp):
         return []
-    if exchanges(before, after):
+    if exchanges_tokens(before, after):
         return [exchange_group(before, after)]
-    return batch_steps(before.tp, after.tp)
+    return batch_redistribute_steps(before.tp, after.tp)
 
 
-def exchanges(before: LayerStrategy, after: LayerStrategy) -> bool:
+def exchanges_tokens(before: LayerStrategy, after: LayerStrategy) -> bool:
     """Whether ranks exchange tokens between two layers, instead of gathering samples."""
     splits = any(s.cp > 1 or s.ulysses for s in (before, after))
     return splits and (before.tp, before.cp) != (after.tp, after.cp)
@@ -226,7 +226,7 @@ def exchange_group(before: LayerStrategy, after: LayerStrategy) -> RankGroup:
     return RankGroup(math.lcm(before.width, after.width), 1)
 
 
-def batch_steps(tp_from: int, tp_to: int) -> list[RankGroup]:
+def batch_redistribute_steps(tp_from: int, tp_to: int) -> list[RankGroup]:
     """The batch gathers and cuts that lead from one tensor-parallel degree to another.
 
     One step if one degree divides the other; otherwise cut down to their greatest common

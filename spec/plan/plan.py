@@ -26,16 +26,16 @@ from ..cluster.cluster_spec import ClusterSpec
 from ..errors import InputError
 from ..model.experts import experts_of
 from ..model.model_spec import Layer, ModelSpec
-from ..parallel.batch_partition import divides_alike
+from ..parallel.batch_partition import same_batch_partition
 from ..schedules.action_text import order_of
-from ..schedules.stage_order import SPLIT_KINDS, Pass, ScheduleKind, chunk_place, chunk_position
+from ..schedules.stage_order import SPLIT_KINDS, Pass, ScheduleKind, chunk_location, chunk_position
 from ..strategy import LayerStrategy
 from ..techniques import TECHNIQUES, Values
 from ..workload.workload import Workload
 
 SCHEMA_VERSION = 1
 RESERVED_KEYS = ("phases", "transitions", "policies", "data", "tables")
-Positive = Annotated[int, Field(ge=1)]
+PositiveInt = Annotated[int, Field(ge=1)]
 Index = Annotated[int, Field(ge=0)]
 LayerRef = tuple[str, Index, Index]
 """``(tower, first, last)``: 0-based and inclusive, embedding and head counted."""
@@ -51,7 +51,7 @@ class StageDevices:
 
     device_group: str
     first_rank: Index
-    count: Positive
+    count: PositiveInt
     batch_share: Annotated[float, Field(gt=0, le=1)] | None = None
 
 
@@ -96,8 +96,8 @@ class Schedule:
     """
 
     kind: ScheduleKind = "1f1b"
-    micro_batch: Positive
-    microbatches: Positive
+    micro_batch: PositiveInt
+    microbatches: PositiveInt
     actions: tuple[str, ...] | None = None
 
 
@@ -136,17 +136,17 @@ class Program:
         """``(stage, virtual stage, layer plans)`` in the order that data flows through them."""
         stages = len(self.stages)
         for position in range(stages * self.chunks_per_stage):
-            index, virtual = chunk_place(self.schedule.kind, position, stages)
+            index, virtual = chunk_location(self.schedule.kind, position, stages)
             yield index, virtual, self.stages[index].virtual_stages[virtual]
 
-    def enters_alike(self, stage: int, chunk: int) -> bool:
+    def same_entry_partition(self, stage: int, chunk: int) -> bool:
         """Whether the ranks that feed a chunk cut the batch as its own do, rank by rank."""
         stages = self.stages
         position = chunk_position(self.schedule.kind, stage, chunk, len(stages))
         if position == 0:
             return True
-        before, _ = chunk_place(self.schedule.kind, position - 1, len(stages))
-        return before == stage or divides_alike(stages[before], stages[stage])
+        before, _ = chunk_location(self.schedule.kind, position - 1, len(stages))
+        return before == stage or same_batch_partition(stages[before], stages[stage])
 
     @property
     def first_strategy(self) -> LayerStrategy:
@@ -232,7 +232,7 @@ class Plan:
         found: list[LayerStrategy] = []
         for chunk, parts in enumerate(self.program.stages[stage].virtual_stages):
             before = max(self._numbers(parts[0]).start - 1, 0)
-            alike = self.program.enters_alike(stage, chunk)
+            alike = self.program.same_entry_partition(stage, chunk)
             found.append(every[before] if alike else parts[0].strategy)
             for part in parts:
                 found += repeat(part.strategy, len(self._numbers(part)))

@@ -91,7 +91,7 @@ def bias_holders(plan: Plan) -> dict[int, tuple[tuple[int, int], ...]]:
     return {index: tuple(held) for index, held in found.items() if len(held) > 1}
 
 
-def bias_run_reason(plan: Plan) -> str | None:
+def unsupported_shared_bias(plan: Plan) -> str | None:
     """Why the bundled executor cannot share the biases of a plan's blocks; None if it can."""
     strategies = plan.layer_strategies()
     splits: dict[int, set[int]] = {}
@@ -122,8 +122,8 @@ __all__ = [
     "TABLE",
     "as_built",
     "bias_holders",
-    "bias_run_reason",
     "table_blocks",
     "table_copies",
+    "unsupported_shared_bias",
     "with_table",
 ]

@@ -1,4 +1,4 @@
-"""Prices: what a person pays for devices and nodes by the hour, and what a plan's step costs.
+"""RentalPrices: what a person pays for devices and nodes by the hour, and what a plan's step costs.
 
 A device group is priced by its own name, else by its device's catalogue name. A plan pays for the
 devices in its stages, and for the nodes that hold any of them; what stays idle costs nothing.
@@ -16,7 +16,7 @@ SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
+class RentalPrices:
     """A price list: ``currency`` per device-hour and per node-hour, by device group or device."""
 
     currency: str
@@ -43,7 +43,7 @@ class Prices:
         return next((g for g in cluster.groups if not {g.name, g.device} & set(known)), None)
 
 
-def plan_per_s(plan: Plan, prices: Prices) -> float:
+def plan_per_s(plan: Plan, prices: RentalPrices) -> float:
     """Currency per second while a plan runs.
 
     Args:

@@ -17,22 +17,22 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ..schedules.action_text import Lines, order_of
+from ..schedules.action_text import ActionLines, order_of
 from ..schedules.passes import Pass
-from ..schedules.stage_order import V_KINDS, ScheduleKind, chunk_place, chunk_position
+from ..schedules.stage_order import V_KINDS, ScheduleKind, chunk_location, chunk_position
 
 if TYPE_CHECKING:
     from .plan import Program
 
 USUAL_PASSES = 2
 """After so many passes a message is gone where stages keep step with each other."""
-UNITS = {"whole": 2, "input": 1, "weight": 1}
+PASS_DURATIONS = {"whole": 2, "input": 1, "weight": 1}
 """What a part of a backward takes in the ideal step, against a forward."""
 Key = tuple[bool, int, int]
 """A pass by direction, position of its chunk in the model, and micro-batch."""
 
 
-def sent_until(program: Program, stage: int) -> tuple[int, ...] | None:
+def send_buffer_release(program: Program, stage: int) -> tuple[int, ...] | None:
     """For each pass of a stage, before which pass of it what that one sent is gone.
 
     Passes are counted from 0; one more than there are, or two, is the end of the step. What a
@@ -50,21 +50,21 @@ def sent_until(program: Program, stage: int) -> tuple[int, ...] | None:
     if stages == 1 or (schedule.kind not in V_KINDS and schedule.actions is None):
         return None
     count, chunks = schedule.microbatches, program.chunks_per_stage
-    return _places(schedule.kind, stages, chunks, count, schedule.actions)[stage]
+    return _schedule_releases(schedule.kind, stages, chunks, count, schedule.actions)[stage]
 
 
 @lru_cache(maxsize=64)
-def _places(
-    kind: ScheduleKind, stages: int, chunks: int, micro_batches: int, lines: Lines
+def _schedule_releases(
+    kind: ScheduleKind, stages: int, chunks: int, micro_batches: int, lines: ActionLines
 ) -> tuple[tuple[int, ...], ...]:
     orders = [order_of(kind, s, stages, chunks, micro_batches, lines) for s in range(stages)]
-    return places_of(kind, orders)
+    return all_send_buffer_releases(kind, orders)
 
 
-def places_of(
+def all_send_buffer_releases(
     kind: ScheduleKind, orders: Sequence[tuple[Pass, ...]]
 ) -> tuple[tuple[int, ...], ...]:
-    """:func:`sent_until` for all stages.
+    """:func:`send_buffer_release` for all stages.
 
     Args:
         kind: says where chunks lie.
@@ -128,8 +128,8 @@ class _IdealStep:
             item = order[len(starts)]
             position = positions[item.chunk]
             begins_at = self._clocks[stage]
-            crosses = item.crosses
-            if crosses:
+            exchanges_messages = item.exchanges_messages
+            if exchanges_messages:
                 source = position - 1 if item.forward else position + 1
                 if 0 <= source <= self._last:
                     made_at = self._ends.get((item.forward, source, item.micro_batch))
@@ -138,13 +138,13 @@ class _IdealStep:
                     begins_at = max(begins_at, made_at)
                 self.takes[item.forward, position, item.micro_batch] = stage, len(starts)
             starts.append(begins_at)
-            self._clocks[stage] = begins_at + (1 if item.forward else UNITS[item.part])
-            if crosses:
+            self._clocks[stage] = begins_at + (1 if item.forward else PASS_DURATIONS[item.part])
+            if exchanges_messages:
                 self._ends[item.forward, position, item.micro_batch] = self._clocks[stage]
         return len(starts) > before
 
 
-def stuck_at(kind: ScheduleKind, orders: Sequence[tuple[Pass, ...]]) -> tuple[int, Pass] | None:
+def deadlock_at(kind: ScheduleKind, orders: Sequence[tuple[Pass, ...]]) -> tuple[int, Pass] | None:
     """A stage and its pass that waits for itself, through other passes; None where none does."""
     step = _IdealStep(kind, orders)
     for stage, (starts, order) in enumerate(zip(step.starts, orders, strict=True)):
@@ -153,14 +153,14 @@ def stuck_at(kind: ScheduleKind, orders: Sequence[tuple[Pass, ...]]) -> tuple[in
     return None
 
 
-def stays(program: Program, stage: int, chunk: int, forward: bool) -> bool:
+def same_stage_input(program: Program, stage: int, chunk: int, forward: bool) -> bool:
     """Whether what a pass needs was made on the same stage, as at the turn of a V."""
     kind, stages = program.schedule.kind, len(program.stages)
     position = chunk_position(kind, stage, chunk, stages)
     source = position - 1 if forward else position + 1
     if not 0 <= source < stages * program.chunks_per_stage:
         return False
-    return chunk_place(kind, source, stages)[0] == stage
+    return chunk_location(kind, source, stages)[0] == stage
 
 
-__all__ = ["places_of", "sent_until", "stays", "stuck_at"]
+__all__ = ["all_send_buffer_releases", "deadlock_at", "same_stage_input", "send_buffer_release"]

@@ -13,30 +13,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..model.towers import layer_places
-from ..parallel.batch_partition import Span, divides_alike, sample_parts
-from ..parallel.sequence_partition import Spans, common, count, held_tokens
-from ..schedules.stage_order import chunk_place, chunk_position
+from ..model.towers import layer_contexts
+from ..parallel.batch_partition import IndexRange, batch_partition, same_batch_partition
+from ..parallel.sequence_partition import IndexRanges, count, intersect_ranges, local_tokens
+from ..schedules.stage_order import chunk_location, chunk_position
 
 if TYPE_CHECKING:
     from ..strategy import LayerStrategy
     from .plan import LayerPlan, Plan, Stage
 
 
-class Block(NamedTuple):
+class ActivationBlock(NamedTuple):
     """Rows of a micro-batch's activation: tokens of a sample, and samples."""
 
-    tokens: Spans
-    samples: Span
+    tokens: IndexRanges
+    samples: IndexRange
 
     @property
     def rows(self) -> int:
         """Vectors of the hidden size."""
         return count(self.tokens) * self.samples.size
 
-    def meet(self, other: Block) -> Block:
+    def intersection(self, other: ActivationBlock) -> ActivationBlock:
         """The rows in both."""
-        return Block(common(self.tokens, other.tokens), self.samples.meet(other.samples))
+        return ActivationBlock(
+            intersect_ranges(self.tokens, other.tokens), self.samples.intersection(other.samples)
+        )
 
 
 class Message(NamedTuple):
@@ -44,10 +46,12 @@ class Message(NamedTuple):
 
     source: int
     target: int
-    block: Block
+    block: ActivationBlock
 
 
-def blocks(stage: Stage, strategy: LayerStrategy, samples: int, seq_len: int) -> tuple[Block, ...]:
+def activation_blocks(
+    stage: Stage, strategy: LayerStrategy, samples: int, seq_len: int
+) -> tuple[ActivationBlock, ...]:
     """The block of an activation that each rank of a stage holds around a layer.
 
     Args:
@@ -56,28 +60,31 @@ def blocks(stage: Stage, strategy: LayerStrategy, samples: int, seq_len: int) ->
         samples: of a micro-batch.
         seq_len: tokens of a sample.
     """
-    parts = sample_parts(stage, strategy, samples)
+    parts = batch_partition(stage, strategy, samples)
     return tuple(
-        Block(held_tokens(strategy, rank, seq_len), part) for rank, part in enumerate(parts)
+        ActivationBlock(local_tokens(strategy, rank, seq_len), part)
+        for rank, part in enumerate(parts)
     )
 
 
-def messages(held: Sequence[Block], wanted: Sequence[Block]) -> tuple[Message, ...]:
+def messages(
+    held: Sequence[ActivationBlock], wanted: Sequence[ActivationBlock]
+) -> tuple[Message, ...]:
     """The messages that bring every rank the block it wants, by source and target.
 
     Args:
         held: by rank of the sending stage; together they hold everything.
         wanted: by rank of the receiving stage.
     """
-    holders: dict[Block, list[int]] = {}
+    holders: dict[ActivationBlock, list[int]] = {}
     for rank, block in enumerate(held):
         holders.setdefault(block, []).append(rank)
-    served: dict[Block, int] = {}
+    served: dict[ActivationBlock, int] = {}
     found = []
     for target, want in enumerate(wanted):
         turn = served[want] = served.get(want, -1) + 1
         for block in [want] if want in holders else holders:  # blocks of one layout never overlap
-            if (own := block.meet(want)).rows:
+            if (own := block.intersection(want)).rows:
                 ranks = holders[block]
                 found.append(Message(ranks[turn % len(ranks)], target, own))
     return tuple(sorted(found))
@@ -101,14 +108,14 @@ def entry_strategy(
         return None
     parts = stages[stage].virtual_stages[chunk]
     source, _ = _place(plan, position - 1)
-    if not divides_alike(stages[source], stages[stage]):
+    if not same_batch_partition(stages[source], stages[stage]):
         return parts[0].strategy
     strategies = plan.layer_strategies() if every is None else every
     return strategies[_first_layer(plan, parts) - 1]
 
 
 def _place(plan: Plan, position: int) -> tuple[int, int]:
-    return chunk_place(plan.program.schedule.kind, position, len(plan.program.stages))
+    return chunk_location(plan.program.schedule.kind, position, len(plan.program.stages))
 
 
 def _first_layer(plan: Plan, parts: tuple[LayerPlan, ...]) -> int:
@@ -132,11 +139,11 @@ def crossing_parts(plan: Plan, position: int) -> tuple[tuple[int, int], ...]:
     The activations, unless the next chunk begins a tower; then the outputs of other towers that
     travel along, as messages of their own.
     """
-    places = layer_places(plan.model, plan.workload.seq_len)
+    places = layer_contexts(plan.model, plan.workload.seq_len)
     stage, chunk = _place(plan, position + 1)
     first = _first_layer(plan, plan.program.stages[stage].virtual_stages[chunk])
     place, layer = places[first], plan.model.layers()[first]
-    own = () if place.begins else ((place.tokens, layer.hidden),)
+    own = () if place.begins_tower else ((place.tokens, layer.hidden),)
     return (*own, *((source.tokens, source.hidden) for source in place.sources))
 
 
@@ -157,7 +164,7 @@ def boundary_messages(
 
 def boundary_blocks(
     plan: Plan, position: int, tokens: int | None = None
-) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+) -> tuple[tuple[ActivationBlock, ...], tuple[ActivationBlock, ...]]:
     """Blocks by rank where an activation leaves the chunk at a position, and where it arrives.
 
     Args:
@@ -173,6 +180,6 @@ def boundary_blocks(
     if entry is None:
         raise ValueError(f"no chunk follows position {position}")
     return (
-        blocks(program.stages[stage], leaving, *sizes),
-        blocks(program.stages[after], entry, *sizes),
+        activation_blocks(program.stages[stage], leaving, *sizes),
+        activation_blocks(program.stages[after], entry, *sizes),
     )

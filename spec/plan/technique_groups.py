@@ -12,9 +12,9 @@ from ..strategy import LayerStrategy
 from ..techniques import (
     TECHNIQUES,
     Values,
-    split_run_reason,
     technique_groups,
-    technique_run_reason,
+    unsupported_split_backward,
+    unsupported_technique,
 )
 from .plan import Plan, Stage
 
@@ -59,7 +59,7 @@ def stage_technique_groups(
     )
 
 
-def plan_run_reason(plan: Plan, techniques: Values = TECHNIQUES) -> str | None:
+def unsupported_plan_technique(plan: Plan, techniques: Values = TECHNIQUES) -> str | None:
     """Why a technique of a plan is not run for a layer that holds it, or not under its schedule.
 
     None if all are.
@@ -70,9 +70,9 @@ def plan_run_reason(plan: Plan, techniques: Values = TECHNIQUES) -> str | None:
         groups = {group: None for part in parts for group in (None, *part.by_device_group)}
         for group in groups:
             for _, layer, strategy in plan.chunk_layers(parts, group):
-                reason = technique_run_reason(layer, strategy, techniques)
+                reason = unsupported_technique(layer, strategy, techniques)
                 if reason is None and plan.program.splits_backward:
-                    reason = split_run_reason(strategy, techniques)
+                    reason = unsupported_split_backward(strategy, techniques)
                 if reason:
                     return reason
     return None

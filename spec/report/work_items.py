@@ -177,7 +177,7 @@ def flash_name(mask: str, plain: bool) -> str:
     return FLASH if plain else FLASH_FULL if mask == "full" else FLASH_BAND
 
 
-def done_share(op: str, shape: tuple[int, ...]) -> float:
+def computed_fraction(op: str, shape: tuple[int, ...]) -> float:
     """Share of the counted scores that a flash kernel computes: what its mask leaves.
 
     Of a plain causal mask one half. Of a band in which query i of n sees min(window, keys - n

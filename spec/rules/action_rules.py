@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import InputError
-from ..plan.send_buffers import stuck_at
-from ..schedules.action_text import read_order, write_order
+from ..plan.send_buffers import deadlock_at
+from ..schedules.action_text import format_actions, parse_actions
 from ..schedules.passes import Pass
-from ..schedules.stage_order import ScheduleKind, chunk_place, chunk_position
+from ..schedules.stage_order import ScheduleKind, chunk_location, chunk_position
 
 
-def order_reason(
+def action_order_violation(
     kind: ScheduleKind, lines: Sequence[str], stages: int, chunks: int, micro_batches: int
 ) -> str | None:
     """Why written orders are illegal for a pipeline; None if they are legal.
@@ -33,7 +33,7 @@ def order_reason(
     if len(lines) != stages:
         return f"{len(lines)} orders for {stages} stages"
     try:
-        orders = [read_order(line) for line in lines]
+        orders = [parse_actions(line) for line in lines]
     except InputError as error:
         return f"{error.given} is none of the {error.allowed}"
     for stage, order in enumerate(orders):
@@ -46,7 +46,7 @@ def _passes_reason(order: tuple[Pass, ...], chunks: int, micro_batches: int) -> 
     """What is wrong with the passes of one stage alone."""
     done = {(c, step): 0 for c in range(chunks) for step in ("F", "I", "W")}
     for item in order:
-        word = write_order((item,))
+        word = format_actions((item,))
         if item.chunk >= chunks or item.micro_batch >= micro_batches:
             return f"{word} is not among {chunks} chunks and {micro_batches} micro-batches"
         steps = "F" if item.forward else {"whole": "IW", "input": "I", "weight": "W"}[item.part]
@@ -72,17 +72,17 @@ def _messages_reason(kind: ScheduleKind, orders: list[tuple[Pass, ...]]) -> str 
     taken: dict[tuple[bool, int, int], list[tuple[int, int]]] = {}
     for stage, order in enumerate(orders):
         for item in order:
-            if not item.crosses:
+            if not item.exchanges_messages:
                 continue
             position = chunk_position(kind, stage, item.chunk, stages)
             ahead = 1 if item.forward else -1
             if 0 <= position + ahead <= last:
-                beyond = chunk_place(kind, position + ahead, stages)[0]
+                beyond = chunk_location(kind, position + ahead, stages)[0]
                 made.setdefault((item.forward, stage, beyond), []).append(
                     (position + ahead, item.micro_batch)
                 )
             if 0 <= position - ahead <= last:
-                before = chunk_place(kind, position - ahead, stages)[0]
+                before = chunk_location(kind, position - ahead, stages)[0]
                 taken.setdefault((item.forward, before, stage), []).append(
                     (position, item.micro_batch)
                 )
@@ -94,11 +94,11 @@ def _messages_reason(kind: ScheduleKind, orders: list[tuple[Pass, ...]]) -> str 
 
 
 def _stuck_reason(kind: ScheduleKind, orders: list[tuple[Pass, ...]]) -> str | None:
-    found = stuck_at(kind, orders)
+    found = deadlock_at(kind, orders)
     if found is None:
         return None
     stage, item = found
-    return f"stage {stage} waits at {write_order((item,))} for what waits for it"
+    return f"stage {stage} waits at {format_actions((item,))} for what waits for it"
 
 
-__all__ = ["order_reason"]
+__all__ = ["action_order_violation"]

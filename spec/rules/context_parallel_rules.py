@@ -14,7 +14,7 @@ from ..model.tensor_split import head_sizes
 from ..strategy import LayerStrategy
 
 
-def context_reason(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str | None:
+def context_parallel_violation(layer: Layer, strategy: LayerStrategy, seq_len: int) -> str | None:
     """Why ``layer`` may not have its sequence split so; None if it may.
 
     Args:

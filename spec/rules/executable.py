@@ -20,8 +20,8 @@ from ..model.layers import (
 )
 from ..model.mixers import Attention, LatentAttention
 from ..model.model_spec import ModelSpec
-from ..model.towers import crosses
-from .executable_experts import mixture_run_reason
+from ..model.towers import has_cross_attention
+from .executable_experts import unsupported_experts
 
 if TYPE_CHECKING:
     from ..plan.plan import Plan
@@ -33,14 +33,14 @@ RUN_MODELS = "a decoder, an encoder or both, of attention and MLPs or experts"
 """What errors call the models that run."""
 
 
-def block_run_reason(block: BlockLayer) -> str | None:
+def unsupported_block(block: BlockLayer) -> str | None:
     """Why the executor cannot run a block; None if it can."""
     mixer, mlp = block.attention, block.mlp
     if not isinstance(mixer, (Attention, LatentAttention)):
         return f"{getattr(mixer, 'kind', 'no')} attention is planned but not run yet"
     if mlp is None:
         return "no feed-forward is planned but not run yet"
-    if isinstance(mlp, Moe) and (reason := mixture_run_reason(mlp)):
+    if isinstance(mlp, Moe) and (reason := unsupported_experts(mlp)):
         return reason
     if isinstance(mlp, Mlp) and mlp.activation not in RUN_ACTIVATIONS:
         return f"activation {mlp.activation} is planned but not run yet"
@@ -73,10 +73,10 @@ def _cross_reason(block: BlockLayer) -> str | None:
     return _attention_reason(cross)
 
 
-def layer_run_reason(layer: Layer) -> str | None:
+def unsupported_layer(layer: Layer) -> str | None:
     """Why the executor cannot run a layer; None if it can."""
     if isinstance(layer, BlockLayer):
-        return block_run_reason(layer)
+        return unsupported_block(layer)
     if isinstance(layer, PatchLayer) and layer.frames > 1:
         return "patches of several frames are planned but not run yet"
     if isinstance(layer, (EmbeddingLayer, HeadLayer, PatchLayer, ClassifierLayer, NormLayer)):
@@ -84,30 +84,32 @@ def layer_run_reason(layer: Layer) -> str | None:
     return f"a {layer.kind} layer is planned but not run yet"
 
 
-def model_run_reason(model: ModelSpec, seq_len: int) -> str | None:
+def unsupported_model(model: ModelSpec, seq_len: int) -> str | None:
     """Why the executor cannot run a model on sequences of this length; None if it can."""
-    if reason := towers_run_reason(model):
+    if reason := unsupported_towers(model):
         return reason
     for layer in model.kinds():
-        if reason := layer_run_reason(layer) or window_run_reason(layer, seq_len):
+        if reason := unsupported_layer(layer) or unsupported_window(layer, seq_len):
             return reason
     return None
 
 
-def towers_run_reason(model: ModelSpec) -> str | None:
+def unsupported_towers(model: ModelSpec) -> str | None:
     """Why the executor cannot run a model's towers; None if it can."""
     if model.shared_embedding and not model.tie_embeddings:
         return "embeddings that are one but not tied to the head are planned but not run yet"
     if len(model.towers) == 1:
         return None
     reads_tokens = all(isinstance(t.layers[0].layer, EmbeddingLayer) for t in model.towers)
-    reader = any(crosses(layer) for layer in model.towers[-1].expand())
+    reader = any(has_cross_attention(layer) for layer in model.towers[-1].expand())
     if len(model.towers) == 2 and reads_tokens and reader:
         return None
     return "towers other than an encoder and its decoder of tokens are planned but not run yet"
 
 
-def split_run_reason(model: ModelSpec, strategy: LayerStrategy, workload: Workload) -> str | None:
+def unsupported_strategy(
+    model: ModelSpec, strategy: LayerStrategy, workload: Workload
+) -> str | None:
     """Why the executor cannot train a model with a layer's strategy; None if it can."""
     if _is_one_plain_tower(model):
         return None
@@ -129,15 +131,15 @@ def _is_one_plain_tower(model: ModelSpec) -> bool:
     return len(model.towers) == 1 and not learns
 
 
-def combination_run_reason(plan: Plan) -> str | None:
+def unsupported_combination(plan: Plan) -> str | None:
     """Why the executor cannot train a plan's model with its strategies; None if it can."""
     for strategy in dict.fromkeys(plan.layer_strategies()):
-        if reason := split_run_reason(plan.model, strategy, plan.workload):
+        if reason := unsupported_strategy(plan.model, strategy, plan.workload):
             return reason
     return None
 
 
-def window_run_reason(layer: Layer, seq_len: int) -> str | None:
+def unsupported_window(layer: Layer, seq_len: int) -> str | None:
     """Why the executor cannot run a layer on sequences of this length; None if it can."""
     mixer = layer.attention if isinstance(layer, BlockLayer) else None
     window = mixer.window if isinstance(mixer, Attention) else None
@@ -149,11 +151,11 @@ def window_run_reason(layer: Layer, seq_len: int) -> str | None:
 __all__ = [
     "RUN_ACTIVATIONS",
     "RUN_MODELS",
-    "block_run_reason",
-    "combination_run_reason",
-    "layer_run_reason",
-    "model_run_reason",
-    "split_run_reason",
-    "towers_run_reason",
-    "window_run_reason",
+    "unsupported_block",
+    "unsupported_combination",
+    "unsupported_layer",
+    "unsupported_model",
+    "unsupported_strategy",
+    "unsupported_towers",
+    "unsupported_window",
 ]

@@ -7,7 +7,7 @@ from ..model.feed_forward import Moe
 EXPERT_ACTIVATIONS = ("gelu", "gelu_tanh", "swiglu")
 
 
-def mixture_run_reason(moe: Moe) -> str | None:
+def unsupported_experts(moe: Moe) -> str | None:
     """Why the executor cannot run a mixture of experts; None if it can."""
     if moe.activation not in EXPERT_ACTIVATIONS:
         return f"activation {moe.activation} of experts is planned but not run yet"

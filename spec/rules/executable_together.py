@@ -11,7 +11,7 @@ from ..plan.plan import Plan
 from ..workload.workload import Workload
 
 
-def layer_together_reason(layer: Layer, workload: Workload) -> str | None:
+def unsupported_layer_together(layer: Layer, workload: Workload) -> str | None:
     """Why a layer does not run under a workload that others run under."""
     if not isinstance(layer, BlockLayer):
         return None
@@ -22,12 +22,12 @@ def layer_together_reason(layer: Layer, workload: Workload) -> str | None:
     return None
 
 
-def together_reason(plan: Plan) -> str | None:
+def unsupported_together(plan: Plan) -> str | None:
     """Why the executor does not run a plan whose parts it runs; None if it does."""
     for layer in plan.model.kinds():
-        if reason := layer_together_reason(layer, plan.workload):
+        if reason := unsupported_layer_together(layer, plan.workload):
             return reason
     return None
 
 
-__all__ = ["layer_together_reason", "together_reason"]
+__all__ = ["unsupported_layer_together", "unsupported_together"]

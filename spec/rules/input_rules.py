@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ..cluster.cluster_spec import LEVEL_ORDER, ClusterSpec
 from ..model.model_spec import MAX_LAYERS, EmbeddingLayer, ModelSpec
-from ..model.towers import placed_tokens
+from ..model.towers import inserted_tokens
 from ..workload.workload import Workload
 from .model_rules import model_problems
 from .problem import Problem
@@ -19,14 +19,14 @@ __all__ = [
     "MAX_LAYERS",
     "Problem",
     "cluster_problems",
-    "cluster_reason",
+    "cluster_violation",
     "model_problems",
-    "model_reason",
-    "workload_reason",
+    "model_violation",
+    "workload_violation",
 ]
 
 
-def model_reason(model: ModelSpec) -> str | None:
+def model_violation(model: ModelSpec) -> str | None:
     """Why the model cannot be planned; None if it can."""
     found = next(model_problems(model), None)
     return found and f"{found.field} {found.reason}"
@@ -112,15 +112,15 @@ def _nesting_problems(cluster: ClusterSpec) -> Iterator[Problem]:
         size, order = given, LEVEL_ORDER.index(level.level)
 
 
-def cluster_reason(cluster: ClusterSpec) -> str | None:
+def cluster_violation(cluster: ClusterSpec) -> str | None:
     """Why a cluster cannot be priced; None if it can."""
     found = next(cluster_problems(cluster), None)
     return found and f"{found.field} {found.reason}"
 
 
-def workload_reason(model: ModelSpec, workload: Workload) -> str | None:
+def workload_violation(model: ModelSpec, workload: Workload) -> str | None:
     """Why the model cannot take this sequence length; None if it can."""
-    if reason := model_reason(model):
+    if reason := model_violation(model):
         return reason
     own = model.towers[0].seq_len
     if len(model.towers) == 1 and own is not None and workload.seq_len != own:
@@ -129,7 +129,7 @@ def workload_reason(model: ModelSpec, workload: Workload) -> str | None:
         positions = layer.positions if isinstance(layer, EmbeddingLayer) else None
         if positions and workload.seq_len > positions:
             return f"seq_len {workload.seq_len} exceeds the {positions} learned positions"
-    placed = placed_tokens(model, workload.seq_len)
+    placed = inserted_tokens(model, workload.seq_len)
     if placed > workload.seq_len:
         return f"seq_len {workload.seq_len} has no room for the {placed} tokens of an image"
     return None

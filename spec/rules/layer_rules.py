@@ -1,7 +1,7 @@
 """The rules for one layer's strategy and for a pipeline's shape, each with a name.
 
 A rule is a function that returns the reason why something is illegal, or None. The planner
-generates only what passes :func:`layer_reason`, and reports the rest by that reason.
+generates only what passes :func:`layer_violation`, and reports the rest by that reason.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..choices import RECOMPUTES, Recompute
-from ..model.experts import expert_reason
+from ..model.experts import expert_violation
 from ..model.model_spec import (
     BlockLayer,
     EmbeddingLayer,
@@ -23,9 +23,9 @@ from ..model.tensor_split import split_sizes
 from ..model.towers import shared_tables
 from ..schedules.stage_order import V_KINDS, ScheduleKind
 from ..strategy import LayerStrategy
-from ..techniques import TECHNIQUES, Values, technique_stack_reason
+from ..techniques import TECHNIQUES, Values, technique_stack_violation
 from ..workload.workload import DtypeRecord, Workload
-from .context_parallel_rules import context_reason
+from .context_parallel_rules import context_parallel_violation
 
 if TYPE_CHECKING:
     from ..cluster.stack_spec import StackSpec
@@ -39,7 +39,7 @@ def recomputes_of(layer: Layer) -> tuple[Recompute, ...]:
     return RECOMPUTES if isinstance(layer, (BlockLayer, MultiTokenLayer)) else ("none",)
 
 
-def layer_reason(
+def layer_violation(
     layer: Layer, strategy: LayerStrategy, stage_ranks: int, batch_samples: int, seq_len: int
 ) -> str | None:
     """Why ``layer`` may not run under ``strategy``; None if it may.
@@ -53,9 +53,9 @@ def layer_reason(
     """
     return (
         _degree_reason(strategy, stage_ranks, batch_samples)
-        or context_reason(layer, strategy, seq_len)
+        or context_parallel_violation(layer, strategy, seq_len)
         or _tensor_parallel_reason(layer, strategy, seq_len)
-        or expert_reason(layer, strategy, stage_ranks)
+        or expert_violation(layer, strategy, stage_ranks)
         or _sharding_reason(strategy, stage_ranks)
         or _recompute_reason(layer, strategy)
     )
@@ -109,7 +109,7 @@ def _recompute_reason(layer: Layer, strategy: LayerStrategy) -> str | None:
     return None
 
 
-def stack_reason(
+def stack_violation(
     strategy: LayerStrategy, stack: StackSpec, techniques: Values = TECHNIQUES
 ) -> str | None:
     """Why the stack cannot say this strategy; None if it can.
@@ -125,14 +125,14 @@ def stack_reason(
         return f"the stack {stack.name} recomputes {' or '.join(stack.recompute)} only"
     if strategy.cp > 1 and stack.attention != "flash":
         return f"cp {strategy.cp} merges parts of flash attention, not of {stack.attention}"
-    return technique_stack_reason(strategy, stack, techniques)
+    return technique_stack_violation(strategy, stack, techniques)
 
 
-def executable_reason(strategy: LayerStrategy, workload: Workload) -> str | None:
+def unsupported_run(strategy: LayerStrategy, workload: Workload) -> str | None:
     """Why the bundled executor cannot run this; None if it can."""
-    if reason := dtype_reason(workload.dtype):
+    if reason := unsupported_dtype(workload.dtype):
         return reason
-    if reason := training_reason(workload):
+    if reason := unsupported_training(workload):
         return reason
     if reason := _adapters_reason(strategy, workload):
         return reason
@@ -143,7 +143,7 @@ def executable_reason(strategy: LayerStrategy, workload: Workload) -> str | None
     return None
 
 
-def training_reason(workload: Workload) -> str | None:
+def unsupported_training(workload: Workload) -> str | None:
     """Why the bundled executor cannot train so; None if it can."""
     if workload.optimizer != "adamw":
         return f"optimizer {workload.optimizer} is planned but not run yet; use adamw"
@@ -167,7 +167,7 @@ def _adapters_reason(strategy: LayerStrategy, workload: Workload) -> str | None:
     return None
 
 
-def dtype_reason(dtype: DtypeRecord) -> str | None:
+def unsupported_dtype(dtype: DtypeRecord) -> str | None:
     """Why the bundled executor cannot keep its states in these formats; None if it can.
 
     It holds weights, gradients and moments in fp32, reduces gradients in fp32 and computes in
@@ -182,7 +182,7 @@ def dtype_reason(dtype: DtypeRecord) -> str | None:
     return None
 
 
-def schedule_reason(
+def schedule_violation(
     kind: ScheduleKind, stages: int, chunks: int, microbatches: int, layer_count: int
 ) -> str | None:
     """Why a schedule is illegal for this pipeline shape; None if it is legal."""
@@ -210,7 +210,7 @@ def _v_reason(kind: ScheduleKind, stages: int, chunks: int, microbatches: int) -
     return None
 
 
-def schedule_stack_reason(
+def schedule_stack_violation(
     kind: ScheduleKind, stack: StackSpec, written: bool = False
 ) -> str | None:
     """Why the stack cannot say a schedule; None if it can.
@@ -226,7 +226,7 @@ def schedule_stack_reason(
     return f"{listed}, and no order of one's own" if written and stack.fixed_orders else None
 
 
-def devices_run_reason(devices: Iterable[str]) -> str | None:
+def unsupported_devices(devices: Iterable[str]) -> str | None:
     """Why the bundled executor cannot join devices in one run; None if it can.
 
     Args:
@@ -238,7 +238,7 @@ def devices_run_reason(devices: Iterable[str]) -> str | None:
     return None
 
 
-def tied_reason(
+def tied_embedding_violation(
     model: ModelSpec, strategies: tuple[LayerStrategy, ...], tables: tuple[int, ...] | None = None
 ) -> str | None:
     """Tied embedding and head share one weight, so they need one tp, sp and sharding.

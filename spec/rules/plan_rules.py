@@ -11,32 +11,32 @@ from itertools import accumulate, groupby
 from typing import TYPE_CHECKING
 
 from ..model.towers import shared_tables
-from ..techniques import TECHNIQUES, Values, by_name, technique_reason
-from .action_rules import order_reason
+from ..techniques import TECHNIQUES, Values, by_name, technique_violation
+from .action_rules import action_order_violation
 from .input_rules import (
     MAX_LAYERS,
     cluster_problems,
-    cluster_reason,
+    cluster_violation,
     model_problems,
-    model_reason,
-    workload_reason,
+    model_violation,
+    workload_violation,
 )
 from .layer_rules import (
-    devices_run_reason,
-    dtype_reason,
-    executable_reason,
-    layer_reason,
-    schedule_reason,
-    schedule_stack_reason,
-    stack_reason,
-    tied_reason,
+    layer_violation,
+    schedule_stack_violation,
+    schedule_violation,
+    stack_violation,
+    tied_embedding_violation,
+    unsupported_devices,
+    unsupported_dtype,
+    unsupported_run,
 )
 from .shared_stage_rules import (
+    batch_share_violation,
     device_problems,
     override_problems,
-    shared_layer_reason,
-    shares_reason,
-    tied_stages_reason,
+    shared_stage_violation,
+    tied_stage_violation,
 )
 
 if TYPE_CHECKING:
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_LAYERS",
-    "cluster_reason",
-    "devices_run_reason",
-    "dtype_reason",
-    "executable_reason",
-    "layer_reason",
-    "model_reason",
+    "cluster_violation",
+    "layer_violation",
+    "model_violation",
     "plan_violations",
-    "schedule_reason",
-    "schedule_stack_reason",
-    "stack_reason",
-    "tied_reason",
-    "workload_reason",
+    "schedule_stack_violation",
+    "schedule_violation",
+    "stack_violation",
+    "tied_embedding_violation",
+    "unsupported_devices",
+    "unsupported_dtype",
+    "unsupported_run",
+    "workload_violation",
 ]
 
 
@@ -198,7 +198,7 @@ def _check_strategies(
     workload, model = plan.workloads[program.workload], plan.models[program.model]
     schedule, samples = program.schedule, program.micro_batch_samples
     layers = model.layers()
-    if reason := workload_reason(model, workload):
+    if reason := workload_violation(model, workload):
         _add(found, "workloads", reason)
     if samples * schedule.microbatches != workload.global_batch:
         _add(
@@ -208,11 +208,13 @@ def _check_strategies(
             f"{workload.global_batch}",
         )
     stages, chunks = len(program.stages), program.chunks_per_stage
-    if reason := schedule_reason(schedule.kind, stages, chunks, schedule.microbatches, len(layers)):
+    if reason := schedule_violation(
+        schedule.kind, stages, chunks, schedule.microbatches, len(layers)
+    ):
         _add(found, f"{path}.schedule", reason)
     elif schedule.actions is not None:
         shape = (schedule.kind, schedule.actions, stages, chunks, schedule.microbatches)
-        if reason := order_reason(*shape):
+        if reason := action_order_violation(*shape):
             _add(found, f"{path}.schedule.actions", reason)
     for s, stage in enumerate(program.stages):
         _check_stage(found, f"{path}.stages.{s}", model, workload, stage, samples, techniques)
@@ -223,8 +225,8 @@ def _check_strategies(
         for _ in range(part.layers[1], part.layers[2] + 1)
     ]
     tables = shared_tables(model)
-    reason = tied_reason(model, tuple(strategies), tables)
-    if reason := reason or tied_stages_reason(model, program, tables):
+    reason = tied_embedding_violation(model, tuple(strategies), tables)
+    if reason := reason or tied_stage_violation(model, program, tables):
         _add(found, f"{path}.stages", reason)
 
 
@@ -239,7 +241,7 @@ def _check_stage(
 ) -> None:
     """The strategies of a stage's layers, on each of its device groups."""
     several = len(stage.devices) > 1
-    if several and (reason := shares_reason(stage, samples)):
+    if several and (reason := batch_share_violation(stage, samples)):
         _add(found, f"{where}.devices", reason)
         return
     for part in (part for parts in stage.virtual_stages for part in parts):
@@ -252,12 +254,12 @@ def _check_stage(
         for strategy in strategies if not broken else ():
             for layer, tokens in kinds:
                 if several:
-                    reason = shared_layer_reason(layer, strategy, stage, samples, tokens)
+                    reason = shared_stage_violation(layer, strategy, stage, samples, tokens)
                 else:
                     ranks = stage.device_count
-                    reason = layer_reason(layer, strategy, ranks, samples, tokens)
+                    reason = layer_violation(layer, strategy, ranks, samples, tokens)
                 own = (layer, strategy, stage.device_count, workload.dtype)
-                if reason := reason or technique_reason(*own, techniques):
+                if reason := reason or technique_violation(*own, techniques):
                     _add(found, place, reason)
 
 

@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..model.layers import Layer
-from ..parallel.batch_partition import parts_reason, shares_reason
+from ..parallel.batch_partition import batch_partition_violation, batch_share_violation
 from ..strategy import LayerStrategy
 from ..techniques import TECHNIQUES, Values, technique_groups
-from .layer_rules import layer_reason
+from .layer_rules import layer_violation
 from .problem import Problem
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def override_problems(
             yield Problem("by_device_group", name, allowed)
 
 
-def shared_layer_reason(
+def shared_stage_violation(
     layer: Layer, strategy: LayerStrategy, stage: Stage, samples: int, seq_len: int
 ) -> str | None:
     """Why a layer may not run under a strategy on a stage of several device groups; None if it may.
@@ -78,10 +78,10 @@ def shared_layer_reason(
         seq_len: tokens of a sample.
     """
     ranks = stage.device_count
-    if reason := parts_reason(stage, strategy, samples):
+    if reason := batch_partition_violation(stage, strategy, samples):
         return reason
     replicas = strategy.data_parallel(ranks)
-    if reason := layer_reason(layer, strategy, ranks, replicas, seq_len):
+    if reason := layer_violation(layer, strategy, ranks, replicas, seq_len):
         return reason
     experts = strategy.ep * strategy.etp
     for part in stage.devices:
@@ -90,7 +90,7 @@ def shared_layer_reason(
     return None
 
 
-def tied_stages_reason(model: ModelSpec, program: Program, tables: tuple[int, ...]) -> str | None:
+def tied_stage_violation(model: ModelSpec, program: Program, tables: tuple[int, ...]) -> str | None:
     """Why stages that hold one vocabulary table may not; None if they may, or one holds it.
 
     Each rank sums the table's gradient with its counterpart on the other stage.
@@ -118,9 +118,9 @@ def tied_stages_reason(model: ModelSpec, program: Program, tables: tuple[int, ..
 
 
 __all__ = [
+    "batch_share_violation",
     "device_problems",
     "override_problems",
-    "shared_layer_reason",
-    "shares_reason",
-    "tied_stages_reason",
+    "shared_stage_violation",
+    "tied_stage_violation",
 ]

@@ -14,16 +14,16 @@ from ..errors import InputError
 from .passes import BackwardPart, Pass
 from .stage_order import ScheduleKind, stage_order
 
-Lines = tuple[str, ...] | None
+ActionLines = tuple[str, ...] | None
 """Written orders, one line a stage; None: those of the schedule's kind."""
-WORD = re.compile(r"([FBIW])(\d{1,6})\.(\d{1,9})")
+ACTION = re.compile(r"([FBIW])(\d{1,6})\.(\d{1,9})")
 PARTS: dict[str, BackwardPart] = {"B": "whole", "I": "input", "W": "weight"}
 LETTERS = {part: letter for letter, part in PARTS.items()}
 ALLOWED = "words such as F0.1 B0.1 I0.1 W0.1 (letter, chunk, micro-batch) with spaces between"
 
 
 @lru_cache(maxsize=4096)
-def read_order(line: str) -> tuple[Pass, ...]:
+def parse_actions(line: str) -> tuple[Pass, ...]:
     """The passes of one stage.
 
     Raises:
@@ -31,7 +31,7 @@ def read_order(line: str) -> tuple[Pass, ...]:
     """
     found = []
     for word in line.split():
-        match = WORD.fullmatch(word)
+        match = ACTION.fullmatch(word)
         if match is None:
             raise InputError("schedule.actions", word, ALLOWED)
         letter, chunk, micro_batch = match.groups()
@@ -41,14 +41,14 @@ def read_order(line: str) -> tuple[Pass, ...]:
     return tuple(found)
 
 
-def write_order(order: Sequence[Pass]) -> str:
-    """The inverse of :func:`read_order`; passes that overlap are written one after the other."""
+def format_actions(order: Sequence[Pass]) -> str:
+    """The inverse of :func:`parse_actions`; passes that overlap are written one after the other."""
     letters = ((item, "F" if item.forward else LETTERS[item.part]) for item in order)
     return " ".join(f"{letter}{item.chunk}.{item.micro_batch}" for item, letter in letters)
 
 
 def order_of(
-    kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int, lines: Lines
+    kind: ScheduleKind, stage: int, stages: int, chunks: int, micro_batches: int, lines: ActionLines
 ) -> tuple[Pass, ...]:
     """The passes of ``stage`` in the order it runs them; arguments as ``stage_order``.
 
@@ -62,7 +62,7 @@ def order_of(
     """
     if lines is None:
         return stage_order(kind, stage, stages, chunks, micro_batches)
-    return read_order(lines[stage])
+    return parse_actions(lines[stage])
 
 
-__all__ = ["Lines", "order_of", "read_order", "write_order"]
+__all__ = ["ActionLines", "format_actions", "order_of", "parse_actions"]

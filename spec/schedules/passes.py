@@ -24,7 +24,7 @@ class Pass(NamedTuple):
     overlaps: bool = False
 
     @property
-    def crosses(self) -> bool:
+    def exchanges_messages(self) -> bool:
         """Whether it waits for the chunk before it and has something for the one after.
 
         Weight gradients have neither.

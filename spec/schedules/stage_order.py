@@ -26,12 +26,12 @@ SCHEDULE_KINDS: tuple[ScheduleKind, ...] = ("gpipe", "1f1b", "interleaved")
 """Kinds with whole backwards."""
 SPLIT_KINDS: tuple[ScheduleKind, ...] = ("zero_bubble", "zbv", "dualpipe")
 """Kinds that split the backward into gradients of inputs and of weights."""
-EVERY_KIND: tuple[ScheduleKind, ...] = (*SCHEDULE_KINDS, *SPLIT_KINDS)
+ALL_KINDS: tuple[ScheduleKind, ...] = (*SCHEDULE_KINDS, *SPLIT_KINDS)
 V_KINDS: tuple[ScheduleKind, ...] = ("zbv", "dualpipe")
 """Kinds whose two chunks a stage lie in the shape of a V."""
 
 
-def chunk_place(kind: ScheduleKind, position: int, stages: int) -> tuple[int, int]:
+def chunk_location(kind: ScheduleKind, position: int, stages: int) -> tuple[int, int]:
     """``(stage, chunk)`` that holds the ``position``-th part of the model.
 
     Chunks go round the stages, or down and up again in the shape of a V: stage s then holds
@@ -42,7 +42,7 @@ def chunk_place(kind: ScheduleKind, position: int, stages: int) -> tuple[int, in
 
 
 def chunk_position(kind: ScheduleKind, stage: int, chunk: int, stages: int) -> int:
-    """Which part of the model a chunk of a stage holds; the inverse of :func:`chunk_place`."""
+    """Which part of the model a chunk of a stage holds; the inverse of :func:`chunk_location`."""
     return chunk * stages + (stages - 1 - stage if kind in V_KINDS and chunk % 2 else stage)
 
 

@@ -43,7 +43,7 @@ def zbv(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
     belongs to the micro-batches that exist, which leaves every dependency as it was.
     """
     count, below = max(micro_batches, 2 * stages), stages - stage
-    order = _Order(in_line=False)
+    order = _Order(one_queue=False)
     for _ in range(2 * below - 1):
         order.forward(0)
     for _ in range(stage):
@@ -106,14 +106,14 @@ def _drain(order: _Order, stage: int) -> None:
 class _Order:
     """Passes of a stage as they are decided; each kind takes its micro-batches in order.
 
-    ``in_line``: weight gradients leave one queue; otherwise one for each chunk.
+    ``one_queue``: weight gradients leave one queue; otherwise one for each chunk.
     """
 
-    def __init__(self, in_line: bool = True) -> None:
+    def __init__(self, one_queue: bool = True) -> None:
         self.passes: list[Pass] = []
         self._forwards, self._backwards = [0, 0], [0, 0]
         queue: deque[tuple[int, int]] = deque()
-        self._waiting = [queue, queue if in_line else deque()]
+        self._waiting = [queue, queue if one_queue else deque()]
 
     def forward(self, chunk: int, overlaps: bool = False) -> None:
         """The next micro-batch's forward of a chunk."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..codec import from_document
 from ..errors import one_of
-from ..technique import OFF, TechniqueValue, kind_reason
+from ..technique import OFF, TechniqueValue, layer_kind_violation
 from . import compile, cpu_offload
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def typed_values(given: Mapping[str, Any], techniques: Values = TECHNIQUES) -> d
     }
 
 
-def technique_reason(
+def technique_violation(
     layer: Layer,
     strategy: LayerStrategy,
     stage_ranks: int,
@@ -71,30 +71,34 @@ def technique_reason(
     for technique in _used(strategy, techniques):
         if technique.of(strategy) is None:
             return f"{technique.name} holds no {technique.value.__name__} value"
-        reason = kind_reason(technique, layer, technique.kinds.simulable)
-        reason = reason or technique.legality_reason(layer, strategy, stage_ranks, dtype)
+        reason = layer_kind_violation(technique, layer, technique.kinds.simulable)
+        reason = reason or technique.legality_violation(layer, strategy, stage_ranks, dtype)
         if reason:
             return reason
     return None
 
 
-def technique_stack_reason(
+def technique_stack_violation(
     strategy: LayerStrategy, stack: StackSpec, techniques: Values = TECHNIQUES
 ) -> str | None:
     """Why the stack cannot say a technique of a layer; None if it can say all."""
-    reasons = (each.stack_reason(strategy, stack) for each in _used(strategy, techniques))
+    reasons = (each.stack_violation(strategy, stack) for each in _used(strategy, techniques))
     return next((reason for reason in reasons if reason), None)
 
 
-def technique_run_reason(
+def unsupported_technique(
     layer: Layer, strategy: LayerStrategy, techniques: Values = TECHNIQUES
 ) -> str | None:
     """Why a technique of a layer is not run for its kind; None if all are."""
-    reasons = (kind_reason(t, layer, t.kinds.executable) for t in _used(strategy, techniques))
+    reasons = (
+        layer_kind_violation(t, layer, t.kinds.executable) for t in _used(strategy, techniques)
+    )
     return next((f"{reason} in a run" for reason in reasons if reason), None)
 
 
-def split_run_reason(strategy: LayerStrategy, techniques: Values = TECHNIQUES) -> str | None:
+def unsupported_split_backward(
+    strategy: LayerStrategy, techniques: Values = TECHNIQUES
+) -> str | None:
     """Why a layer does not run under a schedule that splits the backward; None if it does."""
     for technique in _used(strategy, techniques):
         if technique.joins_backward(strategy):

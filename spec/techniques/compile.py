@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..choices import COMPILE_MODES, CompileMode
-from ..model.dense_blocks import dense_reason
+from ..model.dense_blocks import dense_block_violation
 from ..model.layers import BlockLayer
 from ..technique import LayerKinds, TechniqueValue
 
@@ -57,7 +57,7 @@ def joins_backward(strategy: LayerStrategy) -> bool:
     return mode_of(strategy) is not None and compiles_whole(strategy)
 
 
-def legality_reason(
+def legality_violation(
     layer: Layer, strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord
 ) -> str | None:
     """Why a layer may not be compiled as its strategy says; None if it may.
@@ -68,7 +68,7 @@ def legality_reason(
         stage_ranks: ranks of the stage that holds it.
         dtype: number formats of the workload.
     """
-    if not isinstance(layer, BlockLayer) or dense_reason(layer) is not None:
+    if not isinstance(layer, BlockLayer) or dense_block_violation(layer) is not None:
         return "compile is built for dense decoder blocks so far"
     if strategy.cp > 1 or strategy.ulysses:
         return "compile beside cp or ulysses is not built yet"
@@ -95,7 +95,7 @@ def _graph_reason(strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord)
     return None
 
 
-def stack_reason(strategy: LayerStrategy, stack: StackSpec) -> str | None:
+def stack_violation(strategy: LayerStrategy, stack: StackSpec) -> str | None:
     """Why the stack cannot say how a layer is compiled; None if it can."""
     if mode_of(strategy) == "default" and stack.compile:
         return f"the stack {stack.name} compiles every layer already"
@@ -119,8 +119,8 @@ TECHNIQUE = TechniqueValue(
     words=COMPILE_MODES,
     word_of=word_of,
     from_word=from_word,
-    legality_reason=legality_reason,
-    stack_reason=stack_reason,
+    legality_violation=legality_violation,
+    stack_violation=stack_violation,
     joins_backward=joins_backward,
     slow_start=True,
 )

@@ -50,7 +50,7 @@ def offloads_parameters(strategy: LayerStrategy) -> bool:
     return found is not None and found.parameters
 
 
-def legality_reason(
+def legality_violation(
     layer: Layer, strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord
 ) -> str | None:
     """Why a layer's states may not be on the host as its strategy says; None if they may.
@@ -82,7 +82,7 @@ def _parameters_reason(layer: Layer, strategy: LayerStrategy) -> str | None:
     return None
 
 
-def stack_reason(strategy: LayerStrategy, stack: StackSpec) -> str | None:
+def stack_violation(strategy: LayerStrategy, stack: StackSpec) -> str | None:
     """Why the stack cannot say where a layer's states are; None if it can."""
     if offload_of(strategy) is not None and stack.state_layout != "fsdp2":
         return f"cpu_offload of states as the stack {stack.name} lays them out is not built yet"
@@ -106,6 +106,6 @@ TECHNIQUE = TechniqueValue(
     words=OFFLOADS,
     word_of=word_of,
     from_word=from_word,
-    legality_reason=legality_reason,
-    stack_reason=stack_reason,
+    legality_violation=legality_violation,
+    stack_violation=stack_violation,
 )

@@ -104,7 +104,7 @@ def is_adapter(spec: ParameterSpec) -> bool:
     return spec.name.endswith((".adapter_a", ".adapter_b"))
 
 
-def held_parameters(
+def parameters_with_adapters(
     layer: Layer, seq_len: int, training: LayerTraining
 ) -> tuple[ParameterSpec, ...]:
     """A layer's parameters, each adapter after the weight that it stands beside.

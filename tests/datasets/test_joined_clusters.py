@@ -12,7 +12,7 @@ from shardwright.datasets.catalogue.node import nodes, usual_node
 from shardwright.datasets.clusters.parse import parse_cluster
 from shardwright.spec.cluster.cluster_spec import ClusterSpec
 from shardwright.spec.errors import InputError
-from shardwright.spec.rules.input_rules import cluster_reason
+from shardwright.spec.rules.input_rules import cluster_violation
 
 NETWORKS = [item.name for item in fabrics().values() if item.scope == "network"]
 WITH_USUAL_NODE = sorted(name for name in devices() if usual_node(name) is not None)
@@ -34,7 +34,7 @@ def test_groups_keep_their_levels_and_one_joins_them() -> None:
     # Both leave a device 25 GB/s, for one has two devices out for each way: the first is taken.
     assert cluster.levels[0].fabric == "8x400G-IB"
     assert cluster.levels[0].oversubscription == 2
-    assert cluster_reason(cluster) is None
+    assert cluster_violation(cluster) is None
     notes = {note.path: note.value for note in parsed.assumptions}
     assert notes["cluster.levels.0.fabric"] == "8x400G-IB"
     assert notes["cluster.groups.1.device"] == "A100-SXM-80GB"
@@ -76,7 +76,7 @@ def test_the_expansion_of_joined_groups_says_all_of_it(text: str) -> None:
     again = parse_cluster(parsed.expansion)
     assert again.cluster == parsed.cluster
     assert again.expansion == parsed.expansion
-    assert cluster_reason(parsed.cluster) is None
+    assert cluster_violation(parsed.cluster) is None
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_nvl72_is_trays_in_racks_on_a_network() -> None:
             cluster = parse_cluster(f"{count}x{name}").cluster
             assert _sizes(cluster) == expected
             assert cluster.device_count == count
-            assert cluster_reason(cluster) is None
+            assert cluster_violation(cluster) is None
             inside = [level.fabric for level in cluster.levels if level.level != "inter_rack"]
             assert set(inside) == {"NVLink5-NVL72"}
     assert parse_cluster("2x72xGB200").cluster == parse_cluster("144xGB200").cluster
@@ -146,7 +146,7 @@ def test_a_count_alone_fills_usual_nodes_and_may_be_oversubscribed(name: str) ->
     assert cluster.device_count == 3 * size
     assert cluster.levels[-1].fabric == host.network
     assert cluster.levels[-1].oversubscription == 2
-    assert cluster_reason(cluster) is None
+    assert cluster_violation(cluster) is None
 
 
 def test_pairs_and_racks_of_nodes_nest() -> None:

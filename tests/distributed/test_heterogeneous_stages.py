@@ -21,7 +21,7 @@ from shardwright.executor.launch.pool import TRAIN_JOB
 from shardwright.spec.plan.plan import Plan
 from shardwright.spec.plan.stage_messages import boundary_messages
 from shardwright.spec.report.work_items import Collective
-from shardwright.spec.schedules.stage_order import chunk_place
+from shardwright.spec.schedules.stage_order import chunk_location
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.workload.number_formats import DTYPE_BYTES
 
@@ -175,7 +175,7 @@ def expected_messages(plan: Plan, rank: int) -> Counter[Collective]:
     row_bytes = plan.model.hidden * DTYPE_BYTES[plan.workload.dtype.param]
     found: Counter[Collective] = Counter()
     for position in range(stages * program.chunks_per_stage - 1):
-        firsts = [layout[chunk_place(kind, position + i, stages)[0]][0] for i in (0, 1)]
+        firsts = [layout[chunk_location(kind, position + i, stages)[0]][0] for i in (0, 1)]
         for forward, ends in ((True, firsts), (False, firsts[::-1])):
             for message in boundary_messages(plan, position, forward):
                 source, target = ends[0] + message.source, ends[1] + message.target

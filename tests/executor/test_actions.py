@@ -15,7 +15,7 @@ from shardwright.executor.pipeline import actions
 from shardwright.executor.pipeline.actions import stage_actions
 from shardwright.spec.plan.plan import Plan
 from shardwright.spec.schedules.stage_order import (
-    EVERY_KIND,
+    ALL_KINDS,
     V_KINDS,
     Pass,
     ScheduleKind,
@@ -44,7 +44,7 @@ def random_plan(seed: int) -> Plan:
     while True:
         stages = source.choice([2, 2, 3, 4, 5])
         held = tuple(source.choice(SHAPES) for _ in range(stages))
-        kind = source.choice(["interleaved", *EVERY_KIND])
+        kind = source.choice(["interleaved", *ALL_KINDS])
         chunks = source.choice([2, 3]) if kind == "interleaved" else 1 + (kind in V_KINDS)
         batches = stages * source.choice([1, 2]) if chunks > 1 else source.choice([1, 2, 5, 8])
         if kind in V_KINDS:
@@ -101,7 +101,7 @@ def test_a_v_would_wait_for_ever_for_what_its_turn_takes_later(
     base = Case(name="", kind=kind, chunks=2, sizes=Sizes(blocks=6), micro_batch=4, global_batch=32)
     plan = MixedCase(name="", held=(ranks(1),) * 4, base=base).plan()
     assert Play(plan, False).run() == []
-    monkeypatch.setattr("checks.action_play.sent_until", lambda *given: None)
+    monkeypatch.setattr("checks.action_play.send_buffer_release", lambda *given: None)
     assert any("let_go" in where for where in Play(plan, False).run())
 
 

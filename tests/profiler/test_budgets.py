@@ -14,8 +14,7 @@ from shardwright.executor.launch.rank_context import RankContext
 from shardwright.profiler import sweep
 from shardwright.profiler.cases.all_cases import COARSE, FINE, Sizes, all_cases
 from shardwright.profiler.overhead.probes import Probe, probe_plan
-from shardwright.profiler.timing import kernel_timing, step_timing
-from shardwright.profiler.timing import link_timing as links
+from shardwright.profiler.timing import kernel_timing, link_timing, step_timing
 from shardwright.spec.report.work_items import GROUPED, MATMULS
 
 TINY = Sizes(sides=(8, 16), elements=(1024, 2048), heads=(2, 4), sequences=(16, 32), head_dims=(8,))
@@ -94,23 +93,27 @@ def test_a_case_can_be_hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_collective_is_timed_once_when_time_is_up(alone: RankContext) -> None:
     runs: list[int] = []
-    for end_s, warm_up_and_timed, over in ((0.0, 2, True), (1e12, 1 + links.RUNS, False)):
+    for end_s, warm_up_and_timed, over in ((0.0, 2, True), (1e12, 1 + link_timing.RUNS, False)):
         runs.clear()
-        (seconds, spread), is_over = links._timed(lambda: runs.append(1), end_s, alone.device)
+        (seconds, spread), is_over = link_timing._timed(lambda: runs.append(1), end_s, alone.device)
         assert (len(runs), is_over) == (warm_up_and_timed, over)
         assert seconds > 0
         assert spread >= 0
 
 
-@pytest.mark.parametrize(("budget_s", "rounds"), [(0.0, 1), (60.0, len(links.COARSE_ELEMENTS))])
+@pytest.mark.parametrize(
+    ("budget_s", "rounds"), [(0.0, 1), (60.0, len(link_timing.COARSE_ELEMENTS))]
+)
 def test_links_end_after_the_first_round_when_time_is_up(
     alone: RankContext, monkeypatch: pytest.MonkeyPatch, budget_s: float, rounds: int
 ) -> None:
     """With two groups that are this process: every kind once, over each."""
-    monkeypatch.setattr(links, "_group_sizes", lambda world_size: [3, 6])
-    monkeypatch.setattr(links, "_my_group", lambda context, size: dist.group.WORLD)
-    monkeypatch.setattr(links, "_operations", lambda *_: [("all_reduce", int), ("all_gather", int)])
-    rows = links.measure_links(alone, {"coarse": True, "budget_s": budget_s})
+    monkeypatch.setattr(link_timing, "_group_sizes", lambda world_size: [3, 6])
+    monkeypatch.setattr(link_timing, "_my_group", lambda context, size: dist.group.WORLD)
+    monkeypatch.setattr(
+        link_timing, "_operations", lambda *_: [("all_reduce", int), ("all_gather", int)]
+    )
+    rows = link_timing.measure_links(alone, {"coarse": True, "budget_s": budget_s})
     assert len(rows) == 4 * rounds
     assert {(row["kind"], row["ranks"]) for row in rows[:4]} == {
         (kind, ranks) for kind in ("all_reduce", "all_gather") for ranks in (3, 6)

@@ -17,13 +17,9 @@ from shardwright.profiler.cases.all_cases import Sizes, all_cases
 from shardwright.profiler.timing import (
     copy_timing,
     kernel_timing,
+    link_timing,
     overlap_timing,
-)
-from shardwright.profiler.timing import (
-    link_timing as links,
-)
-from shardwright.profiler.timing import (
-    product_load as load,
+    product_load,
 )
 from shardwright.spec.cluster.machine_profile import CopyRow
 
@@ -67,7 +63,7 @@ def _stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
-    monkeypatch.setattr(load, "SIDE", 8)
+    monkeypatch.setattr(product_load, "SIDE", 8)
     monkeypatch.setattr(overlap_timing, "SHARED_BYTES", 2**12)
     monkeypatch.setattr(overlap_timing, "SHARED_S", 1e-4)
     monkeypatch.setattr(copy_timing, "BUDGET_S", 0.0)
@@ -104,13 +100,13 @@ def test_launches_and_sharing(alone: RankContext) -> None:
 @pytest.mark.usefixtures("alone")
 def test_a_collective_beside_products(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
-    products = load.ProductLoad(CORE)
+    products = product_load.ProductLoad(CORE)
     monkeypatch.setattr(products, "start", started.append)
-    (seconds, spread), is_over = links._timed(lambda: None, 1e12, CORE, products)
+    (seconds, spread), is_over = link_timing._timed(lambda: None, 1e12, CORE, products)
     assert seconds >= 0
     assert spread >= 0
     assert not is_over
-    assert len(started) == links.RUNS
+    assert len(started) == link_timing.RUNS
     assert min(started) >= 1
 
 

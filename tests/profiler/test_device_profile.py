@@ -28,13 +28,13 @@ from shardwright.datasets.clusters.parse import parse_cluster
 from shardwright.datasets.measured.shipped_profiles import ship_profile, shipped_profiles
 from shardwright.profiler.overhead.host_overhead import DEVICE_CONSTANTS, with_overheads
 from shardwright.profiler.overhead.probes import message_probe, probe_plan, probes
-from shardwright.profiler.store import profiles as store
+from shardwright.profiler.store import profiles
 from shardwright.spec.cluster.machine_profile import MachineProfile
 from shardwright.spec.codec import canonical_json, from_document, from_json, to_document
 from shardwright.spec.errors import InputError
 from shardwright.spec.plan.plan import Plan
 from shardwright.spec.report.work_items import Collective, Kernel
-from shardwright.spec.rules.plan_rules import executable_reason
+from shardwright.spec.rules.plan_rules import unsupported_run
 
 
 @pytest.fixture(autouse=True)
@@ -95,21 +95,21 @@ def test_a_wrong_document_is_refused(path: tuple[Any, ...], value: Any) -> None:
 
 
 def test_profiles_are_found_by_device() -> None:
-    store.save_profile(device_profile(2))
-    store.save_profile(device_profile(2, "H100-SXM-80GB"))
-    found = store.newest_profile(2, DEVICE)
+    profiles.save_profile(device_profile(2))
+    profiles.save_profile(device_profile(2, "H100-SXM-80GB"))
+    found = profiles.newest_profile(2, DEVICE)
     assert found is not None
     assert found.device == DEVICE
-    assert store.newest_profile(2) is None
-    assert store.newest_profile(1, DEVICE) is None
-    assert store.shelf(4, DEVICE).other_ranks == (2,)
+    assert profiles.newest_profile(2) is None
+    assert profiles.newest_profile(1, DEVICE) is None
+    assert profiles.shelf(4, DEVICE).other_ranks == (2,)
 
 
 def test_a_profile_of_another_device_under_this_name_is_skipped() -> None:
-    path = store.save_profile(device_profile(2))
+    path = profiles.save_profile(device_profile(2))
     document = json.loads(path.read_text())
     path.write_text(json.dumps({**document, "device": "H100-SXM-80GB"}))
-    skipped = store.shelf(2, DEVICE)
+    skipped = profiles.shelf(2, DEVICE)
     assert skipped.profile is None
     assert "H100" in skipped.unreadable[0]
 
@@ -117,7 +117,7 @@ def test_a_profile_of_another_device_under_this_name_is_skipped() -> None:
 def test_this_machine_s_gpus_are_priced_by_their_profile() -> None:
     before = problem("1x2xH200")
     assert before.measured is None
-    store.save_profile(device_profile(2))
+    profiles.save_profile(device_profile(2))
     found = problem("1x2xH200")
     assert isinstance(found.measured, MachineProfile)
     (note,) = [item for item in found.assumptions if item.path == "calibration"]
@@ -128,7 +128,7 @@ def test_this_machine_s_gpus_are_priced_by_their_profile() -> None:
 
 
 def test_further_nodes_are_said_to_be_taken_as_like_this_one() -> None:
-    store.save_profile(device_profile(8))
+    profiles.save_profile(device_profile(8))
     found = problem("2x8xH200")
     assert isinstance(found.measured, MachineProfile)
     (note,) = [item for item in found.assumptions if item.path == "calibration"]
@@ -193,11 +193,11 @@ def test_launches_are_the_host_s_and_hide_behind_kernels() -> None:
 
 
 def test_doctor_names_the_profile() -> None:
-    store.save_profile(device_profile(2))
+    profiles.save_profile(device_profile(2))
     document = doctor_document("gpt2", "1x2xH200")
     assert document["prices"][0]["terms"]["matmul"]["measured"] > 0
     named = document["calibration"]
-    assert named["name"] == f"profile {store.fingerprint(DEVICE)}"
+    assert named["name"] == f"profile {profiles.fingerprint(DEVICE)}"
     assert (named["device"], named["ranks"], named["copies"]) == (DEVICE, 2, 1)
     assert named["overlap_slowdown"] == 1.25
     assert {"driver", "cuda", "nccl", "triton", "liger", "torch"} <= set(named["machine"])
@@ -214,7 +214,7 @@ def test_probes_of_gpus_are_legal_and_run(ranks: int) -> None:
         assert plan.check() == []
         assert plan.workload.dtype.shorthand == "bf16"
         for strategy in plan.layer_strategies():
-            assert executable_reason(strategy, plan.workload) is None
+            assert unsupported_run(strategy, plan.workload) is None
 
 
 def simulated_s(plan: Plan, profile: MachineProfile) -> float:

@@ -13,7 +13,7 @@ from shardwright.profiler.store import cuda_facts as cuda_facts_module
 from shardwright.profiler.store.cuda_facts import _asked_driver, cuda_facts, cuda_models
 from shardwright.profiler.store.profile_rows import Found, with_found
 from shardwright.profiler.store.profiles import fingerprint, machine_facts
-from shardwright.profiler.timing import storage_timing as storage
+from shardwright.profiler.timing import storage_timing
 from shardwright.profiler.timing.copy_timing import KINDS, measure_copies
 from shardwright.profiler.timing.overlap_timing import measure_sharing, sharing_factor
 from shardwright.spec.cluster.machine_profile import CopyRow, MachineProfile
@@ -39,8 +39,8 @@ def test_a_core_has_no_host_copies_and_shares_nothing() -> None:
 
 @pytest.fixture
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "BLOCK_BYTES", 2**16)
-    monkeypatch.setattr(storage, "FILE_BYTES", (2**16, 2**18))
+    monkeypatch.setattr(storage_timing, "BLOCK_BYTES", 2**16)
+    monkeypatch.setattr(storage_timing, "FILE_BYTES", (2**16, 2**18))
 
 
 @pytest.mark.usefixtures("small_files")
@@ -49,8 +49,8 @@ def test_a_folder_is_read_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool
 ) -> None:
     if not direct:
-        monkeypatch.setattr(storage, "DIRECT", 0)
-    rows = [CopyRow(**row) for row in storage.measure_storage(tmp_path)]
+        monkeypatch.setattr(storage_timing, "DIRECT", 0)
+    rows = [CopyRow(**row) for row in storage_timing.measure_storage(tmp_path)]
     assert [row.payload_bytes for row in rows] == [2**16, 2**16, 2**18, 2**18]
     assert all(row.time_s > 0 for row in rows)
     kinds = {row.kind for row in rows}
@@ -66,7 +66,7 @@ def test_a_file_system_that_refuses_direct_transfers_says_so(
     def refuse(*_: object) -> int:
         raise OSError(22, "Invalid argument")
 
-    written = storage.os.pwrite
+    written = storage_timing.os.pwrite
     tried: list[int] = []
 
     def only_later(*arguments: object) -> int:
@@ -75,15 +75,15 @@ def test_a_file_system_that_refuses_direct_transfers_says_so(
             refuse()
         return written(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(storage, "DIRECT", storage.DIRECT or 1)
-    monkeypatch.setattr(storage.os, "pwrite", only_later)
-    kinds = {row["kind"] for row in storage.measure_storage(tmp_path)}
+    monkeypatch.setattr(storage_timing, "DIRECT", storage_timing.DIRECT or 1)
+    monkeypatch.setattr(storage_timing.os, "pwrite", only_later)
+    kinds = {row["kind"] for row in storage_timing.measure_storage(tmp_path)}
     assert kinds == {"nvme_read_cached", "nvme_write_cached"}
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--nvme"):
-        storage.measure_storage(tmp_path / "none")
+        storage_timing.measure_storage(tmp_path / "none")
 
 
 def test_a_full_drive_is_an_error_and_leaves_nothing(
@@ -92,9 +92,9 @@ def test_a_full_drive_is_an_error_and_leaves_nothing(
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(storage, "_measure", full)
+    monkeypatch.setattr(storage_timing, "_measure", full)
     with pytest.raises(InputError, match="No space"):
-        storage.measure_storage(tmp_path)
+        storage_timing.measure_storage(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,10 +13,10 @@ from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.codec import from_document
 from shardwright.spec.errors import InputError
 from shardwright.spec.plan.plan import Plan
-from shardwright.spec.plan.send_buffers import sent_until, stays
-from shardwright.spec.rules.action_rules import order_reason
-from shardwright.spec.rules.plan_rules import schedule_stack_reason
-from shardwright.spec.schedules.action_text import read_order, write_order
+from shardwright.spec.plan.send_buffers import same_stage_input, send_buffer_release
+from shardwright.spec.rules.action_rules import action_order_violation
+from shardwright.spec.rules.plan_rules import schedule_stack_violation
+from shardwright.spec.schedules.action_text import format_actions, parse_actions
 from shardwright.spec.schedules.stage_order import Pass
 
 FIRST = "F0.0 F0.1 I0.0 W0.0 B0.1"
@@ -25,7 +25,7 @@ SECOND = "F0.0 B0.0 F0.1 B0.1"
 
 def reason(*lines: str, kind: str = "1f1b", chunks: int = 1, batches: int = 2) -> str:
     """Why these orders are illegal; empty if they are legal."""
-    return order_reason(kind, lines, 2, chunks, batches) or ""  # type: ignore[arg-type]
+    return action_order_violation(kind, lines, 2, chunks, batches) or ""  # type: ignore[arg-type]
 
 
 def test_every_kinds_orders_are_legal_as_written_and_read_back() -> None:
@@ -35,16 +35,16 @@ def test_every_kinds_orders_are_legal_as_written_and_read_back() -> None:
         if stages == 1:
             continue
         found = orders(shape)
-        lines = [write_order(order) for order in found]
-        assert [read_order(line) for line in lines] == [
+        lines = [format_actions(order) for order in found]
+        assert [parse_actions(line) for line in lines] == [
             tuple(item._replace(overlaps=False) for item in order) for order in found
         ]
-        assert order_reason(kind, lines, stages, chunks, batches) is None
+        assert action_order_violation(kind, lines, stages, chunks, batches) is None
 
 
 def test_a_mixed_order_is_legal() -> None:
     assert reason(FIRST, SECOND) == ""
-    assert read_order(FIRST)[2:] == (
+    assert parse_actions(FIRST)[2:] == (
         Pass(False, 0, 0, "input"),
         Pass(False, 0, 0, "weight"),
         Pass(False, 0, 1),
@@ -88,7 +88,7 @@ def written(case: Case) -> Plan:
     """The plan of a case with its kind's order spelled out."""
     plan = case.plan()
     program = plan.program
-    lines = tuple(write_order(program.passes(s)) for s in range(len(program.stages)))
+    lines = tuple(format_actions(program.passes(s)) for s in range(len(program.stages)))
     schedule = replace(program.schedule, actions=lines)
     return replace(plan, programs=(replace(program, schedule=schedule),))
 
@@ -109,25 +109,25 @@ def test_a_broken_order_is_a_violation_of_the_plan() -> None:
     (found,) = replace(plan, programs=(replace(program, schedule=schedule),)).check()
     assert found.path == "programs.0.schedule.actions"
     with pytest.raises(InputError, match="words such as"):
-        read_order("forward")
+        parse_actions("forward")
 
 
 def test_a_stack_of_fixed_orders_is_refused() -> None:
-    assert schedule_stack_reason("1f1b", stack("megatron"), written=False) is None
-    assert "own" in (schedule_stack_reason("1f1b", stack("megatron"), written=True) or "")
-    assert schedule_stack_reason("1f1b", stack("shardwright"), written=True) is None
+    assert schedule_stack_violation("1f1b", stack("megatron"), written=False) is None
+    assert "own" in (schedule_stack_violation("1f1b", stack("megatron"), written=True) or "")
+    assert schedule_stack_violation("1f1b", stack("shardwright"), written=True) is None
 
 
 def test_a_v_keeps_what_it_sends_far_ahead_and_hands_itself_the_turn() -> None:
     eight = Sizes(blocks=6)
     plan = Case(name="", stages=4, chunks=2, kind="zbv", micro_batch=1, sizes=eight).plan()
-    first, turn = (sent_until(plan.program, stage) for stage in (0, 3))
+    first, turn = (send_buffer_release(plan.program, stage) for stage in (0, 3))
     assert first is not None
     assert turn is not None
     assert max(place - number for number, place in enumerate(first)) > 2
     order = plan.program.passes(3)
     down = order.index(Pass(True, 0, 1))
     assert turn[down] == order.index(Pass(True, 1, 1))
-    assert [stays(plan.program, 3, chunk, True) for chunk in (0, 1)] == [False, True]
-    assert [stays(plan.program, 3, chunk, False) for chunk in (0, 1)] == [True, False]
-    assert not any(stays(plan.program, 0, c, f) for c in (0, 1) for f in (True, False))
+    assert [same_stage_input(plan.program, 3, chunk, True) for chunk in (0, 1)] == [False, True]
+    assert [same_stage_input(plan.program, 3, chunk, False) for chunk in (0, 1)] == [True, False]
+    assert not any(same_stage_input(plan.program, 0, c, f) for c in (0, 1) for f in (True, False))

@@ -14,9 +14,9 @@ from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.codec import canonical_json
 from shardwright.spec.errors import InputError
 from shardwright.spec.plan.plan import Plan, load_plan
-from shardwright.spec.rules.plan_rules import stack_reason
+from shardwright.spec.rules.plan_rules import stack_violation
 from shardwright.spec.strategy import LayerStrategy
-from shardwright.spec.techniques import technique_reason, typed_values
+from shardwright.spec.techniques import technique_violation, typed_values
 from shardwright.spec.techniques.compile import Compile, mode_of
 from shardwright.spec.workload.workload import DtypeRecord
 
@@ -112,18 +112,18 @@ def test_only_dense_blocks_are_compiled() -> None:
     embedding, block, *_, head = compiled("none").model.layers()
     on = with_mode(PLAIN, "default")
     for layer in (embedding, head):
-        assert "applies to blocks" in str(technique_reason(layer, on, 1, FP32))
-    assert technique_reason(block, on, 1, FP32) is None
+        assert "applies to blocks" in str(technique_violation(layer, on, 1, FP32))
+    assert technique_violation(block, on, 1, FP32) is None
     parallel = replace(block, parallel=True)  # type: ignore[call-arg]
-    assert "dense decoder blocks" in str(technique_reason(parallel, on, 1, FP32))
+    assert "dense decoder blocks" in str(technique_violation(parallel, on, 1, FP32))
     narrow = DtypeRecord.from_shorthand("fp8")
-    assert "fp8" in str(technique_reason(block, on, 1, narrow))
+    assert "fp8" in str(technique_violation(block, on, 1, narrow))
     odd = replace(PLAIN, techniques={"compile": {"mode": "default"}})
     assert mode_of(odd) is None
-    assert "no Compile value" in str(technique_reason(block, odd, 1, FP32))
+    assert "no Compile value" in str(technique_violation(block, odd, 1, FP32))
 
 
 def test_a_stack_that_compiles_anyway_says_so() -> None:
     on = with_mode(PLAIN, "default")
-    assert stack_reason(on, stack("shardwright")) is None
-    assert "compiles every layer already" in str(stack_reason(on, stack("torchtitan")))
+    assert stack_violation(on, stack("shardwright")) is None
+    assert "compiles every layer already" in str(stack_violation(on, stack("torchtitan")))

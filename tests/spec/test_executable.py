@@ -13,9 +13,9 @@ from shardwright.datasets.models.load import presets
 from shardwright.spec.model.feed_forward import Moe
 from shardwright.spec.model.layer_parameters import layer_parameters
 from shardwright.spec.model.model_spec import Attention, BlockLayer, ModelSpec, Tower
-from shardwright.spec.rules.executable import combination_run_reason, model_run_reason
-from shardwright.spec.rules.executable_experts import mixture_run_reason
-from shardwright.spec.rules.executable_together import together_reason
+from shardwright.spec.rules.executable import unsupported_combination, unsupported_model
+from shardwright.spec.rules.executable_experts import unsupported_experts
+from shardwright.spec.rules.executable_together import unsupported_together
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.workload.training import Lora, adapter_specs
 
@@ -36,14 +36,14 @@ def _windowed(window: int) -> ModelSpec:
     ["shardwright-demo", "gpt2", "llama-3-8b", "qwen3-8b", "bert-large", "vit-h", "t5-large"],
 )
 def test_dense_decoders_encoders_and_both_run(name: str) -> None:
-    assert model_run_reason(presets()[name].model, 256) is None
+    assert unsupported_model(presets()[name].model, 256) is None
 
 
 @pytest.mark.parametrize(
     "name", ["mixtral-8x7b", "qwen3-30b-a3b", "moonlight", "deepseek-v2", "kimi-k2"]
 )
 def test_experts_and_latent_attention_run(name: str) -> None:
-    assert model_run_reason(presets()[name].model, 256) is None
+    assert unsupported_model(presets()[name].model, 256) is None
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_experts_and_latent_attention_run(name: str) -> None:
     ],
 )
 def test_other_mixtures_are_planned_and_not_run(fields: dict[str, object], words: str) -> None:
-    reason = mixture_run_reason(Moe(experts=8, topk=2, ffn=64, **fields))  # type: ignore[arg-type]
+    reason = unsupported_experts(Moe(experts=8, topk=2, ffn=64, **fields))  # type: ignore[arg-type]
     assert reason is not None
     assert reason.startswith(words)
     assert reason.endswith("planned but not run yet")
@@ -72,15 +72,15 @@ def test_other_mixtures_are_planned_and_not_run(fields: dict[str, object], words
     ],
 )
 def test_the_rest_is_planned_and_not_run(name: str, words: str) -> None:
-    reason = model_run_reason(presets()[name].model, 256)
+    reason = unsupported_model(presets()[name].model, 256)
     assert reason is not None
     assert reason.startswith(words) or words in reason
     assert "planned but not run yet" in reason
 
 
 def test_a_window_runs_where_it_hides_nothing() -> None:
-    assert model_run_reason(_windowed(256), 256) is None
-    reason = model_run_reason(_windowed(255), 256)
+    assert unsupported_model(_windowed(256), 256) is None
+    reason = unsupported_model(_windowed(255), 256)
     assert reason == "a sliding window of 255 in 256 tokens is planned but not run yet"
 
 
@@ -97,7 +97,7 @@ def test_splits_of_the_sequence_that_one_tower_runs(
     model: ModelSpec, given: dict[str, object], words: str | None
 ) -> None:
     plan = FamilyCase(name="", model=model, seq_len=64).plan()
-    assert combination_run_reason(plan) is None
+    assert unsupported_combination(plan) is None
     own = LayerStrategy(**given)  # type: ignore[arg-type]
     stages = tuple(
         replace(
@@ -110,7 +110,7 @@ def test_splits_of_the_sequence_that_one_tower_runs(
         for stage in plan.program.stages
     )
     split = replace(plan, programs=(replace(plan.program, stages=stages),))
-    reason = combination_run_reason(split)
+    reason = unsupported_combination(split)
     if words is None:
         assert reason is None
     else:
@@ -121,8 +121,8 @@ def test_splits_of_the_sequence_that_one_tower_runs(
 
 def test_adapters_beside_one_tower_alone() -> None:
     lora = Lora(rank=4, targets=("query",))
-    assert combination_run_reason(FamilyCase(name="", model=bert(), adapters=lora).plan()) is None
-    reason = combination_run_reason(FamilyCase(name="", model=t5(), adapters=lora).plan())
+    assert unsupported_combination(FamilyCase(name="", model=bert(), adapters=lora).plan()) is None
+    reason = unsupported_combination(FamilyCase(name="", model=t5(), adapters=lora).plan())
     assert reason is not None
     assert reason.startswith("adapters in a model of two towers")
 
@@ -143,7 +143,7 @@ ADAPTED = ExpertSizes(moe=FOUR, latent=LATENT)
     ],
 )
 def test_what_runs_beside_what(case: Case, words: str | None) -> None:
-    reason = together_reason(case.plan())
+    reason = unsupported_together(case.plan())
     assert (reason is None) == (words is None)
     assert (reason or "").startswith(words or "")
 

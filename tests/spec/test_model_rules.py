@@ -27,7 +27,7 @@ from shardwright.spec.model.model_spec import (
     Tower,
     TowerEdge,
 )
-from shardwright.spec.rules.input_rules import workload_reason
+from shardwright.spec.rules.input_rules import workload_violation
 from shardwright.spec.rules.model_rules import model_problems
 from shardwright.spec.workload.workload import DtypeRecord, Workload
 
@@ -156,14 +156,14 @@ def test_what_cannot_be_is_refused_by_its_rule(rule: str) -> None:
 
 def test_an_image_has_as_many_tokens_as_it_has() -> None:
     workload = Workload(global_batch=1, seq_len=16, dtype=DtypeRecord.from_shorthand("bf16"))
-    reason = workload_reason(LEGAL["classes"], workload)
+    reason = workload_violation(LEGAL["classes"], workload)
     assert reason == "seq_len 16 is not the 17 tokens of an image"
-    assert workload_reason(LEGAL["classes"], replace(workload, seq_len=17)) is None
+    assert workload_violation(LEGAL["classes"], replace(workload, seq_len=17)) is None
 
 
 def test_an_image_needs_room_in_the_text() -> None:
     workload = Workload(global_batch=1, seq_len=16, dtype=DtypeRecord.from_shorthand("bf16"))
     model = LEGAL["image and text"]
-    reason = workload_reason(model, workload)
+    reason = workload_violation(model, workload)
     assert reason == "seq_len 16 has no room for the 17 tokens of an image"
-    assert workload_reason(model, replace(workload, seq_len=17)) is None
+    assert workload_violation(model, replace(workload, seq_len=17)) is None

@@ -17,7 +17,7 @@ from shardwright.spec.errors import InputError
 from shardwright.spec.model.model_spec import BlockLayer, LayerRun, ModelSpec, Tower, TowerEdge
 from shardwright.spec.plan.plan import Plan, StageDevices, load_plan
 from shardwright.spec.rules.input_rules import cluster_problems, model_problems
-from shardwright.spec.rules.plan_rules import dtype_reason, executable_reason
+from shardwright.spec.rules.plan_rules import unsupported_dtype, unsupported_run
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.workload.workload import DtypeRecord, Workload
 
@@ -194,7 +194,7 @@ def test_a_layer_held_again_and_again_is_refused_at_once() -> None:
 
 
 def executed(dtype: DtypeRecord) -> str | None:
-    return executable_reason(LayerStrategy(), Workload(global_batch=1, seq_len=8, dtype=dtype))
+    return unsupported_run(LayerStrategy(), Workload(global_batch=1, seq_len=8, dtype=dtype))
 
 
 def test_the_executor_takes_what_three_words_mean_and_names_every_other_role() -> None:
@@ -202,7 +202,7 @@ def test_the_executor_takes_what_three_words_mean_and_names_every_other_role() -
     for formats in itertools.product(FORMATS, repeat=len(ROLES)):
         dtype = DtypeRecord(**dict(zip(ROLES, formats, strict=True)))  # type: ignore[arg-type]
         reason = executed(dtype)
-        assert reason == dtype_reason(dtype)
+        assert reason == unsupported_dtype(dtype)
         if reason is None:
             accepted.append(dtype)
     assert sorted(accepted, key=lambda d: d.param) == [

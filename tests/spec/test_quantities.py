@@ -9,11 +9,11 @@ import pytest
 from shardwright.spec.errors import InputError
 from shardwright.spec.inputs.quantities import QuantityKind, quantity
 from shardwright.spec.inputs.what_if_keys import (
-    CHANGE_KEYS,
-    change_key,
+    WHAT_IF_KEYS,
     entry_of,
     keys_text,
     known_paths,
+    what_if_key,
 )
 
 WAS: dict[QuantityKind, float] = {
@@ -74,21 +74,21 @@ def test_odd_numbers_are_refused(value: object) -> None:
 
 
 def test_every_key_is_listed_once_with_an_example() -> None:
-    paths = [key.path for key in CHANGE_KEYS]
+    paths = [key.path for key in WHAT_IF_KEYS]
     assert len(set(paths)) == len(paths) >= 18
     shown = [name for name, _ in keys_text()]
-    assert all(f"{key.path}={key.example}" in shown for key in CHANGE_KEYS)
+    assert all(f"{key.path}={key.example}" in shown for key in WHAT_IF_KEYS)
     for path in known_paths(LEVELS, ("main",)):
         assert entry_of(path).path in paths
-        assert change_key(path.upper().replace("_", "-"), "--set", LEVELS, ("main",)) == path
+        assert what_if_key(path.upper().replace("_", "-"), "--set", LEVELS, ("main",)) == path
 
 
 def test_counts_of_several_groups_name_the_group() -> None:
     groups = ("h100", "a100-2")
-    assert change_key("a100-2.nodes", "--set", LEVELS, groups) == "a100-2.nodes"
+    assert what_if_key("a100-2.nodes", "--set", LEVELS, groups) == "a100-2.nodes"
     assert entry_of("a100-2.nodes").path == "nodes"
     with pytest.raises(InputError, match=r"h100\.nodes"):
-        change_key("nodes", "--set", LEVELS, groups)
+        what_if_key("nodes", "--set", LEVELS, groups)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,6 @@ def test_counts_of_several_groups_name_the_group() -> None:
 )  # fmt: skip
 def test_an_unknown_key_gets_the_nearest_one(typed: str, near: str) -> None:
     with pytest.raises(InputError) as refused:
-        change_key(typed, "--set", LEVELS, ("main",))
+        what_if_key(typed, "--set", LEVELS, ("main",))
     assert near in str(refused.value.nearest)
     assert refused.value.field == f"--set {typed}"

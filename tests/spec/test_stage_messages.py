@@ -10,9 +10,18 @@ import pytest
 from generators.heterogeneous_cases import FAST, SLOW, MixedCase, ranks
 from generators.plan_cases import Case
 
-from shardwright.spec.parallel.batch_partition import parts_reason, sample_parts, shares_reason
+from shardwright.spec.parallel.batch_partition import (
+    batch_partition,
+    batch_partition_violation,
+    batch_share_violation,
+)
 from shardwright.spec.plan.plan import Stage, StageDevices
-from shardwright.spec.plan.stage_messages import Block, blocks, entry_strategy, messages
+from shardwright.spec.plan.stage_messages import (
+    ActivationBlock,
+    activation_blocks,
+    entry_strategy,
+    messages,
+)
 from shardwright.spec.strategy import LayerStrategy
 
 PLAIN, TP2 = LayerStrategy(), LayerStrategy(tp=2)
@@ -40,7 +49,7 @@ def stage(*held: tuple[str, int, float | None]) -> Stage:
     return Stage(devices=devices, virtual_stages=((),))
 
 
-def numbers(block: Block) -> set[tuple[int, int]]:
+def numbers(block: ActivationBlock) -> set[tuple[int, int]]:
     """The rows of a block, one by one."""
     tokens = (token for span in block.tokens for token in range(*span))
     return {(t, s) for t in tokens for s in range(*block.samples)}
@@ -48,11 +57,11 @@ def numbers(block: Block) -> set[tuple[int, int]]:
 
 def test_replicas_take_equal_parts_of_their_groups_share() -> None:
     mixed = stage((FAST, 2, 0.75), (SLOW, 2, 0.25))
-    plain = [tuple(part) for part in sample_parts(mixed, PLAIN, 8)]
+    plain = [tuple(part) for part in batch_partition(mixed, PLAIN, 8)]
     assert plain == [(0, 3), (3, 6), (6, 7), (7, 8)]
-    split = [tuple(part) for part in sample_parts(mixed, TP2, 8)]
+    split = [tuple(part) for part in batch_partition(mixed, TP2, 8)]
     assert split == [(0, 6), (0, 6), (6, 8), (6, 8)]
-    even = [tuple(part) for part in sample_parts(stage((FAST, 4, None)), TP2, 8)]
+    even = [tuple(part) for part in batch_partition(stage((FAST, 4, None)), TP2, 8)]
     assert even == [(0, 4), (0, 4), (4, 8), (4, 8)]
 
 
@@ -68,11 +77,11 @@ def test_replicas_take_equal_parts_of_their_groups_share() -> None:
 def test_shares_that_do_not_come_out_are_named(
     held: tuple[tuple[str, int, float], ...], strategy: LayerStrategy, word: str
 ) -> None:
-    assert word in (parts_reason(stage(*held), strategy, SAMPLES) or "")
+    assert word in (batch_partition_violation(stage(*held), strategy, SAMPLES) or "")
 
 
 def test_a_third_written_in_decimals_is_a_third() -> None:
-    assert shares_reason(stage((FAST, 1, 2 / 3), (SLOW, 1, 0.3333333)), SAMPLES) is None
+    assert batch_share_violation(stage((FAST, 1, 2 / 3), (SLOW, 1, 0.3333333)), SAMPLES) is None
 
 
 def random_stage(source: random.Random) -> tuple[Stage, LayerStrategy]:
@@ -82,14 +91,14 @@ def random_stage(source: random.Random) -> tuple[Stage, LayerStrategy]:
         shares: list[float | None] = [None] if len(counts) == 1 else [0.75, 0.25]
         held = zip((FAST, SLOW), counts, shares, strict=False)
         found = stage(*held)
-        if parts_reason(found, strategy, SAMPLES) is None:
+        if batch_partition_violation(found, strategy, SAMPLES) is None:
             return found, strategy
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_every_rank_gets_every_row_once_from_a_rank_that_holds_it(seed: int) -> None:
     source = random.Random(seed)
-    held, wanted = (blocks(*random_stage(source), SAMPLES, SEQ_LEN) for _ in range(2))
+    held, wanted = (activation_blocks(*random_stage(source), SAMPLES, SEQ_LEN) for _ in range(2))
     got: list[Counter[tuple[int, int]]] = [Counter() for _ in wanted]
     for message in messages(held, wanted):
         rows = numbers(message.block)
@@ -101,14 +110,14 @@ def test_every_rank_gets_every_row_once_from_a_rank_that_holds_it(seed: int) -> 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_stages_that_are_alike_send_rank_to_rank(seed: int) -> None:
-    held = blocks(*random_stage(random.Random(seed)), SAMPLES, SEQ_LEN)
+    held = activation_blocks(*random_stage(random.Random(seed)), SAMPLES, SEQ_LEN)
     found = [(m.source, m.target, m.block) for m in messages(held, held)]
     assert found == [(rank, rank, block) for rank, block in enumerate(held)]
 
 
 def test_equal_holders_share_the_sending() -> None:
-    held = blocks(stage((FAST, 2, None)), TP2, SAMPLES, SEQ_LEN)
-    wanted = blocks(stage((FAST, 4, None)), TP2, SAMPLES, SEQ_LEN)
+    held = activation_blocks(stage((FAST, 2, None)), TP2, SAMPLES, SEQ_LEN)
+    wanted = activation_blocks(stage((FAST, 4, None)), TP2, SAMPLES, SEQ_LEN)
     assert [(m.source, m.target) for m in messages(held, wanted)] == [
         (0, 0), (0, 2), (1, 1), (1, 3)
     ]  # fmt: skip

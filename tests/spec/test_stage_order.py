@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.event_oracle import makespan
 
-from shardwright.spec.rules.plan_rules import schedule_reason
+from shardwright.spec.rules.plan_rules import schedule_violation
 from shardwright.spec.schedules.stage_order import (
     SCHEDULE_KINDS,
     Pass,
@@ -30,7 +30,7 @@ def shapes(draw: st.DrawFn, most: int = 12) -> tuple[ScheduleKind, int, int, int
     batches = draw(st.integers(1, 30))
     if kind == "interleaved":
         batches = draw(st.integers(1, 6)) * stages
-    assert schedule_reason(kind, stages, chunks, batches, 10**6) is None
+    assert schedule_violation(kind, stages, chunks, batches, 10**6) is None
     return kind, stages, chunks, batches
 
 
@@ -136,6 +136,6 @@ def test_more_stages_hold_more_in_flight_and_gpipe_holds_all() -> None:
 def test_illegal_shapes_are_refused_by_name(
     shape: tuple[ScheduleKind, int, int, int], word: str
 ) -> None:
-    reason = schedule_reason(*shape, 8)
+    reason = schedule_violation(*shape, 8)
     assert reason is not None
     assert word in reason

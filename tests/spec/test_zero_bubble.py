@@ -11,14 +11,14 @@ from checks.schedule_checks import fault, held, orders, passes_left, random_shap
 from oracles.event_oracle import ends, makespan, position_of
 
 from shardwright.datasets.catalogue.stack import stack
-from shardwright.spec.rules.plan_rules import schedule_reason, schedule_stack_reason
+from shardwright.spec.rules.plan_rules import schedule_stack_violation, schedule_violation
 from shardwright.spec.schedules.stage_order import (
-    EVERY_KIND,
+    ALL_KINDS,
     SPLIT_KINDS,
     V_KINDS,
     Pass,
     ScheduleKind,
-    chunk_place,
+    chunk_location,
     chunk_position,
     first_in_flight,
     stage_order,
@@ -56,7 +56,7 @@ def test_orders_of_random_shapes_are_complete_and_never_stuck() -> None:
         shape = random_shape(source)
         assert fault(shape, orders(shape)) is None
         seen.add(shape[0])
-    assert seen == set(EVERY_KIND)
+    assert seen == set(ALL_KINDS)
 
 
 def test_what_is_wrong_with_an_order_is_found() -> None:
@@ -137,20 +137,20 @@ def test_first_in_flight_and_warm_up_count_the_order() -> None:
             assert len(before) == most
 
 
-@pytest.mark.parametrize("kind", EVERY_KIND)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_places_of_chunks_are_the_inverse_of_their_positions(kind: ScheduleKind) -> None:
     for stages in (1, 2, 5):
-        places = [chunk_place(kind, position, stages) for position in range(2 * stages)]
+        places = [chunk_location(kind, position, stages) for position in range(2 * stages)]
         assert len(set(places)) == 2 * stages
         for position, (stage, chunk) in enumerate(places):
             assert chunk_position(kind, stage, chunk, stages) == position
             assert position_of(kind, stage, chunk, stages) == position
-    turn = [chunk_place(kind, position, 3)[0] for position in range(6)]
+    turn = [chunk_location(kind, position, 3)[0] for position in range(6)]
     assert turn == ([0, 1, 2, 2, 1, 0] if kind in V_KINDS else [0, 1, 2, 0, 1, 2])
 
 
 def test_only_dualpipe_overlaps_and_always_a_forward_with_a_backward() -> None:
-    for kind in EVERY_KIND:
+    for kind in ALL_KINDS:
         chunks = 2 if kind in (*V_KINDS, "interleaved") else 1
         for order in orders((kind, 4, chunks, 16)):
             pairs = [(a, b) for a, b in pairwise(order) if a.overlaps]
@@ -177,12 +177,12 @@ def test_only_dualpipe_overlaps_and_always_a_forward_with_a_backward() -> None:
 def test_illegal_shapes_are_refused_by_name(
     shape: tuple[ScheduleKind, int, int, int], word: str
 ) -> None:
-    assert word in (schedule_reason(*shape, 8) or "")
+    assert word in (schedule_violation(*shape, 8) or "")
 
 
 def test_what_a_stack_cannot_say_is_refused_by_name() -> None:
     for kind in SPLIT_KINDS:
-        assert "megatron" in (schedule_stack_reason(kind, stack("megatron")) or "")
-        assert schedule_stack_reason(kind, stack("torchtitan")) is None
+        assert "megatron" in (schedule_stack_violation(kind, stack("megatron")) or "")
+        assert schedule_stack_violation(kind, stack("torchtitan")) is None
     only_one = replace(stack("megatron"), schedules=("1f1b",))
-    assert "1f1b only" in (schedule_stack_reason("interleaved", only_one) or "")
+    assert "1f1b only" in (schedule_stack_violation("interleaved", only_one) or "")

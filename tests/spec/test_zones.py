@@ -11,7 +11,7 @@ from generators.zoned_clusters import in_zones
 from shardwright.datasets.clusters.parse import parse_cluster
 from shardwright.spec.cluster.cluster_spec import ClusterSpec
 from shardwright.spec.codec import canonical_json, from_json
-from shardwright.spec.rules.input_rules import cluster_problems, cluster_reason
+from shardwright.spec.rules.input_rules import cluster_problems, cluster_violation
 
 THREE = parse_cluster("1x8xH100+1x8xA100+2x8xA100+@8x400G-IB").cluster
 ZONED = in_zones(THREE, ("east", "east", "west"))
@@ -22,7 +22,7 @@ def _names(cluster: ClusterSpec, *groups: str) -> list[str]:
 
 
 def test_the_levels_that_join_groups() -> None:
-    assert cluster_reason(ZONED) is None
+    assert cluster_violation(ZONED) is None
     assert ZONED.zones == ("east", "west")
     assert ZONED.joined_counts == (16, 32)
     assert _names(ZONED, "h100", "a100") == ["inter_rack"]
@@ -50,7 +50,7 @@ def test_a_cluster_without_zones_has_the_document_that_it_had() -> None:
     assert "zone" not in canonical_json(THREE)
     assert from_json(ClusterSpec, canonical_json(ZONED), "spec.json") == ZONED
     one = in_zones(two_groups(2, 2), ("here", "here"))
-    assert cluster_reason(one) is None
+    assert cluster_violation(one) is None
     assert [level.level for level in one.levels] == ["inter_rack"]
 
 

@@ -13,7 +13,7 @@ from toys.technique_suite import Refused, TechniqueSuite
 from shardwright.planner.space.search_space import SearchSpace
 from shardwright.planner.techniques import SHIPPED
 from shardwright.spec.plan.plan import Plan
-from shardwright.spec.plan.technique_groups import plan_run_reason
+from shardwright.spec.plan.technique_groups import unsupported_plan_technique
 from shardwright.spec.schedules.stage_order import SCHEDULE_KINDS, SPLIT_KINDS, ScheduleKind
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.techniques.compile import Compile
@@ -43,11 +43,11 @@ def piped(kind: ScheduleKind, strategy: LayerStrategy) -> Plan:
 
 
 def test_a_block_compiled_whole_runs_under_no_schedule_that_splits_the_backward() -> None:
-    refused = plan_run_reason(piped("zero_bubble", WHOLE))
+    refused = unsupported_plan_technique(piped("zero_bubble", WHOLE))
     assert refused is not None
     assert refused.startswith("compile default makes all gradients of a block at once")
-    assert plan_run_reason(piped("1f1b", WHOLE)) is None
-    assert plan_run_reason(piped("zero_bubble", replace(WHOLE, tp=2))) is None
+    assert unsupported_plan_technique(piped("1f1b", WHOLE)) is None
+    assert unsupported_plan_technique(piped("zero_bubble", replace(WHOLE, tp=2))) is None
 
 
 def test_what_is_to_run_leaves_out_what_would_split_a_compiled_block() -> None:

@@ -29,8 +29,8 @@ from shardwright.spec.cluster.stack_spec import StackSpec
 from shardwright.spec.errors import InfeasibleError, InputError
 from shardwright.spec.report.report import Report
 from shardwright.spec.strategy import LayerStrategy, Sharding
-from shardwright.spec.techniques import technique_reason, with_value
-from shardwright.spec.techniques.cpu_offload import TECHNIQUE, CpuOffload, stack_reason
+from shardwright.spec.techniques import technique_violation, with_value
+from shardwright.spec.techniques.cpu_offload import TECHNIQUE, CpuOffload, stack_violation
 from shardwright.spec.units import GIB
 from shardwright.spec.workload.workload import DtypeRecord
 
@@ -105,8 +105,8 @@ def test_bytes_are_those_of_the_card(
     assert own.parameter_bytes - other.parameter_bytes == (4 * n if value.parameters else 0)
     casts = [unit.gathers[0].cast_bytes for unit in (own, other)]
     assert casts[1] - casts[0] == (4 * n if value.parameters else 0)
-    assert total_bytes(other.added_elsewhere, "host") == n * (8 + 2 * 4) + counts
-    assert (other.update.matrices, other.update.vectors, other.update.elsewhere) == (0, 0, n)
+    assert total_bytes(other.added_tier_bytes, "host") == n * (8 + 2 * 4) + counts
+    assert (other.update.matrices, other.update.vectors, other.update.host_elements) == (0, 0, n)
     assert other.shard_gradient_bytes == own.shard_gradient_bytes
     assert own.whole_bytes == other.whole_bytes == n * ranks * param
 
@@ -135,7 +135,7 @@ def test_seconds_are_those_of_the_card(value: CpuOffload, micro_batches: int) ->
     own = breakdown(run)[NAME]
     lowering_unit = run.chunks[0][0].layers[1].unit
     assert lowering_unit is not None
-    n = 2 * lowering_unit.update.elsewhere
+    n = 2 * lowering_unit.update.host_elements
     a100 = device("A100-SXM-80GB")
     link_s = 4 * n / (a100.host_link_bytes_per_s * LINK_SHARE)
     host_s = n * 28 / (NODE_BYTES_PER_S / 2)
@@ -213,7 +213,7 @@ def test_values_that_move_nothing_or_half_are_refused() -> None:
         (CpuOffload(optimizer=False, parameters=True), "parameters without the optimizer"),
     ):
         strategy = with_value(sharded("zero3", 2), NAME, value)
-        reason = technique_reason(layer, strategy, 2, DtypeRecord())
+        reason = technique_violation(layer, strategy, 2, DtypeRecord())
         assert reason is not None
         assert because in reason
 
@@ -222,8 +222,8 @@ def test_other_layouts_and_optimizers_are_refused() -> None:
     strategy = with_value(LayerStrategy(), NAME, CpuOffload())
     for name in ("megatron", "deepspeed"):
         other: StackSpec = stack(name)
-        assert f"as the stack {name} lays them out" in str(stack_reason(strategy, other))
-    assert stack_reason(strategy, STACK) is None
+        assert f"as the stack {name} lays them out" in str(stack_violation(strategy, other))
+    assert stack_violation(strategy, STACK) is None
     assert set(words_of(answer(host_gib=8, optimizer="muon"))) == {"none"}
     with pytest.raises(InputError, match="optimizers that work element by element"):
         answer("cpu_offload=optimizer", host_gib=8, optimizer="muon")

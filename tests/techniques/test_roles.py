@@ -16,9 +16,9 @@ from toys.census_value import TECHNIQUE, GradientCensus
 from shardwright.costmodel.explain.compare import compare_terms
 from shardwright.costmodel.pricing.machine import Machine
 from shardwright.costmodel.simulation.simulator import Simulator
-from shardwright.costmodel.symbolic.lowered_pass import HostWork, LoweredPass, in_turn
-from shardwright.costmodel.symbolic.tape import Entry
-from shardwright.costmodel.technique import Added, AddedPasses, added_backward
+from shardwright.costmodel.symbolic.lowered_pass import HostWork, LoweredPass, chain_passes
+from shardwright.costmodel.symbolic.tape import TapeEntry
+from shardwright.costmodel.technique import AddedPasses, AddedWork, added_backward
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.executor.stage.technique_hooks import LiveTechniques, hides_bytes
 from shardwright.executor.techniques import SHIPPED
@@ -26,7 +26,10 @@ from shardwright.executor.tracing.segments import Operation, segments
 from shardwright.executor.train.job import require_executable
 from shardwright.spec.errors import InputError
 from shardwright.spec.plan.plan import Plan
-from shardwright.spec.plan.technique_groups import plan_run_reason, stage_technique_groups
+from shardwright.spec.plan.technique_groups import (
+    stage_technique_groups,
+    unsupported_plan_technique,
+)
 from shardwright.spec.report.trace_marks import STEP, technique_mark
 from shardwright.spec.report.work_items import streamed
 from shardwright.spec.strategy import LayerStrategy
@@ -49,7 +52,7 @@ def test_a_run_without_the_technique_is_refused() -> None:
     with pytest.raises(InputError, match="got no run"):
         require_executable(plan, replace(RUNS, runs=SHIPPED.runs))
     unrun = replace(TECHNIQUE, kinds=replace(TECHNIQUE.kinds, executable=()))
-    assert "applies to no layers yet" in str(plan_run_reason(plan, (unrun,)))
+    assert "applies to no layers yet" in str(unsupported_plan_technique(plan, (unrun,)))
     with pytest.raises(InputError, match="techniques that the executor runs"):
         require_executable(plan, replace(RUNS, values=(unrun,)))
     assert not hides_bytes(plan, torch.device("cpu"), RUNS)
@@ -118,15 +121,15 @@ def test_a_trace_counts_what_a_technique_does_under_its_name() -> None:
 
 
 def test_host_work_of_passes_in_a_row_adds_up() -> None:
-    plain = LoweredPass((Entry(ADD, False),) * 3, 10, 4)
-    waiting = Added(items=(ADD,), scratch_bytes=8, host_s=1e-3).lowered("toy")
-    both = in_turn(plain, waiting)
+    plain = LoweredPass((TapeEntry(ADD, False),) * 3, 10, 4)
+    waiting = AddedWork(items=(ADD,), scratch_bytes=8, host_s=1e-3).lowered("toy")
+    both = chain_passes(plain, waiting)
     assert both.host == HostWork(4, once_s=1e-3)
     assert (both.peak_bytes, both.change_bytes) == (12, 4)
-    assert in_turn(plain, plain).host is None
+    assert chain_passes(plain, plain).host is None
     one, other = (LoweredPass((), 0, 0, host=HostWork(0, 2, s)) for s in (1e-6, 2e-6))
     with pytest.raises(ValueError, match="generated code"):
-        in_turn(one, other)
+        chain_passes(one, other)
 
 
 def test_bytes_that_are_put_elsewhere_are_back_before_the_backward() -> None:

@@ -12,9 +12,9 @@ from toys.census_choice import CHOICE
 from toys.census_value import TECHNIQUE, GradientCensus
 from toys.technique_spaces import small_space
 
-from shardwright.costmodel.layers.layer import Segment
+from shardwright.costmodel.layers.layer import LayerSegment
 from shardwright.costmodel.pricing.machine import Machine
-from shardwright.costmodel.sharding.fsdp_unit import Unit
+from shardwright.costmodel.sharding.fsdp_unit import FsdpUnit
 from shardwright.costmodel.sharding.param_groups import UnitShape
 from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.costmodel.symbolic.layer_shape import LayerShape
@@ -35,14 +35,14 @@ KEPT, HELD, MOVED = 1000, 30, 512
 VALUES = (TECHNIQUE,)
 
 
-def layer(segment: Segment, shape: LayerShape) -> LayerAddition:
+def layer(segment: LayerSegment, shape: LayerShape) -> LayerAddition:
     """Every micro-batch keeps some bytes on the host, and fewer on the device."""
-    return LayerAddition(kept_bytes=-MOVED, kept_elsewhere=(("host", KEPT),))
+    return LayerAddition(kept_bytes=-MOVED, kept_tier_bytes=(("host", KEPT),))
 
 
-def unit(shape: UnitShape, own: Unit) -> Unit:
+def unit(shape: UnitShape, own: FsdpUnit) -> FsdpUnit:
     """States have some on a drive."""
-    return with_addition(own, TECHNIQUE.name, resident_elsewhere=(("nvme", HELD),))
+    return with_addition(own, TECHNIQUE.name, resident_tier_bytes=(("nvme", HELD),))
 
 
 PRICE = TechniquePrice(value=TECHNIQUE, layer=layer, unit=unit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....datasets.published.runs import PEAK, UNNAMED, PublishedRun, run_of
-from ....spec.cluster.calibration import TAKEN_NAMES
+from ....spec.cluster.calibration import RESERVED_NAMES
 from ....spec.codec import to_document
 from ....spec.errors import InputError
 from ...validation.table_fits import fit_peaks, fit_times
@@ -22,7 +22,7 @@ def profiled(body: ProfileBody) -> dict[str, Any]:
     Raises:
         InputError: a name that means something else, or a table that cannot be used.
     """
-    if body.name in TAKEN_NAMES:
+    if body.name in RESERVED_NAMES:
         raise InputError("name", body.name, "a name that is neither none nor fit")
     of_memory = any(row.get(PEAK) not in (None, "") for row in body.rows)
     runs = _runs(body)

@@ -19,7 +19,7 @@ from generators.schedule_cases import (
 from harness.shapes import PRICING, Evidence, Item, Row, Table, judged
 from harness.work import Work
 
-from shardwright.spec.schedules.stage_order import EVERY_KIND, SPLIT_KINDS, ScheduleKind
+from shardwright.spec.schedules.stage_order import ALL_KINDS, SPLIT_KINDS, ScheduleKind
 
 SHAPES = 10_000
 SHAPES_A_PIECE = 100
@@ -34,7 +34,7 @@ def run(work: Work) -> Evidence:
     """Random shapes, closed forms of the bubble, and published memory."""
     seeds = [f"shapes {n}" for n in range(work.sized(SHAPES // SHAPES_A_PIECE, 2))]
     shapes = work.pieces(seeds, _random_shapes)
-    bubbles = work.pieces([f"bubble {kind}" for kind in EVERY_KIND], _bubbles)
+    bubbles = work.pieces([f"bubble {kind}" for kind in ALL_KINDS], _bubbles)
     sizes = range(2, work.sized(MOST_STAGES, 4) + 1, 2)
     memory = work.pieces([f"memory {kind} {p}" for kind in SPLIT_KINDS for p in sizes], _memory)
     rows = [_shapes_row(shapes), _bubbles_row(bubbles), _memory_row(memory)]

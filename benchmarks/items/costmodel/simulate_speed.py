@@ -19,7 +19,7 @@ import shardwright as sw
 from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
 from shardwright.api.problem.resolve import Inputs, Problem, resolve
 from shardwright.costmodel.pricing.machine import Machine
-from shardwright.costmodel.simulation.event_simulation import STREAMS, simulate_spans
+from shardwright.costmodel.simulation.event_simulation import STREAMS, simulate_events
 from shardwright.costmodel.simulation.simulator import Simulation, Simulator
 from shardwright.spec.errors import InputError
 from shardwright.spec.plan.plan import Plan
@@ -193,11 +193,11 @@ def _events(batches: int, repeats: int) -> list[Row]:
     def simulator() -> Simulator:
         return Simulator.for_plan(plan, Machine(plan.cluster), problem.stack)
 
-    by_span, spans = simulate_spans(simulator(), plan)
+    by_span, spans = simulate_events(simulator(), plan)
     by_pass = simulator().run(plan)
     if by_pass is None:
         raise RuntimeError("a simulation without a limit ends")
-    seconds = median_s(lambda: simulate_spans(simulator(), plan), repeats, forget)
+    seconds = median_s(lambda: simulate_events(simulator(), plan), repeats, forget)
     passes_s = median_s(lambda: simulator().run(plan), repeats, forget)
     apart = _apart(by_span, by_pass)
     of_stream = {name: int((spans.streams == n).sum()) for n, name in enumerate(STREAMS)}

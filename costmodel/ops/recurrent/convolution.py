@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ...symbolic.tape import Value
+from ...symbolic.tape import SymbolicTensor
 from ..context import OpContext
 from ..eager import alias, narrowed, unary
 
 
-def convolution(c: OpContext, x: Value, kernel: int, bias: bool) -> Value:
+def convolution(c: OpContext, x: SymbolicTensor, kernel: int, bias: bool) -> SymbolicTensor:
     """SiLU of the convolved (seq, batch, channels), as eager torch runs it.
 
     Both ends are padded and the tail is cut off, so it makes ``kernel - 1`` rows more than are
@@ -18,7 +18,7 @@ def convolution(c: OpContext, x: Value, kernel: int, bias: bool) -> Value:
     _forward_kernel(c, x, out, kernel, bias)
     kept = alias(x)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         return (convolution_backward(c, grad, kept, kernel, bias),)
 
     if x.producer is not None:
@@ -27,7 +27,7 @@ def convolution(c: OpContext, x: Value, kernel: int, bias: bool) -> Value:
     return unary(t, "silu", narrowed(t, out, (seq, batch, channels)), "input")
 
 
-def fused_convolution(c: OpContext, x: Value, kernel: int, bias: bool) -> Value:
+def fused_convolution(c: OpContext, x: SymbolicTensor, kernel: int, bias: bool) -> SymbolicTensor:
     """The same in one kernel, off the path of gradients.
 
     As causal-conv1d does it (Dao-AILab, 1.5): nothing but the input is needed going backward.
@@ -37,7 +37,9 @@ def fused_convolution(c: OpContext, x: Value, kernel: int, bias: bool) -> Value:
     return out
 
 
-def convolution_backward(c: OpContext, grad: Value, x: Value, kernel: int, bias: bool) -> Value:
+def convolution_backward(
+    c: OpContext, grad: SymbolicTensor, x: SymbolicTensor, kernel: int, bias: bool
+) -> SymbolicTensor:
     """The gradient of the input; those of weight and bias are the layer's."""
     t, channels = c.tape, x.shape[-1]
     grad_x = t.like(x)
@@ -52,7 +54,9 @@ def convolution_backward(c: OpContext, grad: Value, x: Value, kernel: int, bias:
     return grad_x
 
 
-def _forward_kernel(c: OpContext, x: Value, out: Value, kernel: int, bias: bool) -> None:
+def _forward_kernel(
+    c: OpContext, x: SymbolicTensor, out: SymbolicTensor, kernel: int, bias: bool
+) -> None:
     weight = c.tape.constant((x.shape[-1], kernel + bias), c.dtype)
     traffic_bytes = x.size_bytes + weight.size_bytes + out.size_bytes
     flops = 2 * out.elements * kernel

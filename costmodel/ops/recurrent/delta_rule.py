@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from ....spec.model.mixers import DeltaRule
 from ....spec.strategy import LayerStrategy
-from ...symbolic.tape import Tape, Value
+from ...symbolic.tape import SymbolicTensor, Tape
 from ..context import OpContext
 from ..eager import add, cast, copied, expanded, mean, mul, parameter, split, unary
 from ..linear import column_linear, row_linear
@@ -29,8 +29,8 @@ from .fused_scans import fused_delta_rule, gated_norm
 
 
 def delta_rule(
-    c: OpContext, spec: DeltaRule, hidden: int, strategy: LayerStrategy, x: Value
-) -> Value:
+    c: OpContext, spec: DeltaRule, hidden: int, strategy: LayerStrategy, x: SymbolicTensor
+) -> SymbolicTensor:
     """Projections, convolution, chunked scan, gated norm and output projection."""
     tp = strategy.tp
     widths = (spec.conv_dim // tp, spec.inner_dim // tp, 2 * spec.value_heads // tp)
@@ -51,7 +51,9 @@ def delta_rule(
     return row_linear(c, out, hidden, bias=False, name="output")
 
 
-def _gates(c: OpContext, heads: int, rates: Value) -> tuple[Value, Value]:
+def _gates(
+    c: OpContext, heads: int, rates: SymbolicTensor
+) -> tuple[SymbolicTensor, SymbolicTensor]:
     """What each head forgets (its logarithm, fp32) and how much it learns, token by token."""
     t = c.tape
     learned, stepped = split(t, rates, (heads, heads))
@@ -63,11 +65,18 @@ def _gates(c: OpContext, heads: int, rates: Value) -> tuple[Value, Value]:
 
 
 def _plain(
-    c: OpContext, spec: DeltaRule, strategy: LayerStrategy, mixed: Value, decay: Value, rate: Value
-) -> Value:
+    c: OpContext,
+    spec: DeltaRule,
+    strategy: LayerStrategy,
+    mixed: SymbolicTensor,
+    decay: SymbolicTensor,
+    rate: SymbolicTensor,
+) -> SymbolicTensor:
     """Every operation on its own; ``recompute`` selective runs convolution and scan again."""
 
-    def run(mixed: Value, decay: Value, rate: Value) -> tuple[Value, ...]:
+    def run(
+        mixed: SymbolicTensor, decay: SymbolicTensor, rate: SymbolicTensor
+    ) -> tuple[SymbolicTensor, ...]:
         return (_convolved_scan(c, spec, mixed, decay, rate),)
 
     if strategy.recompute == "selective":
@@ -76,8 +85,12 @@ def _plain(
 
 
 def _convolved_scan(
-    c: OpContext, spec: DeltaRule, mixed: Value, decay: Value, rate: Value
-) -> Value:
+    c: OpContext,
+    spec: DeltaRule,
+    mixed: SymbolicTensor,
+    decay: SymbolicTensor,
+    rate: SymbolicTensor,
+) -> SymbolicTensor:
     """The scan in fp32; (seq, batch, inner)."""
     t, (seq, batch, heads) = c.tape, decay.shape
     channels = convolution(c, mixed, spec.conv_kernel, bias=False)
@@ -94,7 +107,7 @@ def _convolved_scan(
     return copied(t, out, (seq, batch, heads * spec.value_dim), c.dtype)
 
 
-def _each_value_head(t: Tape, spec: DeltaRule, x: Value, heads: int) -> Value:
+def _each_value_head(t: Tape, spec: DeltaRule, x: SymbolicTensor, heads: int) -> SymbolicTensor:
     seq, batch, _ = x.shape
     own = x.elements // (seq * batch * spec.key_dim)
     x = x.view(seq, batch, own, spec.key_dim)
@@ -103,12 +116,12 @@ def _each_value_head(t: Tape, spec: DeltaRule, x: Value, heads: int) -> Value:
     return expanded(t, x, (seq, batch, heads, spec.key_dim), op="copy")
 
 
-def _fp32(t: Tape, x: Value) -> Value:
+def _fp32(t: Tape, x: SymbolicTensor) -> SymbolicTensor:
     """A copy in fp32, heads before tokens, whatever the type was."""
     return copied(t, x, x.shape, "fp32")
 
 
-def _unit_length(t: Tape, x: Value) -> Value:
+def _unit_length(t: Tape, x: SymbolicTensor) -> SymbolicTensor:
     """Each head's vector divided by its length."""
     shape = (*x.shape[:-1], 1)
     squares = mean(t, mul(t, x, x), shape)
@@ -116,7 +129,9 @@ def _unit_length(t: Tape, x: Value) -> Value:
     return mul(t, x, scale)
 
 
-def _gated_norm(c: OpContext, spec: DeltaRule, x: Value, gate: Value) -> Value:
+def _gated_norm(
+    c: OpContext, spec: DeltaRule, x: SymbolicTensor, gate: SymbolicTensor
+) -> SymbolicTensor:
     """RMS norm of each head, then the gate; the norm is in fp32, its weight is applied after."""
     t, shape = c.tape, gate.shape
     heads = (x.elements // spec.value_dim, spec.value_dim)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from ...symbolic.tape import Tape, Value
+from ...symbolic.tape import SymbolicTensor, Tape
 from ..eager import add, alias, copied, masked, mul, narrowed, product, unary
 
 
 def plain_scan(
-    t: Tape, chunk: int, query: Value, key: Value, value: Value, decay: Value, rate: Value
-) -> Value:
+    t: Tape,
+    chunk: int,
+    query: SymbolicTensor,
+    key: SymbolicTensor,
+    value: SymbolicTensor,
+    decay: SymbolicTensor,
+    rate: SymbolicTensor,
+) -> SymbolicTensor:
     """Scan of fp32 (seq, batch, heads, width) inputs; (seq, batch, heads, value width).
 
     Args:
@@ -46,7 +52,13 @@ def plain_scan(
     return narrowed(t, out, (seq, batch, heads, width))
 
 
-def _pairs(t: Tape, query: Value, key: Value, learned: Value, total: Value) -> tuple[Value, Value]:
+def _pairs(
+    t: Tape,
+    query: SymbolicTensor,
+    key: SymbolicTensor,
+    learned: SymbolicTensor,
+    total: SymbolicTensor,
+) -> tuple[SymbolicTensor, SymbolicTensor]:
     """The triangular system of the keys, and the scores of queries and keys, both decayed."""
     rows, q, width = key.shape
     row, column = total, total.view(rows, 1, q)
@@ -58,7 +70,7 @@ def _pairs(t: Tape, query: Value, key: Value, learned: Value, total: Value) -> t
     return system, mul(t, product(t, query, key, sizes), decay)
 
 
-def _solved(t: Tape, system: Value, right: Value) -> Value:
+def _solved(t: Tape, system: SymbolicTensor, right: SymbolicTensor) -> SymbolicTensor:
     """Solution of a unit triangular system; its FLOPs are not counted, as torch does not.
 
     The gradient of the system is a product of the gradient and the solution.
@@ -68,7 +80,7 @@ def _solved(t: Tape, system: Value, right: Value) -> Value:
     t.kernel("solve_triangular", (system, right), out)
     kept_system, kept = alias(system), alias(out)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         grad_right = t.like(grad)
         t.kernel("solve_triangular", (kept_system, grad), grad_right)
         grad_system = t.new(kept_system.shape, grad.dtype)
@@ -83,7 +95,9 @@ def _solved(t: Tape, system: Value, right: Value) -> Value:
     return out
 
 
-def _one_chunk(t: Tape, many: int, parts: tuple[Value, ...], state: Value) -> tuple[Value, Value]:
+def _one_chunk(
+    t: Tape, many: int, parts: tuple[SymbolicTensor, ...], state: SymbolicTensor
+) -> tuple[SymbolicTensor, SymbolicTensor]:
     """A chunk's results and the state after it."""
     query, key, keys, values, scores, forget = (narrowed(t, x, (many, *x.shape[1:])) for x in parts)
     q, (_, k, v) = query.shape[1], state.shape
@@ -97,12 +111,12 @@ def _one_chunk(t: Tape, many: int, parts: tuple[Value, ...], state: Value) -> tu
     return mixed, add(t, kept, product(t, key, new, (many, k, q, v)))
 
 
-def _store(t: Tape, out: Value, part: Value) -> None:
+def _store(t: Tape, out: SymbolicTensor, part: SymbolicTensor) -> None:
     """Write a chunk's results into their place; going backward the whole gradient is copied."""
     shape = part.shape
     t.kernel("copy", (part,), alias(part))
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         rest = t.kernel("copy", (grad,), t.like(grad))
         own = t.kernel("copy", (grad,), t.new(shape, grad.dtype))
         return rest, own

@@ -7,7 +7,7 @@ keep it makes again first. A scan writes and reads the states between its kernel
 from __future__ import annotations
 
 from ....spec.model.mixers import DeltaRule, StateSpace
-from ...symbolic.tape import Value
+from ...symbolic.tape import SymbolicTensor
 from ..context import OpContext
 from ..eager import alias
 from .convolution import convolution_backward, fused_convolution
@@ -17,8 +17,12 @@ STATE_PASSES = 4
 
 
 def fused_state_space(
-    c: OpContext, spec: StateSpace, gate: Value, mixed: Value, step: Value
-) -> Value:
+    c: OpContext,
+    spec: StateSpace,
+    gate: SymbolicTensor,
+    mixed: SymbolicTensor,
+    step: SymbolicTensor,
+) -> SymbolicTensor:
     """Convolution, scan and gated norm of a state-space mixer; (seq, batch, inner).
 
     As mamba_ssm runs its combined kernel (state-spaces/mamba, ops/triton/ssd_combined.py): of
@@ -30,7 +34,9 @@ def fused_state_space(
     return gated_norm(c, out, gate, spec.groups // c.tp, gate.shape[-1])
 
 
-def _state_space_scan(c: OpContext, spec: StateSpace, mixed: Value, step: Value) -> Value:
+def _state_space_scan(
+    c: OpContext, spec: StateSpace, mixed: SymbolicTensor, step: SymbolicTensor
+) -> SymbolicTensor:
     t, (seq, batch, heads) = c.tape, step.shape
     groups, q = spec.groups // c.tp, spec.chunk
     shape = (batch, heads, groups, seq, spec.head_dim, spec.state_dim, q)
@@ -40,7 +46,9 @@ def _state_space_scan(c: OpContext, spec: StateSpace, mixed: Value, step: Value)
     flops = scores_flops + 2 * tokens * q * spec.head_dim * heads + 2 * state_flops
     chunks = batch * -(-seq // q)
 
-    def run(op: str, channels: Value, moved: tuple[Value, ...], flops: int) -> None:
+    def run(
+        op: str, channels: SymbolicTensor, moved: tuple[SymbolicTensor, ...], flops: int
+    ) -> None:
         states = t.new((chunks, heads, width), "fp32")
         scores = t.new((chunks, groups, q, q), "fp32")
         traffic_bytes = 2 * channels.size_bytes + sum(x.size_bytes for x in moved)
@@ -52,7 +60,7 @@ def _state_space_scan(c: OpContext, spec: StateSpace, mixed: Value, step: Value)
     run("state_space_scan", channels, (step, out), flops)
     kept, kept_step = alias(mixed), alias(step)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         again = fused_convolution(c, kept, spec.conv_kernel, spec.conv_bias)
         grad_channels, grad_step = t.like(again), t.like(kept_step)
         moved = (grad, kept_step, grad_channels, grad_step)
@@ -68,7 +76,9 @@ def _state_space_scan(c: OpContext, spec: StateSpace, mixed: Value, step: Value)
     return out
 
 
-def gated_norm(c: OpContext, x: Value, gate: Value, rows: int, width: int) -> Value:
+def gated_norm(
+    c: OpContext, x: SymbolicTensor, gate: SymbolicTensor, rows: int, width: int
+) -> SymbolicTensor:
     """RMS norm and SiLU gate in one kernel, which keeps both inputs and the scales.
 
     Args:
@@ -85,7 +95,7 @@ def gated_norm(c: OpContext, x: Value, gate: Value, rows: int, width: int) -> Va
     t.kernel("gated_norm", (x, gate, weight, scale), out)
     kept_x, kept_gate = alias(x), alias(gate)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         grad_x, grad_gate = t.like(kept_x), t.like(kept_gate)
         gradient = t.new((width,), c.dtype)
         reads = (grad, kept_x, kept_gate, scale, weight, grad_gate, gradient)
@@ -98,8 +108,12 @@ def gated_norm(c: OpContext, x: Value, gate: Value, rows: int, width: int) -> Va
 
 
 def fused_delta_rule(
-    c: OpContext, spec: DeltaRule, mixed: Value, decay: Value, rate: Value
-) -> Value:
+    c: OpContext,
+    spec: DeltaRule,
+    mixed: SymbolicTensor,
+    decay: SymbolicTensor,
+    rate: SymbolicTensor,
+) -> SymbolicTensor:
     """Convolution and scan of a delta-rule mixer; (seq, batch, inner).
 
     As flash-linear-attention runs it (fla-org, ops/gated_delta_rule/chunk.py, 0.6.0): queries,
@@ -118,11 +132,11 @@ def fused_delta_rule(
     return _delta_rule_scan(c, spec, channels, decay, rate)
 
 
-def _recorded_convolution(c: OpContext, spec: DeltaRule, x: Value) -> Value:
+def _recorded_convolution(c: OpContext, spec: DeltaRule, x: SymbolicTensor) -> SymbolicTensor:
     out = fused_convolution(c, x, spec.conv_kernel, bias=False)
     kept = alias(x)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         return (convolution_backward(c, grad, kept, spec.conv_kernel, bias=False),)
 
     c.tape.record((out,), (x,), backward)
@@ -130,8 +144,12 @@ def _recorded_convolution(c: OpContext, spec: DeltaRule, x: Value) -> Value:
 
 
 def _delta_rule_scan(
-    c: OpContext, spec: DeltaRule, channels: Value, decay: Value, rate: Value
-) -> Value:
+    c: OpContext,
+    spec: DeltaRule,
+    channels: SymbolicTensor,
+    decay: SymbolicTensor,
+    rate: SymbolicTensor,
+) -> SymbolicTensor:
     t, (seq, batch, heads) = c.tape, decay.shape
     key_heads, q = spec.key_heads // c.tp, spec.chunk
     shape = (batch, heads, key_heads, seq, spec.key_dim, spec.value_dim, q)
@@ -142,7 +160,7 @@ def _delta_rule_scan(
     out = t.new((seq, batch, heads * spec.value_dim), c.dtype)
     kept = (alias(channels), alias(decay), alias(rate), scales, inverse)
 
-    def run(op: str, moved: tuple[Value, ...], flops: int) -> None:
+    def run(op: str, moved: tuple[SymbolicTensor, ...], flops: int) -> None:
         states = t.new((chunks, heads, spec.key_dim * spec.value_dim), "fp32")
         transformed = t.new((seq, batch, heads * (spec.key_dim + spec.value_dim)), c.dtype)
         traffic_bytes = 2 * kept[0].size_bytes + sum(x.size_bytes for x in (*kept[1:], *moved))
@@ -151,7 +169,7 @@ def _delta_rule_scan(
 
     run("delta_rule_scan", (out,), flops)
 
-    def backward(grad: Value) -> tuple[Value | None, ...]:
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
         gradients = tuple(t.like(x) for x in kept[:3])
         run("delta_rule_scan_backward", (grad, *gradients), 2 * flops + again_flops)
         return gradients

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from ....spec.model.mixers import StateSpace
 from ....spec.strategy import LayerStrategy
-from ...symbolic.tape import Tape, Value
+from ...symbolic.tape import SymbolicTensor, Tape
 from ..context import OpContext
 from ..eager import (
     add,
@@ -40,8 +40,8 @@ from .fused_scans import fused_state_space
 
 
 def state_space(
-    c: OpContext, spec: StateSpace, hidden: int, strategy: LayerStrategy, x: Value
-) -> Value:
+    c: OpContext, spec: StateSpace, hidden: int, strategy: LayerStrategy, x: SymbolicTensor
+) -> SymbolicTensor:
     """Projections, convolution, chunked scan, gated norm and output projection.
 
     One product makes gate, channels of the convolution and steps, as in every implementation.
@@ -60,11 +60,16 @@ def state_space(
 
 
 def _plain(
-    c: OpContext, spec: StateSpace, strategy: LayerStrategy, gate: Value, mixed: Value, step: Value
-) -> Value:
+    c: OpContext,
+    spec: StateSpace,
+    strategy: LayerStrategy,
+    gate: SymbolicTensor,
+    mixed: SymbolicTensor,
+    step: SymbolicTensor,
+) -> SymbolicTensor:
     """Every operation on its own; ``recompute`` selective runs convolution and scan again."""
 
-    def run(mixed: Value, step: Value) -> tuple[Value, ...]:
+    def run(mixed: SymbolicTensor, step: SymbolicTensor) -> tuple[SymbolicTensor, ...]:
         return (_convolved_scan(c, spec, mixed, step),)
 
     if strategy.recompute == "selective":
@@ -75,7 +80,9 @@ def _plain(
     return _gated_norm(c, spec.groups // c.tp, scanned, gate)
 
 
-def _convolved_scan(c: OpContext, spec: StateSpace, mixed: Value, step: Value) -> Value:
+def _convolved_scan(
+    c: OpContext, spec: StateSpace, mixed: SymbolicTensor, step: SymbolicTensor
+) -> SymbolicTensor:
     t = c.tape
     channels = convolution(c, mixed, spec.conv_kernel, spec.conv_bias)
     states = spec.groups * spec.state_dim // c.tp
@@ -84,7 +91,7 @@ def _convolved_scan(c: OpContext, spec: StateSpace, mixed: Value, step: Value) -
     return _scan(c, spec, inputs, maps[0], maps[1], _steps(c, step))
 
 
-def _steps(c: OpContext, step: Value) -> Value:
+def _steps(c: OpContext, step: SymbolicTensor) -> SymbolicTensor:
     """Softplus of the projected steps and their bias, kept in their limits."""
     t = c.tape
     bias = parameter(t, (1, 1, step.shape[-1]), c.dtype)
@@ -93,8 +100,13 @@ def _steps(c: OpContext, step: Value) -> Value:
 
 
 def _scan(
-    c: OpContext, spec: StateSpace, inputs: Value, in_map: Value, out_map: Value, step: Value
-) -> Value:
+    c: OpContext,
+    spec: StateSpace,
+    inputs: SymbolicTensor,
+    in_map: SymbolicTensor,
+    out_map: SymbolicTensor,
+    step: SymbolicTensor,
+) -> SymbolicTensor:
     """The chunked scan in fp32; (tokens, heads, head_dim)."""
     t, (seq, batch, heads) = c.tape, step.shape
     chunks = -(-seq // spec.chunk)
@@ -117,20 +129,20 @@ def _scan(
     return narrowed(t, out, (seq * batch, heads, width))
 
 
-def _negative_exponential(c: OpContext, heads: int) -> Value:
+def _negative_exponential(c: OpContext, heads: int) -> SymbolicTensor:
     """The decay rate of each head, from its logarithm."""
     logarithm = parameter(c.tape, (1, heads), c.dtype)
     rate = unary(c.tape, "exp", cast(c.tape, logarithm, "fp32"), "output")
     return unary(c.tape, "neg", rate, "nothing")
 
 
-def _each_head(t: Tape, x: Value, heads: int) -> Value:
+def _each_head(t: Tape, x: SymbolicTensor, heads: int) -> SymbolicTensor:
     """Maps of groups repeated for their heads, a copy."""
     tokens, _, state = x.shape
     return expanded(t, x, (tokens, heads, state), op="copy")
 
 
-def _pairwise_decay(t: Tape, rates: Value) -> Value:
+def _pairwise_decay(t: Tape, rates: SymbolicTensor) -> SymbolicTensor:
     """Decay between each pair of positions of a row; (rows, positions, positions, heads)."""
     rows, positions, heads = rates.shape
     shape = (rows, positions, positions, heads)
@@ -141,7 +153,9 @@ def _pairwise_decay(t: Tape, rates: Value) -> Value:
     return unary(t, "exp", masked(t, sums, upto), "output")
 
 
-def _within_chunks(t: Tape, rates: Value, x: Value, b: Value, c_map: Value) -> Value:
+def _within_chunks(
+    t: Tape, rates: SymbolicTensor, x: SymbolicTensor, b: SymbolicTensor, c_map: SymbolicTensor
+) -> SymbolicTensor:
     """What the tokens of a chunk give each other; (rows, positions, heads, head_dim)."""
     rows, q, heads, width = x.shape
     state, many = b.shape[-1], rows * heads
@@ -154,8 +168,14 @@ def _within_chunks(t: Tape, rates: Value, x: Value, b: Value, c_map: Value) -> V
 
 
 def _between_chunks(
-    t: Tape, batch: int, chunks: int, total: Value, x: Value, b: Value, c_map: Value
-) -> Value:
+    t: Tape,
+    batch: int,
+    chunks: int,
+    total: SymbolicTensor,
+    x: SymbolicTensor,
+    b: SymbolicTensor,
+    c_map: SymbolicTensor,
+) -> SymbolicTensor:
     """What earlier chunks give through their states; (rows, positions, heads, head_dim)."""
     rows, q, heads, width = x.shape
     state, many = b.shape[-1], rows * heads
@@ -172,7 +192,9 @@ def _between_chunks(
     return mul(t, given.view(*x.shape), from_start.view(rows, q, heads, 1))
 
 
-def _states_passed_on(t: Tape, batch: int, chunks: int, last: Value, added: Value) -> Value:
+def _states_passed_on(
+    t: Tape, batch: int, chunks: int, last: SymbolicTensor, added: SymbolicTensor
+) -> SymbolicTensor:
     """Each chunk's state before its first token: a product over all chunks before it."""
     many, state, width = added.shape
     heads, n = many // (batch * chunks), chunks + 1
@@ -184,16 +206,18 @@ def _states_passed_on(t: Tape, batch: int, chunks: int, last: Value, added: Valu
     return narrowed(t, passed, (many, state, width))
 
 
-def _after_zeros(t: Tape, x: Value, shape: tuple[int, ...]) -> Value:
+def _after_zeros(t: Tape, x: SymbolicTensor, shape: tuple[int, ...]) -> SymbolicTensor:
     """``x`` behind an empty first state; the gradient is a view."""
     before = x.shape
     out = t.kernel("copy", (x,), t.new(shape, x.dtype))
     if x.producer is not None:
-        t.record((out,), (x,), lambda grad: (Value(before, grad.dtype, grad.storage),))
+        t.record((out,), (x,), lambda grad: (SymbolicTensor(before, grad.dtype, grad.storage),))
     return out
 
 
-def _gated_norm(c: OpContext, groups: int, x: Value, gate: Value) -> Value:
+def _gated_norm(
+    c: OpContext, groups: int, x: SymbolicTensor, gate: SymbolicTensor
+) -> SymbolicTensor:
     """RMS norm over each group's channels of the gated result, in fp32."""
     t, shape = c.tape, gate.shape
     opened = unary(t, "silu", cast(t, gate, "fp32"), "input")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from generators.plan_cases import Case, sharded
 
-from shardwright.api.execution import measure_top as measuring
+from shardwright.api.execution import measure_top
 from shardwright.api.execution.measure_top import calibration_name, check_count, measure_plans
 from shardwright.api.planning.plan_and_simulate import simulate_plan
 from shardwright.api.problem.stored_calibrations import (
@@ -17,7 +17,7 @@ from shardwright.api.problem.stored_calibrations import (
     measured_name,
 )
 from shardwright.datasets.catalogue.stack import stack
-from shardwright.profiler.store import profiles as store
+from shardwright.profiler.store import profiles
 from shardwright.spec.cluster.machine_profile import KernelRow, MachineProfile
 from shardwright.spec.cluster.measured import CorrectedProfile, profile_of
 from shardwright.spec.errors import InputError
@@ -38,7 +38,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def profile() -> MachineProfile:
     return MachineProfile(
-        fingerprint=store.fingerprint(),
+        fingerprint=profiles.fingerprint(),
         machine={"processor": "a test"},
         ranks=4,
         measured_at="2026-01-01T00:00:00Z",
@@ -62,7 +62,7 @@ def test_steps_of_twice_the_prediction_double_the_prices(base: MachineProfile | 
     plans = [case.plan() for case in CASES]
     order = [1.9, 2.1, 2.0]
     if base is not None:
-        store.save_profile(base)
+        profiles.save_profile(base)
 
     def run(plan: Plan) -> dict[str, Any]:
         times = order[plans.index(plan)]
@@ -87,7 +87,7 @@ def test_steps_of_twice_the_prediction_double_the_prices(base: MachineProfile | 
 
 def test_a_calibration_on_another_profile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, base = CASES[0].plan(), profile()
-    store.save_profile(base)
+    profiles.save_profile(base)
     _, fitted = measure_plans(
         [plan], STACK, base, lambda p: {"measured": {"step_time_s": predicted_s(p, base)}}
     )
@@ -108,7 +108,7 @@ def test_names_are_those_that_a_calibration_may_have() -> None:
 
 @pytest.mark.parametrize("count", [0, 11])
 def test_so_many_plans_cannot_be_measured(count: int) -> None:
-    with pytest.raises(InputError, match=measuring.FLAG):
+    with pytest.raises(InputError, match=measure_top.FLAG):
         check_count(count)
 
 

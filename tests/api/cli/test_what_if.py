@@ -17,7 +17,7 @@ import pytest
 import shardwright as sw
 from shardwright.api.html.svg import round_ticks
 from shardwright.spec.errors import InputError
-from shardwright.spec.inputs.what_if_keys import CHANGE_KEYS
+from shardwright.spec.inputs.what_if_keys import WHAT_IF_KEYS
 from shardwright.spec.plan.plan import load_plan
 
 Plan = Callable[..., Any]
@@ -102,7 +102,7 @@ def test_tables_name_the_term_and_the_change(plan: Plan, plan_file: str) -> None
 
 def test_the_help_lists_every_key(plan: Plan) -> None:
     text = plan("what-if", "--help").out
-    for key in CHANGE_KEYS:
+    for key in WHAT_IF_KEYS:
         assert f"{key.path}={key.example}" in text
     assert "inter_rack" in text
 

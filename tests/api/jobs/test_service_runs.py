@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
-from service import request_bodies as posted
+from service import request_bodies
 from service.services import start_service, stop_service
 
-PLAN = {**posted.QUESTION, "cluster": "local:1", "calibration": "none"}
+PLAN = {**request_bodies.QUESTION, "cluster": "local:1", "calibration": "none"}
 PROBLEM = "application/problem+json"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from shardwright.api.server import protocol as wire
+from shardwright.api.server import protocol
 from shardwright.api.server.logs import JsonLines
 from shardwright.api.server.protocol import ProblemProtocol
 
@@ -39,7 +39,7 @@ async def _early(scope: Any, receive: Any, send: Any) -> None:
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
     """A server with short patience, in a thread of this process."""
     for name, value in (("HEAD_S", 0.3), ("ANSWERED_S", 0.3), ("MAX_CONNECTIONS", 3)):
-        monkeypatch.setattr(wire, name, value)
+        monkeypatch.setattr(protocol, name, value)
     config = uvicorn.Config(
         _early, http=ProblemProtocol, log_config=None, lifespan="off", ws="none", access_log=False,
         timeout_graceful_shutdown=1,

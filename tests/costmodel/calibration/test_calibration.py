@@ -16,7 +16,7 @@ from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
 from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.api.validation.published_run import Asked
 from shardwright.api.validation.time_calibration import simulator_of
-from shardwright.costmodel.calibration.fit import DOUBT, MOST_ROWS, MeasuredStep, fit_calibration
+from shardwright.costmodel.calibration.fit import DOUBT, MAX_ROWS, MeasuredStep, fit_calibration
 from shardwright.costmodel.calibration.interval import OWN_SPREAD, half_width, student_quantile
 from shardwright.costmodel.lowering.plan_lowering import Lowering
 from shardwright.costmodel.pricing.machine import Machine
@@ -191,7 +191,7 @@ def small(source: np.random.Generator, rows: int) -> NDArray[np.float64]:
 @pytest.mark.parametrize("spread", [normal, long_tailed, small])
 def test_intervals_hold_what_they_promise_of_rows_that_were_not_fitted(spread: Drawn) -> None:
     """Steps of six kinds of work in drawn shares, drawn factors, drawn errors; 60 fits."""
-    rows, held, widths = MOST_ROWS, [], []
+    rows, held, widths = MAX_ROWS, [], []
     for seed in range(60):
         source = np.random.default_rng(seed)
         shares = source.dirichlet([4, 2, 2, 1, 1, 0.5], rows + 20)
@@ -214,7 +214,7 @@ def test_intervals_hold_what_they_promise_of_rows_that_were_not_fitted(spread: D
     assert max(widths) < 4 * np.median(widths)
 
 
-@pytest.mark.parametrize("count", [0, MOST_ROWS + 1])
+@pytest.mark.parametrize("count", [0, MAX_ROWS + 1])
 def test_too_few_and_too_many_rows_are_refused(count: int) -> None:
     row = MeasuredStep("row", 1.0, lambda factors: 1.0)
     with pytest.raises(ValueError, match="rows"):

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shardwright.costmodel.fitting.boosting import _flattened
-from shardwright.costmodel.fitting.held_out_devices import ELSEWHERE, LIMIT_W, blind
+from shardwright.costmodel.fitting.held_out_devices import ELSEWHERE, LIMIT_W, untimed_devices
 from shardwright.costmodel.fitting.preset_products import TOKENS, preset_products
 from shardwright.costmodel.fitting.samples import NOT_GATED, expert_models
 from shardwright.costmodel.fitting.scores import MODELS, SPLITS, score
@@ -21,7 +21,7 @@ FITTED = sorted({name for name, _ in timed_grid("gemm").tables})
 
 @pytest.mark.parametrize("target", FITTED)
 def test_a_device_that_is_scored_has_no_figure_of_its_own_tables(target: str) -> None:
-    known = blind((target,), FITTED)
+    known = untimed_devices((target,), FITTED)
     others = [device(name) for name in FITTED if name != target]
     assert [known(name) for name in FITTED if name != target] == others
     seen, own = known(target), device(target)
@@ -34,7 +34,7 @@ def test_a_device_that_is_scored_has_no_figure_of_its_own_tables(target: str) ->
 
 def test_cards_reach_what_their_power_allows() -> None:
     """The numbers of the docstring."""
-    seen = [blind((name,), FITTED)(name).matmul_ceiling for name in sorted(LIMIT_W)]
+    seen = [untimed_devices((name,), FITTED)(name).matmul_ceiling for name in sorted(LIMIT_W)]
     assert seen == pytest.approx([0.67, 0.80], abs=0.006)
 
 

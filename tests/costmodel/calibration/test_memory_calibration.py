@@ -10,10 +10,10 @@ import pytest
 from shardwright.costmodel.calibration.memory_fit import OWN_SPREAD, MeasuredPeak, fit_memory
 from shardwright.costmodel.memory.feasibility import RELATIVE_DEVIATION, MemoryRule
 from shardwright.costmodel.memory.library_workspace import (
+    calibrated_bytes,
     calibrated_stack,
-    least_workspace_bytes,
-    recounted,
-    scaled,
+    min_workspace_bytes,
+    recalibrated_row,
     workspace_bytes,
 )
 from shardwright.datasets.catalogue.stack import stack, stacks
@@ -105,13 +105,13 @@ def row() -> MemoryRow:
 
 def test_factors_multiply_their_own_tensors_and_fragmentation_follows() -> None:
     megatron = stack("megatron")
-    assert recounted(row(), megatron, "H100-SXM-80GB", MEMORY_AS_SHIPPED) == row()
-    found = recounted(row(), megatron, "H100-SXM-80GB", KNOWN)
+    assert recalibrated_row(row(), megatron, "H100-SXM-80GB", MEMORY_AS_SHIPPED) == row()
+    found = recalibrated_row(row(), megatron, "H100-SXM-80GB", KNOWN)
     assert found.allocated_bytes == pytest.approx(10 * GIB * 1.05 + 5 * GIB * 0.9, abs=2)
     more = found.allocated_bytes - row().allocated_bytes
     grown = more * (1 + megatron.allocator.fragmentation) + KNOWN.library_bytes
     assert found.reserved_bytes - row().reserved_bytes == pytest.approx(grown, abs=4)
-    assert scaled({"parameters": 100, "workspace": 100}, KNOWN) == {
+    assert calibrated_bytes({"parameters": 100, "workspace": 100}, KNOWN) == {
         "parameters": 105,
         "workspace": 90,
     }
@@ -144,8 +144,8 @@ def test_the_budget_of_live_bytes_cuts_no_plan_that_fits(constants: MemoryConsta
     budget = rule.live_budget_bytes(capacity, calibrated, 0)
     live = {"parameters": 0, "activations": 0}
     for term in live:
-        held = scaled({**live, term: int(budget) + 64}, constants)
-        least = least_workspace_bytes(calibrated) + calibrated.allocator.context_bytes
+        held = calibrated_bytes({**live, term: int(budget) + 64}, constants)
+        least = min_workspace_bytes(calibrated) + calibrated.allocator.context_bytes
         reserved = sum(held.values()) * (1 + calibrated.allocator.fragmentation) + least
         factor = constants.states if term == "parameters" else constants.activations
         if factor == min(constants.states, constants.activations):
@@ -157,6 +157,6 @@ def test_workspaces_are_larger_on_hopper_and_blackwell_and_never_negative() -> N
     for known in stacks().values():
         small, large = (workspace_bytes(known, name) for name in ("A100-SXM-80GB", "B200"))
         assert 0 < small < large
-        assert least_workspace_bytes(known) == small
+        assert min_workspace_bytes(known) == small
     less = replace(stack("megatron"), memory=MemoryConstants(library_bytes=-GIB))
     assert workspace_bytes(less, "A100-SXM-80GB") == 0

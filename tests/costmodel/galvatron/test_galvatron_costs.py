@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from published.galvatron_cases import llama_job, strategy
 
 from shardwright.costmodel.galvatron.breakdown import breakdown, stage_bytes
-from shardwright.costmodel.galvatron.embedding_head import ends_seconds
+from shardwright.costmodel.galvatron.embedding_head import embedding_head_seconds
 from shardwright.costmodel.galvatron.job import MB, usable_mb
 from shardwright.costmodel.galvatron.layer_memory import layer_memory
 from shardwright.costmodel.galvatron.layer_time import layer_time
 from shardwright.costmodel.galvatron.pipeline import StageTime, step_seconds
-from shardwright.costmodel.galvatron.plan_cost import GalvatronPlan, priced
+from shardwright.costmodel.galvatron.plan_cost import GalvatronPlan, plan_cost
 from shardwright.costmodel.galvatron.rates import fitted
-from shardwright.costmodel.galvatron.reshard import change_seconds
+from shardwright.costmodel.galvatron.reshard import reshard_seconds
 
 Layers = tuple[tuple[int, str], ...]
 PRINTED: list[tuple[int, int, Layers, str, float, float, int]] = [
@@ -43,12 +43,12 @@ def plan(layers: Layers, ends: str, microbatches: int) -> GalvatronPlan:
 def test_printed_plans_cost_what_was_printed(
     gib: int, m: int, layers: Layers, ends: str, step_s: float, rate: float, used_mb: int
 ) -> None:
-    price = priced(llama_job(16), plan(layers, ends, m))
+    price = plan_cost(llama_job(16), plan(layers, ends, m))
     assert 16 / price.step_s == pytest.approx(rate, abs=1e-6)
     assert price.step_s == pytest.approx(step_s, abs=1e-6)
     withheld = gib * 1024 - usable_mb(gib * 1024)
     assert price.used_bytes[0] + withheld * MB == used_mb * MB
-    assert price.change_s == 0
+    assert price.reshard_s == 0
 
 
 def test_a_fifth_is_withheld_above_20_gb() -> None:
@@ -59,13 +59,13 @@ def test_a_fifth_is_withheld_above_20_gb() -> None:
 def test_a_change_of_degree_costs_its_hundredfold() -> None:
     """76 ms from 4 to 8 ranks at 16 samples in two micro-batches, once a micro-batch."""
     job = llama_job(16)
-    assert change_seconds(job, 0, 4, 8, 1, 2) == pytest.approx(0.0762, abs=1e-4)
-    assert change_seconds(job, 0, 8, 4, 1, 2) == change_seconds(job, 0, 4, 8, 1, 2)
-    assert change_seconds(job, 0, 4, 4, 1, 2) == 0
+    assert reshard_seconds(job, 0, 4, 8, 1, 2) == pytest.approx(0.0762, abs=1e-4)
+    assert reshard_seconds(job, 0, 8, 4, 1, 2) == reshard_seconds(job, 0, 4, 8, 1, 2)
+    assert reshard_seconds(job, 0, 4, 4, 1, 2) == 0
     mixed = plan(((6, "1-4*-2f-c"), (26, "1-8*-1-c")), "1-2*-4f-sp", 2)
-    price = priced(job, mixed)
-    assert price.change_s == pytest.approx(2 * change_seconds(job, 0, 4, 8, 1, 2), rel=1e-9)
-    assert 16 / (price.step_s - price.change_s) > 10.2
+    price = plan_cost(job, mixed)
+    assert price.reshard_s == pytest.approx(2 * reshard_seconds(job, 0, 4, 8, 1, 2), rel=1e-9)
+    assert 16 / (price.step_s - price.reshard_s) > 10.2
 
 
 def test_a_message_of_a_measured_size_is_read_and_another_is_on_the_line() -> None:
@@ -106,8 +106,8 @@ def test_memory_follows_recomputation_sharding_and_stage() -> None:
 
 def test_the_ends_are_split_over_first_and_last_stage() -> None:
     job = llama_job(16)
-    alone = sum(ends_seconds(job, strategy("1-1-8f"), 1))
-    found = ends_seconds(job, strategy("4-1-2"), 8)
+    alone = sum(embedding_head_seconds(job, strategy("1-1-8f"), 1))
+    found = embedding_head_seconds(job, strategy("4-1-2"), 8)
     assert len(found) == 4
     assert found[1] == found[2] == 0
     assert found[0] == found[3] > 0
@@ -141,7 +141,7 @@ def test_the_step_is_the_pipeline_formula(stages: list[tuple[float, float]], mor
 )
 def test_accounts_add_up(layers: Layers, ends: str, m: int) -> None:
     job, found = llama_job(16), plan(layers, ends, m)
-    price = priced(job, found)
+    price = plan_cost(job, found)
     assert sum(breakdown(job, found, price).values()) == pytest.approx(price.step_s)
     assert min(breakdown(job, found, price).values()) >= 0
     parts = stage_bytes(job, found, price, 100)

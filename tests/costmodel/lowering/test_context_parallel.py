@@ -24,9 +24,9 @@ from generators.split_cases import (
 from shardwright.spec.model.layer_parameters import layer_parameters
 from shardwright.spec.model.layers import BlockLayer, EmbeddingLayer, HeadLayer, Layer
 from shardwright.spec.model.mixers import Attention, DeltaRule, StateSpace
-from shardwright.spec.parallel.rank_groups import exchanges
+from shardwright.spec.parallel.rank_groups import exchanges_tokens
 from shardwright.spec.report.work_items import Collective, Kernel
-from shardwright.spec.rules.layer_rules import executable_reason, layer_reason, stack_reason
+from shardwright.spec.rules.layer_rules import layer_violation, stack_violation, unsupported_run
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.workload.number_formats import DTYPE_BYTES
 from shardwright.spec.workload.workload import Workload
@@ -38,7 +38,7 @@ BF16 = 2
 
 
 def legal(layer: Layer, strategy: LayerStrategy) -> bool:
-    return layer_reason(layer, strategy, strategy.width, 1, SEQ_LEN) is None
+    return layer_violation(layer, strategy, strategy.width, 1, SEQ_LEN) is None
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -137,8 +137,11 @@ def test_activations_fall_as_the_sequence_is_split() -> None:
         output = SEQ_LEN * (MLA.heads * MLA.value_dim if name == "mla" else layer.hidden) * BF16
         whole = lowered(layer, LayerStrategy()).forward.change_bytes
         for strategy in (LayerStrategy(cp=c) for c in (2, 4, 8)):
-            beside = SEQ_LEN * MLA.heads * MLA.nope_dim * BF16 if name == "mla" else 0
-            assert lowered(layer, strategy).forward.change_bytes * strategy.cp == whole - beside
+            overlapped_kernels = SEQ_LEN * MLA.heads * MLA.nope_dim * BF16 if name == "mla" else 0
+            assert (
+                lowered(layer, strategy).forward.change_bytes * strategy.cp
+                == whole - overlapped_kernels
+            )
         for tp in (2, 4, 8):
             ulysses = LayerStrategy(tp=tp, sequence_parallel="ulysses")
             if legal(layer, ulysses):
@@ -200,7 +203,7 @@ def test_seams_hand_over_every_token() -> None:
         assert found.output_bytes == SEQ_LEN // after.sequence_split * after.width * hidden
         exchanged = [c for c in found.forward.collectives() if c.kind == "all_to_all"]
         moved = exchanged[: len(exchanged) - 4 * after.ulysses]
-        assert len(moved) == int(exchanges(before, after))
+        assert len(moved) == int(exchanges_tokens(before, after))
         assert all(c.ranks == math.lcm(before.width, after.width) for c in moved)
 
 
@@ -210,7 +213,7 @@ def test_without_a_ring_nothing_of_it_is_there() -> None:
         ops = {k.op for k in (*found.forward.kernels(), *found.backward.kernels())}
         assert traffic(found, "exposed_cp") == ([], [])
         assert "merge_attention" not in ops
-        assert all(e.beside == 0 for e in found.forward.entries)
+        assert all(e.overlapped_kernels == 0 for e in found.forward.entries)
 
 
 def test_each_step_of_a_ring_runs_beside_one_attention_kernel() -> None:
@@ -219,7 +222,7 @@ def test_each_step_of_a_ring_runs_beside_one_attention_kernel() -> None:
         lowered(block(), LayerStrategy(cp=4)).backward,
     ):
         for number, entry in enumerate(way.entries):
-            if isinstance(entry.work, Collective) and entry.beside:
+            if isinstance(entry.work, Collective) and entry.overlapped_kernels:
                 following = way.entries[number + 1].work
                 assert isinstance(following, Kernel)
                 assert following.op.startswith("flash_attention")
@@ -249,7 +252,7 @@ def test_what_cannot_be_split_is_named(words: str) -> None:
     strategy, fields, seq_len = REFUSED[words]
     plain = block(GQA)
     layer = replace(plain, attention=replace(plain.attention, **fields))  # type: ignore[type-var]
-    reason = layer_reason(layer, strategy, strategy.width, 1, seq_len)
+    reason = layer_violation(layer, strategy, strategy.width, 1, seq_len)
     assert reason is not None
     assert words in reason
 
@@ -264,7 +267,7 @@ def test_what_cannot_be_split_is_named(words: str) -> None:
 def test_recurrent_mixers_are_refused_by_name(mixer: StateSpace | DeltaRule) -> None:
     layer = replace(block(), attention=mixer)
     for strategy in (LayerStrategy(cp=2), LayerStrategy(tp=2, sequence_parallel="ulysses")):
-        reason = layer_reason(layer, strategy, 2, 1, SEQ_LEN)
+        reason = layer_violation(layer, strategy, 2, 1, SEQ_LEN)
         assert reason is not None
         assert mixer.kind in reason
 
@@ -281,9 +284,9 @@ def test_a_ring_needs_flash_attention_and_both_run() -> None:
     ring = LayerStrategy(cp=2)
     ulysses = LayerStrategy(tp=2, sequence_parallel="ulysses")
     unfused = replace(SHARDWRIGHT, attention="unfused")
-    assert stack_reason(ring, SHARDWRIGHT) is None
-    assert "flash" in (stack_reason(ring, unfused) or "")
-    assert stack_reason(ulysses, unfused) is None
+    assert stack_violation(ring, SHARDWRIGHT) is None
+    assert "flash" in (stack_violation(ring, unfused) or "")
+    assert stack_violation(ulysses, unfused) is None
     workload = Workload(global_batch=8, seq_len=SEQ_LEN)
-    assert executable_reason(ring, workload) is None
-    assert executable_reason(ulysses, workload) is None
+    assert unsupported_run(ring, workload) is None
+    assert unsupported_run(ulysses, workload) is None

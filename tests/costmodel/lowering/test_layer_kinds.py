@@ -36,7 +36,7 @@ from shardwright.spec.model.layers import (
     MultiTokenLayer,
 )
 from shardwright.spec.model.mixers import Attention
-from shardwright.spec.report.work_items import FLASH_FORWARDS, Kernel, done_share
+from shardwright.spec.report.work_items import FLASH_FORWARDS, Kernel, computed_fraction
 from shardwright.spec.strategy import LayerStrategy
 
 CASES = cases()
@@ -176,14 +176,16 @@ def test_the_share_done_is_that_of_the_mask(queries: int, earlier: int, window: 
     reach = min(window, keys)
     seen = sum(min(reach, earlier + i + 1) for i in range(queries))
     shape = (1, 1, 1, queries, keys, 8, 8, reach)
-    assert done_share("flash_attention_band", shape) == pytest.approx(seen / (queries * reach))
-    assert done_share("flash_attention_full", shape[:7]) == 1.0
+    assert computed_fraction("flash_attention_band", shape) == pytest.approx(
+        seen / (queries * reach)
+    )
+    assert computed_fraction("flash_attention_full", shape[:7]) == 1.0
 
 
 def test_a_window_is_never_dearer_than_all_earlier_tokens() -> None:
     def done(window: int) -> float:
         kernel = Kernel("flash_attention_band", (1, 1, 1, 64, 64, 8, 8, window), "bf16", window, 0)
-        return kernel.flops * done_share(kernel.op, kernel.shape)
+        return kernel.flops * computed_fraction(kernel.op, kernel.shape)
 
     assert all(done(w) < done(w + 1) for w in range(1, 64))
 

@@ -10,12 +10,12 @@ import pytest
 from generators import expert_cases, layer_kinds
 
 from shardwright.costmodel.lowering.layer_lowering import lower_layer
-from shardwright.costmodel.lowering.layer_parts import put_together
+from shardwright.costmodel.lowering.layer_parts import assemble_layer_work
 from shardwright.costmodel.pricing.machine import Machine
 from shardwright.costmodel.pricing.pricer import Pricer
 from shardwright.costmodel.symbolic.layer_shape import LayerShape
 from shardwright.costmodel.symbolic.lowered_pass import LoweredPass
-from shardwright.costmodel.symbolic.tape import Entry
+from shardwright.costmodel.symbolic.tape import TapeEntry
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.datasets.clusters.parse import parse_cluster
 from shardwright.datasets.models.load import presets
@@ -54,7 +54,7 @@ def every_case() -> Iterator[Case]:
         yield "narrow", layer_kinds.BLOCK, replace(shape, matmul="fp8_tensor")
 
 
-def entries(passes: tuple[LoweredPass, ...]) -> list[Entry]:
+def entries(passes: tuple[LoweredPass, ...]) -> list[TapeEntry]:
     """What passes in a row consist of."""
     return [entry for lowered in passes for entry in lowered.entries]
 
@@ -64,7 +64,7 @@ CASES = list(every_case())
 
 def test_there_are_enough_cases() -> None:
     assert len(CASES) > 1200
-    assert sum(len(put_together(layer, shape).block) == 2 for _, layer, shape in CASES) > 800
+    assert sum(len(assemble_layer_work(layer, shape).block) == 2 for _, layer, shape in CASES) > 800
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _, _ in CASES}))
@@ -72,13 +72,13 @@ def test_parts_in_a_row_are_the_layer(name: str) -> None:
     for kind, layer, shape in CASES:
         if kind != name:
             continue
-        whole, work = lower_layer(layer, shape), put_together(layer, shape)
+        whole, work = lower_layer(layer, shape), assemble_layer_work(layer, shape)
         kept = whole.forward.change_bytes - whole.output_bytes + whole.input_bytes
         assert work.kept_bytes == kept, shape
         assert entries(work.forward) == list(whole.forward.entries), shape
-        assert entries(work.backward(adds=False)) == list(whole.backward.entries), shape
+        assert entries(work.backward(accumulates=False)) == list(whole.backward.entries), shape
         again = whole.accumulating_backward.entries
-        assert entries(work.backward(adds=True)) == list(again), shape
+        assert entries(work.backward(accumulates=True)) == list(again), shape
 
 
 @pytest.mark.parametrize("recompute", RECOMPUTES)
@@ -94,11 +94,11 @@ def test_parts_in_a_row_take_as_long_as_the_layer(
     strategy = LayerStrategy(tp=tp, sequence_parallel="megatron", recompute=recompute)
     shape = LayerShape(strategy, None, 1, 8192, "bf16", used)
     pricer = Pricer(Machine(parse_cluster("8x8xH100").cluster), used)
-    whole, work = lower_layer(layer, shape), put_together(layer, shape)
+    whole, work = lower_layer(layer, shape), assemble_layer_work(layer, shape)
     ways = (
         (work.forward, whole.forward),
-        (work.backward(adds=False), whole.backward),
-        (work.backward(adds=True), whole.accumulating_backward),
+        (work.backward(accumulates=False), whole.backward),
+        (work.backward(accumulates=True), whole.accumulating_backward),
     )
     for parts, one in ways:
         found, meant = pricer.chained(parts), pricer.layer_pass(one)

@@ -15,7 +15,7 @@ from shardwright.spec.errors import InputError
 from shardwright.spec.model.layers import BlockLayer, EmbeddingLayer, HeadLayer, ProjectorLayer
 from shardwright.spec.model.model_spec import LayerRun, ModelSpec, Tower, TowerEdge
 from shardwright.spec.report.work_items import Kernel
-from shardwright.spec.rules.plan_rules import executable_reason
+from shardwright.spec.rules.plan_rules import unsupported_run
 from shardwright.spec.strategy import LayerStrategy, Sharding
 from shardwright.spec.workload.training import Lora, layer_trainings
 
@@ -160,13 +160,13 @@ def test_what_is_typed_becomes_adapters() -> None:
 def test_a_frozen_table_on_two_stages_has_no_gradient_to_sum(stack: str) -> None:
     given: dict[str, object] = {"dtype": "bf16", "stack": stack, "trainable": "lora"}
     lora = simulate(problem("gpt2", "1x8xH200", 64, 1024, **given), pp=2)
-    assert [run.tied_sum_s for run in lora.stages] == [0, 0]
+    assert [run.tied_reduction_s for run in lora.stages] == [0, 0]
     full = simulate(problem("gpt2", "1x8xH200", 64, 1024, dtype="bf16", stack=stack), pp=2)
-    assert all(run.tied_sum_s > 0 for run in full.stages)
+    assert all(run.tied_reduction_s > 0 for run in full.stages)
 
 
 def test_adapters_are_run_beside_whole_weights_of_their_own_format() -> None:
     workload = asked("lora").workload
-    assert executable_reason(LayerStrategy(), workload) is None
+    assert unsupported_run(LayerStrategy(), workload) is None
     sharded = LayerStrategy(shard=Sharding(parameters=2, gradients=2, optimizer=2))
-    assert "lora" in (executable_reason(sharded, workload) or "")
+    assert "lora" in (unsupported_run(sharded, workload) or "")

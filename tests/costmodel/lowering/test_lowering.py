@@ -22,7 +22,7 @@ from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.model.layer_parameters import layer_parameters
 from shardwright.spec.model.model_spec import BlockLayer, EmbeddingLayer, HeadLayer, Layer
 from shardwright.spec.report.work_items import Collective, Kernel
-from shardwright.spec.rules.plan_rules import layer_reason
+from shardwright.spec.rules.plan_rules import layer_violation
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.workload.number_formats import DTYPE_BYTES
 
@@ -68,7 +68,7 @@ def cases() -> list[tuple[Layer, LayerShape]]:
         layers = dict.fromkeys(sizes.model().layers())
         used = replace(chosen, attention=attention)  # type: ignore[arg-type]
         for layer, strategy, before in itertools.product(layers, SPLITS, BEFORES):
-            if layer_reason(layer, strategy, 4, 4 * 4 // strategy.tp, 16) is not None:
+            if layer_violation(layer, strategy, 4, 4 * 4 // strategy.tp, 16) is not None:
                 continue
             entry = None if isinstance(layer, EmbeddingLayer) else differs(before, strategy)
             shape = shape_of(strategy, before=entry, stack=used, dtype=dtype)

@@ -9,7 +9,7 @@ import pytest
 from generators.plan_cases import GPT2, LLAMA, Sizes
 
 from shardwright.costmodel.lowering.layer_lowering import LayerShape, lower_layer
-from shardwright.costmodel.simulation.overlapped_passes import in_line_terms, pair_time
+from shardwright.costmodel.simulation.overlapped_passes import pair_time, serial_terms
 from shardwright.costmodel.simulation.pass_time import PASS_TERMS, PassTime
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.cluster.stack_spec import OverlapKinds
@@ -83,7 +83,7 @@ def passes(compute_s: float, tp_s: float, dp_s: float = 0.0) -> PassTime:
     return PassTime(compute_s + tp_s + dp_s, list(terms.values()), compute_s, 0.0)
 
 
-IN_LINE = in_line_terms(OverlapKinds())
+IN_LINE = serial_terms(OverlapKinds())
 
 
 def test_a_pair_hides_the_communication_of_one_behind_the_work_of_the_other() -> None:
@@ -102,9 +102,9 @@ def test_a_pair_hides_the_communication_of_one_behind_the_work_of_the_other() ->
 
 def test_what_a_stack_hides_inside_passes_is_not_hidden_twice() -> None:
     overlaps = OverlapKinds(tp=True)
-    assert pair_time(passes(3, 1), passes(5, 2), in_line_terms(overlaps), 1.0).time_s == 11
+    assert pair_time(passes(3, 1), passes(5, 2), serial_terms(overlaps), 1.0).time_s == 11
     assert len(IN_LINE) == 3
-    assert len(in_line_terms(overlaps)) == 2
+    assert len(serial_terms(overlaps)) == 2
 
 
 @pytest.mark.parametrize("slowdown", [1.0, 1.1256, 1.7, 2.0])

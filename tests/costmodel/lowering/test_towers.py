@@ -14,11 +14,11 @@ from oracles.brute_force import Pipeline, Space, build, simulator_of
 from shardwright.costmodel.lowering.chunk import StageChunk
 from shardwright.costmodel.lowering.plan_lowering import Lowering
 from shardwright.costmodel.lowering.stage_passes import PassKind
-from shardwright.costmodel.lowering.step_work import end_of_step
-from shardwright.costmodel.lowering.tied_embeddings import holding_group, holding_stages
-from shardwright.costmodel.memory.pass_memory import ACTIVATIONS, PassPlayer
+from shardwright.costmodel.lowering.step_work import step_end_work
+from shardwright.costmodel.lowering.tied_embeddings import table_group, table_stages
+from shardwright.costmodel.memory.pass_memory import ACTIVATIONS, PassMemoryModel
 from shardwright.spec.model.model_spec import ModelSpec
-from shardwright.spec.model.towers import layer_places, shared_tables
+from shardwright.spec.model.towers import layer_contexts, shared_tables
 from shardwright.spec.parallel.rank_groups import RankGroup
 from shardwright.spec.plan.plan import Plan
 from shardwright.spec.report.work_items import Collective, Kernel
@@ -58,13 +58,13 @@ def chunks_of(space: Space, plan: Plan) -> list[StageChunk]:
 
 
 def test_places_follow_the_towers() -> None:
-    places = layer_places(IMAGES, SEQ)
+    places = layer_contexts(IMAGES, SEQ)
     assert [p.tokens for p in places] == [64] * 4 + [SEQ] * 4
-    assert [p.begins for p in places] == [True, *[False] * 3, True, *[False] * 3]
+    assert [p.begins_tower for p in places] == [True, *[False] * 3, True, *[False] * 3]
     assert [len(p.sources) for p in places] == [0, 0, 0, 0, 1, 0, 0, 0]
     assert places[4].sources[0].tokens == 32
     assert places[4].read == places[4].sources
-    decoder = layer_places(T5, SEQ)
+    decoder = layer_contexts(T5, SEQ)
     assert [len(p.sources) for p in decoder] == [0] * 4 + [1] * 4 + [0]
     assert [len(p.read) for p in decoder] == [0] * 5 + [1] * 3 + [0]
 
@@ -94,8 +94,10 @@ def test_a_micro_batch_leaves_nothing_behind_on_any_stage(model: ModelSpec, tp: 
     ):
         space, plan = plan_of(model, cuts, tp)
         for chunk in chunks_of(space, plan):
-            player = PassPlayer(space.stack, (chunk,), prefetch=False)
-            ways = [player.play(PassKind(way, 0, False, False)).change for way in (True, False)]
+            player = PassMemoryModel(space.stack, (chunk,), prefetch=False)
+            ways = [
+                player.effect_of(PassKind(way, 0, False, False)).change for way in (True, False)
+            ]
             assert ways[0][ACTIVATIONS] >= 0
             assert ways[0][ACTIVATIONS] + ways[1][ACTIVATIONS] == 0, (cuts, ways)
 
@@ -106,8 +108,8 @@ def test_a_stage_keeps_what_its_cross_attention_reads() -> None:
     for name, cuts in {"passes": (4, 5), "reads": (5, 6), "reads twice": (5, 7)}.items():
         space, plan = plan_of(T5, cuts)
         chunk = chunks_of(space, plan)[1]
-        player = PassPlayer(space.stack, (chunk,), prefetch=False)
-        kept[name] = player.play(PassKind(True, 0, False, False)).change[ACTIVATIONS]
+        player = PassMemoryModel(space.stack, (chunk,), prefetch=False)
+        kept[name] = player.effect_of(PassKind(True, 0, False, False)).change[ACTIVATIONS]
     source = TEXT_BYTES * BATCH // 4
     assert kept["passes"] == 0, "an embedding keeps nothing either"
     alone = kept["reads twice"] - kept["reads"]
@@ -124,16 +126,16 @@ def test_every_stage_with_a_shared_table_joins_its_sum() -> None:
         ((1, 2, 3), (0, 3), RankGroup(2, 3)),
     ):
         space, plan = plan_of(T5, cuts)
-        assert holding_stages(plan) == stages
+        assert table_stages(plan) == stages
         if group is None:
             continue
-        assert holding_group(plan, stages) == group
+        assert table_group(plan, stages) == group
         lowering = Lowering(plan.model, plan.workload, space.stack)
         ends = [
-            end_of_step(plan, space.stack, s, lowering.stage(plan, s))
+            step_end_work(plan, space.stack, s, lowering.stage(plan, s))
             for s in range(len(plan.program.stages))
         ]
-        assert [bool(end.tied_sum) for end in ends] == [s in stages for s in range(len(ends))]
+        assert [bool(end.tied_reduction) for end in ends] == [s in stages for s in range(len(ends))]
 
 
 @pytest.mark.parametrize("model", [T5, IMAGES])
@@ -189,10 +191,12 @@ def test_copies_of_a_table_in_a_v_are_added_and_summed() -> None:
     space = space_of(T5, 2)
     pipeline = Pipeline(stages=2, width=1, kind="zbv", chunks=2, microbatches=4)
     plan = build(space, pipeline, (0, 2, 4, 6, 9), (LayerStrategy(),) * 9)
-    assert holding_stages(plan) == (0, 1)
+    assert table_stages(plan) == (0, 1)
     lowering = Lowering(plan.model, plan.workload, space.stack)
-    first, turn = (end_of_step(plan, space.stack, s, lowering.stage(plan, s)) for s in (0, 1))
-    added, *summed, copied = first.tied_sum
+    first, turn = (step_end_work(plan, space.stack, s, lowering.stage(plan, s)) for s in (0, 1))
+    added, *summed, copied = first.tied_reduction
     assert [item.op for item in (added, copied) if isinstance(item, Kernel)] == ["add", "copy"]
-    assert tuple(summed) == turn.tied_sum
-    assert [item.kind for item in turn.tied_sum if isinstance(item, Collective)] == ["all_reduce"]
+    assert tuple(summed) == turn.tied_reduction
+    assert [item.kind for item in turn.tied_reduction if isinstance(item, Collective)] == [
+        "all_reduce"
+    ]

@@ -13,7 +13,7 @@ from shardwright.api.planning.plan_and_simulate import simulate_plan
 from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
 from shardwright.api.problem.resolve import Inputs, Problem, resolve
 from shardwright.costmodel.lowering.layer_lowering import LoweredLayer, lower_layer
-from shardwright.costmodel.lowering.layer_parts import LayerWorks
+from shardwright.costmodel.lowering.layer_parts import LayerWorkCache
 from shardwright.costmodel.lowering.plan_lowering import Lowering
 from shardwright.costmodel.memory.feasibility import DEFAULT_RISK
 from shardwright.costmodel.pricing.machine import Machine
@@ -181,7 +181,7 @@ def test_tables_of_the_search_say_what_the_lowering_says() -> None:
     lowering = Lowering(found.model, found.workload, found.stack)
     for where in ("alone", "tp full"):
         strategy = with_mode(STRATEGIES[where], "default")
-        work = LayerWorks(lowering).of(1, strategy, 2, 2, False)
+        work = LayerWorkCache(lowering).of(1, strategy, 2, 2, False)
         layer = lowering.layer(1, strategy, strategy, 2, 2)
         assert work.forward == (layer.forward,)
-        assert work.backward(adds=True) == (layer.accumulating_backward,)
+        assert work.backward(accumulates=True) == (layer.accumulating_backward,)

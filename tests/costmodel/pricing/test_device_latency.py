@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import shardwright as sw
 from shardwright.costmodel.kernel_latency.attention_features import NAMES as ATTENTION_NAMES
 from shardwright.costmodel.kernel_latency.attention_features import Flash, base_seconds
-from shardwright.costmodel.kernel_latency.attention_grid import kv_place
+from shardwright.costmodel.kernel_latency.attention_grid import kv_axis_position
 from shardwright.costmodel.kernel_latency.device_latency import SAME_CHIP, DeviceLatency
 from shardwright.costmodel.kernel_latency.experts_features import NAMES as EXPERTS_NAMES
 from shardwright.costmodel.kernel_latency.forest import Forest
@@ -22,7 +22,7 @@ from shardwright.costmodel.kernel_latency.gemm_features import NAMES as GEMM_NAM
 from shardwright.costmodel.kernel_latency.gemm_features import gemm
 from shardwright.costmodel.kernel_latency.log_grid import LogGrid, filled
 from shardwright.costmodel.kernel_latency.predict import predict
-from shardwright.costmodel.kernel_latency.profile_table import Price
+from shardwright.costmodel.kernel_latency.profile_table import Latency
 from shardwright.costmodel.kernel_latency.roofline import kernel_seconds
 from shardwright.costmodel.kernel_latency.shipped_forests import shipped_forest
 from shardwright.datasets.catalogue.device import device, devices
@@ -34,7 +34,7 @@ MEASURED = sorted({name for name, _ in timed_grid("gemm").tables})
 LEARNED = ("A10-24GB", "V100-SXM-32GB", "A100-PCIE-80GB")
 
 
-def price(name: str, kernel: Kernel, generation: int = 3) -> Price:
+def price(name: str, kernel: Kernel, generation: int = 3) -> Latency:
     found = DeviceLatency(device(name), generation).price(kernel)
     assert found is not None
     return found
@@ -194,10 +194,10 @@ def test_the_way_back_and_an_older_generation_keep_their_ratios() -> None:
 
 
 def test_key_value_heads_lie_in_order() -> None:
-    places = [kv_place(kv, 64) for kv in (1, 2, 4, 8, 16, 24, 32, 63, 64)]
+    places = [kv_axis_position(kv, 64) for kv in (1, 2, 4, 8, 16, 24, 32, 63, 64)]
     assert places == sorted(places)
     assert places[:5] == [1, 2, 4, 8, 16]
-    assert places[-1] == kv_place(8, 8) == 32
+    assert places[-1] == kv_axis_position(8, 8) == 32
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from generators.plan_cases import Case, Sizes, sharded
 from shardwright.costmodel.lowering.step_work import step_work
 from shardwright.costmodel.pricing.collectives import (
     collective_seconds,
-    crossings,
+    crossed_levels,
     members_inside,
 )
 from shardwright.costmodel.pricing.machine import Machine
@@ -61,7 +61,7 @@ def test_naming_racks_costs_next_to_nothing() -> None:
 
 def test_a_group_of_three_leaves_a_node_of_eight() -> None:
     machine = Machine(parse_cluster("3x8xH100").cluster)
-    crossed = crossings(3, 1, machine)
+    crossed = crossed_levels(3, 1, machine)
     assert [c.level.level for c in crossed] == ["intra_rack"]
     assert crossed[0].members == 1
     three, four = (

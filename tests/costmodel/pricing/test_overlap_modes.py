@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oracles.brute_force import simulator_of
 
 from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
-from shardwright.costmodel.pricing.overlap import exposed_beside_kernels
+from shardwright.costmodel.pricing.overlap import exposed_over_kernels
 from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.spec.choices import OVERLAPS
 from shardwright.spec.cluster.stack_spec import OverlapKinds, StackSpec
@@ -60,9 +60,9 @@ def test_hiding_only_gathers_or_only_reductions_lies_between(seed: int, gathers:
 def test_what_shows_of_a_hidden_collective_grows_with_it_and_never_exceeds_it(
     collective_s: float, work_s: float, factor: float, more_s: float
 ) -> None:
-    shown = exposed_beside_kernels(collective_s, work_s, factor)
+    shown = exposed_over_kernels(collective_s, work_s, factor)
     assert -1e-9 <= shown <= collective_s * SLACK + 1e-9
-    assert exposed_beside_kernels(collective_s + more_s, work_s, factor) >= shown - 1e-9
+    assert exposed_over_kernels(collective_s + more_s, work_s, factor) >= shown - 1e-9
 
 
 @pytest.mark.parametrize("stack", ["megatron"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shardwright.costmodel.explain.price_sources import SOURCES, SourceSum
-from shardwright.costmodel.kernel_latency.roofline import formula_figures
+from shardwright.costmodel.kernel_latency.roofline import formula_constants
 from shardwright.costmodel.lowering.layer_lowering import lower_layer
 from shardwright.costmodel.pricing.machine import Machine
 from shardwright.costmodel.pricing.pricer import Pricer
@@ -47,18 +47,18 @@ def test_terms_are_those_of_a_pass_in_line(name: str, recompute: str) -> None:
 
 
 def test_constants_of_the_formulas_are_known_by_device() -> None:
-    names = {figure.name for figure in formula_figures(device("H100"), flash=3, scans=True)}
+    names = {figure.name for figure in formula_constants(device("H100"), flash=3, scans=True)}
     assert names == {
         "overlap_loss", "wave_prologue_s", "small_tile_exponent", "flash_ceiling",
         "flash_half_tokens", "flash_backward", "scan_ceiling", "device_range",
     }  # fmt: skip
-    second = {figure.name for figure in formula_figures(device("H100"), flash=2, scans=True)}
+    second = {figure.name for figure in formula_constants(device("H100"), flash=2, scans=True)}
     assert second - names == {"flash_2_on_hopper"}
-    core = {figure.name for figure in formula_figures(device("cpu"), flash=None, scans=False)}
+    core = {figure.name for figure in formula_constants(device("cpu"), flash=None, scans=False)}
     assert core == {"overlap_loss"}
     measured = {"scan_ceiling", "flash_ceiling", "flash_half_tokens"}
-    for figure in formula_figures(device("L40S"), flash=3, scans=True):
+    for figure in formula_constants(device("L40S"), flash=3, scans=True):
         known = source_kind(figure.source(device("L40S")))
         assert known == ("measured" if figure.name in measured else "assumed")
-    for figure in formula_figures(device("T4"), flash=3, scans=False):
+    for figure in formula_constants(device("T4"), flash=3, scans=False):
         assert source_kind(figure.source(device("T4"))) == "assumed"

@@ -17,7 +17,7 @@ from shardwright.costmodel.kernel_latency.profile_table import Curve
 from shardwright.costmodel.kernel_latency.roofline import kernel_seconds, peak_flops_per_s
 from shardwright.costmodel.pricing.collectives import collective_seconds, message_seconds
 from shardwright.costmodel.pricing.machine import Machine
-from shardwright.costmodel.pricing.overlap import exposed_beside_product, slowed
+from shardwright.costmodel.pricing.overlap import exposed_over_product, slowed
 from shardwright.costmodel.pricing.pricer import Pricer
 from shardwright.datasets.catalogue.device import device, devices
 from shardwright.datasets.catalogue.stack import stack
@@ -213,9 +213,9 @@ def test_faster_links_never_cost_more(seed: int, factor: float) -> None:
 def test_overlap_never_gets_cheaper_when_something_grows(
     a: float, b: float, more: float, factor: float
 ) -> None:
-    assert exposed_beside_product(a + more, b) >= exposed_beside_product(a, b) - 1e-12
-    together = b + exposed_beside_product(a, b)
-    assert b + more + exposed_beside_product(a, b + more) >= together - 1e-12
+    assert exposed_over_product(a + more, b) >= exposed_over_product(a, b) - 1e-12
+    together = b + exposed_over_product(a, b)
+    assert b + more + exposed_over_product(a, b + more) >= together - 1e-12
     assert max(a, b) - 1e-12 <= together <= a + b + 1e-12
     assert slowed(a + more, b, factor) >= slowed(a, b, factor)
     assert slowed(a, b + more, factor) >= slowed(a, b, factor)

@@ -15,10 +15,10 @@ from oracles.heterogeneous_bounds import random_mixed_problem
 import shardwright as sw
 from shardwright.costmodel.pricing.collectives import (
     collective_seconds,
-    crossings,
+    crossed_levels,
     message_seconds,
 )
-from shardwright.costmodel.pricing.group_pricer import GroupPrices
+from shardwright.costmodel.pricing.group_pricer import GroupPricer
 from shardwright.costmodel.pricing.machine import Machine
 from shardwright.costmodel.simulation.simulator import Simulation
 from shardwright.datasets.catalogue.links import link_rates
@@ -55,7 +55,7 @@ def _part(group: str, first: int = 0, count: int = 8) -> StageDevices:
 
 def test_a_message_takes_the_level_that_joins_its_ends() -> None:
     space = space_of(problem("gpt2", "4x8xH100", 32, 1024))
-    prices = GroupPrices(simulator_of(replace(space, cluster=FOUR)).pricer)
+    prices = GroupPricer(simulator_of(replace(space, cluster=FOUR)).pricer)
     inside, between = (link_rates(FOUR, level) for level in FOUR.levels)
     near = prices.message_s(MIB, _part("h100"), _part("h100-2"))
     far = prices.message_s(MIB, _part("h100-2"), _part("h100-3"))
@@ -92,14 +92,14 @@ def test_the_norm_crosses_both_levels() -> None:
     """By hand: over the ranks of a node, two nodes of a zone, and two zones."""
     machine = Machine(replace(_one_group(), groups=FOUR.alone("h100").groups))
     item = Collective("all_reduce", 32, 1, 4, "fp32")
-    crossed = [(x.level.level, x.groups, x.members) for x in crossings(32, 1, machine)]
+    crossed = [(x.level.level, x.groups, x.members) for x in crossed_levels(32, 1, machine)]
     assert crossed == [("intra_node", 8, 1), ("intra_rack", 2, 8), ("inter_rack", 2, 16)]
     flags = {"tp": 8, "pp": 4, "global_batch": 32, "seq_len": 1024, "dtype": "bf16"}
     plan = sw.simulate("gpt2-medium", FOUR, **flags).report.plan
     space = space_of(problem("gpt2-medium", "4x8xH100", 32, 1024))
-    prices = GroupPrices(simulator_of(replace(space, cluster=FOUR)).pricer)
-    assert prices.all_ranks_s(plan, item) == collective_seconds(item, machine)
-    assert prices.all_ranks_s(plan, item) >= 2 * RATES["latency_s"]
+    prices = GroupPricer(simulator_of(replace(space, cluster=FOUR)).pricer)
+    assert prices.all_ranks_collective_s(plan, item) == collective_seconds(item, machine)
+    assert prices.all_ranks_collective_s(plan, item) >= 2 * RATES["latency_s"]
 
 
 @pytest.mark.parametrize("seed", range(6))

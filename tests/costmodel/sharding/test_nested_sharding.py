@@ -11,10 +11,10 @@ from generators.plan_cases import LLAMA, Sizes
 
 from shardwright.api.planning.plan_and_simulate import simulate_plan
 from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
-from shardwright.costmodel.sharding.fsdp_unit import Unit
+from shardwright.costmodel.sharding.fsdp_unit import FsdpUnit
 from shardwright.costmodel.sharding.param_groups import UnitShape
 from shardwright.costmodel.sharding.state_layouts import lower_unit
-from shardwright.costmodel.symbolic.tape import Item
+from shardwright.costmodel.symbolic.tape import WorkItem
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.cluster.stack_spec import StackSpec
 from shardwright.spec.errors import InputError
@@ -22,7 +22,7 @@ from shardwright.spec.model.layers import BlockLayer
 from shardwright.spec.parallel.rank_groups import RankGroup, stage_groups
 from shardwright.spec.report.report import Prediction
 from shardwright.spec.report.work_items import Collective
-from shardwright.spec.rules.layer_rules import layer_reason
+from shardwright.spec.rules.layer_rules import layer_violation
 from shardwright.spec.strategy import LayerStrategy, Sharding
 from shardwright.spec.workload.workload import DtypeRecord
 
@@ -40,12 +40,12 @@ def unit(
     dtype: DtypeRecord = BF16,
     used: StackSpec | None = None,
     strategy: LayerStrategy | None = None,
-) -> Unit:
+) -> FsdpUnit:
     plain = strategy or LayerStrategy()
     chosen = LayerStrategy(
         tp=plain.tp, cp=plain.cp, sequence_parallel=plain.sequence_parallel, shard=shard
     )
-    assert layer_reason(BLOCK, chosen, RANKS, RANKS, SEQ_LEN) is None
+    assert layer_violation(BLOCK, chosen, RANKS, RANKS, SEQ_LEN) is None
     return lower_unit(
         UnitShape(
             layers=(BLOCK,),
@@ -62,7 +62,7 @@ def of(p: int, g: int, o: int, second: int = 1) -> Sharding:
     return Sharding(parameters=p, gradients=g, optimizer=o, secondary_parameters=second)
 
 
-def wires(items: tuple[Item, ...]) -> list[tuple[str, int, int, int]]:
+def wires(items: tuple[WorkItem, ...]) -> list[tuple[str, int, int, int]]:
     return [
         (c.kind, c.ranks, c.stride, c.payload_bytes) for c in items if isinstance(c, Collective)
     ]
@@ -93,21 +93,21 @@ def test_a_steps_traffic_is_that_of_its_levels(p: int, g: int, o: int) -> None:
     padded = found.whole_bytes // 2
     gather = [("all_gather", gathered, 1, 2 * padded)] if gathered > 1 else []
     assert wires(found.gather) == wires(found.gather_backward) == gather
-    refresh = [("all_gather", o // p, p, 2 * padded // p)] if 1 < p < o else []
-    assert wires(found.refresh) == refresh
+    outer_gather = [("all_gather", o // p, p, 2 * padded // p)] if 1 < p < o else []
+    assert wires(found.outer_gather) == outer_gather
     reduced, replicas = g if g > 1 else o, RANKS // o
     scatter = [("reduce_scatter", reduced, 1, 4 * padded)] if reduced > 1 else []
     across = [("all_reduce", replicas, o, 4 * padded // o)] if replicas > 1 else []
     nested = 1 < g < o
     assert wires(found.reduce) == scatter + ([] if nested else across)
     settled = [("reduce_scatter", o // g, g, 4 * padded // g), *across] if nested else []
-    assert wires(found.settle) == settled
+    assert wires(found.outer_reduce) == settled
 
 
 def test_levels_cost_what_they_did() -> None:
     for degrees in ((1, 1, 32), (1, 32, 32), (32, 32, 32), (8, 8, 8), (1, 1, 1)):
         found = unit(of(*degrees))
-        assert found.refresh == found.settle == ()
+        assert found.outer_gather == found.outer_reduce == ()
         assert found.gather == found.gather_backward
 
 
@@ -125,7 +125,7 @@ def test_instances_of_a_distributed_optimizer_reduce_inside_and_sum_across() -> 
     one, four = unit(of(1, 1, 32), used=megatron), unit(of(1, 1, 8), used=megatron)
     assert [w[:3] for w in wires(one.reduce)] == [("reduce_scatter", 32, 1)]
     assert [w[:3] for w in wires(four.reduce)] == [("reduce_scatter", 8, 1), ("all_reduce", 4, 8)]
-    assert [w[:3] for w in wires(four.publish)] == [("all_gather", 8, 1)]
+    assert [w[:3] for w in wires(four.post_update)] == [("all_gather", 8, 1)]
     assert four.optimizer_bytes == 4 * one.optimizer_bytes
     assert four.parameter_bytes == one.parameter_bytes
 
@@ -171,7 +171,13 @@ def unit_groups(strategy: LayerStrategy, ranks: int) -> set[RankGroup]:
             stack=stack("shardwright"),
         )
     )
-    every = (found.gather, found.gather_backward, found.refresh, found.reduce, found.settle)
+    every = (
+        found.gather,
+        found.gather_backward,
+        found.outer_gather,
+        found.reduce,
+        found.outer_reduce,
+    )
     return {RankGroup(w[1], w[2]) for items in every for w in wires(items)}
 
 
@@ -239,6 +245,6 @@ def test_degrees_that_mean_nothing_are_refused(text: str) -> None:
 )
 def test_shardings_that_do_not_nest_are_named(shard: Sharding, words: str) -> None:
     block = next(x for x in LLAMA.model().layers() if isinstance(x, BlockLayer))
-    reason = layer_reason(block, LayerStrategy(shard=shard), RANKS, RANKS, SEQ_LEN)
+    reason = layer_violation(block, LayerStrategy(shard=shard), RANKS, RANKS, SEQ_LEN)
     assert reason is not None
     assert words in reason

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shardwright.api.planning.uniform_plan import UniformStrategy, uniform_plan
 from shardwright.costmodel.sharding.optimizers import (
     NEWTON_SCHULZ_STEPS,
-    Tensor,
+    LocalParameter,
     state_bytes,
     update_share,
     update_work,
@@ -22,14 +22,14 @@ from shardwright.costmodel.simulation.simulator import Simulation, Simulator
 from shardwright.spec.choices import OPTIMIZERS, Optimizer
 from shardwright.spec.parallel.rank_groups import RankGroup
 from shardwright.spec.report.work_items import Collective, Kernel
-from shardwright.spec.rules.plan_rules import executable_reason
+from shardwright.spec.rules.plan_rules import unsupported_run
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.workload.workload import DtypeRecord
 
 BF16 = DtypeRecord.from_shorthand("bf16")
 ALONE = RankGroup(1, 1)
-MATRIX = Tensor((4096, 14336), (4096, 14336), 4096 * 14336, hidden=True, table=False)
-TABLE = Tensor((32000, 4096), (32000, 4096), 32000 * 4096, hidden=False, table=True)
+MATRIX = LocalParameter((4096, 14336), (4096, 14336), 4096 * 14336, hidden=True, table=False)
+TABLE = LocalParameter((32000, 4096), (32000, 4096), 32000 * 4096, hidden=False, table=True)
 
 
 def simulate(optimizer: str, stack: str = "megatron", shard: str = "zero0") -> Simulation:
@@ -93,7 +93,7 @@ def test_levels_of_partitioned_states_shrink_as_published() -> None:
 
 @given(st.integers(1, 2**28))
 def test_eight_bit_moments_have_a_scale_a_block(elements: int) -> None:
-    tensor = Tensor((elements,), (elements,), elements, hidden=False, table=False)
+    tensor = LocalParameter((elements,), (elements,), elements, hidden=False, table=False)
     found = state_bytes("adamw8bit", BF16, [tensor])
     if elements < 4096:
         assert found == 8 * elements
@@ -102,13 +102,15 @@ def test_eight_bit_moments_have_a_scale_a_block(elements: int) -> None:
     assert state_bytes("adamw8bit", BF16, [replace_table(tensor)]) == 8 * elements
 
 
-def replace_table(tensor: Tensor) -> Tensor:
+def replace_table(tensor: LocalParameter) -> LocalParameter:
     return tensor._replace(table=True)
 
 
 def test_factored_moments_are_rows_and_columns() -> None:
     assert state_bytes("adafactor", BF16, [MATRIX]) == 4 * (4096 + 14336)
-    experts = Tensor((8, 4096, 14336), (4096, 14336), 8 * 512 * 14336, hidden=True, table=False)
+    experts = LocalParameter(
+        (8, 4096, 14336), (4096, 14336), 8 * 512 * 14336, hidden=True, table=False
+    )
     assert state_bytes("adafactor", BF16, [experts]) == 8 * 4 * (512 + 14336)
 
 
@@ -142,7 +144,7 @@ def test_muon_leaves_tables_to_adamw() -> None:
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_only_adamw_is_run(optimizer: Optimizer) -> None:
     found = problem("llama-2-7b", "1x8xH100", 64, 4096, optimizer=optimizer, dtype="bf16")
-    reason = executable_reason(LayerStrategy(), found.workload)
+    reason = unsupported_run(LayerStrategy(), found.workload)
     assert (reason is None) == (optimizer == "adamw")
     assert reason is None or optimizer in reason
 

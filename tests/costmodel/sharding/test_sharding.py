@@ -12,7 +12,7 @@ from oracles.brute_force import every_sharding
 
 from shardwright.costmodel.lowering.layer_lowering import LayerShape, lower_layer
 from shardwright.costmodel.pricing.machine import Machine
-from shardwright.costmodel.sharding.fsdp_unit import Unit
+from shardwright.costmodel.sharding.fsdp_unit import FsdpUnit
 from shardwright.costmodel.sharding.param_groups import UnitShape
 from shardwright.costmodel.sharding.state_layouts import lower_unit
 from shardwright.costmodel.simulation.simulator import Simulation, Simulator
@@ -36,7 +36,7 @@ MODELS = ("gpt2", "gpt2-xl", "llama-3-8b", "qwen3-8b")
 
 def unit(
     layer: Layer, strategy: LayerStrategy, ranks: int, dtype: DtypeRecord, used: StackSpec
-) -> Unit:
+) -> FsdpUnit:
     return lower_unit(
         UnitShape(
             layers=(layer,),
@@ -167,7 +167,7 @@ def test_traffic_of_each_level(used: StackSpec) -> None:
         found = unit(layer, LayerStrategy(shard=sharding), 8, BF16, used)
         whole, degree = found.local_elements, sharding.optimizer
         scattered = payload(found.reduce, "reduce_scatter")
-        gathered = payload((*found.gather, *found.publish), "all_gather")
+        gathered = payload((*found.gather, *found.post_update), "all_gather")
         assert gathered == (2 * whole if degree > 1 else 0)
         assert scattered == (4 * whole if degree > 1 else 0)
         assert payload(found.reduce, "all_reduce") == (4 * whole // degree if degree < 8 else 0)

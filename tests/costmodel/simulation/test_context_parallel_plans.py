@@ -40,7 +40,7 @@ from shardwright.spec.model.layers import Layer
 from shardwright.spec.parallel.rank_groups import context_group, stage_groups, tensor_group
 from shardwright.spec.plan.plan import Plan, load_plan
 from shardwright.spec.report.work_items import Collective, Kernel
-from shardwright.spec.rules.layer_rules import layer_reason
+from shardwright.spec.rules.layer_rules import layer_violation
 from shardwright.spec.strategy import LayerStrategy, Sharding
 from shardwright.spec.workload.workload import DtypeRecord
 
@@ -83,7 +83,7 @@ def test_every_legal_strategy_lowers(
     layer: Layer, drawn: tuple[LayerStrategy, int], seq_len: int
 ) -> None:
     strategy, ranks = drawn
-    reason = layer_reason(layer, strategy, ranks, ranks, seq_len)
+    reason = layer_violation(layer, strategy, ranks, ranks, seq_len)
     if reason is not None:
         assert reason
         return
@@ -102,7 +102,13 @@ def test_every_legal_strategy_lowers(
     assert unit.parameter_bytes * strategy.shard.optimizer >= unit.local_elements * 4
     used = {
         (item.ranks, item.stride)
-        for items in (unit.gather, unit.gather_backward, unit.refresh, unit.reduce, unit.settle)
+        for items in (
+            unit.gather,
+            unit.gather_backward,
+            unit.outer_gather,
+            unit.reduce,
+            unit.outer_reduce,
+        )
         for item in items
         if isinstance(item, Collective)
     }
@@ -208,7 +214,7 @@ def test_each_step_shows_what_outlasts_its_attention(cluster: str, cp: int) -> N
             if isinstance(entry.work, Kernel):
                 continue
             message_s, beside_s = pricer.collective(entry.work).time_s, 0.0
-            if entry.beside:
+            if entry.overlapped_kernels:
                 following = way.entries[number + 1].work
                 assert isinstance(following, Kernel)
                 beside_s = pricer.kernel(following).time_s
@@ -216,7 +222,7 @@ def test_each_step_shows_what_outlasts_its_attention(cluster: str, cp: int) -> N
         shown_s = pricer.layer_pass(way).terms_s[TERMS.index("exposed_cp")]
         assert shown_s == pytest.approx(expected_s)
     last = [e for e in found.backward.entries if isinstance(e.work, Collective)][-1]
-    assert last.beside == 0
+    assert last.overlapped_kernels == 0
 
 
 def test_an_exchange_leaves_a_node_over_each_devices_own_share() -> None:

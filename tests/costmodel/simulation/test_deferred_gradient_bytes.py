@@ -10,7 +10,7 @@ import pytest
 from generators import expert_cases, layer_kinds
 
 from shardwright.costmodel.lowering.layer_lowering import lower_layer, lower_split_backward
-from shardwright.costmodel.lowering.layer_parts import put_together
+from shardwright.costmodel.lowering.layer_parts import assemble_layer_work
 from shardwright.costmodel.symbolic.layer_shape import LayerShape
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.choices import RECOMPUTES
@@ -73,7 +73,7 @@ CASES = [*of_kinds(), *of_experts(), *of_others()]
 
 
 def test_many_layers_leave_something() -> None:
-    left = [put_together(layer, shape).waiting_bytes for _, layer, shape in CASES]
+    left = [assemble_layer_work(layer, shape).waiting_bytes for _, layer, shape in CASES]
     assert len(CASES) > 400
     assert sum(bytes_ > 0 for bytes_ in left) > 300
     assert min(left) == 0
@@ -85,7 +85,7 @@ def test_parts_leave_what_the_whole_layer_does(name: str) -> None:
     for kind, layer, shape in CASES:
         if kind != name:
             continue
-        found = put_together(layer, shape).waiting_bytes
+        found = assemble_layer_work(layer, shape).waiting_bytes
         whole = lower_split_backward(layer, shape)
         for weight in (whole.weight, whole.accumulating_weight):
             assert found == weight.gradient_bytes - weight.change_bytes, shape
@@ -101,4 +101,7 @@ def test_what_is_left_is_what_the_input_part_did_not_free(name: str) -> None:
         whole = lower_layer(layer, shape).backward
         freed = split.input.change_bytes - split.input.gradient_bytes
         freed_whole = whole.change_bytes - whole.gradient_bytes
-        assert put_together(layer, shape).waiting_bytes == freed - freed_whole, (shape, forward)
+        assert assemble_layer_work(layer, shape).waiting_bytes == freed - freed_whole, (
+            shape,
+            forward,
+        )

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from published.wrong_pricers import Perturbed
 
 from shardwright.costmodel.pricing.machine import Machine
-from shardwright.costmodel.simulation.event_simulation import STREAMS, simulate_spans
-from shardwright.costmodel.simulation.pipeline_timing import Messages
+from shardwright.costmodel.simulation.event_simulation import STREAMS, simulate_events
+from shardwright.costmodel.simulation.pipeline_timing import MessageTimes
 from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.errors import InputError
@@ -24,7 +24,7 @@ EXACT = 1e-9
 
 def no_message_queues(s: Sample) -> bool:
     """Whether every message is over before the same rank can send the next one."""
-    messages = Messages(s.plan, s.simulation.chunks, s.simulator.prices)
+    messages = MessageTimes(s.plan, s.simulation.chunks, s.simulator.prices)
     longest_s = max(
         messages.seconds(forward, position)
         for forward in (True, False)
@@ -42,7 +42,7 @@ def no_message_queues(s: Sample) -> bool:
 def check_spans(s: Sample) -> None:
     if s.plan.program.schedule.kind == "dualpipe":
         return
-    simulation, spans = simulate_spans(s.simulator, s.plan)
+    simulation, spans = simulate_events(s.simulator, s.plan)
     wanted = s.simulation
     assert spans.overlap_s() <= EXACT * wanted.step_time_s
     assert simulation.step_time_s >= wanted.step_time_s * (1 - EXACT)
@@ -73,7 +73,7 @@ def test_a_message_longer_than_its_passes_waits_for_the_one_ahead() -> None:
     plan = Case(name="slow", stages=2, ranks=2, kind="gpipe", global_batch=32, micro_batch=1).plan()
     plain = Simulator.for_plan(plan, Machine(plan.cluster), stack("shardwright"))
     slow = Simulator(plain.lowering, _SlowMessages(plain.pricer, 1e3, lambda item: False))
-    by_pass, (by_span, spans) = slow.run(plan), simulate_spans(slow, plan)
+    by_pass, (by_span, spans) = slow.run(plan), simulate_events(slow, plan)
     assert by_pass is not None
     assert by_span.step_time_s > by_pass.step_time_s * 1.5
     assert spans.overlap_s() <= EXACT * by_span.step_time_s
@@ -99,7 +99,7 @@ def test_every_layer_collective_and_message_has_its_spans() -> None:
         cuts=(3,),
     ).plan()
     simulator = Simulator.for_plan(plan, Machine(plan.cluster), stack("shardwright"))
-    _, spans = simulate_spans(simulator, plan)
+    _, spans = simulate_events(simulator, plan)
     streams = [STREAMS[number] for number in spans.streams.tolist()]
     lowered = [
         layer.lowered
@@ -122,4 +122,4 @@ def test_every_layer_collective_and_message_has_its_spans() -> None:
 def test_overlapping_pairs_have_no_spans() -> None:
     s = next(x for x in map(split_sample, range(9)) if x.plan.program.schedule.kind == "dualpipe")
     with pytest.raises(InputError, match="in pairs"):
-        simulate_spans(s.simulator, s.plan)
+        simulate_events(s.simulator, s.plan)

@@ -16,8 +16,8 @@ from shardwright.costmodel.lowering.model_flops import model_flops_per_sample
 from shardwright.costmodel.lowering.step_work import step_work
 from shardwright.costmodel.memory.feasibility import MemoryRule
 from shardwright.costmodel.pricing.machine import Machine
-from shardwright.costmodel.sharding.fsdp_unit import Unit
-from shardwright.costmodel.sharding.param_groups import UnitShape, unit_parts
+from shardwright.costmodel.sharding.fsdp_unit import FsdpUnit
+from shardwright.costmodel.sharding.param_groups import UnitShape, param_groups
 from shardwright.costmodel.sharding.state_layouts import lower_unit
 from shardwright.costmodel.simulation.simulator import Simulation, Simulator
 from shardwright.costmodel.simulation.step_end import communicators
@@ -50,7 +50,7 @@ def shape_of(
     )
 
 
-def unit(layer: BlockLayer, strategy: LayerStrategy, name: str = "shardwright") -> Unit:
+def unit(layer: BlockLayer, strategy: LayerStrategy, name: str = "shardwright") -> FsdpUnit:
     return lower_unit(shape_of(layer, strategy, name))
 
 
@@ -80,7 +80,7 @@ def test_parts_of_all_ranks_make_the_model() -> None:
         layer = block_of(moe)
         specs = layer_parameters(layer, SEQ_LEN)
         for strategy, level in itertools.product(splits(layer, RANKS), LEVELS):
-            parts = unit_parts(shape_of(layer, sharded(strategy, level)))
+            parts = param_groups(shape_of(layer, sharded(strategy, level)))
             dense, experts = parts
             split = strategy.ep * strategy.etp
             of_experts = sum(spec.elements for spec in specs if spec.expert)
@@ -104,7 +104,7 @@ def test_experts_shard_over_all_that_hold_them_where_the_layer_does() -> None:
         same = RANKS // (strategy.ep * strategy.etp)
         whole = strategy.state_ranks(RANKS)
         for level in LEVELS:
-            found = unit_parts(shape_of(layer, sharded(strategy, level)))[1]
+            found = param_groups(shape_of(layer, sharded(strategy, level)))[1]
             expected = 1 if level == "zero0" or whole == 1 else same
             assert found.degree == expected, (strategy, level)
             assert found.group.stride == strategy.ep * strategy.etp
@@ -112,7 +112,7 @@ def test_experts_shard_over_all_that_hold_them_where_the_layer_does() -> None:
 
 def test_a_layer_without_experts_has_one_part() -> None:
     layer = block_of(Mlp(ffn=64))
-    (part,) = unit_parts(shape_of(layer, LayerStrategy(tp=2)))
+    (part,) = param_groups(shape_of(layer, LayerStrategy(tp=2)))
     assert part.group.stride == 2
     assert part.vectors == 2 * layer.hidden
 
@@ -124,7 +124,7 @@ def test_gradients_of_experts_are_summed_over_those_that_hold_them(name: str) ->
     found = unit(layer, LayerStrategy(ep=4), name)
     work = [item for item in found.reduce if isinstance(item, Collective)]
     size = 4
-    dense, experts = unit_parts(shape_of(layer, LayerStrategy(ep=4), name))
+    dense, experts = param_groups(shape_of(layer, LayerStrategy(ep=4), name))
     assert [(c.kind, c.ranks, c.stride, c.payload_bytes) for c in work] == [
         ("all_reduce", 8, 1, dense.whole * size),
         ("all_reduce", 2, 4, experts.whole * size),
@@ -138,7 +138,7 @@ def test_each_part_gathers_and_reduces_over_its_own_ranks(level: str) -> None:
     layer = block_of(LARGE)
     strategy = sharded(LayerStrategy(tp=2, sequence_parallel="megatron", ep=2), level)
     found = unit(layer, strategy)
-    dense, experts = unit_parts(shape_of(layer, strategy))
+    dense, experts = param_groups(shape_of(layer, strategy))
     gathers = [c for c in found.gather if isinstance(c, Collective)]
     assert [(c.ranks, c.stride, c.payload_bytes) for c in gathers] == [
         (4, 2, 2 * dense.padded),
@@ -259,7 +259,7 @@ def test_experts_of_one_rank_each_need_no_sum_and_no_more_memory_for_it() -> Non
     case = case_of(8, shard="zero3")
     plan = case.plan()
     strategy = next(iter(plan.expert_strategies(0)))
-    found = unit_parts(shape_of(model_of(LARGE, hidden=512).layers()[2], strategy))[1]
+    found = param_groups(shape_of(model_of(LARGE, hidden=512).layers()[2], strategy))[1]
     assert (found.degree, found.replicas.size, found.shared) == (1, 1, False)
     held, _ = simulated(case)
     whole, _ = simulated(case_of(1, shard="zero3"))

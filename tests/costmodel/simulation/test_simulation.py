@@ -36,7 +36,7 @@ FORWARD_S, BACKWARD_S = 2.0, 3.0
 class _Fixed(Simulator):
     """Every pass of a chunk takes the same time; the update and the host take none."""
 
-    def pass_time(self, chunk: StageChunk, kind: PassKind, group: str, reach: int) -> PassTime:
+    def pass_time(self, chunk: StageChunk, kind: PassKind, group: str, link_span: int) -> PassTime:
         seconds = FORWARD_S if kind.forward else BACKWARD_S
         return PassTime(seconds, [seconds, *[0.0] * (len(PASS_TERMS) - 1)], 0.0, 0.0)
 
@@ -100,8 +100,8 @@ class _LongerPass(Pricer):
         super().__init__(pricer.machine, pricer.stack)
         self._victim, self._extra_s = victim, extra_s
 
-    def reaching(self, reach: int) -> Pricer:
-        return _LongerPass(super().reaching(reach), self._victim, self._extra_s)
+    def with_link_span(self, link_span: int) -> Pricer:
+        return _LongerPass(super().with_link_span(link_span), self._victim, self._extra_s)
 
     def layer_pass(self, lowered: LoweredPass) -> PassCost:
         cost = super().layer_pass(lowered)

@@ -30,13 +30,13 @@ from shardwright.costmodel.simulation.simulator import Simulation, Simulator
 from shardwright.costmodel.simulation.timeline import simulated_timeline
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.plan.plan import Plan
-from shardwright.spec.schedules.action_text import write_order
-from shardwright.spec.schedules.stage_order import EVERY_KIND, SPLIT_KINDS, ScheduleKind
+from shardwright.spec.schedules.action_text import format_actions
+from shardwright.spec.schedules.stage_order import ALL_KINDS, SPLIT_KINDS, ScheduleKind
 
 SEEDS = st.integers(0, 44)
 
 
-@pytest.mark.parametrize("kind", EVERY_KIND)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 @pytest.mark.parametrize(("stages", "batches"), [(2, 4), (3, 9), (4, 8), (6, 24)])
 def test_simulated_bubbles_equal_their_closed_forms(
     kind: ScheduleKind, stages: int, batches: int
@@ -161,12 +161,12 @@ def test_a_split_backward_does_the_work_of_a_whole_one(seed: int) -> None:
     assert total == executed_flops(s.plan, s.simulation)
 
 
-@pytest.mark.parametrize("kind", EVERY_KIND)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_an_order_written_out_takes_the_time_of_its_kind(kind: ScheduleKind) -> None:
     """But for pairs, which only DualPipe itself starts together."""
     plan = pipeline(kind, 4, 8)
     program = plan.program
-    lines = tuple(write_order(program.passes(stage)) for stage in range(4))
+    lines = tuple(format_actions(program.passes(stage)) for stage in range(4))
     schedule = replace(program.schedule, actions=lines)
     written = replace(plan, programs=(replace(program, schedule=schedule),))
     assert written.check() == []

@@ -13,17 +13,21 @@ from shardwright.costmodel.explain.breakdown import breakdown
 from shardwright.costmodel.lowering.chunk import StageChunk
 from shardwright.costmodel.lowering.plan_lowering import Lowering
 from shardwright.costmodel.lowering.stage_passes import PassKind
-from shardwright.costmodel.pricing.link_span import Reach
+from shardwright.costmodel.pricing.link_span import LinkSpan
 from shardwright.costmodel.simulation import rank_class
-from shardwright.costmodel.simulation.event_simulation import simulate_spans
+from shardwright.costmodel.simulation.event_simulation import simulate_events
 from shardwright.costmodel.simulation.pass_time import PASS_TERMS, PassTime
 from shardwright.costmodel.simulation.simulator import Simulator
-from shardwright.costmodel.simulation.stage_messages import Side, alike_s, crossing_s
+from shardwright.costmodel.simulation.stage_messages import (
+    BoundaryStage,
+    repartition_s,
+    same_partition_s,
+)
 from shardwright.costmodel.simulation.timeline import simulated_timeline
 from shardwright.datasets.clusters.parse import parse_cluster
 from shardwright.spec.errors import InputError
 from shardwright.spec.plan.plan import LayerPlan, Stage, StageDevices
-from shardwright.spec.plan.stage_messages import blocks, messages
+from shardwright.spec.plan.stage_messages import activation_blocks, messages
 from shardwright.spec.strategy import LayerStrategy
 
 IB = "@8x400G-IB"
@@ -36,7 +40,9 @@ class _Fixed(Simulator):
 
     seconds: tuple[tuple[float, float], ...] = ()
 
-    def pass_time(self, chunk: StageChunk, kind: PassKind, group: str, reach: Reach) -> PassTime:
+    def pass_time(
+        self, chunk: StageChunk, kind: PassKind, group: str, link_span: LinkSpan
+    ) -> PassTime:
         own = self.seconds[0 if chunk.layers[0].index == 0 else 1][0 if kind.forward else 1]
         return PassTime(own, [own, *[0.0] * (len(PASS_TERMS) - 1)], 0.0, 0.0)
 
@@ -155,12 +161,16 @@ def test_a_boundary_takes_as_long_as_its_busiest_rank(seed: int) -> None:
         return 1e-3 + size * (3e-6 if crosses else 1e-6)
 
     whole = samples * tokens * row_bytes
-    found = crossing_s(
-        whole, Side.of(stage, split, samples), Side.of(other, into, samples), seconds
+    found = repartition_s(
+        whole,
+        BoundaryStage.of(stage, split, samples),
+        BoundaryStage.of(other, into, samples),
+        seconds,
     )
     loads: dict[tuple[str, int], float] = {}
     for message in messages(
-        blocks(stage, split, samples, tokens), blocks(other, into, samples, tokens)
+        activation_blocks(stage, split, samples, tokens),
+        activation_blocks(other, into, samples, tokens),
     ):
         places = _part(stage, message.source), _part(other, message.target)
         took = seconds(message.block.rows * row_bytes, *places)
@@ -182,9 +192,12 @@ def test_stages_that_cut_alike_send_rank_to_rank() -> None:
         StageDevices(device_group="a", first_rank=0, count=2, batch_share=0.25),
         StageDevices(device_group="b", first_rank=0, count=2, batch_share=0.75),
     )
-    side = Side.of(Stage(devices=held, virtual_stages=()), LayerStrategy(), 8)
+    side = BoundaryStage.of(Stage(devices=held, virtual_stages=()), LayerStrategy(), 8)
     sizes = []
-    assert alike_s(100, side, side, lambda size, *_: sizes.append(size) or float(size)) == 300.0
+    assert (
+        same_partition_s(100, side, side, lambda size, *_: sizes.append(size) or float(size))
+        == 300.0
+    )
     assert sizes == [100, 300]
 
 
@@ -243,7 +256,7 @@ def test_spans_and_timelines_of_unequal_stages() -> None:
     ]
     plan = mixed_plan(question, stages, [0, 17, 34], [strategy("zero1", 4)] * 2, 2)
     simulator = Simulator.for_plan(plan, question.machine, question.stack)
-    simulation, _ = simulate_spans(simulator, plan)
+    simulation, _ = simulate_events(simulator, plan)
     assert simulation.step_time_s == pytest.approx(run(question, plan).step_time_s, rel=1e-9)
     timeline = simulated_timeline(simulation, simulator)
     assert {span.stream.rank for span in timeline.spans} == {0, 1}

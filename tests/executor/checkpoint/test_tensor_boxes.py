@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shardwright.executor.checkpoint import tensor_boxes as boxes
+from shardwright.executor.checkpoint import tensor_boxes
 from shardwright.executor.checkpoint.tensor_parts import plan_saves
 from shardwright.spec.model.layer_parameters import ParameterSpec
 from shardwright.spec.parallel.rank_groups import (
@@ -60,7 +60,7 @@ def test_every_rank_knows_where_its_experts_lie(
     monkeypatch: pytest.MonkeyPatch, ep: int, etp: int, ranks: int, split_dim: int, level: str
 ) -> None:
     """Each number is where it belongs, and what all ranks hold makes up the whole."""
-    monkeypatch.setattr(boxes, "DTensor", Sharded)
+    monkeypatch.setattr(tensor_boxes, "DTensor", Sharded)
     strategy = LayerStrategy(ep=ep, etp=etp, shard=Sharding.from_text(level, ranks))
     flat, rows = WHOLE.flatten(0, 1), []
     for rank in range(ranks):
@@ -68,7 +68,7 @@ def test_every_rank_knows_where_its_experts_lie(
         if not local.data.numel():
             continue
         book: Any = SimpleNamespace(local_rank=rank, stage_ranks=ranks)
-        part = boxes.parameter_part(local, book)
+        part = tensor_boxes.parameter_part(local, book)
         assert part.whole == tuple(flat.shape)
         assert torch.equal(torch.cat([box.tensor for box in part.boxes()]), local.data)
         for box in part.boxes():

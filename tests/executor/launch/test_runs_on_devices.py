@@ -25,7 +25,7 @@ from shardwright.executor.train.job import TrainSettings
 from shardwright.spec.errors import InputError, RunError
 from shardwright.spec.schedules.stage_order import (
     ScheduleKind,
-    chunk_place,
+    chunk_location,
     chunk_position,
     stage_order,
 )
@@ -51,7 +51,7 @@ def test_a_rank_only_sends_or_only_receives_on_a_wire(
             before, after = (at - 1, at + 1) if item.forward else (at + 1, at - 1)
             for position, does in ((before, "receives"), (after, "sends")):
                 if 0 <= position < stages * chunks:
-                    peer = chunk_place(kind, position, stages)[0]
+                    peer = chunk_location(kind, position, stages)[0]
                     ends = (peer, stage) if does == "receives" else (stage, peer)
                     wire = wire_of(item.forward, *ends)
                     ways.setdefault(wire, set()).add((does, peer))
@@ -84,7 +84,7 @@ def test_ranks_of_this_machine_meet_on_it(monkeypatch: pytest.MonkeyPatch) -> No
 def test_late_ranks_always_end(found: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch import device
 
-    from shardwright.executor.launch import join as ranks
+    from shardwright.executor.launch import join
 
     monkeypatch.setattr("torch.cuda.set_device", lambda device: None)
     if found is None:
@@ -93,7 +93,7 @@ def test_late_ranks_always_end(found: str | None, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv(LATE_RANKS, found)
     import os
 
-    ranks._take(device("cuda", 0))
+    join._take(device("cuda", 0))
     assert os.environ[LATE_RANKS] in ENDED
     assert found not in ENDED or os.environ[LATE_RANKS] == found
 

@@ -24,30 +24,32 @@ from shardwright.kernels.attention.ring_step import (
     merge_attention_,
 )
 from shardwright.spec.errors import RunError
-from shardwright.spec.parallel.batch_partition import Span
-from shardwright.spec.parallel.sequence_partition import Spans, count, joined
+from shardwright.spec.parallel.batch_partition import IndexRange
+from shardwright.spec.parallel.sequence_partition import IndexRanges, count, merge_ranges
 from shardwright.spec.strategy import LayerStrategy
 
 SEQ_LEN, BATCH, HEADS, KV_HEADS, WIDTH, NARROW = 32, 2, 4, 2, 8, 6
 
 
-def zigzag(ranks: int) -> list[Spans]:
+def zigzag(ranks: int) -> list[IndexRanges]:
     return list(token_layout(LayerStrategy(cp=ranks), 0, SEQ_LEN).ring)
 
 
-def in_order(ranks: int) -> list[Spans]:
+def in_order(ranks: int) -> list[IndexRanges]:
     each = SEQ_LEN // ranks
-    return [(Span(i * each, (i + 1) * each),) for i in range(ranks)]
+    return [(IndexRange(i * each, (i + 1) * each),) for i in range(ranks)]
 
 
-def shuffled(ranks: int, pieces: int) -> list[Spans]:
+def shuffled(ranks: int, pieces: int) -> list[IndexRanges]:
     """Equal pieces dealt at random, unevenly many to each rank."""
     each = SEQ_LEN // pieces
     source = random.Random(pieces)
     owners = [*range(ranks), *(source.randrange(ranks) for _ in range(pieces - ranks))]
     source.shuffle(owners)
     return [
-        joined(Span(i * each, (i + 1) * each) for i in range(pieces) if owners[i] == rank)
+        merge_ranges(
+            IndexRange(i * each, (i + 1) * each) for i in range(pieces) if owners[i] == rank
+        )
         for rank in range(ranks)
     ]
 
@@ -61,12 +63,12 @@ LAYOUTS = {
 }
 
 
-def layout(ring: list[Spans], position: int) -> TokenLayout:
+def layout(ring: list[IndexRanges], position: int) -> TokenLayout:
     own = ring[position]
     return TokenLayout(seq_len=SEQ_LEN, read=own, held=own, ring=tuple(ring), position=position)
 
 
-def index(spans: Spans) -> Tensor:
+def index(spans: IndexRanges) -> Tensor:
     return torch.cat([torch.arange(*span) for span in spans])
 
 
@@ -179,4 +181,4 @@ def test_position_rows_and_tokens_are_those_of_the_spans() -> None:
         chosen = chosen_tokens(torch.stack(samples, dim=1), own)
         assert torch.equal(chosen, torch.stack([sample[rows] for sample in samples], dim=1))
     with pytest.raises(ValueError, match="position rows"):
-        position_rows(table, (Span(0, 2), Span(4, 9)))
+        position_rows(table, (IndexRange(0, 2), IndexRange(4, 9)))

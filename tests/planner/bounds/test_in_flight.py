@@ -8,11 +8,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shardwright.planner.space import in_flight as held
+from shardwright.planner.space import in_flight
 from shardwright.planner.space.in_flight import SETTLED, WAITING_SHARE, Held, held_at_fullest
-from shardwright.spec.rules.plan_rules import schedule_reason
+from shardwright.spec.rules.plan_rules import schedule_violation
 from shardwright.spec.schedules.stage_order import (
-    EVERY_KIND,
+    ALL_KINDS,
     ScheduleKind,
     first_in_flight,
     stage_order,
@@ -27,12 +27,12 @@ STAGES = st.integers(1, 8)
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     """A stage of a legal pipeline: its schedule, number, stages, chunks, micro-batches."""
-    kind = draw(st.sampled_from(EVERY_KIND))
+    kind = draw(st.sampled_from(ALL_KINDS))
     stages = draw(STAGES)
     chunks = {"interleaved": draw(st.integers(2, 5)), "zbv": 2, "dualpipe": 2}.get(kind, 1)
     rounds = draw(st.integers(1, 8))
     microbatches = rounds * stages if kind == "interleaved" else draw(st.integers(1, 60))
-    assume(schedule_reason(kind, stages, chunks, microbatches, stages * chunks) is None)
+    assume(schedule_violation(kind, stages, chunks, microbatches, stages * chunks) is None)
     return kind, draw(st.integers(0, stages - 1)), stages, chunks, microbatches
 
 
@@ -84,14 +84,14 @@ def test_gradients_count_where_a_moment_as_full_has_them(case: Case) -> None:
 def test_more_micro_batches_make_no_moment_fuller(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted over the whole step."""
     compared = 0
-    for kind in EVERY_KIND:
+    for kind in ALL_KINDS:
         for stages in (1, 2, 3, 5, 8):
             for chunks in {"interleaved": (2, 3, 5), "zbv": (2,), "dualpipe": (2,)}.get(kind, (1,)):
                 for stage in range(stages):
                     case = (kind, stage, stages, chunks, (SETTLED + 3) * stages)
                     settled = held_at_fullest(*case)
                     with monkeypatch.context() as patch:
-                        patch.setattr(held, "SETTLED", 10**9)
+                        patch.setattr(in_flight, "SETTLED", 10**9)
                         assert held_at_fullest(*case) == settled, case
                     compared += 1
     assert compared > 100

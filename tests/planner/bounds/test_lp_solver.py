@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import shardwright as sw
-from shardwright.planner.relaxation import restricted_master as program
+from shardwright.planner.relaxation import restricted_master
 from shardwright.spec.errors import InfeasibleError
 
 ASKED: dict[str, Any] = {
@@ -47,13 +47,13 @@ def _check(found: Any, whole: Any) -> None:
 def test_a_solver_that_stops_leaves_a_plan_and_its_gap(
     monkeypatch: pytest.MonkeyPatch, whole: Any, solves: int
 ) -> None:
-    asked, real = [0], program.Program.solved
+    asked, real = [0], restricted_master.Program.solved
 
-    def solved(self: program.Program) -> program.Solved | None:
+    def solved(self: restricted_master.Program) -> restricted_master.Solved | None:
         asked[0] += 1
         return real(self) if asked[0] <= solves else None
 
-    monkeypatch.setattr(program.Program, "solved", solved)
+    monkeypatch.setattr(restricted_master.Program, "solved", solved)
     found = sw.plan(**ASKED).report.to_document()
     assert asked[0] > solves
     _check(found, whole)

@@ -23,7 +23,7 @@ from shardwright.spec.choices import Optimizer
 from shardwright.spec.model.layers import MultiTokenLayer
 from shardwright.spec.model.mixers import LatentAttention
 from shardwright.spec.model.model_spec import BlockLayer, LayerRun, ModelSpec
-from shardwright.spec.schedules.stage_order import EVERY_KIND, SPLIT_KINDS
+from shardwright.spec.schedules.stage_order import ALL_KINDS, SPLIT_KINDS
 from shardwright.spec.workload.training import Lora
 from shardwright.spec.workload.workload import DtypeRecord
 
@@ -135,7 +135,7 @@ def test_no_stage_needs_less_than_its_layers_hold(change: Callable[[Space, int],
     for seed in range(4):
         space = change(random_problem(seed + 40, 8), seed)
         search, simulator = search_of(space.with_memory(PLENTY_BYTES)), simulator_of(space)
-        drawer = Drawer(space, random.Random(f"held {seed}"), EVERY_KIND)
+        drawer = Drawer(space, random.Random(f"held {seed}"), ALL_KINDS)
         for _ in range(PLANS):
             draft = drawer.draft()
             simulation = simulator.run(draft.plan(space))

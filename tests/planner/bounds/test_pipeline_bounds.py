@@ -24,7 +24,7 @@ from shardwright.planner.search.branch_and_bound import Search
 from shardwright.planner.space.pipeline_shape import Shape
 from shardwright.planner.tables import pass_table
 from shardwright.planner.tables.pass_table import PassTable, undominated
-from shardwright.spec.schedules.stage_order import EVERY_KIND
+from shardwright.spec.schedules.stage_order import ALL_KINDS
 from shardwright.spec.strategy import LayerStrategy
 
 PLANS = 10
@@ -47,7 +47,7 @@ def only(table: PassTable, strategy: LayerStrategy) -> PassTable:
 def drafted(seed: int) -> list[tuple[Search, Draft, Simulation]]:
     """Random plans on devices that hold just what each needs."""
     space = random_problem(seed)
-    drawer = Drawer(space, random.Random(f"paths {seed}"), EVERY_KIND)
+    drawer = Drawer(space, random.Random(f"paths {seed}"), ALL_KINDS)
     search, simulator = search_of(space.with_memory(PLENTY_BYTES)), simulator_of(space)
     found = []
     for _ in range(PLANS):

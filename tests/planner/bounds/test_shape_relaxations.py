@@ -6,7 +6,7 @@ import pytest
 from generators.catalogue_problems import space as real_space
 from published.planning import search_of
 
-from shardwright.planner.bounds import shape_relaxations as path_costs
+from shardwright.planner.bounds import shape_relaxations
 from shardwright.planner.bounds.shape_relaxations import PathCosts
 from shardwright.planner.space.pipeline_shape import Shape
 
@@ -28,7 +28,7 @@ def v_shapes(paths: PathCosts, count: int) -> list[Shape]:
 def test_steps_that_were_forgotten_are_found_again(
     paths: PathCosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(path_costs, "MOST_STEPS", 2)
+    monkeypatch.setattr(shape_relaxations, "MOST_STEPS", 2)
     shapes = v_shapes(paths, 5)
     assert len(shapes) == 5
     first = [paths.relaxed(shape, LONG_S) for shape in shapes]
@@ -56,7 +56,7 @@ def test_bounds_grow_with_what_is_asked(paths: PathCosts) -> None:
 def test_no_tables_are_made_beyond_their_limit(
     paths: PathCosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(path_costs, "MOST_OPTIONS", 1)
+    monkeypatch.setattr(shape_relaxations, "MOST_OPTIONS", 1)
     first, *others = (s for s in paths._costs.space.shapes() if s.stages > 1)
     assert paths.bound(first) > 0
     unlike = [s for s in others if paths._place_key(s) != paths._place_key(first)]

@@ -11,7 +11,7 @@ from published.galvatron_cases import every_plan, llama_job, random_job
 
 from shardwright.costmodel.galvatron.job import MB, usable_mb
 from shardwright.costmodel.galvatron.pipeline import StageTime, step_seconds
-from shardwright.costmodel.galvatron.plan_cost import priced
+from shardwright.costmodel.galvatron.plan_cost import plan_cost
 from shardwright.costmodel.galvatron.strategy import GalvatronStrategy
 from shardwright.planner.galvatron.best_uniform import best_uniform
 from shardwright.planner.galvatron.degree_sets import degree_sets
@@ -39,7 +39,7 @@ def test_the_search_equals_every_plan(seed: int) -> None:
     if found is None:
         assert best_s == math.inf
         return
-    assert found.price.step_s == priced(job, found.plan).step_s
+    assert found.price.step_s == plan_cost(job, found.plan).step_s
     assert max(found.price.used_bytes) <= usable_mb(budget_mb) * MB
     assert found.lower_bound_s <= best_s * (1 + TOLERANCE)
     assert found.price.step_s == pytest.approx(best_s, rel=TOLERANCE)

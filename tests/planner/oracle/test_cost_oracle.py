@@ -11,21 +11,21 @@ from oracles.brute_force import Space, solve
 from published.planning import EQUAL, RULE, planned
 
 from shardwright.planner.space.objective import StepCost
-from shardwright.spec.plan.rental_prices import Prices, plan_per_s
+from shardwright.spec.plan.rental_prices import RentalPrices, plan_per_s
 
 SEEDS, MOST_PLANS = 16, 900
 
 
-def random_prices(source: random.Random, space: Space) -> Prices:
+def random_prices(source: random.Random, space: Space) -> RentalPrices:
     """A price of devices, and now and then one of nodes that outweighs them."""
     group = space.cluster.groups[0]
     node = {group.device: 10 ** source.uniform(-2, 2)} if source.random() < 0.6 else {}
     named = source.choice([group.name, group.device])
     hours = {named: 10 ** source.uniform(-1, 1)}
-    return Prices(currency="EUR", device_hour=hours, node_hour=node)
+    return RentalPrices(currency="EUR", device_hour=hours, node_hour=node)
 
 
-def written_price_per_s(space: Space, prices: Prices, devices: int) -> float:
+def written_price_per_s(space: Space, prices: RentalPrices, devices: int) -> float:
     """The price of the first so many devices, written a second time."""
     group = space.cluster.groups[0]
     hour = next(iter(prices.device_hour.values())) * devices
@@ -34,7 +34,7 @@ def written_price_per_s(space: Space, prices: Prices, devices: int) -> float:
     return hour / 3600
 
 
-def cost_of(space: Space, prices: Prices) -> tuple[float, float, float] | None:
+def cost_of(space: Space, prices: RentalPrices) -> tuple[float, float, float] | None:
     """Value of the best plan, its proven bound, and its cost as the plan's document says."""
     found = planned(space, objective=StepCost(prices, space.cluster.groups[0]))
     if found is None:
@@ -75,7 +75,7 @@ def test_a_lower_price_never_raises_the_least_cost(seed: int) -> None:
     source = random.Random(f"lower {seed}")
     space = random_space(seed + 300, MOST_PLANS)
     prices = random_prices(source, space)
-    lower = Prices(
+    lower = RentalPrices(
         currency="EUR",
         device_hour={n: p * source.uniform(0.2, 1) for n, p in prices.device_hour.items()},
         node_hour={n: p * source.uniform(0, 1) for n, p in prices.node_hour.items()},
@@ -95,7 +95,7 @@ def test_idle_devices_cost_nothing_and_idle_nodes_neither() -> None:
         group = space.cluster.groups[0]
         if group.nodes == 1:
             continue
-        prices = Prices(currency="EUR", device_hour={"main": 1e-9}, node_hour={"main": 1e6})
+        prices = RentalPrices(currency="EUR", device_hour={"main": 1e-9}, node_hour={"main": 1e6})
         found = planned(space, objective=StepCost(prices, group))
         assert found is not None
         shape = found.outcomes[0].decision.shape

@@ -33,9 +33,9 @@ def _descended(most: int) -> tuple[Outcome, int, Search, list[OptionTable]]:
     search, tables, start = _start()
     met, tries = [start], [0]
 
-    def attempt(decision: Decision, give_up_s: float) -> Outcome | None:
+    def attempt(decision: Decision, cutoff_s: float) -> Outcome | None:
         tries[0] += 1
-        found = search.evaluator(decision, give_up_s) if tries[0] <= most else None
+        found = search.evaluator(decision, cutoff_s) if tries[0] <= most else None
         met.extend([] if found is None else [found])
         return found
 
@@ -68,8 +68,8 @@ def test_two_changes_at_once_are_tried_where_memory_binds() -> None:
     lowest = _lowered(start, tables, search.evaluator)
     met = [lowest]
 
-    def attempt(decision: Decision, give_up_s: float) -> Outcome | None:
-        found = search.evaluator(decision, give_up_s)
+    def attempt(decision: Decision, cutoff_s: float) -> Outcome | None:
+        found = search.evaluator(decision, cutoff_s)
         met.extend([found] if found is not None and found.feasible else [])
         return found
 

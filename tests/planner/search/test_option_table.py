@@ -48,7 +48,7 @@ def _whole_step_s(
     lowered = lowering.layer(layer, strategy, None, ranks, samples)
     unit = lowering.unit(members, strategy, ranks)
     entry = StageLayer(layer, lowering.layers[layer], strategy, lowered, unit)
-    pricer = search.pricer.reaching(search._reach(shape))
+    pricer = search.pricer.with_link_span(search._reach(shape))
     last = shape.microbatches - 1
     return sum(
         pass_time(StageChunk((entry,), 0, 0), PassKind(way, 0, m == 0, m == last), pricer).time_s

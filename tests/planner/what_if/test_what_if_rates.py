@@ -15,7 +15,7 @@ from published.planning import RULE, request_of
 
 from shardwright.costmodel.lowering.plan_lowering import Lowering
 from shardwright.costmodel.pricing.pricer import Pricer
-from shardwright.costmodel.pricing.rate_changes import AS_LISTED, ChangedLink, ChangedRates
+from shardwright.costmodel.pricing.rate_changes import NO_RATE_CHANGES, LinkRateChange, RateChanges
 from shardwright.costmodel.simulation.simulator import Simulator
 from shardwright.planner.candidates.evaluator import Evaluator
 from shardwright.planner.search.branch_and_bound import Limits, Quota, Search
@@ -26,16 +26,16 @@ SEEDS = range(60)
 ROUNDING = 1e-12
 
 
-def changed_simulator(space: Space, rates: ChangedRates) -> Simulator:
+def changed_simulator(space: Space, rates: RateChanges) -> Simulator:
     machine = replace(simulator_of(space).pricer.machine, rates=rates)
     lowering = Lowering(space.model, space.workload, space.stack)
     return Simulator(lowering, Pricer(machine, space.stack))
 
 
-def random_better(source: random.Random, space: Space) -> ChangedRates:
+def random_better(source: random.Random, space: Space) -> RateChanges:
     """Some links and figures better, none worse."""
     links = tuple(
-        ChangedLink(
+        LinkRateChange(
             level=level.level,
             bandwidth_factor=source.choice([1.0, 1.1, 2.0, 100.0]),
             latency_factor=source.choice([1.0, 0.9, 0.5, 0.001]),
@@ -44,8 +44,8 @@ def random_better(source: random.Random, space: Space) -> ChangedRates:
         if source.random() < 0.7
     )
     if source.random() < 0.5:
-        return ChangedRates(links=links)
-    return ChangedRates(
+        return RateChanges(links=links)
+    return RateChanges(
         flops_factor=source.choice([1.0, 1.5, 10.0]),
         memory_bandwidth_factor=source.choice([1.0, 1.2, 4.0]),
         kernel_launch_factor=source.choice([1.0, 0.5]),
@@ -89,10 +89,10 @@ def test_faster_links_never_slow_catalogue_plans_down(model: str, cluster: str) 
         for level in [level.level for level in space.cluster.levels]:
             last_s = step_s
             for factor in (1.5, 2.0, 64.0):
-                wider = ChangedLink(level=level, bandwidth_factor=factor)
-                quick = ChangedLink(level=level, latency_factor=1 / factor)
-                wide_s = _step_s(changed_simulator(space, ChangedRates(links=(wider,))), plan)
-                quick_s = _step_s(changed_simulator(space, ChangedRates(links=(quick,))), plan)
+                wider = LinkRateChange(level=level, bandwidth_factor=factor)
+                quick = LinkRateChange(level=level, latency_factor=1 / factor)
+                wide_s = _step_s(changed_simulator(space, RateChanges(links=(wider,))), plan)
+                quick_s = _step_s(changed_simulator(space, RateChanges(links=(quick,))), plan)
                 assert wide_s <= last_s * (1 + ROUNDING)
                 assert quick_s <= step_s * (1 + ROUNDING)
                 last_s = wide_s
@@ -113,7 +113,7 @@ def test_a_wider_link_is_what_a_person_types() -> None:
     typed = replace(space.cluster.levels[-1], bandwidth_bytes_per_s=0.25 * nominal)
     levels = (*space.cluster.levels[:-1], typed)
     other = replace(space, cluster=replace(space.cluster, levels=levels))
-    rates = ChangedRates(links=(ChangedLink(level=typed.level, bandwidth_factor=0.25),))
+    rates = RateChanges(links=(LinkRateChange(level=typed.level, bandwidth_factor=0.25),))
     drawer, moved = Drawer(space, random.Random("typed")), 0
     for _ in range(10):
         draft = drawer.draft(idle=False)
@@ -128,7 +128,7 @@ def test_a_wider_link_is_what_a_person_types() -> None:
 
 def test_rates_as_listed_change_nothing() -> None:
     found = sample(3)
-    same = changed_simulator(found.space, AS_LISTED)
+    same = changed_simulator(found.space, NO_RATE_CHANGES)
     assert same.pricer.machine.listed is same.pricer.machine
     assert _step_s(same, found.plan) == found.simulation.step_time_s
 
@@ -144,11 +144,11 @@ def test_no_plan_beats_the_bound_under_changed_rates() -> None:
     for seed in range(8):
         space = random_problem(seed, 8)
         source = random.Random(f"bound {seed}")
-        rates = ChangedRates(
+        rates = RateChanges(
             flops_factor=source.choice([0.3, 3.0]),
             memory_bandwidth_factor=source.choice([0.5, 2.0]),
             links=tuple(
-                ChangedLink(
+                LinkRateChange(
                     level=level, bandwidth_factor=source.choice([0.1, 10.0]), latency_factor=3.0
                 )
                 for level in LEVEL_ORDER

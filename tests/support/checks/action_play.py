@@ -14,7 +14,7 @@ from shardwright.executor.groups.rank_layout import stage_layout
 from shardwright.executor.pipeline.actions import Action, stage_actions
 from shardwright.executor.pipeline.routes import Route, chunk_routes
 from shardwright.spec.plan.plan import Plan
-from shardwright.spec.plan.send_buffers import sent_until
+from shardwright.spec.plan.send_buffers import send_buffer_release
 from shardwright.spec.schedules.stage_order import Pass
 
 End = tuple[int, int, Pass]
@@ -46,7 +46,7 @@ def rank_lists(plan: Plan) -> list[Rank]:
             outs = {(f, c): r[1 if f else 0] for c, r in enumerate(routes) for f in (True, False)}
             receives = {k for k, r in ends.items() if r}
             sends = {k for k, r in outs.items() if r}
-            actions = stage_actions(order, receives, sends, sent_until(program, stage))
+            actions = stage_actions(order, receives, sends, send_buffer_release(program, stage))
             found.append(Rank(stage, actions, routes))
     return found
 

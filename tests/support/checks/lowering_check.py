@@ -11,7 +11,7 @@ from generators.plan_cases import Case
 from ranks.rank_pools import RankPool
 
 from shardwright.costmodel.lowering.step_work import step_work
-from shardwright.costmodel.technique import Prices
+from shardwright.costmodel.technique import TechniquePrices
 from shardwright.costmodel.techniques import TECHNIQUES
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.cluster.stack_spec import StackSpec
@@ -88,7 +88,7 @@ def compare(
     plan: Plan,
     record: dict[str, Any],
     fused: bool = False,
-    techniques: Prices = TECHNIQUES,
+    techniques: TechniquePrices = TECHNIQUES,
 ) -> Comparison:
     """One rank's recorded step against the lowering of its stage."""
     kernels, collectives = recorded_items(record)

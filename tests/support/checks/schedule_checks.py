@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from oracles.event_oracle import jobs_of, position_of
 
-from shardwright.spec.rules.plan_rules import schedule_reason
+from shardwright.spec.rules.plan_rules import schedule_violation
 from shardwright.spec.schedules.stage_order import (
-    EVERY_KIND,
+    ALL_KINDS,
     V_KINDS,
     Pass,
     ScheduleKind,
@@ -24,7 +24,7 @@ MOST_LAYERS = 10**6
 
 def random_shape(source: random.Random) -> Shape:
     """A legal shape: every kind equally often, short steps as often as long ones."""
-    kind = source.choice(EVERY_KIND)
+    kind = source.choice(ALL_KINDS)
     several = kind == "interleaved" or kind in V_KINDS
     stages = source.randint(1 if kind in ("gpipe", "1f1b") else 2, MOST_STAGES)
     chunks = 2 if kind in V_KINDS else source.randint(2, 4) if several else 1
@@ -33,7 +33,7 @@ def random_shape(source: random.Random) -> Shape:
         micro_batches = stages * source.randint(1, 3)
     if kind == "dualpipe":
         micro_batches += 2 * stages - 1
-    assert schedule_reason(kind, stages, chunks, micro_batches, MOST_LAYERS) is None
+    assert schedule_violation(kind, stages, chunks, micro_batches, MOST_LAYERS) is None
     return kind, stages, chunks, micro_batches
 
 

@@ -6,8 +6,8 @@ import pytest
 from generators.samples import Sample
 from oracles.event_oracle import ends
 
-from shardwright.costmodel.lowering.stage_passes import kind_of, together
-from shardwright.costmodel.simulation.pipeline_timing import Messages
+from shardwright.costmodel.lowering.stage_passes import concurrent_groups, kind_of
+from shardwright.costmodel.simulation.pipeline_timing import MessageTimes
 from shardwright.spec.schedules.stage_order import Pass
 
 
@@ -16,13 +16,13 @@ def check_starts(s: Sample) -> None:
 
     Passes that overlap end together; their time is shared out evenly, for only its sum counts.
     """
-    messages = Messages(s.plan, s.simulation.chunks, s.simulator.prices)
+    messages = MessageTimes(s.plan, s.simulation.chunks, s.simulator.prices)
     if messages.blocking:
         return
     runs, last = s.simulation.stages, s.plan.program.schedule.microbatches - 1
     shares: dict[tuple[int, Pass], float] = {}
     for run in runs:
-        for items in together(run.order):
+        for items in concurrent_groups(run.order):
             time_s = run.time_of(tuple(kind_of(item, last) for item in items)).time_s
             shares |= {(run.stage, item): time_s / len(items) for item in items}
     travel = {
@@ -32,7 +32,7 @@ def check_starts(s: Sample) -> None:
     expected = ends(orders, lambda stage, item: shares[stage, item], travel, kind)
     for run in runs:
         starts = iter(run.starts_s)
-        for items in together(run.order):
+        for items in concurrent_groups(run.order):
             for item in items:
                 end_s = next(starts) + sum(shares[run.stage, i] for i in items)
                 assert end_s == pytest.approx(expected[run.stage, item], rel=1e-9, abs=1e-15)

@@ -24,7 +24,7 @@ from shardwright.spec.model.model_spec import (
     Tower,
 )
 from shardwright.spec.plan.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
-from shardwright.spec.rules.plan_rules import layer_reason
+from shardwright.spec.rules.plan_rules import layer_violation
 from shardwright.spec.strategy import LayerStrategy, Sharding
 from shardwright.spec.workload.workload import DtypeRecord, Workload
 
@@ -57,7 +57,7 @@ def splits(layer: BlockLayer, ranks: int) -> list[LayerStrategy]:
     for tp, ep, etp in itertools.product(degrees, repeat=3):
         for sp in ("none", "megatron"):
             strategy = LayerStrategy(tp=tp, sequence_parallel=sp, ep=ep, etp=etp)  # type: ignore[arg-type]
-            if layer_reason(layer, strategy, ranks, BATCH * ranks, SEQ_LEN) is None:
+            if layer_violation(layer, strategy, ranks, BATCH * ranks, SEQ_LEN) is None:
                 found.append(strategy)
     return found
 

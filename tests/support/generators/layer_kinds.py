@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from shardwright.costmodel.symbolic.layer_shape import LayerShape, SourceShape
+from shardwright.costmodel.symbolic.layer_shape import LayerShape, TowerInputShape
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.model.layers import (
     BlockLayer,
@@ -20,7 +20,7 @@ from shardwright.spec.model.layers import (
 )
 from shardwright.spec.model.mixers import Attention, LatentAttention
 from shardwright.spec.model.model_spec import Activation, Mlp
-from shardwright.spec.rules.layer_rules import layer_reason
+from shardwright.spec.rules.layer_rules import layer_violation
 from shardwright.spec.strategy import LayerStrategy
 
 HIDDEN, VOCAB, TOKENS, BATCH, SOURCE_TOKENS = 32, 96, 16, 2, 24
@@ -106,7 +106,7 @@ STACKS = [
 
 def shape_of(name: str, strategy: LayerStrategy, **fields: object) -> LayerShape:
     """The shape in which the layer called ``name`` is run."""
-    read = (SourceShape(SOURCE_TOKENS, HIDDEN, True),) if name in READERS else ()
+    read = (TowerInputShape(SOURCE_TOKENS, HIDDEN, True),) if name in READERS else ()
     tokens = 17 if name == "patches and class" else TOKENS
     plain = {"before": None, "batch": BATCH, "seq_len": tokens, "dtype": "bf16", "sources": read}
     shape = {"strategy": strategy, "stack": STACKS[0], **plain, **fields}
@@ -118,6 +118,6 @@ def cases() -> list[tuple[str, LayerShape]]:
     found = []
     for name, strategy, used in itertools.product(LAYERS, SPLITS, STACKS):
         shape = shape_of(name, strategy, stack=used)
-        if layer_reason(LAYERS[name], strategy, 2, 2, shape.seq_len) is None:
+        if layer_violation(LAYERS[name], strategy, 2, 2, shape.seq_len) is None:
             found.append((name, shape))
     return found

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from shardwright.spec.plan.plan import Plan
-from shardwright.spec.schedules.action_text import write_order
+from shardwright.spec.schedules.action_text import format_actions
 from shardwright.spec.schedules.stage_order import Pass, chunk_position
 
 
@@ -52,5 +52,5 @@ def random_order(plan: Plan, seed: int) -> Plan:
         if whole and not forward:
             stage.weights[chunk] += 1
         made.add((forward, position, batch))
-    schedule = replace(program.schedule, actions=tuple(write_order(s.passes) for s in held))
+    schedule = replace(program.schedule, actions=tuple(format_actions(s.passes) for s in held))
     return replace(plan, programs=(replace(program, schedule=schedule),))

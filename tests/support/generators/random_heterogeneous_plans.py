@@ -11,7 +11,7 @@ from oracles.brute_force import Pipeline, Space, _pipeline_allowed, _places
 from oracles.heterogeneous_oracle import Held, _build, _choices, _with_shares, arrangements
 
 from shardwright.spec.plan.plan import Plan
-from shardwright.spec.schedules.stage_order import EVERY_KIND, V_KINDS
+from shardwright.spec.schedules.stage_order import ALL_KINDS, V_KINDS
 from shardwright.spec.strategy import LayerStrategy
 
 
@@ -77,7 +77,7 @@ class MixedDrawer:
         bare = self.source.choice(some or self._shared)
         count = self.source.choice([m for m in range(1, batch + 1) if batch % m == 0])
         given = list(_with_shares(bare, batch // count))
-        kind = self.source.choice(EVERY_KIND if len(bare) > 1 else ("1f1b", "gpipe"))
+        kind = self.source.choice(ALL_KINDS if len(bare) > 1 else ("1f1b", "gpipe"))
         most = max(2, min(4, len(layers) // len(bare)))
         chunks = 2 if kind in V_KINDS else 1
         if kind == "interleaved":

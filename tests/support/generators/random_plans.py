@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from oracles.brute_force import Pipeline, Space, build, layer_choices
 
 from shardwright.spec.plan.plan import Plan
-from shardwright.spec.rules.plan_rules import schedule_reason, tied_reason
+from shardwright.spec.rules.plan_rules import schedule_violation, tied_embedding_violation
 from shardwright.spec.schedules.stage_order import SCHEDULE_KINDS, V_KINDS, ScheduleKind
 from shardwright.spec.strategy import LayerStrategy
 
@@ -70,7 +70,7 @@ class Drawer:
         )
         if kind not in self.space.stack.schedules:
             return None
-        reason = schedule_reason(
+        reason = schedule_violation(
             kind, stages, found.chunks, found.microbatches, len(self.space.model.layers())
         )
         return found if reason is None and all(self.choices(found)) else None
@@ -82,7 +82,7 @@ class Drawer:
             if pipeline is None:
                 continue
             strategies = self._strategies(self.choices(pipeline))
-            if tied_reason(self.space.model, strategies) is None:
+            if tied_embedding_violation(self.space.model, strategies) is None:
                 cuts = self.cuts(pipeline.stages * pipeline.chunks)
                 return Draft(pipeline=pipeline, cuts=cuts, strategies=strategies)
 

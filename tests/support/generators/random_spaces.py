@@ -32,7 +32,7 @@ from shardwright.spec.model.model_spec import (
     Moe,
     Tower,
 )
-from shardwright.spec.schedules.stage_order import EVERY_KIND
+from shardwright.spec.schedules.stage_order import ALL_KINDS
 from shardwright.spec.workload.workload import DtypeRecord, Workload
 
 LEAST_PLANS, MOST_PLANS = 500, 6000
@@ -216,7 +216,7 @@ def random_restrictions(source: random.Random, layers: int, devices_: int) -> li
         "recompute": RECOMPUTES,
         "pp": tuple(range(1, devices_ + 1)),
         "vpp": tuple(range(1, layers + 1)),
-        "schedule": EVERY_KIND,
+        "schedule": ALL_KINDS,
         "micro_batch": (1, 2, 3, 4, 6, 8),
         "dp": tuple(range(1, devices_ + 1)),
     }

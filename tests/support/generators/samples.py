@@ -18,7 +18,7 @@ from oracles.brute_force import Space, simulator_of
 
 from shardwright.costmodel.simulation.simulator import Simulation, Simulator
 from shardwright.spec.plan.plan import Plan
-from shardwright.spec.rules.plan_rules import schedule_reason, tied_reason
+from shardwright.spec.rules.plan_rules import schedule_violation, tied_embedding_violation
 from shardwright.spec.schedules.stage_order import SPLIT_KINDS, V_KINDS
 
 
@@ -69,11 +69,11 @@ def split_sample(seed: int) -> Sample:
         draft = drawer.draft()
         p, layers = draft.pipeline, len(space.model.layers())
         chunks = 2 if kind in V_KINDS else 1
-        if schedule_reason(kind, p.stages, chunks, p.microbatches, layers) is None:
+        if schedule_violation(kind, p.stages, chunks, p.microbatches, layers) is None:
             break
     parts = p.stages * chunks
     draft = replace(reshaped(draft, kind=kind, chunks=chunks), cuts=drawer.cuts(parts))
-    assert tied_reason(space.model, draft.strategies) is None
+    assert tied_embedding_violation(space.model, draft.strategies) is None
     plan, simulator = draft.plan(space), simulator_of(space)
     assert not plan.check()
     simulation = simulator.run(plan)

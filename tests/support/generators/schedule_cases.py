@@ -56,7 +56,7 @@ class _Fixed(Simulator):
 
     times = PassSeconds(forward=1.0, input=1.0, weight=1.0)
 
-    def pass_time(self, chunk: StageChunk, kind: PassKind, group: str, reach: int) -> PassTime:
+    def pass_time(self, chunk: StageChunk, kind: PassKind, group: str, link_span: int) -> PassTime:
         t = self.times
         parts = {"whole": t.input + t.weight, "input": t.input, "weight": t.weight}
         seconds = t.forward if kind.forward else parts[kind.part]

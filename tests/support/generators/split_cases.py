@@ -13,7 +13,7 @@ from shardwright.spec.cluster.stack_spec import StackSpec
 from shardwright.spec.model.layers import BlockLayer, Layer
 from shardwright.spec.model.mixers import LatentAttention
 from shardwright.spec.report.work_items import Collective, ExposedTerm
-from shardwright.spec.rules.layer_rules import layer_reason
+from shardwright.spec.rules.layer_rules import layer_violation
 from shardwright.spec.strategy import LayerStrategy
 
 SEQ_LEN = 64
@@ -60,7 +60,7 @@ def lowered(
 ) -> LoweredLayer:
     """A micro-batch of ``batch`` samples a rank through the layer; it must be legal."""
     ranks = strategy.width
-    assert layer_reason(layer, strategy, ranks, batch, seq_len) is None
+    assert layer_violation(layer, strategy, ranks, batch, seq_len) is None
     return lower_layer(
         layer,
         LayerShape(

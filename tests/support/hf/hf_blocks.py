@@ -18,7 +18,7 @@ from hf.hf_trace import Trace, trace
 from torch.nn.functional import cross_entropy
 
 from shardwright.costmodel.lowering.layer_lowering import LoweredLayer, lower_layer
-from shardwright.costmodel.symbolic.layer_shape import LayerShape, SourceShape
+from shardwright.costmodel.symbolic.layer_shape import LayerShape, TowerInputShape
 from shardwright.spec.choices import AttentionImpl
 from shardwright.spec.cluster.stack_spec import StackSpec
 from shardwright.spec.model.layers import BlockLayer
@@ -139,7 +139,7 @@ def lowered_block(case: BlockCase, attention: AttentionImpl, dtype: str) -> Lowe
     """The case's layer on one rank under :func:`eager_stack`."""
     layer = case.our_layer()
     reads = isinstance(layer, BlockLayer) and layer.cross_attention is not None
-    source = SourceShape(tokens=case.seq_len, hidden=layer.hidden, read=True)
+    source = TowerInputShape(tokens=case.seq_len, hidden=layer.hidden, read=True)
     shape = LayerShape(
         strategy=LayerStrategy(),
         before=None,

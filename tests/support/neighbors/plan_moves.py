@@ -12,7 +12,7 @@ from generators.random_plans import Draft
 from oracles.brute_force import RECOMPUTES, SEQUENCE_PARALLELS, Space, every_sharding
 
 from shardwright.spec.errors import InputError
-from shardwright.spec.schedules.stage_order import EVERY_KIND, V_KINDS
+from shardwright.spec.schedules.stage_order import ALL_KINDS, V_KINDS
 from shardwright.spec.strategy import LayerStrategy, Sharding
 
 D = TypeVar("D", bound=Draft)
@@ -92,7 +92,7 @@ def other_microbatches(source: random.Random, space: Space, draft: D) -> D | Non
 def other_schedule(source: random.Random, layers: int, draft: D) -> D:
     """Another schedule; its cuts may be those of other chunks than it has."""
     p = draft.pipeline
-    kind = source.choice(EVERY_KIND)
+    kind = source.choice(ALL_KINDS)
     most = max(2, layers // p.stages)
     chunks = 2 if kind in V_KINDS else source.randint(2, most) if kind == "interleaved" else 1
     return replace(draft, pipeline=replace(p, kind=kind, chunks=chunks))

@@ -25,7 +25,11 @@ from oracles.brute_force import Pipeline, Space, _pipeline_allowed, _wanted, eve
 from shardwright.costmodel.simulation.simulator import MAX_PASSES
 from shardwright.planner.candidates.evaluator import Decision
 from shardwright.planner.space.coverage import MOST_UNEVEN
-from shardwright.spec.rules.plan_rules import layer_reason, stack_reason, tied_reason
+from shardwright.spec.rules.plan_rules import (
+    layer_violation,
+    stack_violation,
+    tied_embedding_violation,
+)
 from shardwright.spec.schedules.stage_order import SPLIT_KINDS
 from shardwright.spec.strategy import LayerStrategy
 
@@ -108,7 +112,7 @@ def is_cut(space: Space, draft: Draft) -> bool:
         return False
     if not _pipeline_allowed(space, p, layers):
         return False
-    return tied_reason(space.model, draft.strategies) is None
+    return tied_embedding_violation(space.model, draft.strategies) is None
 
 
 def suits(space: Space, width: int, samples: int, number: int, s: LayerStrategy) -> bool:
@@ -116,11 +120,11 @@ def suits(space: Space, width: int, samples: int, number: int, s: LayerStrategy)
     layer = space.model.layers()[number]
     lengths = [t.seq_len for t in space.model.towers for _ in range(t.layer_count)]
     seq_len = lengths[number] or space.workload.seq_len
-    if width % (s.tp * s.cp) or layer_reason(layer, s, width, samples, seq_len) is not None:
+    if width % (s.tp * s.cp) or layer_violation(layer, s, width, samples, seq_len) is not None:
         return False
     if s.shard not in every_sharding(s.state_ranks(width)):
         return False
-    if stack_reason(s, space.stack) is not None:
+    if stack_violation(s, space.stack) is not None:
         return False
     return _wanted(space, number, layer, s, width, samples)
 

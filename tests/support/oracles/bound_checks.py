@@ -13,13 +13,13 @@ from published.planning import RULE, search_of
 
 from shardwright.costmodel.pricing.group_pricer import stage_group
 from shardwright.costmodel.simulation.overlapped_passes import PAIRED_KINDS
-from shardwright.costmodel.simulation.simulator import Simulation, Simulator, kind_counts
+from shardwright.costmodel.simulation.simulator import Simulation, Simulator, pass_kind_counts
 from shardwright.planner.dynamic_programming.enumeration import bounded_plans
 from shardwright.planner.heterogeneous.branch_and_bound import MixedSearch
 from shardwright.planner.search.branch_and_bound import Search
 from shardwright.planner.space.search_space import Shape
 from shardwright.planner.tables.option_table import OptionTable
-from shardwright.spec.schedules.stage_order import EVERY_KIND
+from shardwright.spec.schedules.stage_order import ALL_KINDS
 
 ROUNDING = 1e-12
 
@@ -47,7 +47,7 @@ class Tightness:
 
 def check_bounds(space: Space, plans: int, seed: int) -> Tightness:
     """Random plans on devices that hold just what each needs, which is where bounds are tight."""
-    drawer = Drawer(space, random.Random(f"bounds {seed}"), EVERY_KIND)
+    drawer = Drawer(space, random.Random(f"bounds {seed}"), ALL_KINDS)
     search, simulator = search_of(space.with_memory(PLENTY_BYTES)), simulator_of(space)
     found = Tightness()
     for _ in range(plans):
@@ -84,12 +84,12 @@ def note_bounds(
         found.note("plan", own[0][0] + end_s, step_s, draft)
     plan = draft.plan(search_space(search))
     if p.kind not in PAIRED_KINDS:
-        counts = kind_counts(p.kind, p.microbatches, p.chunks)
+        counts = pass_kind_counts(p.kind, p.microbatches, p.chunks)
         groups = [stage_group(stage) for stage in plan.program.stages]
-        reaches = [each[0] for each in simulator.reaches(plan)]
-        held = zip(simulation.chunks, groups, reaches, strict=True)
+        link_spans = [each[0] for each in simulator.link_spans(plan)]
+        held = zip(simulation.chunks, groups, link_spans, strict=True)
         times = [simulator._times(counts, *of_stage) for of_stage in held]
-        found.note("give up", simulator.least_s(counts, times), step_s, draft)
+        found.note("give up", simulator.step_lower_bound_s(counts, times), step_s, draft)
 
 
 def search_space(search: Search | MixedSearch) -> Space:

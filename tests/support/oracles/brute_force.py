@@ -37,15 +37,15 @@ from shardwright.spec.cluster.stack_spec import StackSpec
 from shardwright.spec.model.model_spec import BlockLayer, Layer, ModelSpec, Moe
 from shardwright.spec.plan.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
 from shardwright.spec.rules.plan_rules import (
-    layer_reason,
-    schedule_reason,
-    stack_reason,
-    tied_reason,
+    layer_violation,
+    schedule_violation,
+    stack_violation,
+    tied_embedding_violation,
 )
-from shardwright.spec.schedules.stage_order import EVERY_KIND, ScheduleKind
+from shardwright.spec.schedules.stage_order import ALL_KINDS, ScheduleKind
 from shardwright.spec.strategy import LayerStrategy, Sharding
 from shardwright.spec.technique import OFF
-from shardwright.spec.techniques import technique_reason, technique_stack_reason
+from shardwright.spec.techniques import technique_stack_violation, technique_violation
 from shardwright.spec.workload.workload import Workload
 
 RECOMPUTES = ("none", "selective", "full")
@@ -161,7 +161,7 @@ def pipelines(space: Space) -> Iterator[Pipeline]:
     batch = space.workload.global_batch
     for width in range(1, devices + 1):
         for stages in range(1, devices // width + 1):
-            for kind in EVERY_KIND:
+            for kind in ALL_KINDS:
                 for chunks in range(1, layers + 1):
                     for microbatches in range(1, batch + 1):
                         found = Pipeline(
@@ -181,7 +181,7 @@ def _pipeline_allowed(space: Space, p: Pipeline, layers: int) -> bool:
         return False
     if p.kind not in space.stack.schedules:
         return False
-    return schedule_reason(p.kind, p.stages, p.chunks, p.microbatches, layers) is None
+    return schedule_violation(p.kind, p.stages, p.chunks, p.microbatches, layers) is None
 
 
 def layer_choices(space: Space, pipeline: Pipeline) -> list[list[LayerStrategy]]:
@@ -227,8 +227,8 @@ def _with_techniques(
     return [
         s
         for s in found
-        if technique_reason(layer, s, width, space.workload.dtype, values) is None
-        and technique_stack_reason(s, space.stack, values) is None
+        if technique_violation(layer, s, width, space.workload.dtype, values) is None
+        and technique_stack_violation(s, space.stack, values) is None
     ]
 
 
@@ -244,8 +244,8 @@ def _lawful(
     return tuple(
         s
         for s in every_strategy(width)
-        if layer_reason(layer, s, width, samples, seq_len) is None
-        and stack_reason(s, stack) is None
+        if layer_violation(layer, s, width, samples, seq_len) is None
+        and stack_violation(s, stack) is None
     )
 
 
@@ -388,7 +388,7 @@ def all_plans(space: Space) -> Iterator[tuple[Plan, bool]]:
         for inner in itertools.combinations(range(1, layers), parts - 1):
             cuts = (0, *inner, layers)
             for strategies in itertools.product(*choices):
-                if tied_reason(space.model, strategies) is None:
+                if tied_embedding_violation(space.model, strategies) is None:
                     plan = build(space, pipeline, cuts, strategies)
                     yield plan, _uniform(cuts, strategies)
 

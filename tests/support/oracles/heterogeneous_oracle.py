@@ -43,9 +43,9 @@ from shardwright.spec.cluster.cluster_spec import (
 )
 from shardwright.spec.model.model_spec import Layer
 from shardwright.spec.plan.plan import LayerPlan, Plan, Program, Schedule, Stage, StageDevices
-from shardwright.spec.rules.plan_rules import stack_reason
-from shardwright.spec.rules.shared_stage_rules import shared_layer_reason
-from shardwright.spec.schedules.stage_order import EVERY_KIND
+from shardwright.spec.rules.plan_rules import stack_violation
+from shardwright.spec.rules.shared_stage_rules import shared_stage_violation
+from shardwright.spec.schedules.stage_order import ALL_KINDS
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.workload.workload import DtypeRecord, Workload
 
@@ -123,9 +123,9 @@ def suits_shared(
 ) -> bool:
     """Whether a strategy of a layer is legal and wanted on a stage of several device groups."""
     seq_len = space.workload.seq_len
-    if shared_layer_reason(layer, s, stage, samples, seq_len) is not None:
+    if shared_stage_violation(layer, s, stage, samples, seq_len) is not None:
         return False
-    if stack_reason(s, space.stack) is not None:
+    if stack_violation(s, space.stack) is not None:
         return False
     each = [samples_of(part, samples) * s.width // part.count for part in stage.devices]
     free = not any(r.axis == "micro_batch" for r in space.restrictions)
@@ -151,7 +151,7 @@ def all_plans(space: Space) -> Iterator[Plan]:
             continue
         samples = batch // count
         for held, kind, chunks in itertools.product(
-            _with_shares(bare, samples), EVERY_KIND, range(1, len(layers) + 1)
+            _with_shares(bare, samples), ALL_KINDS, range(1, len(layers) + 1)
         ):
             pipeline = Pipeline(
                 stages=len(held), width=0, kind=kind, chunks=chunks, microbatches=count
@@ -341,7 +341,7 @@ def mixed_restrictions(source: random.Random, space: Space) -> tuple[Restriction
     """Narrow enough for a brute force: sharding, recomputation and schedules to a few values."""
     layers, total = len(space.model.layers()), space.cluster.device_count
     found = {r.axis: r for r in random_restrictions(source, layers, total) if r.layers is None}
-    kinds = source.sample(EVERY_KIND, 2)
+    kinds = source.sample(ALL_KINDS, 2)
     found["schedule"] = Restriction(axis="schedule", allowed=tuple(sorted({"1f1b", *kinds})))
     shards = source.sample(("zero0", "zero1", "zero2", "zero3"), 1)
     found["shard"] = Restriction(axis="shard", allowed=tuple(shards))

@@ -14,7 +14,7 @@ from oracles.brute_force import Space, simulator_of
 from published.planning import EQUAL, RULE, planned, search_of
 
 from shardwright.planner.search.work_limits import Limits, Quota
-from shardwright.spec.schedules.stage_order import EVERY_KIND
+from shardwright.spec.schedules.stage_order import ALL_KINDS
 
 PROVING = Limits(proof=Quota(400_000, 2000, 500), rest=Quota(0, 0, 0), descents=0)
 """A short search: more of the proof, or plans after it failed, makes no bound less sound."""
@@ -37,7 +37,7 @@ class Questioned:
 def check_question(space: Space, plans: int, seed: int) -> Questioned:
     """Draw plans, ask the planner on devices that most of them fit, hold them to its bound."""
     source = random.Random(f"question {seed}")
-    drawer = Drawer(space, source, EVERY_KIND)
+    drawer = Drawer(space, source, ALL_KINDS)
     search, simulator = search_of(space.with_memory(PLENTY_BYTES)), simulator_of(space)
     found, timed = Questioned(), []
     for number in range(plans):

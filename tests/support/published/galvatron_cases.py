@@ -9,11 +9,14 @@ from itertools import product
 
 import numpy as np
 
-from shardwright.costmodel.galvatron.embedding_head import ends_memory, ends_seconds
+from shardwright.costmodel.galvatron.embedding_head import (
+    embedding_head_memory,
+    embedding_head_seconds,
+)
 from shardwright.costmodel.galvatron.job import GalvatronJob
 from shardwright.costmodel.galvatron.layer_memory import layer_memory
 from shardwright.costmodel.galvatron.layer_time import layer_time
-from shardwright.costmodel.galvatron.reshard import change_seconds
+from shardwright.costmodel.galvatron.reshard import reshard_seconds
 from shardwright.costmodel.galvatron.strategy import GalvatronStrategy
 from shardwright.datasets.galvatron.profile import (
     EndsProfile,
@@ -155,7 +158,7 @@ def _plans_of(job: GalvatronJob, m: int, p: int, usable_mb: int) -> tuple[float,
         sizes = [layer_memory(job, kind, s, m, stage).whole_mb for s in chosen]
         used[:, stage] += np.array(sizes)[column]
         if n and stage == stage_of[n - 1]:
-            changes = [[change_seconds(job, kind, a.degree, b.degree, p, m) for b in chosen]
+            changes = [[reshard_seconds(job, kind, a.degree, b.degree, p, m) for b in chosen]
                        for a in chosen]  # fmt: skip
             plain[:, stage] += np.array(changes)[rows[:, n - 1], column]
     best, ends = math.inf, [s for s in chosen if not s.recompute]
@@ -164,10 +167,10 @@ def _plans_of(job: GalvatronJob, m: int, p: int, usable_mb: int) -> tuple[float,
         buffers = {int(d): job.buffer_mb(m, p, int(d)) for d in np.unique(largest)}
         gathers = split[rows].any(axis=1) | (end.tp > 1)
         buffer = np.where(gathers, np.vectorize(buffers.get)(largest), 0)
-        own = np.array([part.whole_mb for part in ends_memory(job, end, m)])
+        own = np.array([part.whole_mb for part in embedding_head_memory(job, end, m)])
         fits = ((used + own + buffer[:, None]) <= usable_mb).all(axis=1)
         if fits.any():
-            added = np.array(ends_seconds(job, end, m))
+            added = np.array(embedding_head_seconds(job, end, m))
             best = min(best, float(_steps(plain[fits] + added, reduce[fits] - added, m).min()))
     return best, len(rows) * len(ends)
 

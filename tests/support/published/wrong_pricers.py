@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwright.costmodel.kernel_latency.profile_table import Price
+from shardwright.costmodel.kernel_latency.profile_table import Latency
 from shardwright.costmodel.pricing.pricer import Pricer
 from shardwright.datasets.catalogue.links import LinkRates
 from shardwright.spec.report.work_items import Collective, Kernel
@@ -13,14 +13,14 @@ from shardwright.spec.report.work_items import Collective, Kernel
 class Free(Pricer):
     """Messages, collectives and updates cost nothing."""
 
-    def collective(self, item: Collective) -> Price:
-        return Price(0.0, "analytic")
+    def collective(self, item: Collective) -> Latency:
+        return Latency(0.0, "analytic")
 
     def message(self, size_bytes: int, level: LinkRates) -> float:
         return 0.0
 
-    def kernel(self, kernel: Kernel) -> Price:
-        return Price(0.0, "analytic")
+    def kernel(self, kernel: Kernel) -> Latency:
+        return Latency(0.0, "analytic")
 
 
 class Perturbed(Pricer):
@@ -30,13 +30,13 @@ class Perturbed(Pricer):
         super().__init__(pricer.machine, pricer.stack)
         self._factor, self._hits = factor, hits
 
-    def reaching(self, reach: int) -> Pricer:
-        return Perturbed(super().reaching(reach), self._factor, self._hits)
+    def with_link_span(self, link_span: int) -> Pricer:
+        return Perturbed(super().with_link_span(link_span), self._factor, self._hits)
 
-    def kernel(self, kernel: Kernel) -> Price:
+    def kernel(self, kernel: Kernel) -> Latency:
         price = super().kernel(kernel)
-        return Price(price.time_s * self._factor, price.source) if self._hits(kernel) else price
+        return Latency(price.time_s * self._factor, price.source) if self._hits(kernel) else price
 
-    def collective(self, item: Collective) -> Price:
+    def collective(self, item: Collective) -> Latency:
         price = super().collective(item)
-        return Price(price.time_s * self._factor, price.source) if self._hits(item) else price
+        return Latency(price.time_s * self._factor, price.source) if self._hits(item) else price

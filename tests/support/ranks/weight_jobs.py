@@ -13,7 +13,7 @@ from shardwright.executor.engine.engine import Engine
 from shardwright.executor.huggingface.logits import local_logits
 from shardwright.executor.huggingface.reader import Checkpoint
 from shardwright.executor.launch.rank_context import RankContext
-from shardwright.executor.stage import initial_weights as parameters
+from shardwright.executor.stage import initial_weights
 from shardwright.executor.stage.options import BuildOptions
 from shardwright.executor.train.job import train
 from shardwright.spec.codec import from_document
@@ -42,15 +42,15 @@ def logits(context: RankContext, payload: dict[str, Any]) -> dict[str, Any]:
 
 def with_filled_adapters(context: RankContext, payload: dict[str, Any]) -> Any:
     """Another job in which every B begins at random: at zero no gradient reaches an A."""
-    original = parameters.initial_value
+    original = initial_weights.initial_value
 
     def filled(spec: ParameterSpec, name: str, seed: int) -> torch.Tensor:
         if spec.name.endswith(".adapter_b"):
             spec = replace(spec, initial="normal")
         return original(spec, name, seed)
 
-    parameters.initial_value = filled
+    initial_weights.initial_value = filled
     try:
         return train(context, payload)
     finally:
-        parameters.initial_value = original
+        initial_weights.initial_value = original

@@ -39,14 +39,14 @@ def groups(strategy: LayerStrategy, stage_ranks: int) -> tuple[RankGroup, ...]:
     return (RankGroup(stage_ranks, 1),) if mode_of(strategy) == "each" else ()
 
 
-def legality_reason(
+def legality_violation(
     layer: Layer, strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord
 ) -> str | None:
     """Squares of narrow gradients overflow."""
     return None if dtype.master == "fp32" else f"a census of {dtype.master} gradients overflows"
 
 
-def stack_reason(strategy: LayerStrategy, stack: StackSpec) -> str | None:
+def stack_violation(strategy: LayerStrategy, stack: StackSpec) -> str | None:
     """Gradients must be where parameters are."""
     if stack.state_layout == "fsdp2":
         return None
@@ -60,7 +60,7 @@ TECHNIQUE = TechniqueValue(
     words=MODES,
     word_of=lambda value: value.mode,
     from_word=lambda word: next((GradientCensus(mode=m) for m in MODES if m == word), None),
-    legality_reason=legality_reason,
-    stack_reason=stack_reason,
+    legality_violation=legality_violation,
+    stack_violation=stack_violation,
     groups=groups,
 )

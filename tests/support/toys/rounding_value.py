@@ -23,7 +23,7 @@ class RoundedInputs:
     format: Literal["bf16"] = "bf16"
 
 
-def legality_reason(
+def legality_violation(
     layer: Layer, strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord
 ) -> str | None:
     """What is narrow already is not rounded."""
@@ -37,6 +37,6 @@ TECHNIQUE = TechniqueValue(
     words=("bf16",),
     word_of=lambda value: value.format,
     from_word=lambda word: RoundedInputs() if word == "bf16" else None,
-    legality_reason=legality_reason,
+    legality_violation=legality_violation,
     lossy=lambda value: BOUND,
 )

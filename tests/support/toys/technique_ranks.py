@@ -17,7 +17,7 @@ from generators.plan_cases import Case, Sizes
 from ranks.rank_pools import RankPool
 
 from shardwright.costmodel.lowering.plan_lowering import Lowering
-from shardwright.costmodel.technique import Prices
+from shardwright.costmodel.technique import TechniquePrices
 from shardwright.spec.plan.plan import Plan
 from shardwright.spec.techniques import Values
 
@@ -29,7 +29,7 @@ class TechniqueRankSuite(ABC):
     """The checks of one technique on two ranks; ``cases`` hold it."""
 
     values: Values
-    prices: Prices
+    prices: TechniquePrices
     name: str
     cases: tuple[Case, ...]
     exact = True

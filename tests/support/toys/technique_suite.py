@@ -45,10 +45,10 @@ from shardwright.spec.errors import InputError
 from shardwright.spec.model.model_spec import Layer
 from shardwright.spec.plan.plan import Plan, load_plan
 from shardwright.spec.report.report import BREAKDOWN_TERMS
-from shardwright.spec.schedules.stage_order import EVERY_KIND
+from shardwright.spec.schedules.stage_order import ALL_KINDS
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.technique import OFF, TechniqueValue
-from shardwright.spec.techniques import technique_reason, with_value
+from shardwright.spec.techniques import technique_violation, with_value
 from shardwright.spec.workload.workload import DtypeRecord
 
 FP32 = DtypeRecord.from_shorthand("fp32")
@@ -186,7 +186,7 @@ class TechniqueSuite(ABC):
         assert self._reason(layers[1], alone, usual) is None
 
     def _reason(self, layer: Layer, strategy: LayerStrategy, place: Refused) -> str | None:
-        return technique_reason(layer, strategy, place.ranks, place.dtype, self.known.values)
+        return technique_violation(layer, strategy, place.ranks, place.dtype, self.known.values)
 
     def test_what_lacks_a_role_is_refused_in_one_line(self) -> None:
         plan = self.plan_with(self.value.words[0])
@@ -279,7 +279,7 @@ class TechniqueSuite(ABC):
     def test_terms_add_up_and_name_it(self) -> None:
         named = 0
         for space in self.spaces():
-            simulator, drawer = simulator_of(space), Drawer(space, random.Random(0), EVERY_KIND)
+            simulator, drawer = simulator_of(space), Drawer(space, random.Random(0), ALL_KINDS)
             for _ in range(PLANS):
                 plan = drawer.draft().plan(space)
                 simulation = simulator.run(plan)
